@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
-use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, RankStdout, Staged, StdinTarget};
+use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdioOptions};
 use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
@@ -417,11 +417,7 @@ pub struct SpawnPlan {
     /// Whether other nodes of the job share this machine.
     pub shares_machine: bool,
     pub kernel_session: KernelSession,
-    /// The ranks that read standard input.
-    pub stdin: StdinTarget,
-    pub stdout: RankStdout,
-    /// Whether the rank of `StdinTarget::One` inherits the agent's own standard input.
-    pub stdin_inherit: bool,
+    pub stdio: StdioOptions,
     /// Whether each rank gets a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
     /// Whether each rank gets one of the sockets of `ListenForRanks` (`WIREUP_LISTEN_FD`).

@@ -3,7 +3,7 @@
 use crate::io::{KernelSession, Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
-use wireup_wire::job::{Binding, JobSpec, StdinTarget};
+use wireup_wire::job::{Binding, JobSpec};
 
 /// The index of the program that a rank runs.
 pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
@@ -54,9 +54,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         report_bindings: options.report_bindings,
         shares_machine,
         kernel_session: kernel_session(spec, node),
-        stdin: options.stdio.stdin,
-        stdout: options.stdio.stdout,
-        stdin_inherit: options.stdio.stdin_inherit && matches!(options.stdio.stdin, StdinTarget::One(_)),
+        stdio: options.stdio.clone(),
         pmi_socket: options.pmi.flavour.has_simple(),
         listens: options.process.rank_ports.is_some(),
         gpus_per_rank: options.process.gpus_per_rank,

@@ -138,15 +138,19 @@ fn of_connections(seen: &Seen, setting: &Setting) -> Vec<Finding> {
 /// Findings about one machine that need no comparison with other machines.
 pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
-    if let Some(problem) = &facts.nothing_offered {
-        let which = setting.interface.as_deref().unwrap_or_default();
-        let text = format!("no address there matches --interface {which}");
-        let have = problem.split_once("; ").map(|(_, have)| format!("{text}; {have}"));
-        let cure = "name an interface that all hosts have, or a network (10.1.0.0/16)";
-        let problem = Finding::problem(text, cure);
-        found.push(Finding { single: have, ..problem });
-    } else if facts.offered.iter().all(|address| address.ip.is_loopback()) {
-        found.push(Finding::problem("it has only a loopback address", "bring up a network interface"));
+    match &facts.offered {
+        Err(problem) => {
+            let which = setting.interface.as_deref().unwrap_or_default();
+            let text = format!("no address there matches --interface {which}");
+            let have = problem.split_once("; ").map(|(_, have)| format!("{text}; {have}"));
+            let cure = "name an interface that all hosts have, or a network (10.1.0.0/16)";
+            let problem = Finding::problem(text, cure);
+            found.push(Finding { single: have, ..problem });
+        }
+        Ok(offered) if offered.iter().all(|address| address.ip.is_loopback()) => {
+            found.push(Finding::problem("it has only a loopback address", "bring up a network interface"));
+        }
+        Ok(_) => {}
     }
     if let Some(problem) = &facts.cwd_problem {
         found.push(Finding::problem(

@@ -88,12 +88,10 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         timeout_ns: parsed.start_timeout_ns.unwrap_or(TIMEOUT_NS),
         sends: line.has(SEND),
     };
-    let seen = match () {
-        () if plan.hosts.is_empty() => Vec::new(),
-        () if facts.nothing_offered.is_some() => {
-            return Err(format!("{}; choose another --interface", facts.nothing_offered.unwrap_or_default()));
-        }
-        () => match examine(&parsed, &surroundings, &plan, process_ns)? {
+    let seen = match &facts.offered {
+        _ if plan.hosts.is_empty() => Vec::new(),
+        Err(problem) => return Err(format!("{problem}; choose another --interface")),
+        Ok(_) => match examine(&parsed, &surroundings, &plan, process_ns)? {
             Examined::Seen(seen) => seen,
             Examined::Interrupted(code) => return Ok(code),
         },

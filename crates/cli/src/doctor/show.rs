@@ -78,7 +78,7 @@ fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String
 /// With `many` hosts, details that differ on every host are left out.
 fn line(case: &Case, facts: &Facts, many: bool) -> String {
     let mut text = format!("{} {}, wireup {}, {}", facts.arch, facts.kernel, facts.version, count(facts.cpus, "cpu"));
-    if let Some(address) = facts.offered.first() {
+    if let Some(address) = facts.offered.iter().flatten().next() {
         // Writing to a string cannot fail.
         let _ = match many {
             true => write!(text, ", {}", address.interface),

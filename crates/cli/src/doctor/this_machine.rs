@@ -154,7 +154,7 @@ fn memory(facts: &Facts) -> Line {
 }
 
 fn interfaces(facts: &Facts) -> Vec<Line> {
-    let offered = facts.offered.iter().map(|address| {
+    let offered = facts.offered.iter().flatten().map(|address| {
         let said = format!("{} {}: agents on other machines connect to this address", address.interface, address.ip);
         let cure = "other machines cannot connect to this one; bring up a network interface";
         line("interface", said).wise_if(address.ip.is_loopback(), cure)
@@ -163,10 +163,8 @@ fn interfaces(facts: &Facts) -> Vec<Line> {
         .left_out
         .iter()
         .map(|(address, why)| line("interface", format!("{} {}: left out, {why}", address.interface, address.ip)));
-    let nothing = facts
-        .nothing_offered
-        .iter()
-        .map(|problem| line("interface", problem.clone()).needed("choose another --interface"));
+    let nothing = facts.offered.as_ref().err();
+    let nothing = nothing.map(|problem| line("interface", problem.clone()).needed("choose another --interface"));
     offered.chain(left_out).chain(nothing).collect()
 }
 
@@ -245,8 +243,7 @@ mod tests {
         ill.limits.open_files.hard = Some(256);
         ill.limits.pids_max = Some(100);
         ill.shm = None;
-        ill.offered.clear();
-        ill.nothing_offered = Some("no address matches".into());
+        ill.offered = Err("no address matches".into());
         let surroundings = Surroundings {
             cwd: Err("deleted".into()),
             env: vec![("SLURM_JOB_ID".into(), "1".into())],

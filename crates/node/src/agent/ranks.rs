@@ -120,7 +120,7 @@ impl JobRanks {
         self.output.set_ranks(plan.ranks.len());
         self.stdin.set_ranks(plan);
         self.clients.set_ranks(plan.ranks.len());
-        self.stdout = plan.stdout;
+        self.stdout = plan.stdio.stdout;
         Ok(())
     }
 

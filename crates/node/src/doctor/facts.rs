@@ -30,12 +30,10 @@ pub struct Facts {
     /// Room in `/dev/shm`; `None`: there is no `/dev/shm`.
     pub shm: Option<Space>,
     pub memory_free: Option<u64>,
-    /// This machine's addresses that its child agents would be offered, best first.
-    pub offered: Vec<Address>,
+    /// This machine's addresses that its child agents would be offered, best first; or why none is offered.
+    pub offered: Result<Vec<Address>, String>,
     /// This machine's addresses that its child agents would not be offered, each with the reason.
     pub left_out: Vec<(Address, String)>,
-    /// Why no address is offered.
-    pub nothing_offered: Option<String>,
     pub cache: Cache,
     /// The wall clock, ns since 1970.
     pub clock_ns: u64,
@@ -94,11 +92,9 @@ pub fn read(
     let own = interfaces::addresses().unwrap_or_default();
     let filter = interface.and_then(|text| Filter::parse(text).ok());
     let offered = addresses::offered(&own, filter.as_ref(), ssh.map(|ssh| ssh.server), false);
-    let (offered, nothing_offered) = match offered {
-        Ok(offered) => (offered, None),
-        Err(problem) => (Vec::new(), Some(problem.to_string())),
-    };
-    let left_out = own.iter().filter(|own| !offered.contains(&own.ip));
+    let left_out = own.iter().filter(|own| !offered.as_ref().is_ok_and(|offered| offered.contains(&own.ip)));
+    let left_out = left_out.map(|own| (address_of(own), why_left_out(own, filter.as_ref()).into())).collect();
+    let offered = offered.map(|offered| offered.iter().map(|ip| address(*ip, &own)).collect());
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     Facts {
@@ -112,9 +108,8 @@ pub fn read(
         limits: limits(),
         shm: space(Path::new("/dev/shm")),
         memory_free: fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(memory_available),
-        offered: offered.iter().map(|ip| address(*ip, &own)).collect(),
-        left_out: left_out.map(|own| (address_of(own), why_left_out(own, filter.as_ref()).into())).collect(),
-        nothing_offered,
+        offered: offered.map_err(|problem| problem.to_string()),
+        left_out,
         cache: cache(variable),
         clock_ns: wall_clock_ns(),
         cwd_problem: directory_problem(cwd),
@@ -226,7 +221,7 @@ mod tests {
         assert_eq!(directory_problem(Path::new("/")), None);
         assert!(directory_problem(Path::new("/proc/self/stat")).is_some());
         let nothing = read(Some("no-such-if"), None, Path::new("/"), &|_| None);
-        assert!(nothing.offered.is_empty() && nothing.nothing_offered.is_some(), "{nothing:?}");
+        assert!(nothing.offered.is_err(), "{nothing:?}");
         assert_eq!(nothing.cache.problem.as_deref(), Some("HOME is not set"));
     }
 

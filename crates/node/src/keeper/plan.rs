@@ -19,7 +19,7 @@ impl Batch {
             env: rank.env.clone(),
             cpus: set.as_ref().map(|set| set.words().to_vec()),
             stdin: stdin(plan, rank),
-            stdout: match plan.stdout {
+            stdout: match plan.stdio.stdout {
                 RankStdout::Pipe => OutKind::Pipe,
                 RankStdout::Pty => OutKind::Pty,
             },
@@ -50,10 +50,10 @@ pub fn cpus_of_ranks(binding: &Binding, ranks: usize) -> io::Result<Vec<Option<S
 }
 
 fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
-    match plan.stdin {
+    match plan.stdio.stdin {
         StdinTarget::All => StdinKind::Pipe,
         StdinTarget::AllByMemory => StdinKind::Socket,
-        StdinTarget::One(one) if one == rank.rank && plan.stdin_inherit => StdinKind::Inherit,
+        StdinTarget::One(one) if one == rank.rank && plan.stdio.stdin_inherit => StdinKind::Inherit,
         StdinTarget::One(one) if one == rank.rank => StdinKind::Pipe,
         StdinTarget::One(_) | StdinTarget::None => StdinKind::Null,
     }
@@ -65,7 +65,7 @@ mod tests {
     use wireup_os::bind;
     use wireup_proto::io::KernelSession;
     use wireup_wire::ids::{JobId, LocalRank, Rank};
-    use wireup_wire::job::{BindTo, Object};
+    use wireup_wire::job::{BindTo, Object, StdioOptions};
 
     fn plan(ranks: u16, to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
         let rank = |local: u16| RankPlan {
@@ -83,9 +83,7 @@ mod tests {
             report_bindings: false,
             shares_machine: false,
             kernel_session: KernelSession::Own,
-            stdin,
-            stdout: RankStdout::Pipe,
-            stdin_inherit,
+            stdio: StdioOptions { stdin, stdin_inherit, ..StdioOptions::default() },
             pmi_socket: true,
             listens: false,
             gpus_per_rank: 0,

@@ -32,9 +32,8 @@ pub fn facts() -> Facts {
         },
         shm: Some(Space { total: 1 << 30, free: 1 << 30 }),
         memory_free: Some(4 << 30),
-        offered: vec![address("eth0", "10.0.0.1")],
+        offered: Ok(vec![address("eth0", "10.0.0.1")]),
         left_out: vec![(address("docker0", "172.17.0.1"), "a bridge".into())],
-        nothing_offered: None,
         cache: Cache { path: "/h/.cache/wireup".into(), free: Some(1 << 30), problem: None },
         clock_ns: 100 * SECOND_NS,
         cwd_problem: None,
@@ -108,11 +107,9 @@ fn causes_of_a_failing_run_are_problems() {
             "working directory /work dir: does not exist",
         ),
         (&|seen| facts_of(seen).limits.open_files.hard = Some(256), "at most 256 open files"),
-        (&|seen| facts_of(seen).offered.clear(), "it has only a loopback address"),
+        (&|seen| facts_of(seen).offered = Ok(Vec::new()), "it has only a loopback address"),
         (
-            &|seen| {
-                facts_of(seen).nothing_offered = Some("no address of this machine matches; it has eth0 10.0.0.1".into())
-            },
+            &|seen| facts_of(seen).offered = Err("no address of this machine matches; it has eth0 10.0.0.1".into()),
             "matches --interface ; it has eth0 10.0.0.1",
         ),
     ];

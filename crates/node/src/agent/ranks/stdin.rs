@@ -30,7 +30,7 @@ impl RankStdin {
 
     /// The job gets ranks. Their input is kept until they have started.
     pub fn set_ranks(&mut self, plan: &SpawnPlan) {
-        let by_memory = plan.stdin == StdinTarget::AllByMemory;
+        let by_memory = plan.stdio.stdin == StdinTarget::AllByMemory;
         let ranks = plan.ranks.iter().map(|rank| Stdin {
             out: if by_memory { Outgoing::by_memory() } else { Outgoing::default() },
             is_terminal: rank.pty.is_some(),
