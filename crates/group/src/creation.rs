@@ -70,7 +70,7 @@ struct Building {
 /// A group that this process has begun to make.
 pub struct Begun {
     pub context: Context,
-    /// Their places in the other group, left and right; `None`: this process is the only member.
+    /// The places of the left and the right neighbour in the other group; `None`: this process is the only member.
     pub neighbours: Option<(u32, u32)>,
     /// What was heard about the group already.
     pub heard: Vec<(Sender, Heard)>,

@@ -31,7 +31,7 @@ struct Finding {
 }
 
 /// Rules that the code does not keep everywhere yet, and how often each is broken. The numbers only fall.
-const NOT_YET: [(&str, usize); 2] = [("lines end at 120 columns", 102), ("a doc comment is understood alone", 1)];
+const NOT_YET: [(&str, usize); 1] = [("lines end at 120 columns", 102)];
 
 /// Checks all rules, and reports where each broken one is broken.
 ///

@@ -48,7 +48,7 @@ impl Server {
             members.push(b'-');
             number::push(*last as usize, &mut members);
         }
-        // The same on all members, and not negative.
+        // The server reads a signed number: half of the tag is never negative.
         let mut text = Vec::new();
         number::push((tag >> 1) as usize, &mut text);
         Ok(self.tell(&Request::GroupSet { group, members: &members, tag: &text })?)

@@ -229,7 +229,7 @@ impl Family {
     }
 }
 
-/// Which jobs belong together, so that a failure of one ends the others.
+/// The jobs that belong together: a failure of one ends the others.
 #[derive(Default)]
 struct Together {
     /// Number of open connections between two jobs, stored for both directions. It may be 0: one job has started the

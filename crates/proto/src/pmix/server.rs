@@ -75,20 +75,12 @@ impl ServerProcess {
             };
             let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
             let is_goodbye = matches!(message, FromServer::Finalized { .. });
-            match self.phase {
-                Phase::Held | Phase::Starting { .. } if !is_first => {
-                    return Err("it sent a request before it was ready".into());
-                }
-                // It was told to end: only finalize messages still count.
-                Phase::Ending { .. } if !is_goodbye => {}
-                Phase::None
-                | Phase::Held
-                | Phase::Starting { .. }
-                | Phase::Serving
-                | Phase::Emptying
-                | Phase::Ending { .. }
-                | Phase::Killed { .. }
-                | Phase::Gone => return Ok(Some(message)),
+            if self.phase.is_starting() && !is_first {
+                return Err("it sent a request before it was ready".into());
+            }
+            // Once it was told to end, only finalize messages still count.
+            if is_goodbye || !matches!(self.phase, Phase::Ending { .. }) {
+                return Ok(Some(message));
             }
         }
     }

@@ -110,8 +110,8 @@ pub fn order(cx: &mut Cx, at: JobNode, order: Order) {
     cx.answer_job(at, Asker::Agent, Answer::Order(order));
 }
 
-/// Which nodes know of which other jobs: these nodes are told when such a job is over, so that their PMIx servers
-/// forget it.
+/// For each job, the nodes of other jobs that know of it. They are told when the job is over, so that their PMIx
+/// servers forget it.
 #[derive(Default)]
 pub struct Told {
     of: BTreeMap<JobId, Known>,
