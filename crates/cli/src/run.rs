@@ -257,7 +257,10 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     }
     let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };
     (ranks as usize > have / each).then(|| {
-        format!("--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with --bind-to none")
+        format!(
+            "--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with \
+             --bind-to none"
+        )
     })
 }
 

@@ -300,8 +300,10 @@ mod tests {
         let said = choices(&resolved, &mapping);
         for part in [
             "8 ranks on 4 nodes n[1-4] (consecutive",
-            "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), fan-out 4, depth 1",
-            "; links: interface eth0, encrypted; containment: a PID namespace on each node where wireup has CAP_SYS_ADMIN; exchange",
+            "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), \
+             fan-out 4, depth 1",
+            "; links: interface eth0, encrypted; containment: a PID namespace on each node where wireup has \
+             CAP_SYS_ADMIN; exchange",
         ] {
             assert!(said.contains(part), "{said}");
         }

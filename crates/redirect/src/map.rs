@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   "WIREUPM1"  tree: u32  library: u32  slots: u32 (a power of two)  bits: u32  place: u32
-//!   tree, library, place                              lengths of three texts, the write bits of most files; up to the next multiple of 8
-//!   slots x { hash: u32, record: u32 }                                            0: an empty slot; collisions go to the next one
+//!   tree, library, place                 up to the next multiple of 8. The head has the lengths of these three texts;
+//!                                        `bits` are the write bits of most files.
+//!   slots x { hash: u32, record: u32 }   0: an empty slot; collisions go to the next one
 //!   records { kind: u8, name: u16, more: u16, name, more }
 //! ```
 

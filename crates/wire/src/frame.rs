@@ -312,7 +312,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_of_the_bytes_gives_the_same_frames(frames in frames(), cuts in proptest::collection::vec(1usize..40, 1..20)) {
+        fn any_split_of_the_bytes_gives_the_same_frames(
+            frames in frames(),
+            cuts in proptest::collection::vec(1usize..40, 1..20),
+        ) {
             let mut wire = Vec::new();
             for frame in &frames {
                 wire.extend_from_slice(&frame.header());

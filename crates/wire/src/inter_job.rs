@@ -4,7 +4,9 @@
 //!
 //! ```text
 //!   PMIx server ── Joint ──► its agent ── up ──► root: until the last node has entered ── Joined ──► each node
-//!   PMIx server ── Fetch ──► its agent ── up ──► root ── Order::Give ──► agent of the rank ── Given ──► root ── Fetched ──► it
+//!   PMIx server ── Fetch ──► its agent ── up ──► root ── Order::Give ──► agent of the rank
+//!                                                root ◄──────────────────────── Given ──
+//!   PMIx server ◄── its agent ◄────── Fetched ── root
 //! ```
 
 use crate::ids::{AgentId, Rank};

@@ -180,13 +180,17 @@ mod tests {
                 let who = waiting.swap_remove((order % waiting.len() as u64) as usize);
                 order = order.rotate_right(7);
                 let (len, only_size) = sizes[who];
-                let part = if only_size { Part::Size(len as u64) } else { Part::Data(Bytes::from(vec![who as u8; len]).into()) };
-                expected.extend(vec![who as u8; len]);
+                let data = vec![who as u8; len];
+                expected.extend(&data);
+                let part = if only_size { Part::Size(len as u64) } else { Part::Data(Bytes::from(data).into()) };
                 let result = if who == 0 { peer.own(part) } else { peer.child(who - 1, part) };
                 let any_size = sizes.iter().any(|(_, only_size)| *only_size);
-                prop_assert_eq!(result, Ok(waiting.is_empty().then(|| {
-                    if any_size || expected.len() > eager_max { Part::Size(expected.len() as u64) } else { Part::Data(Bytes::from(expected.clone()).into()) }
-                })));
+                let whole = if any_size || expected.len() > eager_max {
+                    Part::Size(expected.len() as u64)
+                } else {
+                    Part::Data(Bytes::from(expected.clone()).into())
+                };
+                prop_assert_eq!(result, Ok(waiting.is_empty().then_some(whole)));
             }
         }
     }
