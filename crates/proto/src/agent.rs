@@ -20,7 +20,7 @@ use crate::session::{Session, Side};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Note, PeerError, SessionSpec};
@@ -194,36 +194,39 @@ impl Agent {
         };
         let neighbour = cx.links.agent_at(peer);
         match (frame.kind, neighbour) {
-            (Kind::Routed, _) => {
+            (FrameKind::Routed, _) => {
                 if let Some(arrived) = cx.links.on_routed(branch, frame, &mut cx.out)? {
                     self.session.on_arrived(arrived);
                 }
             }
-            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
+            (FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay, None) => {}
             // Orders of the root (`NamesDown`) are answered even after the job has ended here.
-            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
+            (
+                FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay | FrameKind::NamesDown,
+                Some(from),
+            ) => {
                 let job = JobId(frame.job);
                 self.session.on_arrived(Arrived { from, job, frame: Some(frame) });
             }
-            (Kind::Control, _) => {
+            (FrameKind::Control, _) => {
                 let message: Control = peer::decode(&frame.payload)?;
                 return self.on_control(branch, neighbour, &frame, message);
             }
             (
-                Kind::ExchangeUp
-                | Kind::ExchangeDown
-                | Kind::Output
-                | Kind::OutputCredit
-                | Kind::Input
-                | Kind::InputCredit
-                | Kind::Trace
-                | Kind::Pair
-                | Kind::GroupUp
-                | Kind::GroupDown
-                | Kind::PmixUp
-                | Kind::PmixDown
-                | Kind::NamesUp
-                | Kind::NamesDown,
+                FrameKind::ExchangeUp
+                | FrameKind::ExchangeDown
+                | FrameKind::Output
+                | FrameKind::OutputCredit
+                | FrameKind::Input
+                | FrameKind::InputCredit
+                | FrameKind::Trace
+                | FrameKind::Pair
+                | FrameKind::GroupUp
+                | FrameKind::GroupDown
+                | FrameKind::PmixUp
+                | FrameKind::PmixDown
+                | FrameKind::NamesUp
+                | FrameKind::NamesDown,
                 _,
             ) => cx.on_job_frame(neighbour, frame),
         }
@@ -234,7 +237,7 @@ impl Agent {
         if !self.session.launchers.is_attached(link) {
             return Ok(());
         }
-        if frame.kind == Kind::Control {
+        if frame.kind == FrameKind::Control {
             let (job, message) = (JobId(frame.job), peer::decode(&frame.payload)?);
             self.session.serve_launchers(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, job, message));
         } else {

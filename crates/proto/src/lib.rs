@@ -46,7 +46,7 @@ pub mod time;
 pub use agent::{Agent, AgentConfig, Holds};
 pub use digest::OutputDigest;
 pub use job::Born;
-pub use launcher::{Growth, Launcher, LauncherConfig, Place};
+pub use launcher::{Growth, Launcher, LauncherConfig, SpawnNode};
 pub use outbox::control_frame;
 pub use output::{Next, Origin};
 pub use session::starts::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, probe_result};

@@ -22,6 +22,6 @@ pub mod program;
 pub mod text;
 pub mod walk;
 
-pub use map::{Kind, Map};
+pub use map::{Map, StagedKind};
 pub use text::Text;
 pub use walk::{Found, Walk, resolve};

@@ -98,7 +98,7 @@ pub enum Order {
 
 /// An agent to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Report {
+pub enum InterJobReport {
     /// The answer to [`Order::Give`].
     Given { ticket: u64, status: Status, blob: Bytes },
     /// Ranks of this node that will enter no more collectives.

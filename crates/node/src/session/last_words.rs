@@ -3,7 +3,7 @@
 //!
 //! A keeper saves it (`keeper/directories`), since the process itself cannot.
 
-use super::place::Place;
+use super::place::SessionDirectory;
 
 /// The file that receives the process's standard error.
 pub const LOG: &str = "log";
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 3;
 const PANICKED: &str = "panicked at";
 
 /// The last output of the session's process on one line, if it crashed and the file still exists.
-pub fn read(place: &Place) -> Option<String> {
+pub fn read(place: &SessionDirectory) -> Option<String> {
     let bytes = std::fs::read(place.inside(LAST_WORDS)).ok()?;
     Some(shorten(&String::from_utf8_lossy(&bytes)))
 }

@@ -17,4 +17,4 @@ pub mod unended;
 pub use call::{Attached, CallError, Calling};
 pub use facts::Facts;
 pub use owner::Owner;
-pub use place::{Claim, DEFAULT_NAME, Place, PlaceError};
+pub use place::{Claim, DEFAULT_NAME, SessionDirectory, SessionDirectoryError};

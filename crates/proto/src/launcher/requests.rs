@@ -6,7 +6,7 @@
 
 use super::family::Family;
 use super::info::{BadInfo, Info};
-use super::seats::{Growth, NoSeats, Place, Seats, blocks};
+use super::seats::{Growth, NoSeats, Seats, SpawnNode, blocks};
 use crate::launcher_io::HostFiles;
 use crate::plan::app_of;
 use std::borrow::Cow;
@@ -65,7 +65,7 @@ pub struct Requests {
     /// The name of the job that the user has launched.
     nspace: String,
     /// The nodes on which ranks of further jobs may run.
-    places: Vec<Place>,
+    places: Vec<SpawnNode>,
     growth: Growth,
     /// Number of jobs that ranks have asked for so far.
     children: u32,
@@ -76,7 +76,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn new(nspace: String, places: Vec<Place>, growth: Growth) -> Requests {
+    pub fn new(nspace: String, places: Vec<SpawnNode>, growth: Growth) -> Requests {
         Requests { nspace, places, growth, children: 0, reading: BTreeMap::new(), lost: BTreeSet::new() }
     }
 
@@ -263,8 +263,9 @@ mod tests {
         parent.apps[0].cwd = b"/w".to_vec();
         parent.env = vec![b"PATH=/bin".to_vec()];
         parent.options.stdio.stdin = StdinTarget::All;
-        let places = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
-        let places: Vec<Place> = places.collect();
+        let places =
+            parent.nodes.iter().map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() });
+        let places: Vec<SpawnNode> = places.collect();
         let names = (JobId(5), "child".to_owned());
         let requests = Requests::new("parent".into(), places, Growth::Free);
         let read = |path: Vec<u8>| {
@@ -349,7 +350,8 @@ mod tests {
     fn jobs_of_requests_are_numbered_and_refused_once_the_family_is_closed() {
         let (spec, mut family) = (job_on(1, 0..2, 1), Family::default());
         let request = |by| Request { by: JobId(by), from: Rank(0), request: asked(&[("a", 1, &[])]) };
-        let places = spec.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
+        let places =
+            spec.nodes.iter().map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() });
         let mut requests = Requests::new("j".into(), places.collect(), Growth::Free);
         family.add(spec);
         for (child, nspace) in [(2, "j@1"), (3, "j@2")] {

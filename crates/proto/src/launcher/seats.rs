@@ -10,7 +10,7 @@ use wireup_wire::job::{Block, NodeSpec};
 
 /// A node on which ranks of further jobs may run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SpawnNode {
     pub node: NodeSpec,
     /// Number of slots of the node, if the user or the batch system has said it.
     pub slots: Option<u32>,
@@ -52,7 +52,7 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(self, places: &[Place], hosts: &[Added]) -> Result<Vec<Place>, NoSeats> {
+    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, NoSeats> {
         let mut all = places.to_vec();
         for Added { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
@@ -64,7 +64,7 @@ impl Growth {
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
                 return Err(NoSeats::BadName { host: host.clone() });
             }
-            all.push(Place {
+            all.push(SpawnNode {
                 node: NodeSpec { agent: AgentId::ADDED, name: host.clone(), shared: false },
                 slots: *slots,
                 other_names: Vec::new(),
@@ -76,7 +76,7 @@ impl Growth {
 
 /// The nodes of a run while seats on them are being given away.
 pub struct Seats<'p> {
-    places: &'p [Place],
+    places: &'p [SpawnNode],
     /// Number of ranks on each place.
     taken: Vec<u32>,
     /// Indexes of places where no rank can start.
@@ -84,7 +84,7 @@ pub struct Seats<'p> {
 }
 
 impl<'p> Seats<'p> {
-    pub fn new(places: &'p [Place], loads: &BTreeMap<AgentId, u32>) -> Seats<'p> {
+    pub fn new(places: &'p [SpawnNode], loads: &BTreeMap<AgentId, u32>) -> Seats<'p> {
         let taken = places.iter().map(|place| loads.get(&place.node.agent).copied().unwrap_or(0)).collect();
         Seats { places, taken, lost: BTreeSet::new() }
     }
@@ -168,7 +168,7 @@ struct Names<'p> {
 }
 
 impl<'p> Names<'p> {
-    fn of(places: &'p [Place]) -> Names<'p> {
+    fn of(places: &'p [SpawnNode]) -> Names<'p> {
         let mut names = Names { whole: BTreeMap::new(), short: BTreeMap::new(), other: BTreeMap::new() };
         for (at, place) in places.iter().enumerate() {
             let name = without_user(&place.node.name);
@@ -201,7 +201,7 @@ fn without_user(name: &str) -> &str {
 }
 
 /// The nodes that got ranks, and the placement of the programs' ranks on them: `given` has a row for each program.
-pub fn blocks(places: &[Place], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<Block>) {
+pub fn blocks(places: &[SpawnNode], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<Block>) {
     let is_used = |at: &usize| given.iter().any(|row| row[*at] > 0);
     let used: Vec<usize> = (0..places.len()).filter(is_used).collect();
     let mut blocks: Vec<Block> = Vec::new();
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn hosts_are_named_with_or_without_their_domain() {
         let named = |names: &[&str], host: &str| {
-            let place = |(agent, name): (usize, &&str)| Place {
+            let place = |(agent, name): (usize, &&str)| SpawnNode {
                 node: NodeSpec { agent: AgentId(agent as u32), name: (*name).into(), shared: false },
                 slots: None,
                 other_names: if *name == "a" { vec!["localhost".into(), "10.0.0.1".into()] } else { Vec::new() },
             };
-            let places: Vec<Place> = names.iter().enumerate().map(place).collect();
+            let places: Vec<SpawnNode> = names.iter().enumerate().map(place).collect();
             Names::of(&places).find(host).cloned()
         };
         assert_eq!(named(&["a", "b.x.org"], "b"), Some(vec![1]));
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(named(&["a", "10.0.0.1"], "me@10.0.0.1"), Some(vec![1]), "its own name comes first");
     }
 
-    fn places(slots: &[Option<u32>]) -> Vec<Place> {
-        let place = |(agent, slots): (usize, &Option<u32>)| Place {
+    fn places(slots: &[Option<u32>]) -> Vec<SpawnNode> {
+        let place = |(agent, slots): (usize, &Option<u32>)| SpawnNode {
             node: NodeSpec { agent: AgentId(agent as u32), name: format!("n{agent}"), shared: false },
             slots: *slots,
             other_names: Vec::new(),

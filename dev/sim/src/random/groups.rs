@@ -1,7 +1,7 @@
 //! Worlds whose ranks wait in barriers of groups, between fences, and faults at the same time.
 
 use super::collectives::{collective_world, strike};
-use crate::Report;
+use crate::RunReport;
 use crate::rng::Rng;
 use crate::spec::WorldSpec;
 use crate::workload::{Dialect, Script, Step, Team, Who, Whose};
@@ -20,7 +20,7 @@ pub fn group_world(seed: u64) -> WorldSpec {
 }
 
 /// The group world of `seed` with faults; `calm` is the run without faults.
-pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+pub fn with_faults(seed: u64, calm: &RunReport) -> WorldSpec {
     strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
 }
 
