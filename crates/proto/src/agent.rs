@@ -14,7 +14,7 @@
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::Job;
 use crate::link::Arrived;
-use crate::session::starts::{Purpose, Wish};
+use crate::session::shell_calls::{Purpose, Wish};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{Session, Side};
 use crate::time::Instant;
@@ -120,13 +120,14 @@ impl Agent {
             }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
             Input::ShellEnded { shell, end: Ok((status, stderr)) } => {
-                session.start(|starter, cx, snapshot| starter.on_exited(cx, snapshot, shell, status, &stderr));
+                session
+                    .start(|child_starts, cx, snapshot| child_starts.on_exited(cx, snapshot, shell, status, &stderr));
             }
             Input::ShellEnded { shell, end: Err(error) } => {
-                session.start(|starter, cx, snapshot| starter.on_failed(cx, snapshot, shell, error));
+                session.start(|child_starts, cx, snapshot| child_starts.on_failed(cx, snapshot, shell, error));
             }
             Input::StepTold { shell, agent, problem } => {
-                session.start(|starter, cx, _| starter.on_step_told(cx, shell, agent, problem));
+                session.start(|child_starts, cx, _| child_starts.on_step_told(cx, shell, agent, problem));
             }
             Input::ParentReached { address, took_ns, failed } => {
                 if cx.session.verbose {
@@ -273,7 +274,7 @@ impl Agent {
             }
             (_, Control::JobDown(message)) => cx.on_job_down(neighbour, job, message),
             (_, Control::JobUp(message)) => cx.on_job_up(neighbour, job, message),
-            (Some(branch), Control::Note(note)) => session.starter.on_note(cx, branch, (job, note)),
+            (Some(branch), Control::Note(note)) => session.child_starts.on_note(cx, branch, (job, note)),
             (_, Control::AreYouAlive) => session.heartbeat.on_asked(cx, side),
             (_, Control::Alive) => session.heartbeat.on_answered(cx, side),
             (_, _message) => return Err(PeerError::Misdirected),
@@ -288,11 +289,13 @@ impl Agent {
         match message {
             SessionDown::Launch(spec) => session.on_job_sent(spec),
             SessionDown::Shutdown => session.leaving.on_shutdown(cx),
-            SessionDown::NotStarted(missing) => session.start(|starter, cx, _| starter.on_not_started(cx, missing)),
+            SessionDown::NotStarted(missing) => {
+                session.start(|child_starts, cx, _| child_starts.on_not_started(cx, missing))
+            }
             SessionDown::ClockTell { asked_ns, told_ns } => cx.on_clock_told(asked_ns, told_ns),
-            SessionDown::TimeLeft { left_ns } => session.starter.on_time_left(cx, left_ns),
+            SessionDown::TimeLeft { left_ns } => session.child_starts.on_time_left(cx, left_ns),
             SessionDown::Probed { agent, asker, problem } => {
-                session.start(|starter, cx, _| starter.on_probed_above(cx, agent, asker, problem));
+                session.start(|child_starts, cx, _| child_starts.on_probed_above(cx, agent, asker, problem));
             }
             SessionDown::UseTransport { yes } => session.agreement.on_decided(cx, yes),
             SessionDown::Start { spec, newest, live } if survives => session.on_start(frame, *spec, newest, &live),
@@ -309,10 +312,10 @@ impl Agent {
         match message {
             SessionUp::StartFor { agent, jobs, parent, problem, snapshot } => {
                 let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, snapshot } };
-                session.start(|starter, cx, _| starter.on_start_for(cx, branch, wish, problem));
+                session.start(|child_starts, cx, _| child_starts.on_start_for(cx, branch, wish, problem));
             }
             SessionUp::Probe { agent, asker } => {
-                session.start(|starter, cx, _| starter.on_probe_for(cx, branch, agent, asker));
+                session.start(|child_starts, cx, _| child_starts.on_probe_for(cx, branch, agent, asker));
             }
             SessionUp::TransportLooked { missing } => session.agreement.on_looked(cx, branch, missing),
             SessionUp::ClockAsk { asked_ns } => {

@@ -36,7 +36,7 @@ impl ClockOffset {
 
     /// The initial offset of an agent that is started by this remote shell.
     pub fn of(shell: &RemoteShell) -> Self {
-        if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
+        if shell.start_method().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
     /// Forgets what the previous parent has answered, because the agent has another one. On one machine all agents have

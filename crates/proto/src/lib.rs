@@ -49,5 +49,5 @@ pub use job::Born;
 pub use launcher::{Growth, Launcher, LauncherConfig, SpawnNode};
 pub use outbox::control_frame;
 pub use output::{Next, Origin};
-pub use session::starts::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, probe_result};
+pub use session::shell_calls::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, probe_result};
 pub use time::Instant;

@@ -33,7 +33,7 @@ impl Outbox {
 /// the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let is_last = matches!(message, Control::JobUp(JobUp::Done(_)) | Control::ToLauncher(ToLauncher::Ended(_)));
-    let class = if is_last { Class::Staging } else { Class::Control };
+    let class = if is_last { Class::AfterOutput } else { Class::Control };
     Frame {
         kind: FrameKind::Control,
         class,

@@ -122,8 +122,8 @@ byte_enum! {
         Exchange = 1,
         /// Standard input, output, error.
         Stdio = 2,
-        /// Files being copied to node-local storage; traces.
-        Staging = 3,
+        /// Traces, and the last control message of a job: both follow the output of the ranks.
+        AfterOutput = 3,
     }
 }
 
@@ -136,7 +136,7 @@ impl FrameKind {
             // Credit must not wait behind the bytes that it is for.
             FrameKind::Control | FrameKind::OutputCredit | FrameKind::InputCredit => Class::Control,
             FrameKind::Output | FrameKind::Input | FrameKind::Relay => Class::Stdio,
-            FrameKind::Trace => Class::Staging,
+            FrameKind::Trace => Class::AfterOutput,
             FrameKind::ExchangeUp
             | FrameKind::ExchangeDown
             | FrameKind::Direct

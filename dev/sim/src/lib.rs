@@ -33,6 +33,7 @@ pub mod digest;
 pub mod fault_injection;
 mod fifo;
 mod file_server;
+mod group_barriers;
 mod hosts;
 mod jobs;
 mod launchers;
@@ -52,7 +53,6 @@ mod sockets;
 pub mod spec;
 mod stdio;
 mod steps;
-mod teams;
 pub mod workload;
 mod world;
 

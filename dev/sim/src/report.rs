@@ -111,7 +111,7 @@ impl World {
             ranks_started: self.checks.started,
             fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
             collectives: count(&|checks| checks.collectives.complete(None)),
-            barriers: count(&|checks| checks.teams.complete()),
+            barriers: count(&|checks| checks.group_barriers.complete()),
             gets: self.checks.gets,
             modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
             excused: count(&|checks| checks.modex.excused),

@@ -161,7 +161,7 @@ fn ask_nodes(
     seen: &mut [Seen],
 ) -> Result<Option<u8>, String> {
     // Where one step starts all agents, agents do not call each other.
-    let calls = !spec.remote_shell.starter().by_step();
+    let calls = !spec.remote_shell.start_method().by_step();
     for _ in 0..JOBS_MAX {
         hosts.retain(|host| seen[*host].facts.is_none() || (calls && seen[*host].onward.is_none()));
         if hosts.is_empty() {

@@ -54,7 +54,7 @@ pub struct Resolved {
 impl Resolved {
     /// The nodes on which ranks of further jobs may run, with all names of theirs that are known here.
     pub fn named_places(&self) -> Vec<SpawnNode> {
-        let same_machine = self.session.remote_shell.starter().same_machine;
+        let same_machine = self.session.remote_shell.start_method().same_machine;
         let table = if same_machine { HostTable::default() } else { HostTable::of_system() };
         let other_names = |name: &str| match same_machine || self.this_machine.is_local(name) {
             true => self.this_machine.all().chain(table.names(name)).collect(),
@@ -66,7 +66,7 @@ impl Resolved {
 
     /// Whether ranks can ask for processes on further hosts.
     pub fn growth(&self) -> Growth {
-        let starter = self.session.remote_shell.starter();
+        let starter = self.session.remote_shell.start_method();
         if starter.same_machine && self.in_session {
             Growth::Fixed(
                 "whose session is on this machine only; start the session with hosts (wireup up --hosts), or run with \
@@ -135,7 +135,7 @@ fn resolve_on(
             (JobId(0), session::of_job(&flags, &surroundings, reach, &layout, name)?)
         }
     };
-    let starter = session.remote_shell.starter();
+    let starter = session.remote_shell.start_method();
     let local = layout.is_alone() || starter.same_machine;
     let reached = match (local, starter.by_step()) {
         (true, _) => Reached::ThisMachine,

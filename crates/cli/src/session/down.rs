@@ -5,7 +5,7 @@ use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
 use wireup_flags::{Command, Flag, Line, Section, Words};
-use wireup_node::session::{CallError, Calling, Claim, SessionDirectory, last_words, unended};
+use wireup_node::session::{CallError, Calling, Claim, SessionDirectory, crash_log, unended};
 use wireup_os::process;
 use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
@@ -151,7 +151,7 @@ fn tidy(name: &str) -> Result<u8, String> {
     }
     match SessionDirectory::claim(name, false).map_err(|error| error.to_string())? {
         (place, Claim::Ours) => {
-            let said = last_words::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
+            let said = crash_log::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
             place.remove();
             unended::remove(name);
             out::tell(&format!("session {name} had already ended{said}; its remaining files were removed"));

@@ -12,7 +12,7 @@ use crate::words::{self, Setting, count};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
 use wireup_node::session::{
-    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, SessionDirectory, daemon, last_words, unended,
+    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, SessionDirectory, crash_log, daemon, unended,
 };
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
@@ -100,7 +100,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let (place, claim) = SessionDirectory::claim(&name, lingers).map_err(|error| error.to_string())?;
     let mut begun = None;
     if matches!(claim, Claim::Ours) {
-        if let Some(said) = last_words::read(&place) {
+        if let Some(said) = crash_log::read(&place) {
             out::tell(&format!("the previous session {name} ended unexpectedly ({said}); starting a new one"));
         }
         let owner = if lingers { None } else { Owner::of_caller(allocation(&spec).as_deref()) };
@@ -247,7 +247,7 @@ fn rank_ports(line: &Line, parsed: &Parsed) -> Result<Option<PortsPerNode>, Stri
 
 /// The variable of the allocation whose end also ends the session's agents.
 fn allocation(spec: &SessionSpec) -> Option<String> {
-    let name = spec.remote_shell.starter().batch?.job_variable;
+    let name = spec.remote_shell.start_method().batch?.job_variable;
     Some(format!("{name}={}", std::env::var(name).ok()?))
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Every wait is bounded; the error for a stopped or overloaded session names it.
 
-use super::last_words;
-use super::place::{SessionDirectory, SessionDirectoryError};
+use super::crash_log;
+use super::session_directory::{SessionDirectory, SessionDirectoryError};
 use crate::remedy::Advised;
 use crate::transport::link::Link;
 use bytes::Bytes;
@@ -128,7 +128,7 @@ impl Calling {
         let socket = match connected {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return match last_words::read(&place) {
+                return match crash_log::read(&place) {
                     Some(said) => Err(CallError::Crashed { name: name.to_owned(), said }),
                     None => Ok(None),
                 };

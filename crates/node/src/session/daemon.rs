@@ -13,10 +13,10 @@
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
+use super::crash_log::{CRASH_LOG, LOG};
 use super::facts::Facts;
-use super::last_words::{LAST_WORDS, LOG};
 use super::owner::Owner;
-use super::place::SessionDirectory;
+use super::session_directory::SessionDirectory;
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use crate::keeper::{Keeper, KeeperEvent, Request};
@@ -176,7 +176,7 @@ impl<'p> Daemon<'p> {
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),
-            last_words: LAST_WORDS.into(),
+            last_words: CRASH_LOG.into(),
         });
         // A new socket has room for the requests. A warden that has ended has reported why.
         if let Err(error) = warden.flush() {

@@ -1,6 +1,6 @@
 //! Stores the options given to `wireup up` in the session's directory, for later commands; agents do not need them.
 
-use super::place::SessionDirectory;
+use super::session_directory::SessionDirectory;
 use serde::{Deserialize, Serialize};
 use std::io;
 use wireup_wire::peer;

@@ -11,7 +11,7 @@
 //! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it
 //! lives. A reader that waits for more sleeps until the file changes or its writer closes it.
 
-use super::place::{SessionDirectory, SessionDirectoryError};
+use super::session_directory::{SessionDirectory, SessionDirectoryError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};

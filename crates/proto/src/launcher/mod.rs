@@ -7,16 +7,16 @@
 //!
 //! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants
 //! credit for what was written, and exits with the exit code when everything has arrived. The root decides about the
-//! failure of one job. A failure of one ends all jobs that belong together (`family`), as under Hydra: their ranks may
+//! failure of one job. A failure of one ends all jobs that belong together (`job_family`), as under Hydra: their ranks may
 //! wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
 //!
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
 //! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
 
-mod family;
 mod info;
+mod job_family;
 mod requests;
-mod seats;
+mod spawn_placement;
 mod streams;
 
 use crate::exit_code::exit_code;
@@ -26,9 +26,9 @@ use crate::outbox::control_frame;
 use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
-use family::{Family, Start};
+use job_family::{JobFamily, Start};
 use requests::{Request, Requests, Step};
-pub use seats::{Growth, SpawnNode};
+pub use spawn_placement::{Growth, SpawnNode};
 use std::collections::VecDeque;
 use streams::{Stdin, Unwritten};
 use wireup_wire::frame::{Frame, FrameKind, FrameReader};
@@ -66,7 +66,7 @@ pub struct Launcher {
     link: Option<LinkId>,
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
-    family: Family,
+    family: JobFamily,
     requests: Requests,
     unwritten: Unwritten,
     stdin: Stdin,
@@ -96,7 +96,7 @@ impl Launcher {
             link: None,
             reader: FrameReader::new(),
             out: VecDeque::new(),
-            family: Family::default(),
+            family: JobFamily::default(),
             requests: Requests::new(spec.nspace.clone(), places, growth),
             unwritten: Unwritten::new(now),
             stdin: Stdin::new(relay_stdin),

@@ -110,7 +110,7 @@ impl Cx {
 
     /// The batch system that runs the steps; `None`: agents are not started by steps.
     pub fn batch(&self) -> Option<&'static Batch> {
-        self.session.remote_shell.starter().batch.as_ref()
+        self.session.remote_shell.start_method().batch.as_ref()
     }
 
     /// The name of this agent's host.

@@ -4,7 +4,7 @@ use super::collectives::{collective_world, strike};
 use crate::RunReport;
 use crate::rng::Rng;
 use crate::spec::WorldSpec;
-use crate::workload::{Dialect, Script, Step, Team, Who, Whose};
+use crate::workload::{BarrierGroup, Dialect, Script, Step, Who, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{PmiFence, PmiVersion};
 
@@ -38,7 +38,7 @@ pub(super) fn script(rng: &mut Rng) -> Script {
             _ => {
                 let alike = Who::Alike(rng.between(1, 6) as u16);
                 let who = *rng.pick(&[Who::World, Who::Node, alike, alike, alike]);
-                steps.push(Step::Barrier(Team { who, tag: rng.below(3) as u8 }));
+                steps.push(Step::Barrier(BarrierGroup { who, tag: rng.below(3) as u8 }));
             }
         }
     }

@@ -121,13 +121,13 @@ impl World {
                 records(seed, &all).ok_or("its data is not what was given")?
             }
             (Answer::Status(Status::RankGone), _) if has_one_left => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.excused += 1;
                 return Ok(());
             }
             (Answer::Status(Status::Timeout), _) if !patient || checks.modex.has_patience_ended(call) => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.timeouts += 1;
                 return Ok(());
@@ -136,7 +136,7 @@ impl World {
         };
         checks.modex.complete += 1;
         for rank in ranks {
-            checks.teams.on_release(*rank, &call.name)?;
+            checks.group_barriers.on_release(*rank, &call.name)?;
         }
         let brings = call.group.is_some()
             || (call.collect && modex == Modex::Full)

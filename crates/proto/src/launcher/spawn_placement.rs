@@ -20,7 +20,7 @@ pub struct SpawnNode {
 }
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum NoSeats {
+pub enum NoPlacement {
     #[error(
         "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key \
          add-host"
@@ -52,17 +52,17 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, NoSeats> {
+    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, NoPlacement> {
         let mut all = places.to_vec();
         for Added { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
                 continue;
             }
             if let Growth::Fixed(reason) = self {
-                return Err(NoSeats::Fixed { host: host.clone(), reason });
+                return Err(NoPlacement::Fixed { host: host.clone(), reason });
             }
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-                return Err(NoSeats::BadName { host: host.clone() });
+                return Err(NoPlacement::BadName { host: host.clone() });
             }
             all.push(SpawnNode {
                 node: NodeSpec { agent: AgentId::ADDED, name: host.clone(), shared: false },
@@ -74,8 +74,8 @@ impl Growth {
     }
 }
 
-/// The nodes of a run while seats on them are being given away.
-pub struct Seats<'p> {
+/// The nodes of a run while ranks are being placed on them.
+pub struct SpawnPlacement<'p> {
     places: &'p [SpawnNode],
     /// Number of ranks on each place.
     taken: Vec<u32>,
@@ -83,14 +83,14 @@ pub struct Seats<'p> {
     lost: BTreeSet<usize>,
 }
 
-impl<'p> Seats<'p> {
-    pub fn new(places: &'p [SpawnNode], loads: &BTreeMap<AgentId, u32>) -> Seats<'p> {
+impl<'p> SpawnPlacement<'p> {
+    pub fn new(places: &'p [SpawnNode], loads: &BTreeMap<AgentId, u32>) -> SpawnPlacement<'p> {
         let taken = places.iter().map(|place| loads.get(&place.node.agent).copied().unwrap_or(0)).collect();
-        Seats { places, taken, lost: BTreeSet::new() }
+        SpawnPlacement { places, taken, lost: BTreeSet::new() }
     }
 
     /// Excludes the places of these agents, which are lost.
-    pub fn without(mut self, lost: &BTreeSet<AgentId>) -> Seats<'p> {
+    pub fn without(mut self, lost: &BTreeSet<AgentId>) -> SpawnPlacement<'p> {
         let places = self.places.iter().enumerate().filter(|(_, place)| lost.contains(&place.node.agent));
         self.lost = places.map(|(at, _)| at).collect();
         self
@@ -100,7 +100,7 @@ impl<'p> Seats<'p> {
     ///
     /// # Errors
     /// Why there are none.
-    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, NoSeats> {
+    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, NoPlacement> {
         let allowed = self.allowed(hosts)?;
         let mut given = vec![0; self.places.len()];
         let mut left = ranks;
@@ -111,7 +111,7 @@ impl<'p> Seats<'p> {
                     left -= given[at];
                 }
                 if left > 0 {
-                    return Err(NoSeats::PerNode { ranks, nodes: allowed.len(), per_node });
+                    return Err(NoPlacement::PerNode { ranks, nodes: allowed.len(), per_node });
                 }
             }
             Layout::Nodes => self.spread(ranks, &allowed, &mut given),
@@ -128,7 +128,7 @@ impl<'p> Seats<'p> {
         Ok(given)
     }
 
-    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoSeats> {
+    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoPlacement> {
         let all = 0..self.places.len();
         let allowed: Vec<usize> = match hosts {
             None => all.filter(|at| !self.lost.contains(at)).collect(),
@@ -136,16 +136,16 @@ impl<'p> Seats<'p> {
                 let names = Names::of(self.places);
                 let named = hosts
                     .iter()
-                    .map(|host| names.find(host).ok_or_else(|| NoSeats::UnknownHost { host: host.clone() }));
+                    .map(|host| names.find(host).ok_or_else(|| NoPlacement::UnknownHost { host: host.clone() }));
                 let named: BTreeSet<usize> =
                     named.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().copied().collect();
                 if let Some(lost) = named.intersection(&self.lost).next() {
-                    return Err(NoSeats::Lost { host: self.places[*lost].node.name.clone() });
+                    return Err(NoPlacement::Lost { host: self.places[*lost].node.name.clone() });
                 }
                 named.into_iter().collect()
             }
         };
-        if allowed.is_empty() { Err(NoSeats::NoNodes) } else { Ok(allowed) }
+        if allowed.is_empty() { Err(NoPlacement::NoNodes) } else { Ok(allowed) }
     }
 
     fn spread(&self, ranks: u32, allowed: &[usize], given: &mut [u32]) {
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn free_slots_come_first_and_the_rest_goes_beside() {
         let places = places(&[Some(4), Some(2)]);
-        let give = |ranks| Seats::new(&places, &loads(&[3, 0])).give(ranks, None, Layout::Slots);
+        let give = |ranks| SpawnPlacement::new(&places, &loads(&[3, 0])).give(ranks, None, Layout::Slots);
         assert_eq!(give(2), Ok(vec![1, 1]));
         assert_eq!(give(6), Ok(vec![2, 4]), "three in free slots, three beside: two where there are fewer");
     }
@@ -267,31 +267,34 @@ mod tests {
     #[test]
     fn without_slots_ranks_are_spread_evenly() {
         let places = places(&[None, None, None]);
-        let mut seats = Seats::new(&places, &loads(&[1, 0, 1]));
-        assert_eq!(seats.give(4, None, Layout::Slots), Ok(vec![1, 2, 1]));
-        assert_eq!(seats.give(1, None, Layout::Slots), Ok(vec![1, 0, 0]));
+        let mut placement = SpawnPlacement::new(&places, &loads(&[1, 0, 1]));
+        assert_eq!(placement.give(4, None, Layout::Slots), Ok(vec![1, 2, 1]));
+        assert_eq!(placement.give(1, None, Layout::Slots), Ok(vec![1, 0, 0]));
     }
 
     #[test]
     fn hosts_and_numbers_per_node_are_kept_to() {
         let mut places = places(&[None, None, None]);
         places[1].node.name = "me@n1.example.org".into();
-        let mut seats = Seats::new(&places, &BTreeMap::new());
+        let mut placement = SpawnPlacement::new(&places, &BTreeMap::new());
         let named = |host: &str| vec![host.to_owned()];
-        assert_eq!(seats.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
-        assert_eq!(seats.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
-        let full = seats.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
+        assert_eq!(placement.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
+        assert_eq!(placement.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
+        let full = placement.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
         assert_eq!(full.to_string(), "7 ranks do not fit on 3 nodes with 2 on each");
-        let unknown = seats.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
+        let unknown = placement.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
         assert!(unknown.to_string().starts_with("n9 is not a node of this run"));
     }
 
     #[test]
     fn no_rank_goes_to_a_lost_node() {
         let places = places(&[None, None, None]);
-        let mut seats = Seats::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
-        assert_eq!(seats.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
-        assert_eq!(seats.give(1, Some(&["n1".to_owned()]), Layout::Slots), Err(NoSeats::Lost { host: "n1".into() }));
+        let mut placement = SpawnPlacement::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
+        assert_eq!(placement.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
+        assert_eq!(
+            placement.give(1, Some(&["n1".to_owned()]), Layout::Slots),
+            Err(NoPlacement::Lost { host: "n1".into() })
+        );
     }
 
     fn added(name: &str, slots: Option<u32>) -> Added {
@@ -339,7 +342,7 @@ mod tests {
             ranks in 1u32..40,
         ) {
             let places = places(&slots);
-            let given = Seats::new(&places, &loads(&[2, 5])).give(ranks, None, Layout::Slots).expect("there are nodes");
+            let given = SpawnPlacement::new(&places, &loads(&[2, 5])).give(ranks, None, Layout::Slots).expect("there are nodes");
             prop_assert_eq!(given.iter().sum::<u32>(), ranks);
             let (nodes, blocks) = blocks(&places, &[given]);
             let mapping = wireup_coll::mapping::Mapping::new(&blocks, ranks, nodes.len() as u32);
