@@ -121,7 +121,7 @@ impl Gather {
         let at = nth.and_then(|nth| self.asked.get(nth));
         let value =
             answer.fields.get("value").filter(|_| answer.fields.answers(Command::Get) && answer.fields.succeeded());
-        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.take(value));
+        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.add_piece(value));
         self.is_wrong |= taken.is_none();
     }
 
@@ -136,7 +136,7 @@ impl Gather {
 
 impl Partial {
     /// The next piece; `None`: it makes no sense.
-    fn take(&mut self, value: &[u8]) -> Option<()> {
+    fn add_piece(&mut self, value: &[u8]) -> Option<()> {
         let mut plain = Vec::new();
         let mut text = halve(value, &mut plain);
         if self.count == 1 {

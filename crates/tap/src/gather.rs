@@ -40,7 +40,7 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     /// The name of a job may have any bytes.
-    pub fn of(parent: &Path, job: &str) -> Folder {
+    pub fn new(parent: &Path, job: &str) -> Folder {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let name: String = job.chars().map(plain).take(100).collect();
         Folder(parent.join(format!("{PREFIX}{name}")))
@@ -257,7 +257,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn folder(job: &str) -> Folder {
-        let folder = Folder::of(&std::env::temp_dir(), &format!("unit/{job} {}", std::process::id()));
+        let folder = Folder::new(&std::env::temp_dir(), &format!("unit/{job} {}", std::process::id()));
         folder.create().expect("a folder");
         folder
     }
@@ -334,7 +334,7 @@ mod tests {
             let day = std::time::SystemTime::now() - STALE - Duration::from_secs(60);
             File::open(path).and_then(|folder| folder.set_modified(day)).expect("a time");
         }
-        let folder = Folder::of(&parent, "own");
+        let folder = Folder::new(&parent, "own");
         folder.create().expect("a folder");
         folder.collect(&Record { size: 1, ..record(0) }, soon());
         assert_eq!((old.exists(), new.exists(), other.exists(), folder.path().exists()), (false, true, true, false));

@@ -1,9 +1,9 @@
 //! The rules that hold in every run.
 //!
-//! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for barriers of groups.
-//! `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives
-//! whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may be blamed for a
-//! failure, and what is left at the end.
+//! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for
+//! barriers of groups. `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`:
+//! every line arrives whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may
+//! be blamed for a failure, and what is left at the end.
 
 pub mod bounds;
 pub mod collectives;

@@ -147,7 +147,7 @@ impl Memo {
         if let Some(content) = known.find(&file).and_then(|known| postcard::from_bytes(known).ok()) {
             return content;
         }
-        let content = Content::of(path);
+        let content = Content::read(path);
         if let Ok(encoded) = postcard::to_allocvec(&content) {
             known.add(file, &encoded);
         }

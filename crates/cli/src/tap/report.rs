@@ -93,7 +93,7 @@ pub struct Start {
 }
 
 impl TapReport {
-    pub fn of(gathered: Gathered) -> TapReport {
+    pub fn from_gathered(gathered: Gathered) -> TapReport {
         let Gathered { mut records, mut refused, more_refused } = gathered;
         if more_refused > 0 {
             refused.push(format!("{more_refused} more"));

@@ -95,7 +95,7 @@ impl JobFamilies {
     }
 
     /// Makes a job the first one of its family here; its keeper has a new namespace.
-    pub fn begin(&mut self, job: JobId, first: u32) {
+    pub fn add_first_job(&mut self, job: JobId, first: u32) {
         let (jobs, members) = (BTreeSet::from([job]), KeeperPool::default());
         self.here.insert(self.family_of(job), Family { first, jobs, held: None, members, server: None });
     }

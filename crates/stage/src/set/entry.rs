@@ -76,11 +76,11 @@ impl<'a> Entry<'a> {
         let (&mode, rest) = rest.split_first_chunk()?;
         let (&seconds, rest) = rest.split_first_chunk()?;
         let (&nanoseconds, rest) = rest.split_first_chunk()?;
-        let (path, rest) = take(rest)?;
+        let (path, rest) = take_prefixed(rest)?;
         let (kind, rest) = match kind {
             FOLDER => (EntryKind::Folder, rest),
             LINK => {
-                let (target, rest) = take(rest)?;
+                let (target, rest) = take_prefixed(rest)?;
                 (EntryKind::Link(target), rest)
             }
             FILE => {
@@ -102,7 +102,7 @@ fn put(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn take_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }

@@ -224,7 +224,7 @@ fn name<'a>(names: &'a [u8], seen: &Seen) -> &'a [u8] {
 }
 
 impl PartialListing {
-    pub(super) fn of(seen: Vec<Seen>, names: Vec<u8>) -> PartialListing {
+    pub(super) fn new(seen: Vec<Seen>, names: Vec<u8>) -> PartialListing {
         PartialListing { seen, names, ..PartialListing::default() }
     }
 

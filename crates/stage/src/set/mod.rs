@@ -119,7 +119,7 @@ impl Set {
     ///
     /// # Errors
     /// There are too many.
-    pub fn of<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
+    pub fn from_entries<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
         let mut set = Set::default();
         entries.into_iter().try_for_each(|entry| set.push(entry))?;
         set.sort()?;

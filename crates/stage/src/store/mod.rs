@@ -261,7 +261,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be locked.
-    pub fn take(&self, set: &Digest) -> Result<Option<InUse>> {
+    pub fn use_set(&self, set: &Digest) -> Result<Option<InUse>> {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
         let manifest = folder.join("manifest");

@@ -49,7 +49,7 @@ mod tests {
         let long = format!("// {}", "x".repeat(118));
         let text =
             format!("/// Bytes of the message.\n/// The same in words.\n{long}\n/// The same, behind a relay.\n");
-        let found = check(&Tree::of(&[("crates/a/src/b.rs", &text)]));
+        let found = check(&Tree::from_files(&[("crates/a/src/b.rs", &text)]));
         assert_eq!(found[0].broken, ["crates/a/src/b.rs:3"]);
         assert_eq!(found[1].broken, ["crates/a/src/b.rs:4: /// The same, behind a relay."]);
     }

@@ -48,7 +48,7 @@ impl Sealing {
     ///
     /// # Errors
     /// The kernel gives no random bytes.
-    pub fn begin(
+    pub fn start(
         shell: ShellId,
         agents: Vec<AgentId>,
         how: How,

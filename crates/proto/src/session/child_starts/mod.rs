@@ -243,7 +243,7 @@ impl ChildStarts {
         // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
-        if let Some(step) = self.steps.take(shell) {
+        if let Some(step) = self.steps.take_step(shell) {
             return self.give_up_step(cx, step, &problem);
         }
         if let Outcome::Lost(wish, problem) = self.shell_calls.on_failed(shell, problem) {
