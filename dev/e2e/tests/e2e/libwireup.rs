@@ -17,8 +17,8 @@ fn fabric() -> Option<&'static str> {
     tool(&library).map(|_| "fabric")
 }
 
-const ENGINES: &str = "auto agents peers allgather ring udp thread udp-thread few udp-few few-thread named named-thread \
-    udp-named";
+const ENGINES: &str = "auto agents peers allgather ring udp thread udp-thread few udp-few few-thread named \
+    named-thread udp-named";
 
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {

@@ -125,14 +125,19 @@ impl World {
                 let all: Vec<u8> = data.concat();
                 records(seed, &all).ok_or("its data is not what was given")?
             }
+<<<<<<< HEAD
             (Answer::Status(Status::RankGone), _) if is_one_gone => {
                 ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+=======
+            (Answer::Status(Status::RankGone), _) if has_one_left => {
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
+>>>>>>> b975dd44086fb9c640d14aec32b0a5783855c28d
                 checks.modex.on_excused(call, ranks);
                 checks.modex.excused += 1;
                 return Ok(());
             }
             (Answer::Status(Status::Timeout), _) if !patient || checks.modex.has_patience_ended(call) => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.timeouts += 1;
                 return Ok(());
@@ -141,7 +146,7 @@ impl World {
         };
         checks.modex.complete += 1;
         for rank in ranks {
-            checks.teams.on_release(*rank, &call.name)?;
+            checks.group_barriers.on_release(*rank, &call.name)?;
         }
         let brings = call.group.is_some()
             || (call.collect && modex == Modex::Full)
