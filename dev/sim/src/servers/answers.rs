@@ -125,13 +125,8 @@ impl World {
                 let all: Vec<u8> = data.concat();
                 records(seed, &all).ok_or("its data is not what was given")?
             }
-<<<<<<< HEAD
             (Answer::Status(Status::RankGone), _) if is_one_gone => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
-=======
-            (Answer::Status(Status::RankGone), _) if has_one_left => {
                 ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
->>>>>>> b975dd44086fb9c640d14aec32b0a5783855c28d
                 checks.modex.on_excused(call, ranks);
                 checks.modex.excused += 1;
                 return Ok(());
