@@ -34,10 +34,10 @@ pub struct Budget {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Take,
-    /// Take it, and let the caller handle it before the next message is judged.
+    /// Receive the message, and let the caller handle it before the next message is judged.
     TakeAlone,
-    /// Take it independently of others: several senders use its tag. Messages of this kind do not wait for each other,
-    /// and their number in progress is bounded.
+    /// Receive the message independently of the others, since several senders use its tag. Messages of this kind do not
+    /// wait for each other, and the number of those being received is bounded.
     TakeUnordered,
     Drop,
 }
@@ -56,12 +56,12 @@ pub(crate) struct Receiving {
     under_way: BTreeMap<u64, VecDeque<Receive>>,
     unordered: Vec<(u64, Receive)>,
     under_way_bytes: usize,
-    /// The budget was used up: UCX's queue may hold more, which its descriptor does not signal.
+    /// Whether the budget was used up: UCX's queue may hold more messages, which its descriptor does not signal.
     more: bool,
 }
 
 struct Receive {
-    /// Null: the message is complete.
+    /// UCX's request; null if the message is complete.
     request: *mut c_void,
     bytes: BytesMut,
     status: Status,

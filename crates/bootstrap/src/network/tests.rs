@@ -366,7 +366,8 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
     drop(stranger);
 }
 
-/// More than is kept of a rank, in messages of any group: the rank waits, and everything arrives in order.
+/// A rank sends more bytes than a receiver keeps of one rank before anybody asks for them: the rank waits, and
+/// everything arrives in order.
 #[test]
 fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
     const LEN: usize = 1 << 20;

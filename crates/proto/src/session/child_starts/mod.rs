@@ -442,7 +442,7 @@ impl ChildStarts {
     }
 }
 
-/// Children that are lost, or have not linked and never will.
+/// Children that are lost, and children that have not linked and never will.
 impl ChildStarts {
     pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
         if !self.children.on_lost(child) || cx.is_leaving {
@@ -452,7 +452,7 @@ impl ChildStarts {
             self.forget_added(cx, child);
         }
         drop(cx.links.neighbours.forget(child));
-        // The requests of its subtree are dropped.
+        // What agents below the lost child have asked for is dropped.
         self.shell_calls.give_up(cx, |wish| match wish.purpose {
             Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
             Purpose::Child | Purpose::Probe { .. } => false,
