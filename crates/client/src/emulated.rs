@@ -69,7 +69,7 @@ pub struct Gather {
     ranks: Vec<u32>,
     /// Values of which a piece was asked for.
     partial: Vec<Partial>,
-    /// Of the batch under way: which value each get is for.
+    /// The index of the value that each get of the batch under way is for.
     asked: Vec<usize>,
     is_wrong: bool,
 }

@@ -42,7 +42,7 @@ impl Pool {
         self.layout.size() / self.slot_len
     }
 
-    /// All of its memory.
+    /// The memory of the whole pool: its beginning and its length.
     pub fn memory(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), self.layout.size())
     }

@@ -13,7 +13,7 @@ use xtask::programs::Flavour;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
 const SCHEMES: [&str; 5] = ["original", "ssh-dr", "ssh-bc", "mpd-bc", "hypercube"];
 
-/// Of wireup's ranks on this machine.
+/// The results of a reproduction with wireup's ranks on this machine.
 fn reproduce(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
     let library = folder().join(xtask::libraries::file("pmi2"));

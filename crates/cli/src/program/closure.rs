@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
 #[derive(Default)]
 pub struct Memo {
     contents: RefCell<HashMap<PathBuf, Content>>,
-    /// Of files that have not changed since an earlier search, encoded.
+    /// Encoded contents of files that have not changed since an earlier search.
     known: RefCell<Known>,
     found: RefCell<HashMap<Sought, Found>>,
     /// The folders for certain processors below a folder.

@@ -113,7 +113,7 @@ fn list(store: &Path) -> io::Result<()> {
     }
 }
 
-/// Without names: all sets.
+/// Drops the sets of these names; without names, all sets.
 fn drop_sets(store: &Path, names: &[OsString]) -> io::Result<()> {
     let dropped = existing(store).and_then(|store| {
         let mut lines = String::new();

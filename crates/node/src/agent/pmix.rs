@@ -197,7 +197,7 @@ pub mod tests {
     use wireup_wire::ids::{AgentId, NodeId};
     use wireup_wire::job::Binding;
 
-    /// Of a job with this name, on its node 3.
+    /// The plan of a job with this name, on its node 3.
     pub fn plan(nspace: &str) -> PmixPlan {
         let begin = Begin {
             nspace: nspace.into(),

@@ -22,7 +22,7 @@ pub struct Gathering {
     rules: Vec<Rule>,
     /// Where folders of the rules are, unless they are absolute.
     base: PathBuf,
-    /// By number in the job.
+    /// Names of the nodes, by their numbers in the job.
     node_names: Vec<String>,
     gatherers: Vec<Gatherer>,
     /// How many of them have sent everything.

@@ -21,7 +21,7 @@ const ORIGINAL: u8 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind<'a> {
     Folder,
-    /// Where it leads, as written.
+    /// A symbolic link, with its target as written.
     Link(&'a [u8]),
     File {
         len: u64,
@@ -37,7 +37,8 @@ pub struct Entry<'a> {
     pub path: &'a [u8],
     /// The permission bits.
     pub mode: u32,
-    /// Of the original, in seconds and nanoseconds: Python compares it with that of its compiled files.
+    /// Time of modification of the original, in seconds and nanoseconds: Python compares it with that of its compiled
+    /// files.
     pub modified: (i64, u32),
     pub kind: EntryKind<'a>,
 }

@@ -202,7 +202,7 @@ impl Set {
         Some(self.entry(found))
     }
 
-    /// What was named: the entries that are in no folder of the set.
+    /// The entries that are in no folder of the set.
     pub fn roots(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
     }

@@ -29,7 +29,7 @@ pub struct SpawnRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SpawnCommand {
     pub program: Vec<u8>,
-    /// Without the program's name.
+    /// Arguments, without the program's name.
     pub args: Vec<Vec<u8>>,
     pub ranks: u32,
     pub info: Vec<(Vec<u8>, Vec<u8>)>,

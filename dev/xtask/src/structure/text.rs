@@ -8,8 +8,8 @@ const COLUMNS_MAX: usize = 120;
 /// How doc comments begin that cannot be understood alone. Each stands for a noun that the reader would have to look up
 /// in the lines above.
 const LEANING: [&str; 17] = [
-    "The same", "Those ", "That ", "These ", "Of it", "Of its", "Its ", "It ", "They ", "Their ", "Likewise", "Also ",
-    "As above", "As for", "The other", "The others", "What it",
+    "The same", "Those ", "That ", "These ", "Of ", "All of them", "Its ", "It ", "They ", "Their ", "Likewise",
+    "Also ", "As above", "As for", "The other", "The others", "What it",
 ];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
