@@ -1,11 +1,12 @@
 //! The driver's half of an agent: turns, ticks, outputs. Starts and ends are in `lifecycle`.
 
 use crate::clock::Event;
+use crate::jobs::Jobs;
 use crate::net::End;
 use crate::report::short;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
-use wireup_proto::io::{Input, JobEvent, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{Input, JobEvent, LinkId, Output};
 use wireup_proto::replay::Recorded;
 use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::{Class, Frame};
@@ -123,14 +124,8 @@ impl World {
         let is_taken =
             of_others.map(|(_, (first, other))| (u32::from(*first), *other)).any(|(first, other)| meets(first, other));
         if taken.is_some() || is_taken || base < reserved || end > reserved + u32::from(RANK_PORTS.count) {
-            self.checks
-                .problem(format!("job {job} gets the ports {base} to {end} of agent {agent}, which are not free"));
+            self.cx.problem(format!("job {job} gets the ports {base} to {end} of agent {agent}, which are not free"));
         }
-    }
-
-    /// The time on an agent's clock.
-    pub(crate) fn local_now(&self, host: u32) -> Instant {
-        self.clock.now() + self.hosts[host as usize].clock_ahead_ns
     }
 
     /// The name of a process for messages.
@@ -146,13 +141,13 @@ impl World {
         if let Some(stopped) = stopped {
             return stopped.push_back(input);
         }
-        let now = self.clock.now() + self.hosts[host as usize].clock_ahead_ns;
+        let now = self.cx.local_now(host);
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
             recording.push(Recorded::Input(now, input.clone()));
         }
-        self.digest.number(u64::from(host) ^ now.0 << 16);
-        self.digest.input(&input);
-        if self.spec.trace {
+        self.cx.digest.number(u64::from(host) ^ now.0 << 16);
+        self.cx.digest.input(&input);
+        if self.cx.spec.trace {
             eprintln!("  agent {host} <- {}", short(&input));
         }
         let was_tick = input == Input::Tick;
@@ -161,16 +156,16 @@ impl World {
         let restless = &mut self.agents[agent as usize].restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };
         if *restless > RESTLESS_MAX {
-            return self.checks.problem(format!("agent {host} requests ticks without making progress"));
+            return self.cx.problem(format!("agent {host} requests ticks without making progress"));
         }
         let turn_is_due = &mut self.agents[agent as usize].turn_is_due;
         if *turn_is_due {
             return;
         }
-        if self.rng.chance(self.spec.timing.batch_permille) {
+        if self.cx.rng.chance(self.cx.spec.timing.batch_permille) {
             *turn_is_due = true;
-            let pause_ns = self.rng.below(BATCH_NS_MAX);
-            self.clock.after(pause_ns, Event::AgentTurn(agent));
+            let pause_ns = self.cx.rng.below(BATCH_NS_MAX);
+            self.cx.clock.after(pause_ns, Event::AgentTurn(agent));
         } else {
             self.on_agent_turn(agent);
         }
@@ -189,10 +184,10 @@ impl World {
         }
         if let ProcessState::Running(machine) = &self.agents[agent as usize].state {
             let held_bytes = machine.held_output_bytes();
-            let ranks = self.nodes_of(agent).iter().map(|node| self.nodes[*node as usize].ranks.len()).sum();
-            let jobs = self.jobs.iter().filter(|job| !job.checks.is_over()).count().max(1);
-            if let Err(problem) = self.checks.bounds.on_held(held_bytes, self.spec.fanout, jobs, ranks) {
-                self.checks.problem(format!("{} {problem}", self.name(agent)));
+            let ranks = self.jobs_parts(agent).iter().map(|node| self.jobs.nodes[*node as usize].ranks.len()).sum();
+            let jobs = self.jobs.all.iter().filter(|job| !job.checks.has_ended).count().max(1);
+            if let Err(problem) = self.cx.checks.bounds.on_held(held_bytes, self.cx.spec.fanout, jobs, ranks) {
+                self.cx.problem(format!("{} {problem}", self.name(agent)));
             }
         }
         self.schedule_tick(agent);
@@ -206,7 +201,7 @@ impl World {
     }
 
     pub(crate) fn on_agent_output(&mut self, agent: u32, output: &Output) {
-        if self.spec.trace {
+        if self.cx.spec.trace {
             eprintln!("  {} -> {}", self.name(agent), short(output));
         }
         let host = self.agents[agent as usize].host;
@@ -223,15 +218,15 @@ impl World {
         };
         // A driver asks for the deadline when everything else is done.
         let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
-        let deadline = Instant(deadline.0.saturating_sub(self.hosts[*host as usize].clock_ahead_ns));
+        let deadline = Instant(deadline.0.saturating_sub(self.cx.clock_ahead_ns(*host)));
         if tick_at.is_none_or(|at| deadline < at) {
             *tick_at = Some(deadline);
-            self.clock.at(deadline, Event::AgentTick(agent));
+            self.cx.clock.at(deadline, Event::AgentTick(agent));
         }
     }
 
     pub(crate) fn on_agent_tick(&mut self, agent: u32) {
-        let (now, local_now) = (self.clock.now(), self.local_now(self.agents[agent as usize].host));
+        let (now, local_now) = (self.cx.clock.now(), self.cx.local_now(self.agents[agent as usize].host));
         let process = &mut self.agents[agent as usize];
         let is_stopped = process.is_stopped();
         let AgentProcess { state: ProcessState::Running(machine), tick_at, .. } = process else { return };
@@ -266,7 +261,7 @@ impl World {
             Output::Resize { .. } | Output::OfFamily { .. } | Output::MeetsFamily { .. } => {}
             Output::Spawn(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
-                    self.spawn(node, &plan);
+                    self.jobs.spawn(&mut self.cx, node, &plan);
                 }
             }
             Output::ReserveRankPorts { range, .. } => {
@@ -284,13 +279,13 @@ impl World {
                     assert!(count > 0 && ports.range.low <= ports.range.high);
                     match base {
                         Some(base) => self.take_rank_ports(agent, job, base, count),
-                        None => self.checks_at(node).tells_endpoints = true,
+                        None => self.jobs.checks_at(node).tells_endpoints = true,
                     }
                     let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
                 }
             }
-            Output::Relay { .. } => self.checks.problem("a relay that no simulated rank has asked for".into()),
+            Output::Relay { .. } => self.cx.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {
                 self.tell_agent(
                     agent,
@@ -299,149 +294,82 @@ impl World {
             }
             Output::StartPmix(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
-                    self.start_server(node, &plan);
+                    let Jobs { all, nodes, procs, .. } = &mut self.jobs;
+                    let node = &mut nodes[node as usize];
+                    node.start_server(&mut self.cx, &all[node.job as usize], procs, &plan);
                 }
             }
             Output::Share { job, share, content } => {
                 if let Some(node) = self.run_node(agent, job)
-                    && self.nodes[node as usize].memory.share(share, &content)
+                    && self.jobs.nodes[node as usize].memory.share(share, &content)
                 {
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
                 }
             }
-            Output::PmixSend { job, bytes } => {
-                self.on_node(agent, job, |world, node| world.send_to_server(node, bytes))
-            }
-            Output::Signal { job, target, signal } => {
-                self.on_node(agent, job, |world, node| world.signal_ranks(node, target, signal));
-            }
-            Output::Sweep { job } => self.on_node(agent, job, World::sweep),
-            Output::WriteSlot { job, share, slot, array } => self.on_node(agent, job, |world, node| {
-                let written = world.nodes[node as usize].memory.write(share, slot, &array);
-                world.expect_memory(agent, written);
-            }),
-            Output::Unshare { job, share } => self.on_node(agent, job, |world, node| {
-                let given_up = world.nodes[node as usize].memory.unshare(share);
-                world.expect_memory(agent, given_up);
-            }),
-            Output::Reply { job, client, bytes, shares } => self.on_node(agent, job, |world, node| {
-                let shares = world.nodes[node as usize].memory.for_reply(&shares);
-                if let Some(shares) = world.expect_memory(agent, shares) {
-                    world.reply(node, client.local, bytes, shares);
+            Output::PmixSend { job, .. }
+            | Output::Signal { job, .. }
+            | Output::Sweep { job }
+            | Output::WriteSlot { job, .. }
+            | Output::Unshare { job, .. }
+            | Output::Reply { job, .. }
+            | Output::CloseClient { job, .. }
+            | Output::Write { job, .. }
+            | Output::ReadStdio { job, .. }
+            | Output::JobGone { job } => {
+                let host = self.agents[agent as usize].host;
+                let node = self.jobs.node_at(host, job);
+                if let Some(node) = node.filter(|node| self.jobs.nodes[*node as usize].agent == Some(agent))
+                    && let Err(problem) = self.jobs.do_for_agent(&mut self.cx, node, output)
+                {
+                    self.cx.problem(format!("{} {problem}", self.name(agent)));
                 }
-            }),
-            Output::CloseClient { job, client } => {
-                self.on_node(agent, job, |world, node| world.close_client(node, client.local));
             }
-            Output::Write { job, local, bytes } => {
-                self.on_node(agent, job, |world, node| world.write_stdin(node, local, bytes));
-            }
-            Output::ReadStdio { job, stream, on } => {
-                self.on_node(agent, job, |world, node| world.read_stdio(node, stream, on));
-            }
-            Output::JobGone { job } => self.on_node(agent, job, World::job_gone),
         }
     }
 
-    /// Does something for the part of a job that this agent runs.
-    fn on_node(&mut self, agent: u32, job: JobId, act: impl FnOnce(&mut World, u32)) {
-        if let Some(node) = self.node_of(agent, job).filter(|node| self.nodes[*node as usize].agent == Some(agent)) {
-            act(self, node);
+    /// The part of a job that this agent's process runs from now on; only one process does so.
+    fn run_node(&mut self, agent: u32, id: JobId) -> Option<u32> {
+        let Some(node) = self.jobs.node_at(self.agents[agent as usize].host, id) else {
+            self.cx.problem(format!("{} runs job {id}, which has no ranks there", self.name(agent)));
+            return None;
+        };
+        let runner = *self.jobs.nodes[node as usize].agent.get_or_insert(agent);
+        if runner != agent {
+            self.cx.problem(format!("{} and {} both run job {id}", self.name(runner), self.name(agent)));
+            return None;
         }
-    }
-
-    fn expect_memory<T>(&mut self, agent: u32, result: Result<T, String>) -> Option<T> {
-        result.map_err(|problem| self.checks.problem(format!("{} {problem}", self.name(agent)))).ok()
+        Some(node)
     }
 
     fn send_from_agent(&mut self, agent: u32, link: LinkId, frame: Frame) {
         let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() else {
-            return self.checks.problem(format!("{} sends on a link that it never had", self.name(agent)));
+            return self.cx.problem(format!("{} sends on a link that it never had", self.name(agent)));
         };
         let from = self.end_of(link, agent);
-        if let Err(problem) = self.checks.bounds.on_send(link, from, &frame) {
-            return self.checks.problem(problem);
+        if let Err(problem) = self.cx.checks.bounds.on_send(link, from, &frame) {
+            return self.cx.problem(problem);
         }
         if frame.class == Class::Exchange {
             let at_ns = self.elapsed_ns();
-            self.checks.on_exchange_frame(at_ns);
+            self.cx.checks.on_exchange_frame(at_ns);
         }
         self.on_sends(agent, link, &frame);
-        self.net.send(&mut self.clock, link, from, frame);
+        self.net.send(&mut self.cx.clock, link, from, frame);
     }
 
     fn close_link(&mut self, agent: u32, link: LinkId) {
         if let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() {
             let from = self.end_of(link, agent);
-            if from == 0 && self.spec.remote.is_some() && !self.net.is_direct(link) {
+            if from == 0 && self.cx.spec.remote.is_some() && !self.net.is_direct(link) {
                 // The agent refuses a child, and the output of the child's ranks is lost.
                 self.expect_losses();
             }
             self.on_closes(agent, link);
-            self.net.close(&mut self.clock, link, from);
+            self.net.close(&mut self.cx.clock, link, from);
         }
     }
 
     pub(crate) fn end_of(&self, link: u32, agent: u32) -> usize {
         usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == agent))
-    }
-
-    fn spawn(&mut self, node: u32, plan: &SpawnPlan) {
-        if !self.nodes[node as usize].keeper_is_running {
-            return;
-        }
-        for rank in &plan.ranks {
-            self.spawn_rank(node, plan, rank);
-        }
-    }
-
-    fn signal_ranks(&mut self, node: u32, target: SignalTarget, signal: i32) {
-        let ranks = &self.nodes[node as usize].ranks;
-        let ranks = match target {
-            SignalTarget::All => ranks.clone(),
-            SignalTarget::One(local) => ranks.get(local.index()).copied().into_iter().collect(),
-            SignalTarget::Server => return self.stop_server(node),
-        };
-        for proc in ranks {
-            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::Signal(proc, signal as u8));
-        }
-    }
-
-    fn read_stdio(&mut self, node: u32, stream: Stream, on: bool) {
-        let which = stream as usize - 1;
-        if std::mem::replace(&mut self.nodes[node as usize].reading[which], on) == on {
-            return;
-        }
-        for proc in self.nodes[node as usize].ranks.clone() {
-            self.schedule_read(proc, stream as u8);
-        }
-    }
-
-    fn sweep(&mut self, node: u32) {
-        let host = self.nodes[node as usize].host;
-        if let Some(proc) = self.running_rank(node) {
-            self.checks.problem(format!("agent {host} sweeps while rank {} runs", self.procs[proc as usize].rank));
-        }
-        if self.nodes[node as usize].server.as_ref().is_some_and(|server| server.is_running) {
-            self.checks.problem(format!("agent {host} sweeps while its server runs"));
-        }
-    }
-
-    fn job_gone(&mut self, node: u32) {
-        let host = self.nodes[node as usize].host;
-        if let Some(proc) = self.running_rank(node) {
-            let rank = self.procs[proc as usize].rank;
-            self.checks.problem(format!("agent {host} calls the job gone while rank {rank} runs"));
-        }
-        let at = &mut self.nodes[node as usize];
-        let server = at.server.take();
-        if server.is_some_and(|server| server.is_running) && at.keeper_is_running {
-            self.checks.problem(format!("agent {host} calls the job gone while its server runs"));
-        }
-        if std::mem::replace(&mut at.job_is_gone, true) {
-            self.checks.problem(format!("agent {host} calls the job gone twice"));
-        }
-        at.memory.clear();
     }
 }

@@ -104,7 +104,7 @@ impl World {
         bootstrap: Bootstrap,
     ) {
         if let Some(problem) = self.bad_step(caller, shell, agents) {
-            return self.checks.problem(format!("agent {caller} calls a step for {agents:?}: {problem}"));
+            return self.cx.problem(format!("agent {caller} calls a step for {agents:?}: {problem}"));
         }
         // The driver adds the root's listening address.
         let bootstrap = Bootstrap { parent: vec![format!("agent {caller}")], ..bootstrap };
@@ -134,7 +134,7 @@ impl World {
         };
         if caller != 0 {
             Some("it is not the root")
-        } else if !self.spec.remote.as_ref().is_some_and(Remote::by_step) {
+        } else if !self.cx.spec.remote.as_ref().is_some_and(Remote::by_step) {
             Some("there is no batch system")
         } else if self.batch.shells.contains(&shell) {
             Some("the shell number was used before")

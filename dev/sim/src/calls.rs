@@ -96,10 +96,10 @@ impl World {
     ) {
         self.check_call(caller, shell, agent, bootstrap.as_deref());
         self.on_calls(caller, bootstrap.as_deref());
-        if self.checks.is_broken() {
+        if self.cx.checks.is_broken() {
             return;
         }
-        let mut delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
+        let mut delay_ns = self.cx.draw(self.cx.spec.timing.agent_start);
         let no_start = self.hosts[agent.index()].no_start;
         let answer = match no_start {
             None | Some(NoStart::FirstCalls { times: 0 }) => self.ask_host(caller, agent.0, how, bootstrap.is_none()),
@@ -129,35 +129,35 @@ impl World {
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
         let call = self.calls.begin(call);
         if !is_silent || no_start == Some(NoStart::NoShell) {
-            self.clock.after(delay_ns, Event::Call(call));
+            self.cx.clock.after(delay_ns, Event::Call(call));
         }
     }
 
     fn check_call(&mut self, caller: u32, shell: ShellId, agent: AgentId, bootstrap: Option<&Bootstrap>) {
         let problem = if self.calls.by_shell.contains_key(&(caller, shell)) {
             "the shell number was used before"
-        } else if bootstrap.is_none() && self.spec.remote.is_none() {
+        } else if bootstrap.is_none() && self.cx.spec.remote.is_none() {
             "a child on the same machine is probed"
-        } else if self.spec.remote.as_ref().is_some_and(Remote::by_step) {
+        } else if self.cx.spec.remote.as_ref().is_some_and(Remote::by_step) {
             "it is called although a step starts it"
         } else if bootstrap.is_some_and(|bootstrap| bootstrap.agent != agent) {
             "the bootstrap message is for another agent"
-        } else if bootstrap.is_some() && !self.spec.is_standing && self.calls.is_being_started(agent.0) {
+        } else if bootstrap.is_some() && !self.cx.spec.is_standing && self.calls.is_being_started(agent.0) {
             "it is started a second time"
         } else if self.calls.under_way.get(&caller).copied().unwrap_or_default() >= self.shells_max() {
             "more remote shells at a time than allowed"
         } else {
             return;
         };
-        self.checks.problem(format!("{} calls agent {agent}: {problem}", self.name(caller)));
+        self.cx.problem(format!("{} calls agent {agent}: {problem}", self.name(caller)));
     }
 
     fn shells_max(&self) -> u32 {
-        self.spec.remote.as_ref().map_or(64, |remote| remote.shells_max)
+        self.cx.spec.remote.as_ref().map_or(64, |remote| remote.shells_max)
     }
 
     pub(crate) fn host_spec(&self, host: u32) -> Option<HostSpec> {
-        self.spec.remote.as_ref().map(|remote| remote.hosts[host as usize])
+        self.cx.spec.remote.as_ref().map(|remote| remote.hosts[host as usize])
     }
 
     /// The outcome of a call to the host.
@@ -188,7 +188,7 @@ impl World {
             (How::Look, _) => return ends(NEEDED, &format!("{NEEDED_WORDS} {arch}")),
             (How::Send, Program::Missing) if !is_probe => return Answer::Stores,
             (How::Send, _) => {
-                self.checks.problem(format!("agent {caller} sends its program to agent {agent}, which cannot use it"));
+                self.cx.problem(format!("agent {caller} sends its program to agent {agent}, which cannot use it"));
                 return Answer::Never;
             }
             // Only `How::Look` finds the stored program.
@@ -227,45 +227,45 @@ impl World {
         let bootstrap = call.bootstrap.clone();
         if self.is_off(host) {
             // The shell waits for an answer.
-            self.strike(host, self.clock.now());
+            self.strike(host, self.cx.clock.now());
             let timed_out = (ExitStatus::Exited(255), "ssh: connect to host port 22: Connection timed out".into());
             self.calls.all[index as usize].end = timed_out;
-            return self.clock.after(self.spec.node_timeout_ns, Event::ShellGone(index));
+            return self.cx.clock.after(self.cx.spec.node_timeout_ns, Event::ShellGone(index));
         }
         let Some(bootstrap) = bootstrap else {
             return self.end_call(index, ExitStatus::Exited(0), String::new());
         };
-        let handshake_ns = self.spec.timing.handshake.draw(&mut self.rng);
+        let handshake_ns = self.cx.draw(self.cx.spec.timing.handshake);
         let child = &self.hosts[host as usize];
-        if child.is_gone || !(self.spec.is_standing || child.processes.is_empty()) {
+        if child.is_gone || !(self.cx.spec.is_standing || child.processes.is_empty()) {
             // Either the machine is gone, or it already has such an agent: no other one is needed.
             let caller_hears_ns = handshake_ns;
             self.calls.all[index as usize].end = (ExitStatus::Exited(125), "the parent closed the link".into());
-            return self.clock.after(caller_hears_ns, Event::ShellGone(index));
+            return self.cx.clock.after(caller_hears_ns, Event::ShellGone(index));
         }
         let mut bootstrap = *bootstrap;
         let address = self.name(caller);
-        if self.spec.is_standing && bootstrap.parent.is_empty() {
+        if self.cx.spec.is_standing && bootstrap.parent.is_empty() {
             // The driver adds its own address.
             bootstrap.parent = vec![address.clone()];
         }
         let dials = if is_dialled_back(&bootstrap) { Some(address) } else { bootstrap.parent.first().cloned() };
-        let (config, jobs) = configs::child(bootstrap, self.local_now(host));
+        let (config, jobs) = configs::child(bootstrap, self.cx.local_now(host));
         let agent = self.start_agent(config, jobs);
         self.agents[agent as usize].call = Some(index);
         self.agents[agent as usize].dials = dials;
-        self.clock.after(handshake_ns, Event::AgentLink(agent));
+        self.cx.clock.after(handshake_ns, Event::AgentLink(agent));
         let broken = &mut self.hosts[host as usize].broken_shells;
         let breaks = *broken > 0;
         *broken -= u32::from(breaks);
         if breaks {
-            self.strike(host, self.clock.now());
+            self.strike(host, self.cx.clock.now());
         }
         if breaks || self.host_spec(host).is_some_and(|host| host.shell_dies) {
-            let dies_ns = self.rng.below(handshake_ns + 1);
+            let dies_ns = self.cx.rng.below(handshake_ns + 1);
             let words = "client_loop: send disconnect: Broken pipe";
             self.calls.all[index as usize].end = (ExitStatus::Exited(255), words.into());
-            self.clock.after(dies_ns, Event::ShellGone(index));
+            self.cx.clock.after(dies_ns, Event::ShellGone(index));
         }
         self.on_agent_turn(agent);
     }
@@ -304,7 +304,7 @@ impl World {
             ProcessState::Killed => ExitStatus::Signalled { signal: 9, core_dumped: false },
             ProcessState::Running(_) | ProcessState::Left => ExitStatus::Exited(0),
         };
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        let delay_ns = self.cx.draw(self.cx.spec.timing.report);
         self.agent_call_lost(agent, delay_ns, status, "");
     }
 
@@ -318,7 +318,7 @@ impl World {
         if let Some(index) = self.has_call(agent) {
             self.calls.leave_room(index, State::Over);
             self.calls.all[index as usize].end = (status, words.to_owned());
-            self.clock.after(delay_ns, Event::CallEnded(index));
+            self.cx.clock.after(delay_ns, Event::CallEnded(index));
         }
     }
 
@@ -336,7 +336,7 @@ impl World {
     /// elsewhere it may live on.
     pub(crate) fn stop_shell(&mut self, caller: u32, shell: ShellId) {
         let Some(&index) = self.calls.by_shell.get(&(caller, shell)) else {
-            return self.checks.problem(format!("{} stops a remote shell that it never called", self.name(caller)));
+            return self.cx.problem(format!("{} stops a remote shell that it never called", self.name(caller)));
         };
         let Call { host, state, .. } = *self.calls.get(index);
         if state == State::Over {
@@ -344,14 +344,13 @@ impl World {
         }
         self.calls.leave_room(index, State::Over);
         let its_own = self.running_at(host).into_iter().find(|agent| self.agents[*agent as usize].call == Some(index));
-        let goes_too = self.spec.remote.is_none() || self.rng.chance(500);
+        let goes_too = self.cx.spec.remote.is_none() || self.cx.rng.chance(500);
         if let Some(agent) = its_own.filter(|_| goes_too) {
             self.expect_losses();
             self.kill_agent(agent);
         }
         self.calls.all[index as usize].end = (ExitStatus::Signalled { signal: 9, core_dumped: false }, String::new());
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::CallEnded(index));
+        self.cx.after(self.cx.spec.timing.report, Event::CallEnded(index));
     }
 }
 

@@ -21,7 +21,7 @@ use bounds::Bounds;
 use collectives::Collectives;
 use modex::ModexCheck;
 use output::OutputCheck;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use teams::Teams;
 use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
@@ -71,6 +71,8 @@ pub struct Checks {
     /// State that agents kept when nothing was in progress.
     pub holds: Vec<Holds>,
     pub problems: Vec<String>,
+    /// Agents ever affected by a fault in such a way that others may lose them.
+    pub struck: BTreeSet<u32>,
 }
 
 impl Checks {
@@ -78,6 +80,11 @@ impl Checks {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
         }
+    }
+
+    /// Whether a fault has ever affected one of these agents.
+    pub fn was_any_struck(&self, hosts: &[u32]) -> bool {
+        hosts.iter().any(|host| self.struck.contains(host))
     }
 
     pub fn is_broken(&self) -> bool {
@@ -106,10 +113,6 @@ impl JobChecks {
             has_ended: false,
             tells_endpoints: false,
         }
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.has_ended
     }
 
     /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its

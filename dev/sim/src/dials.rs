@@ -41,8 +41,7 @@ fn refused(target: AgentId) -> String {
 
 impl World {
     pub(crate) fn listen(&mut self, agent: u32) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::AgentListens(agent));
+        self.cx.after(self.cx.spec.timing.report, Event::AgentListens(agent));
     }
 
     pub(crate) fn on_agent_listens(&mut self, agent: u32) {
@@ -54,13 +53,12 @@ impl World {
     }
 
     pub(crate) fn open_transport(&mut self, agent: u32) {
-        let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::TransportOpened(agent));
+        self.cx.after(self.cx.spec.timing.spawn, Event::TransportOpened(agent));
     }
 
     pub(crate) fn on_transport_opened(&mut self, agent: u32) {
         let host = self.agents[agent as usize].host;
-        let result = if self.spec.faults.contains(&Fault::NoTransport { agent: host }) {
+        let result = if self.cx.spec.faults.contains(&Fault::NoTransport { agent: host }) {
             Err(format!("agent {host} has no such library"))
         } else {
             Ok(point(host))
@@ -92,9 +90,9 @@ impl World {
         }
         let target = dials.as_deref().and_then(parse);
         let parent = self.hosts[host as usize].parent;
-        if !self.spec.is_standing && target.map(|(host, _)| host) != parent {
+        if !self.cx.spec.is_standing && target.map(|(host, _)| host) != parent {
             let problem = format!("{} dials {dials:?}, not its parent", self.name(agent));
-            return self.checks.problem(problem);
+            return self.cx.problem(problem);
         }
         match self.answer(agent, target.map(|(host, start)| (host, Some(start)))) {
             Answer::Refused => {
@@ -122,19 +120,19 @@ impl World {
     }
 
     pub(crate) fn dial(&mut self, agent: u32, target: AgentId, addresses: Vec<String>, at: Option<Point>) {
-        let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
-        let wanted = self.spec.transport.is_agreed_on() && !some_have_none;
+        let some_have_none = self.cx.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
+        let wanted = self.cx.spec.transport.is_agreed_on() && !some_have_none;
         if at != wanted.then(|| point(target.0)) {
             let name = self.name(agent);
-            return self.checks.problem(format!("{name} dials {target} at {at:?}; point expected: {wanted}"));
+            return self.cx.problem(format!("{name} dials {target} at {at:?}; point expected: {wanted}"));
         }
         let mut processes = self.hosts[target.index()].processes.iter();
         let listens = processes.any(|at| self.agents[*at as usize].listens);
-        if !self.spec.is_standing && (addresses != [format!("agent {target}")] || !listens) {
+        if !self.cx.spec.is_standing && (addresses != [format!("agent {target}")] || !listens) {
             let name = self.name(agent);
-            return self.checks.problem(format!("{name} dials {target} at {addresses:?}, not listening"));
+            return self.cx.problem(format!("{name} dials {target} at {addresses:?}, not listening"));
         }
-        let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
+        let delay_ns = self.cx.draw(self.cx.spec.timing.handshake);
         self.later(delay_ns, Pending::Dials { agent, target, address: addresses.into_iter().next() });
     }
 
@@ -144,7 +142,7 @@ impl World {
             None => Some((target.0, None)),
         };
         let listener = match self.answer(agent, at) {
-            Answer::Accepts(listener) if !self.no_dial.contains(&target.0) => listener,
+            Answer::Accepts(listener) if !self.cx.spec.faults.contains(&Fault::NoDial { agent: target.0 }) => listener,
             Answer::Silence => {
                 let input = Input::DialFailed { agent: Some(target), problem: "no answer in time".into() };
                 return self.later(DIAL_NS_MAX, Pending::Hears { agent, input });
@@ -156,7 +154,7 @@ impl World {
         let is_between = |link: &u32| self.net.is_direct(*link) && self.other_end(*link, agent) == Some(listener);
         if self.agents[agent as usize].links.iter().any(is_between) {
             let names = (self.name(agent), self.name(listener));
-            return self.checks.problem(format!("{} and {} have two direct links", names.0, names.1));
+            return self.cx.problem(format!("{} and {} have two direct links", names.0, names.1));
         }
         let peers = [Peer::Direct(AgentId(self.agents[agent as usize].host)), Peer::Direct(target)];
         self.connect(listener, agent, peers, Sort::Direct);
@@ -164,11 +162,11 @@ impl World {
 
     /// An agent that has lost its parent dials the root.
     pub(crate) fn rejoin(&mut self, agent: u32, root: Vec<String>, rejoin: Rejoin) {
-        if !self.spec.is_standing {
-            return self.checks.problem(format!("{} looks for a new parent in a single run", self.name(agent)));
+        if !self.cx.spec.is_standing {
+            return self.cx.problem(format!("{} looks for a new parent in a single run", self.name(agent)));
         }
         self.on_rejoin(agent);
-        let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
+        let delay_ns = self.cx.draw(self.cx.spec.timing.handshake);
         self.later(delay_ns, Pending::Rejoins { agent, root: root.into_iter().next(), rejoin });
     }
 
@@ -192,7 +190,7 @@ impl World {
     fn connect(&mut self, listener: u32, dialler: u32, peers: [Peer; 2], sort: Sort) -> u32 {
         let link = self.net.next_link();
         let ends = [listener, dialler].map(|agent| self.agents[agent as usize].new_end(agent, link));
-        self.net.connect(&mut self.clock, ends, peers, sort)
+        self.net.connect(&mut self.cx.clock, ends, peers, sort)
     }
 
     /// The process at the other end of a link.

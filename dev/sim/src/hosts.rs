@@ -11,8 +11,6 @@ pub struct Host {
     pub parent: Option<u32>,
     /// The processes that were started here, the oldest first.
     pub processes: Vec<u32>,
-    /// The parts of jobs that are planned here, the oldest first.
-    pub nodes: Vec<u32>,
     /// Number of calls that the host has refused so far.
     pub refusals: u32,
     /// Whether the program was sent to the host.
@@ -25,8 +23,6 @@ pub struct Host {
     pub no_start: Option<NoStart>,
     /// Number of remote shells that break as soon as they have started the host's agent.
     pub broken_shells: u32,
-    /// Time by which the host's clock is ahead of the world's (ns).
-    pub clock_ahead_ns: u64,
 }
 
 /// A wall: dials from one host to another get no answer.
@@ -38,11 +34,11 @@ pub struct Wall {
 
 impl World {
     pub(crate) fn is_off(&self, host: u32) -> bool {
-        self.hosts[host as usize].off_until > self.clock.now()
+        self.hosts[host as usize].off_until > self.cx.clock.now()
     }
 
     pub(crate) fn is_walled_off(&self, from: u32, to: u32) -> bool {
-        let now = self.clock.now();
+        let now = self.cx.clock.now();
         self.walls.iter().any(|wall| wall.from == from && wall.to == to && wall.until > now)
     }
 

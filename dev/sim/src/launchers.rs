@@ -75,7 +75,7 @@ impl World {
     pub(crate) fn attach(&mut self, role: Role) {
         let launcher = self.launchers.len() as u32;
         let link = self.net.next_link();
-        let reads = !matches!(role, Role::Job(plan) if !self.spec.jobs[plan as usize].reads);
+        let reads = !matches!(role, Role::Job(plan) if !self.cx.spec.jobs[plan as usize].reads);
         self.launchers.push(LauncherHost {
             role,
             state: LauncherState::Running,
@@ -95,8 +95,8 @@ impl World {
             stdin_due: false,
         });
         let ends = [End::Launcher(launcher), self.agents[0].new_end(0, link)];
-        let sort = if self.spec.is_standing { Sort::Tree } else { Sort::InMemory };
-        self.net.connect(&mut self.clock, ends, [Peer::Launcher; 2], sort);
+        let sort = if self.cx.spec.is_standing { Sort::Tree } else { Sort::InMemory };
+        self.net.connect(&mut self.cx.clock, ends, [Peer::Launcher; 2], sort);
     }
 
     /// Launches a job on those of its nodes that are not lost.
@@ -108,7 +108,7 @@ impl World {
         }
         let node = |agent: u32| welcome.nodes.get(agent as usize);
         let is_lost = |agent: u32| node(agent).is_some_and(|node| matches!(node.presence, Presence::Lost { .. }));
-        match self.spec.jobs[plan as usize].without(is_lost) {
+        match self.cx.spec.jobs[plan as usize].without(is_lost) {
             Some(plan) => {
                 self.launch(launcher, welcome.job, plan);
                 self.tell_launcher(launcher, LauncherInput::LinkUp { link: LinkId(0) });
@@ -118,13 +118,17 @@ impl World {
     }
 
     pub(crate) fn launch(&mut self, launcher: u32, id: JobId, plan: crate::spec::JobPlan) {
-        let config = configs::launcher(job_spec(id, &plan), plan.timeout_ns, !self.spec.is_standing);
+        let config = configs::launcher(job_spec(id, &plan), plan.timeout_ns, !self.cx.spec.is_standing);
         if let Some(after_ns) = plan.launcher_dies_ns {
-            self.clock.after(after_ns, Event::LauncherDies(launcher));
+            self.cx.clock.after(after_ns, Event::LauncherDies(launcher));
         }
-        let job = self.add_job(id, plan, launcher);
+        let is_struck = plan.nodes.iter().any(|host| self.membership.is_struck(*host));
+        let job = self.jobs.add(&self.cx, id, plan, launcher);
+        if is_struck {
+            self.jobs.all[job as usize].expect_losses(&mut self.cx);
+        }
         let at = &mut self.launchers[launcher as usize];
-        at.machine = Some(Launcher::new(config, self.clock.now()));
+        at.machine = Some(Launcher::new(config, self.cx.clock.now()));
         at.job = Some(job);
     }
 
@@ -159,10 +163,10 @@ impl World {
     pub(crate) fn tell_launcher(&mut self, launcher: u32, input: LauncherInput) {
         let at = &mut self.launchers[launcher as usize];
         let Some(machine) = at.machine.as_mut().filter(|_| at.state == LauncherState::Running) else { return };
-        let now = self.clock.now();
-        self.digest.number(now.0);
-        self.digest.launcher_input(&input);
-        if self.spec.trace {
+        let now = self.cx.clock.now();
+        self.cx.digest.number(now.0);
+        self.cx.digest.launcher_input(&input);
+        if self.cx.spec.trace {
             eprintln!("  launcher {launcher} <- {}", short(&input));
         }
         machine.handle(now, input);
@@ -174,7 +178,7 @@ impl World {
             &mut self.launchers[launcher as usize]
         {
             let Some(output) = machine.poll() else { break };
-            if self.spec.trace {
+            if self.cx.spec.trace {
                 eprintln!("  launcher {launcher} -> {}", short(&output));
             }
             self.do_for_launcher(launcher, output);
@@ -191,12 +195,12 @@ impl World {
         let Some(deadline) = machine.deadline() else { return };
         if tick_at.is_none_or(|at| deadline < at) {
             *tick_at = Some(deadline);
-            self.clock.at(deadline, Event::LauncherTick(launcher));
+            self.cx.clock.at(deadline, Event::LauncherTick(launcher));
         }
     }
 
     pub(crate) fn on_launcher_tick(&mut self, launcher: u32) {
-        let now = self.clock.now();
+        let now = self.cx.clock.now();
         let LauncherHost { machine, tick_at, .. } = &mut self.launchers[launcher as usize];
         if tick_at.is_some_and(|at| at <= now) {
             *tick_at = None;
@@ -212,10 +216,10 @@ impl World {
         let LauncherHost { link, job: Some(job), .. } = self.launchers[launcher as usize] else { return };
         match output {
             LauncherOutput::Send { frame, .. } => {
-                if let Err(problem) = self.checks.bounds.on_send(link, 0, &frame) {
-                    return self.checks.problem(problem);
+                if let Err(problem) = self.cx.checks.bounds.on_send(link, 0, &frame) {
+                    return self.cx.problem(problem);
                 }
-                self.net.send(&mut self.clock, link, 0, frame);
+                self.net.send(&mut self.cx.clock, link, 0, frame);
             }
             LauncherOutput::Write { stream, from, bytes } => {
                 let rank = from.map(|(origin, _)| origin.rank.0);
@@ -230,11 +234,11 @@ impl World {
                 self.tell_launcher(launcher, LauncherInput::HostFiles { child, files });
             }
             LauncherOutput::Notice(notice) => {
-                self.digest.debug(&notice);
-                let job = &mut self.jobs[job as usize];
-                let elapsed_ns = self.clock.now() - job.launched_at;
+                self.cx.digest.debug(&notice);
+                let job = &mut self.jobs.all[job as usize];
+                let elapsed_ns = self.cx.clock.now() - job.launched_at;
                 if matches!(notice, Notice::Stall(_)) && elapsed_ns < job.plan.options.stall_report_ns {
-                    self.checks.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
+                    self.cx.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
                 }
                 job.checks.notice(notice);
             }
@@ -246,9 +250,9 @@ impl World {
     fn write_to_terminal(&mut self, launcher: u32, stream: Stream, rank: Option<u32>, bytes: &Bytes) {
         let at = &mut self.launchers[launcher as usize];
         let Some(job) = at.job else { return };
-        let job = &mut self.jobs[job as usize];
+        let job = &mut self.jobs.all[job as usize];
         if let Err(problem) = job.checks.output.on_write(stream, rank, bytes) {
-            return self.checks.problem(format!("job {}: {problem}", job.id));
+            return self.cx.problem(format!("job {}: {problem}", job.id));
         }
         // The end of a stream within a line may have no bytes, for which nobody waits.
         if bytes.is_empty() {
@@ -262,8 +266,7 @@ impl World {
         let at = &mut self.launchers[launcher as usize];
         if !at.writing && !at.terminal_stopped && !at.writes.is_empty() {
             at.writing = true;
-            let delay_ns = self.spec.timing.terminal.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::LauncherWritten(launcher));
+            self.cx.after(self.cx.spec.timing.terminal, Event::LauncherWritten(launcher));
         }
     }
 
@@ -281,14 +284,14 @@ impl World {
     pub(crate) fn stop_terminal(&mut self, launcher: u32, for_ns: u64) {
         let at = &mut self.launchers[launcher as usize];
         at.terminal_stopped = true;
-        if let Some(job) = at.job.map(|job| &mut self.jobs[job as usize])
+        if let Some(job) = at.job.map(|job| &mut self.jobs.all[job as usize])
             && job.plan.timeout_ns.is_some()
             && for_ns >= UNTAKEN_NS
         {
             // After the time limit, the launcher does not wait this long for the terminal.
             job.checks.output.expect_losses();
         }
-        self.clock.after(for_ns, Event::TerminalResumes(launcher));
+        self.cx.clock.after(for_ns, Event::TerminalResumes(launcher));
     }
 
     pub(crate) fn on_terminal_resumes(&mut self, launcher: u32) {
@@ -300,8 +303,7 @@ impl World {
         let at = &mut self.launchers[launcher as usize];
         if at.stdin_wanted > 0 && !at.stdin_ended && !at.stdin_due {
             at.stdin_due = true;
-            let delay_ns = self.spec.timing.terminal.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::LauncherStdin(launcher));
+            self.cx.after(self.cx.spec.timing.terminal, Event::LauncherStdin(launcher));
         }
     }
 
@@ -309,9 +311,9 @@ impl World {
         let at = &mut self.launchers[launcher as usize];
         at.stdin_due = false;
         let Some(job) = at.job.filter(|_| at.stdin_wanted > 0 && !at.stdin_ended) else { return };
-        let left = self.jobs[job as usize].plan.stdin_bytes - at.stdin_sent;
+        let left = self.jobs.all[job as usize].plan.stdin_bytes - at.stdin_sent;
         let take = left.min(u64::from(at.stdin_wanted));
-        let take = if take > 1 && self.rng.chance(500) { self.rng.between(1, take) } else { take };
+        let take = if take > 1 && self.cx.rng.chance(500) { self.cx.rng.between(1, take) } else { take };
         let bytes: Vec<u8> = (at.stdin_sent..at.stdin_sent + take).map(|at| workload::stdin_byte(job, at)).collect();
         at.stdin_sent += take;
         at.stdin_wanted -= take as u32;
@@ -322,18 +324,18 @@ impl World {
 
     fn launcher_leaves(&mut self, launcher: u32, code: u8) {
         let at = &self.launchers[launcher as usize];
-        if let Some(job) = at.job.map(|job| &self.jobs[job as usize]) {
+        if let Some(job) = at.job.map(|job| &self.jobs.all[job as usize]) {
             // After an interrupt or the time limit, the launcher does not wait for a stopped terminal.
             let is_impatient = job.checks.interrupted || job.plan.timeout_ns.is_some();
             if !at.writes.is_empty() && !is_impatient {
                 let count = at.writes.len();
-                self.checks.problem(format!("the launcher exits with {count} writes in progress"));
+                self.cx.problem(format!("the launcher exits with {count} writes in progress"));
             }
         }
         self.launcher_gone(launcher, LauncherState::Left { code });
-        if self.spec.is_standing {
+        if self.cx.spec.is_standing {
             let link = self.launchers[launcher as usize].link;
-            self.net.close(&mut self.clock, link, 0);
+            self.net.close(&mut self.cx.clock, link, 0);
         }
     }
 
@@ -343,19 +345,19 @@ impl World {
         if state == LauncherState::Running {
             self.launcher_gone(launcher, LauncherState::Killed);
             if let Some(job) = job {
-                self.expect_losses_of(job);
-                self.jobs[job as usize].checks.blame(Culprit::Launcher, false);
+                self.jobs.all[job as usize].expect_losses(&mut self.cx);
+                self.jobs.all[job as usize].checks.blame(Culprit::Launcher, false);
             }
-            self.net.kill_end(&mut self.clock, link, 0);
+            self.net.kill_end(&mut self.cx.clock, link, 0);
         }
     }
 
     pub(crate) fn launcher_gone(&mut self, launcher: u32, state: LauncherState) {
         let at = &mut self.launchers[launcher as usize];
         at.state = state;
-        at.gone_at = Some(self.clock.now());
+        at.gone_at = Some(self.cx.clock.now());
         if let Some(job) = at.job {
-            self.jobs[job as usize].checks.has_ended = true;
+            self.jobs.all[job as usize].checks.has_ended = true;
         }
     }
 }

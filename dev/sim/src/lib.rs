@@ -28,6 +28,7 @@ mod clock;
 mod collecting;
 mod configs;
 mod contributions;
+mod cx;
 mod dials;
 pub mod digest;
 pub mod fault_injection;

@@ -17,12 +17,12 @@ impl World {
     /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
     pub(crate) fn start_agent(&mut self, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
         let host = config.agent.0;
-        let now = self.local_now(host);
+        let now = self.cx.local_now(host);
         let is_first = self.hosts[host as usize].processes.is_empty();
-        let mut recording = (self.spec.record == Some(host) && is_first).then(|| Recording::new(config.clone()));
+        let mut recording = (self.cx.spec.record == Some(host) && is_first).then(|| Recording::new(config.clone()));
         let incarnation = config.snapshot.place(config.agent).map_or(0, |place| place.incarnation);
         let mut machine = Agent::new(config);
-        if self.spec.is_standing {
+        if self.cx.spec.is_standing {
             if let Some(recording) = &mut recording {
                 recording.push(Recorded::Begin(now));
             }
@@ -39,8 +39,8 @@ impl World {
         self.hosts[host as usize].processes.push(agent);
         let start = self.hosts[host as usize].processes.len() as u32;
         self.agents.push(AgentProcess::new(host, start, incarnation, machine));
-        self.checks.copies_most = self.checks.copies_most.max(self.running_at(host).len());
-        if !Tree::new(self.spec.agents, self.spec.fanout).children(AgentId(host)).is_empty() {
+        self.cx.checks.copies_most = self.cx.checks.copies_most.max(self.running_at(host).len());
+        if !Tree::new(self.cx.spec.agents, self.cx.spec.fanout).children(AgentId(host)).is_empty() {
             self.on_agent_listens(agent);
         }
         agent
@@ -48,20 +48,19 @@ impl World {
 
     /// An agent exits by itself; its ranks end with it.
     pub(crate) fn agent_leaves(&mut self, agent: u32) {
-        if self.spec.is_standing {
+        if self.cx.spec.is_standing {
             self.check_leaves(agent);
         } else if !self.agents[agent as usize].is_cut_off {
-            let running = self.nodes_of(agent).into_iter().find_map(|node| self.running_rank(node));
-            if let Some(id) = running {
-                let (name, rank) = (self.name(agent), self.rank_of(id));
-                self.checks.problem(format!("{name} exits while rank {rank} runs"));
+            let running = self.jobs_parts(agent).into_iter().find_map(|node| self.jobs.running_rank(node));
+            if let Some(rank) = running {
+                self.cx.problem(format!("{} exits while rank {rank} runs", self.name(agent)));
             }
         }
         self.agents[agent as usize].state = ProcessState::Left;
-        self.nodes_end(agent);
+        self.jobs.agent_ends(self.agents[agent as usize].host, agent);
         for link in self.agents[agent as usize].links.clone() {
             let from = self.end_of(link, agent);
-            self.net.close(&mut self.clock, link, from);
+            self.net.close(&mut self.cx.clock, link, from);
         }
         self.membership.on_gone(agent);
         self.agent_call_ends(agent);
@@ -75,9 +74,9 @@ impl World {
         self.agent_dies(agent);
         for link in self.agents[agent as usize].links.clone() {
             let from = self.end_of(link, agent);
-            self.net.kill_end(&mut self.clock, link, from);
+            self.net.kill_end(&mut self.cx.clock, link, from);
         }
-        self.nodes_end(agent);
+        self.jobs.agent_ends(self.agents[agent as usize].host, agent);
         self.agent_call_ends(agent);
         if agent == 0 {
             self.kill_steps();
@@ -90,8 +89,8 @@ impl World {
         for link in self.agents[agent as usize].links.clone() {
             self.silence(link);
         }
-        self.nodes_end(agent);
-        let timeout_ns = self.spec.node_timeout_ns;
+        self.jobs.agent_ends(self.agents[agent as usize].host, agent);
+        let timeout_ns = self.cx.spec.node_timeout_ns;
         self.agent_call_lost(agent, timeout_ns, SSH_FAILED, "Timeout, server not responding");
     }
 

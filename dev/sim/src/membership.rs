@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::Instant;
 use wireup_proto::io::Peer;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Bootstrap};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
 use wireup_wire::talk::{Control, SessionDown, ToLauncher};
@@ -32,8 +32,6 @@ pub struct Membership {
     is_ending: bool,
     /// Agents affected by a fault since their last return, and the end of the fault.
     struck: BTreeMap<u32, Instant>,
-    /// Agents ever affected by a fault.
-    were_struck: BTreeSet<u32>,
     /// Agents of the last `Lost` entry that were not affected by a fault themselves. The next entry must return them.
     without_cause: BTreeSet<u32>,
     /// Links that were broken by a fault.
@@ -97,16 +95,11 @@ impl Membership {
     fn strike(&mut self, host: u32, until: Instant) {
         let latest = self.struck.entry(host).or_insert(until);
         *latest = until.max(*latest);
-        self.were_struck.insert(host);
     }
 
     /// Whether a fault has affected this agent since its last return.
     pub fn is_struck(&self, host: u32) -> bool {
         self.struck.contains_key(&host)
-    }
-
-    pub fn was_struck(&self, host: u32) -> bool {
-        self.were_struck.contains(&host)
     }
 
     /// The root has written this entry; returns the agents that were lost without a cause.
@@ -161,18 +154,9 @@ impl World {
     /// A fault affects an agent in such a way that others may lose it; until when that may show.
     pub(crate) fn strike(&mut self, host: u32, until: Instant) {
         self.membership.strike(host, until);
-        for job in 0..self.jobs.len() as u32 {
-            if self.jobs[job as usize].plan.nodes.contains(&host) {
-                self.expect_losses_of(job);
-            }
-        }
-    }
-
-    /// Output of a job may be dropped.
-    pub(crate) fn expect_losses_of(&mut self, job: u32) {
-        let job = &mut self.jobs[job as usize];
-        job.checks.output.expect_losses();
-        self.checks.bounds.ignore(job.id);
+        self.cx.checks.struck.insert(host);
+        let jobs = self.jobs.all.iter_mut().filter(|job| job.plan.nodes.contains(&host));
+        jobs.for_each(|job| job.expect_losses(&mut self.cx));
     }
 
     /// An agent is being started.
@@ -187,7 +171,7 @@ impl World {
         let dials = self.membership.dials.entry(agent).or_default();
         *dials += 1;
         if *dials == DIALS_MAX {
-            self.checks.problem(format!("{} has dialled the root {DIALS_MAX} times", self.name(agent)));
+            self.cx.problem(format!("{} has dialled the root {DIALS_MAX} times", self.name(agent)));
         }
     }
 
@@ -224,14 +208,19 @@ impl World {
 
     /// The root sends entries of its log.
     pub(crate) fn on_sends(&mut self, agent: u32, link: u32, frame: &Frame) {
-        let may_tell = frame.job == 0 || agent == ROOT && self.hosts.len() > self.spec.agents as usize;
-        if !self.spec.is_standing || frame.kind != Kind::Control || !may_tell {
+        let may_tell = frame.job == 0 || agent == ROOT && self.hosts.len() > self.cx.spec.agents as usize;
+        if !self.cx.spec.is_standing || frame.kind != Kind::Control || !may_tell {
             return;
         }
         let log = match peer::decode(&frame.payload) {
             Ok(Control::SessionDown(SessionDown::Log(log))) => log,
             Ok(Control::ToLauncher(ToLauncher::Added { agents })) => {
-                return self.number_added(JobId(frame.job), &agents);
+                let Some(job) = self.jobs.all.iter().rposition(|job| job.id.0 == frame.job) else { return };
+                self.jobs.number_added(job as u32, &agents);
+                if agents.iter().any(|agent| self.membership.is_struck(agent.0)) {
+                    self.jobs.all[job].expect_losses(&mut self.cx);
+                }
+                return;
             }
             _ => return,
         };
@@ -252,22 +241,19 @@ impl World {
         let first = log.at.max(self.membership.decided.at);
         for (at, entry) in (first + 1..).zip(self.membership.decided.news(log).to_vec()) {
             self.membership.decided.fold(at, &entry);
-            if self.spec.trace {
+            if self.cx.spec.trace {
                 eprintln!("  entry {at}: {entry:?}");
             }
             if let Entry::Lost(agents) = &entry {
                 let is_lost = |node: &u32| agents.contains(&AgentId(*node));
-                for job in 0..self.jobs.len() as u32 {
-                    if self.jobs[job as usize].plan.nodes.iter().any(is_lost) {
-                        self.expect_losses_of(job);
-                    }
-                }
+                let jobs = self.jobs.all.iter_mut().filter(|job| job.plan.nodes.iter().any(is_lost));
+                jobs.for_each(|job| job.expect_losses(&mut self.cx));
             }
             if !self.membership.is_ending {
-                let without_cause = self.membership.on_entry(&entry, self.clock.now());
+                let without_cause = self.membership.on_entry(&entry, self.cx.clock.now());
                 let kept: Vec<u32> = without_cause.into_iter().filter(|agent| !self.may_leave(*agent)).collect();
                 for agent in kept {
-                    self.checks.problem(format!("agent {agent} is lost without a fault since it was started"));
+                    self.cx.problem(format!("agent {agent} is lost without a fault since it was started"));
                 }
             }
         }
@@ -277,9 +263,9 @@ impl World {
     /// (In that case agents end their ranks when they are told so, or when they leave.)
     fn may_leave(&self, agent: u32) -> bool {
         let is_whole = |host: &u32| !self.membership.is_struck(*host) && !self.membership.decided.lost.contains(host);
-        let runs = |job: &Job| job.procs().any(|id| self.procs[id as usize].exists());
+        let runs = |job: &Job| job.procs().any(|id| self.jobs.procs[id as usize].exists());
         let needs = |job: &Job| job.plan.nodes.contains(&agent) && job.plan.nodes.iter().all(is_whole) && runs(job);
-        agent >= self.spec.agents && !self.jobs.iter().any(needs)
+        agent >= self.cx.spec.agents && !self.jobs.all.iter().any(needs)
     }
 
     /// An agent exits by itself, for any reason.
@@ -288,7 +274,7 @@ impl World {
         let is_wanted = rules.decided.has(*host, *incarnation) && !rules.dismissed.contains(&agent);
         let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && self.upper_end(up) == Some(ROOT));
         if !rules.is_ending && is_wanted && !was_roots && !rules.unanswered.contains(&agent) {
-            self.checks.problem(format!("{} exits, and the root has not lost it", self.name(agent)));
+            self.cx.problem(format!("{} exits, and the root has not lost it", self.name(agent)));
         }
     }
 
@@ -323,7 +309,7 @@ impl World {
         for agent in above.keys().copied().filter(|agent| is_in_tree(*agent)) {
             let AgentProcess { host, incarnation, .. } = self.agents[agent as usize];
             if let Some(twin) = seen.insert((host, incarnation), agent) {
-                self.checks.problem(format!(
+                self.cx.problem(format!(
                     "{} and {} are linked, and have the same incarnation",
                     self.name(twin),
                     self.name(agent)

@@ -82,52 +82,52 @@ pub struct Report {
 
 impl World {
     pub(crate) fn into_report(mut self) -> Report {
-        if !self.checks.is_broken() {
+        if !self.cx.checks.is_broken() {
             self.check_end();
         }
         let elapsed_ns = self.elapsed_ns();
         let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
-        let checks = || self.jobs.iter().map(|job| &job.checks);
+        let checks = || self.jobs.all.iter().map(|job| &job.checks);
         let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
         Report {
-            seed: self.spec.seed,
-            digest: self.digest.value(),
-            events: self.clock.happened(),
+            seed: self.cx.spec.seed,
+            digest: self.cx.digest.value(),
+            events: self.cx.clock.happened(),
             elapsed_ns,
-            code: self.jobs.first().and_then(|job| match self.launchers[job.launcher as usize].state {
+            code: self.jobs.all.first().and_then(|job| match self.launchers[job.launcher as usize].state {
                 LauncherState::Left { code } => Some(code),
                 LauncherState::Running | LauncherState::Killed => None,
             }),
             notices: checks().flat_map(|checks| checks.notices.iter().cloned()).collect(),
-            launched: self.jobs.len() as u32,
+            launched: self.jobs.all.len() as u32,
             succeeded: count(&|checks| u32::from(checks.has_succeeded())),
             torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
-            nodes: self.checks.nodes.unwrap_or_default(),
-            copies_most: self.checks.copies_most,
-            holds: self.checks.holds,
+            nodes: self.cx.checks.nodes.unwrap_or_default(),
+            copies_most: self.cx.checks.copies_most,
+            holds: self.cx.checks.holds,
             classes: self.net.classes,
             routed_frames: self.net.routed_frames,
             direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
-            ranks_started: self.checks.started,
+            ranks_started: self.cx.checks.started,
             fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
             collectives: count(&|checks| checks.collectives.complete(None)),
             barriers: count(&|checks| checks.teams.complete()),
-            gets: self.checks.gets,
+            gets: self.cx.checks.gets,
             modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
             excused: count(&|checks| checks.modex.excused),
             timeouts: count(&|checks| checks.modex.timeouts),
             events_told: checks().map(|checks| checks.modex.events).sum(),
             pmix_complete: count(&|checks| checks.modex.complete),
-            stdin_bytes: self.checks.stdin_bytes,
-            shared: self.checks.shared,
+            stdin_bytes: self.cx.checks.stdin_bytes,
+            shared: self.cx.checks.shared,
             output_bytes: checks().map(|checks| checks.output.bytes).sum(),
-            output_peak_bytes: self.checks.bounds.output_peak,
-            held_peak_bytes: self.checks.bounds.held_peak,
-            strikes: self.checks.strikes,
-            exchange_ns: self.checks.exchange_ns,
-            quiet: self.checks.quiet,
+            output_peak_bytes: self.cx.checks.bounds.output_peak,
+            held_peak_bytes: self.cx.checks.bounds.held_peak,
+            strikes: self.cx.checks.strikes,
+            exchange_ns: self.cx.checks.exchange_ns,
+            quiet: self.cx.checks.quiet,
             recording: self.recording,
-            problems: self.checks.problems,
+            problems: self.cx.checks.problems,
         }
     }
 }

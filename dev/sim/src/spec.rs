@@ -2,7 +2,7 @@
 //!
 //! A run is a function of this and nothing else.
 
-use crate::fault_injection::Fault;
+use crate::fault_injection::{Fault, NoServer};
 use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::{Script, Step};
@@ -159,6 +159,37 @@ impl WorldSpec {
     pub fn agents_max(&self) -> u32 {
         let added = self.jobs.iter().flat_map(|job| &job.nodes).filter(|agent| **agent == ADDED);
         self.agents + added.count() as u32
+    }
+
+    /// The error with which the program of a rank fails to start, if it does.
+    pub fn no_exec(&self, id: u32) -> Option<i32> {
+        self.faults.iter().rev().find_map(|fault| match fault {
+            Fault::NoExec { rank, errno } if *rank == id => Some(*errno),
+            _ => None,
+        })
+    }
+
+    /// How the PMIx servers of an agent fail, if they do.
+    pub fn no_server(&self, host: u32) -> Option<NoServer> {
+        self.faults.iter().rev().find_map(|fault| match fault {
+            Fault::NoServer { agent, how } if *agent == host => Some(*how),
+            _ => None,
+        })
+    }
+
+    /// Whether the PMIx servers of an agent open another version of the library than the others.
+    pub fn has_other_library(&self, agent: u32) -> bool {
+        self.faults.contains(&Fault::OtherLibrary { agent })
+    }
+
+    /// Agents that may report a PMIx server that does not start, or mismatched libraries.
+    pub fn blamed_for_servers(&self) -> Vec<u32> {
+        let blamed = |fault: &Fault| match fault {
+            Fault::NoServer { agent, .. } => *agent..agent + 1,
+            Fault::OtherLibrary { .. } => 0..self.agents,
+            _ => 0..0,
+        };
+        self.faults.iter().flat_map(blamed).collect()
     }
 
     /// Changes the first job of the world.

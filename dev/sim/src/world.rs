@@ -7,27 +7,21 @@
 use crate::agents::AgentProcess;
 use crate::batch::Batch;
 use crate::calls::Calls;
-use crate::checkers::Checks;
 use crate::checkers::quiet::QUIET_NS;
-use crate::clock::{Clock, Event};
+use crate::clock::{Event, START};
 use crate::configs;
-use crate::digest::Digest;
+use crate::cx::Cx;
 use crate::fault_injection::Fault;
-use crate::file_server::FileServer;
 use crate::hosts::{Host, Wall};
-use crate::jobs::{Job, Node};
+use crate::jobs::{Jobs, Node};
 use crate::launchers::{LauncherHost, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
-use crate::ranks::Proc;
 use crate::report::Report;
-use crate::rng::Rng;
-use crate::servers::NoServer;
 use crate::spec::WorldSpec;
-use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
-use wireup_proto::io::{Input, LinkId, Peer};
+use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
 use wireup_proto::replay::Recording;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Rejoin;
@@ -37,8 +31,7 @@ const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// A world and everything in it.
 pub struct World {
-    pub(crate) spec: WorldSpec,
-    pub(crate) clock: Clock,
+    pub(crate) cx: Cx,
     pub(crate) net: Net,
     pub(crate) hosts: Vec<Host>,
     pub(crate) walls: Vec<Wall>,
@@ -47,22 +40,9 @@ pub struct World {
     pub(crate) calls: Calls,
     pub(crate) batch: Batch,
     pub(crate) launchers: Vec<LauncherHost>,
-    pub(crate) jobs: Vec<Job>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) procs: Vec<Proc>,
-    pub(crate) file_server: FileServer,
+    pub(crate) jobs: Jobs,
     pending: Vec<Option<Pending>>,
-    pub(crate) rng: Rng,
-    pub(crate) checks: Checks,
-    pub(crate) digest: Digest,
     pub(crate) recording: Option<Recording>,
-    pub(crate) no_exec: BTreeMap<u32, i32>,
-    pub(crate) no_server: BTreeMap<u32, NoServer>,
-    /// The PMIx library versions of agents that differ from the others.
-    pub(crate) versions: BTreeMap<u32, &'static str>,
-    /// Agents that no other agent can dial for a direct link.
-    pub(crate) no_dial: BTreeSet<u32>,
-    start: Instant,
 }
 
 /// Something that happens later to a process, if it still runs then.
@@ -94,7 +74,7 @@ pub fn run(spec: WorldSpec) -> Report {
     let mut world = World::new(spec);
     world.begin();
     world.go_on();
-    if world.spec.is_standing && !world.checks.is_broken() {
+    if world.cx.spec.is_standing && !world.cx.checks.is_broken() {
         world.check_idle();
         world.membership.on_ending();
         world.attach(Role::EndSession);
@@ -105,71 +85,51 @@ pub fn run(spec: WorldSpec) -> Report {
 
 impl World {
     fn new(spec: WorldSpec) -> Self {
-        let seed = spec.seed;
-        let clock = Clock::new(seed);
         let tree = Tree::new(spec.agents, spec.fanout);
-        let ahead_ns =
-            |agent: u32| spec.remote.as_ref().map_or(0, |remote| remote.hosts[agent as usize].clock_ahead_ns);
         let parent = |agent: u32| tree.parent(AgentId(agent)).map(|parent| parent.0);
-        let host = |agent| Host { parent: parent(agent), clock_ahead_ns: ahead_ns(agent), ..Host::default() };
+        let host = |agent| Host { parent: parent(agent), ..Host::default() };
         World {
+            net: Net::new(spec.seed, spec.timing.clone()),
             hosts: (0..spec.agents_max()).map(host).collect(),
-            net: Net::new(seed, spec.timing.clone()),
             walls: Vec::new(),
             agents: Vec::new(),
             membership: Membership::default(),
             calls: Calls::default(),
             batch: Batch::default(),
             launchers: Vec::new(),
-            jobs: Vec::new(),
-            nodes: Vec::new(),
-            procs: Vec::new(),
-            file_server: FileServer::default(),
+            jobs: Jobs::new(spec.agents_max()),
             pending: Vec::new(),
-            rng: Rng::stream(seed, "world"),
-            checks: Checks::default(),
-            digest: Digest::default(),
             recording: None,
-            no_exec: BTreeMap::new(),
-            no_server: BTreeMap::new(),
-            versions: BTreeMap::new(),
-            no_dial: BTreeSet::new(),
-            start: clock.now(),
-            clock,
-            spec,
+            cx: Cx::new(spec),
         }
     }
 
     fn begin(&mut self) {
-        for fault in self.spec.faults.clone() {
-            match fault {
+        for fault in &self.cx.spec.faults {
+            match *fault {
                 Fault::NoStart { agent, how } => self.hosts[agent as usize].no_start = Some(how),
                 Fault::BreakShells { agent, times } => self.hosts[agent as usize].broken_shells += times,
-                Fault::NoServer { agent, how } => drop(self.no_server.insert(agent, how)),
-                Fault::OtherLibrary { agent } => drop(self.versions.insert(agent, "5.0.1")),
-                Fault::NoExec { rank, errno } => drop(self.no_exec.insert(rank, errno)),
-                Fault::NoDial { agent } => drop(self.no_dial.insert(agent)),
                 _ => {}
             }
         }
-        self.start_agent(configs::root(&self.spec, self.local_now(0)), Vec::new());
-        if self.spec.is_standing {
-            for (plan, job) in (0..).zip(&self.spec.jobs) {
-                self.clock.at(self.start + job.at_ns, Event::LauncherAttaches(plan));
+        self.start_agent(configs::root(&self.cx.spec, self.cx.local_now(0)), Vec::new());
+        if self.cx.spec.is_standing {
+            for (plan, job) in (0..).zip(&self.cx.spec.jobs) {
+                self.cx.clock.at(START + job.at_ns, Event::LauncherAttaches(plan));
             }
         } else {
             self.attach(Role::Job(0));
-            self.launch(0, JobId(1), self.spec.jobs[0].clone());
+            self.launch(0, JobId(1), self.cx.spec.jobs[0].clone());
             self.blame_hosts();
         }
-        for (index, fault) in (0..).zip(&self.spec.faults) {
+        for (index, fault) in (0..).zip(&self.cx.spec.faults) {
             if let Some(at_ns) = fault.at_ns() {
-                self.clock.at(self.start + at_ns, Event::Fault(index));
+                self.cx.clock.at(START + at_ns, Event::Fault(index));
             }
         }
-        self.clock.after(0, Event::AgentTurn(0));
-        if !self.spec.is_standing {
-            self.clock.after(0, Event::LauncherTurn(0));
+        self.cx.clock.after(0, Event::AgentTurn(0));
+        if !self.cx.spec.is_standing {
+            self.cx.clock.after(0, Event::LauncherTurn(0));
         }
     }
 
@@ -177,21 +137,21 @@ impl World {
     fn go_on(&mut self) {
         let patience = self.patience();
         loop {
-            if self.clock.pause_ns() >= QUIET_NS {
+            if self.cx.clock.pause_ns() >= QUIET_NS {
                 self.check_quiet();
             }
-            let Some(event) = self.clock.next() else { break };
-            if self.clock.now() > patience || self.clock.happened() > self.spec.event_max {
+            let Some(event) = self.cx.clock.next() else { break };
+            if self.cx.clock.now() > patience || self.cx.clock.happened() > self.cx.spec.event_max {
                 let waits = self.who_waits();
-                self.checks.problem(format!("no end after {} events: {waits}", self.clock.happened()));
+                self.cx.problem(format!("no end after {} events: {waits}", self.cx.clock.happened()));
                 break;
             }
-            if self.spec.trace {
-                eprintln!("{} {event:?}", self.clock.now() - self.start);
+            if self.cx.spec.trace {
+                eprintln!("{} {event:?}", self.cx.clock.now() - START);
             }
             self.on_event(event);
             self.check_membership();
-            if self.checks.is_broken() {
+            if self.cx.checks.is_broken() {
                 break;
             }
         }
@@ -199,23 +159,23 @@ impl World {
 
     /// From the start until the launcher of a single run left or died, or until now.
     pub(crate) fn elapsed_ns(&self) -> u64 {
-        let launcher = self.launchers.first().filter(|_| !self.spec.is_standing);
-        launcher.and_then(|launcher| launcher.gone_at).unwrap_or(self.clock.now()) - self.start
+        let launcher = self.launchers.first().filter(|_| !self.cx.spec.is_standing);
+        launcher.and_then(|launcher| launcher.gone_at).unwrap_or(self.cx.clock.now()) - START
     }
 
     fn patience(&self) -> Instant {
-        if self.spec.is_standing {
+        if self.cx.spec.is_standing {
             // Leases and repeated attempts may take any time. The number of events is limited.
             return Instant(u64::MAX);
         }
-        let last_fault_ns = self.spec.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
-        let job = &self.spec.jobs[0];
-        let limits_ns = self.spec.start_timeout_ns + job.options.kill_grace_ns + job.timeout_ns.unwrap_or(0);
-        self.start + (last_fault_ns + limits_ns + PATIENCE_NS)
+        let last_fault_ns = self.cx.spec.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
+        let job = &self.cx.spec.jobs[0];
+        let limits_ns = self.cx.spec.start_timeout_ns + job.options.kill_grace_ns + job.timeout_ns.unwrap_or(0);
+        START + (last_fault_ns + limits_ns + PATIENCE_NS)
     }
 
     pub(crate) fn later(&mut self, delay_ns: u64, pending: Pending) {
-        self.clock.after(delay_ns, Event::Later(self.pending.len() as u32));
+        self.cx.clock.after(delay_ns, Event::Later(self.pending.len() as u32));
         self.pending.push(Some(pending));
     }
 
@@ -254,9 +214,9 @@ impl World {
             Event::AgentContinues(agent) => self.on_continues(agent),
             Event::Later(index) => self.on_later(index),
             Event::KeeperReport(node) => self.on_keeper_report(node),
-            Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
+            Event::LinkFree(link, lane) => self.net.on_free(&mut self.cx.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_link_arrive(link, usize::from(lane)),
-            Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.clock, link, usize::from(lane)),
+            Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.cx.clock, link, usize::from(lane)),
             Event::LauncherAttaches(plan) => self.attach(Role::Job(plan)),
             Event::LauncherLaunches(launcher) => self.on_launches(launcher),
             Event::LauncherDies(launcher) => self.on_launcher_dies(launcher),
@@ -265,16 +225,20 @@ impl World {
             Event::LauncherWritten(launcher) => self.on_launcher_written(launcher),
             Event::LauncherStdin(launcher) => self.on_launcher_stdin(launcher),
             Event::TerminalResumes(launcher) => self.on_terminal_resumes(launcher),
-            Event::RankStep(id) => self.on_rank_step(id),
+            Event::RankStep(id) => self.jobs.on_rank_step(&mut self.cx, id),
             Event::ClientArrive(id) => self.on_client_arrive(id),
-            Event::ReplyArrive(id) => self.on_reply_arrive(id),
+            Event::ReplyArrive(id) => self.jobs.on_reply_arrive(&mut self.cx, id),
             Event::StdioRead(id, stream) => self.on_stdio_read(id, stream),
-            Event::StdinMove(id) => self.on_stdin_move(id),
-            Event::Signal(id, signal) => self.on_signal(id, i32::from(signal)),
-            Event::ServerBegins(node) => self.on_server_begins(node),
+            Event::StdinMove(id) => {
+                let (proc, _, node) = self.jobs.at(id);
+                let (event, node) = (proc.on_stdin_move(&mut self.cx, node), node.index);
+                self.tell_node(node, event);
+            }
+            Event::Signal(id, signal) => self.jobs.on_signal(&mut self.cx, id, i32::from(signal)),
+            Event::ServerBegins(node) => self.jobs.nodes[node as usize].on_server_begins(&mut self.cx),
             Event::ServerSpeaks(node) => self.on_server_speaks(node),
-            Event::ServerHears(node) => self.on_server_hears(node),
-            Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
+            Event::ServerHears(node) => self.jobs.on_server_hears(&mut self.cx, node),
+            Event::Fault(index) => self.on_fault(self.cx.spec.faults[index as usize]),
         }
     }
 
@@ -309,5 +273,59 @@ impl World {
                 self.tell_agent(agent, Input::LinkDown { link, problem: problem.into() });
             }
         }
+    }
+
+    /// Tells the agent of a node something about the job there.
+    fn tell_node(&mut self, node: u32, event: Option<JobEvent>) {
+        let Node { agent, .. } = self.jobs.nodes[node as usize];
+        if let (Some(agent), Some(event)) = (agent, event) {
+            self.tell_agent(agent, Input::Job { job: self.jobs.job_at(node).id, event });
+        }
+    }
+
+    fn on_client_arrive(&mut self, id: u32) {
+        let (proc, _, node) = self.jobs.at(id);
+        let (event, node) = (proc.on_client_arrive(&mut self.cx, node), node.index);
+        self.tell_node(node, event);
+    }
+
+    fn on_stdio_read(&mut self, id: u32, stream: u8) {
+        let (proc, _, node) = self.jobs.at(id);
+        let (event, node) = (proc.on_stdio_read(&mut self.cx, node, stream), node.index);
+        let is_read = event.is_some();
+        self.tell_node(node, event);
+        if is_read {
+            let (proc, _, node) = self.jobs.at(id);
+            proc.schedule_read(&mut self.cx, node, stream);
+        }
+    }
+
+    fn on_server_speaks(&mut self, node: u32) {
+        let event = self.jobs.nodes[node as usize].on_server_speaks();
+        self.tell_node(node, event);
+    }
+
+    fn on_keeper_report(&mut self, node: u32) {
+        let Some((event, exited)) = self.jobs.take_keeper_report(node) else { return };
+        if matches!(event, JobEvent::PmixGone { .. }) || exited.is_some() {
+            // The server's messages are delivered before its end, and before the end of the rank that they may concern.
+            while self.jobs.nodes[node as usize].has_server_bytes() {
+                self.on_server_speaks(node);
+            }
+        }
+        if let Some(id) = exited {
+            // The driver reads what a dying rank has sent before it reports the rank's exit.
+            while self.jobs.procs[id as usize].socket.has_bytes_for_agent() {
+                self.on_client_arrive(id);
+            }
+        }
+        if !self.jobs.nodes[node as usize].job_is_gone || matches!(event, JobEvent::KeeperLost { .. }) {
+            self.tell_node(node, Some(event));
+        }
+    }
+
+    /// The parts of jobs that a process runs.
+    pub(crate) fn jobs_parts(&self, agent: u32) -> Vec<u32> {
+        self.jobs.nodes_of(self.agents[agent as usize].host, agent)
     }
 }

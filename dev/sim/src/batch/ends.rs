@@ -38,7 +38,7 @@ impl World {
     pub(super) fn blame_step(&mut self, index: u32, must: bool) {
         let tasks: Vec<u32> = self.batch.steps[index as usize].tasks.keys().copied().collect();
         for agent in tasks {
-            self.blame_agent(agent, must && self.has_ranks(agent));
+            self.blame_agent(agent, must && self.jobs.has_ranks(agent));
         }
     }
 
@@ -60,7 +60,7 @@ impl World {
                     self.task_gone(index, agent, 128 + SIGTERM as u8);
                 }
             }
-            self.clock.after(KILL_WAIT_NS, Event::StepKilled(index));
+            self.cx.clock.after(KILL_WAIT_NS, Event::StepKilled(index));
         }
     }
 
@@ -84,7 +84,7 @@ impl World {
     /// The root has left: its steps end on their own, or are killed.
     pub(crate) fn end_steps(&mut self) {
         for index in self.batch.running() {
-            self.clock.after(STEP_END_NS, Event::StepKilled(index));
+            self.cx.clock.after(STEP_END_NS, Event::StepKilled(index));
         }
     }
 }

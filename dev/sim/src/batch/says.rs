@@ -23,8 +23,8 @@ impl World {
     }
 
     pub(super) fn say(&mut self, index: u32, said: Said) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.batch.steps[index as usize].says.push(&mut self.clock, delay_ns, said, Event::StepSays(index));
+        let delay_ns = self.cx.draw(self.cx.spec.timing.report);
+        self.batch.steps[index as usize].says.push(&mut self.cx.clock, delay_ns, said, Event::StepSays(index));
     }
 
     pub(crate) fn on_step_says(&mut self, index: u32) {

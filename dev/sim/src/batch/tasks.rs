@@ -30,7 +30,7 @@ impl World {
             self.blame_agent(agent, true);
         }
         let pace = self.host_spec(agent).map_or(Pace::Prompt, |host| host.pace);
-        let mut delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
+        let mut delay_ns = self.cx.draw(self.cx.spec.timing.agent_start);
         match pace {
             Pace::Slow { by_ns } => delay_ns += by_ns,
             // A file system hangs: the task exists, but its agent never starts.
@@ -38,7 +38,7 @@ impl World {
             Pace::Prompt => {}
         }
         if no_start != Some(NoStart::Silence) {
-            self.clock.after(delay_ns, Event::Task(step, agent));
+            self.cx.clock.after(delay_ns, Event::Task(step, agent));
         }
     }
 
@@ -85,7 +85,7 @@ impl World {
         step.tasks.insert(host, Task::Begun);
         let bootstrap = step.bootstrap.clone();
         let start_timeout_ns = bootstrap.session.start_timeout_ns;
-        let (config, jobs) = configs::task(bootstrap, AgentId(host), self.local_now(host));
+        let (config, jobs) = configs::task(bootstrap, AgentId(host), self.cx.local_now(host));
         let agent = self.start_agent(config, jobs);
         self.agents[agent as usize].step = Some(index);
         let listens = self.agents[agent as usize].listens;
@@ -93,7 +93,7 @@ impl World {
         if self.hosts[host as usize].parent == Some(0) {
             self.task_dials(agent, 0);
         } else {
-            self.clock.after(start_timeout_ns, Event::TaskWaited(agent));
+            self.cx.clock.after(start_timeout_ns, Event::TaskWaited(agent));
             for at in self.batch.known.clone() {
                 self.tell_task(agent, at);
             }
@@ -103,13 +103,11 @@ impl World {
 
     fn task_dials(&mut self, agent: u32, at: u32) {
         self.agents[agent as usize].dials = Some(format!("agent {at}"));
-        let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::AgentLink(agent));
+        self.cx.after(self.cx.spec.timing.handshake, Event::AgentLink(agent));
     }
 
     pub(super) fn tell_task(&mut self, agent: u32, at: u32) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::TaskReads(agent, at));
+        self.cx.after(self.cx.spec.timing.report, Event::TaskReads(agent, at));
     }
 
     /// A task reads that agent `at` listens.

@@ -17,26 +17,26 @@ impl World {
     /// Checks everything that can be checked only when nothing more happens.
     pub(crate) fn check_end(&mut self) {
         self.check_nothing_is_left();
-        for job in 0..self.jobs.len() {
+        for job in 0..self.jobs.all.len() {
             self.check_job(job);
         }
-        if self.spec.is_standing && self.checks.nodes.is_none() {
-            self.checks.problem("the root does not report its nodes".into());
+        if self.cx.spec.is_standing && self.cx.checks.nodes.is_none() {
+            self.cx.problem("the root does not report its nodes".into());
         }
     }
 
     fn check_job(&mut self, index: usize) {
-        let job = &self.jobs[index];
-        let before = self.checks.problems.len();
+        let job = &self.jobs.all[index];
+        let before = self.cx.checks.problems.len();
         match self.launchers[job.launcher as usize].state {
             LauncherState::Running if !job.plan.reads => {}
             LauncherState::Running => {
                 let waits = self.who_waits();
-                self.checks.problem(format!("nothing more happens, and the launcher has not exited: {waits}"));
+                self.cx.problem(format!("nothing more happens, and the launcher has not exited: {waits}"));
             }
             LauncherState::Left { code } => {
                 self.check_code(index, code);
-                if !self.spec.is_standing {
+                if !self.cx.spec.is_standing {
                     self.check_missing();
                     self.check_clocks();
                 }
@@ -44,9 +44,9 @@ impl World {
             }
             LauncherState::Killed => {}
         }
-        if self.spec.is_standing {
-            let id = self.jobs[index].id;
-            self.checks.problems[before..].iter_mut().for_each(|problem| *problem = format!("job {id}: {problem}"));
+        if self.cx.spec.is_standing {
+            let id = self.jobs.all[index].id;
+            self.cx.checks.problems[before..].iter_mut().for_each(|problem| *problem = format!("job {id}: {problem}"));
         }
     }
 
@@ -57,23 +57,23 @@ impl World {
         };
         if let Some(agent) = (0..self.agents.len() as u32).find(is_active) {
             let problem = format!("{} never exits: {}", self.name(agent), self.who_waits());
-            return self.checks.problem(problem);
+            return self.cx.problem(problem);
         }
         let is_stopped = |end: End| matches!(end, End::Agent(agent, _) if self.agents[agent as usize].is_stopped());
         if let Some([one, other]) = self.net.open_direct().find(|ends| !ends.iter().any(|end| is_stopped(*end))) {
-            self.checks.problem(format!("the direct link of {one:?} and {other:?} is left open"));
+            self.cx.problem(format!("the direct link of {one:?} and {other:?} is left open"));
         }
         let runs = |proc: &&Proc| {
-            let agent = self.nodes[proc.node as usize].agent;
+            let agent = self.jobs.nodes[proc.node as usize].agent;
             proc.exists() && !agent.is_some_and(|agent| self.agents[agent as usize].is_stopped())
         };
-        if let Some((rank, job)) = self.procs.iter().find(runs).map(|proc| (proc.rank, proc.job)) {
-            self.checks.problem(format!("rank {rank} of job {job} still runs at the end"));
+        if let Some((rank, job)) = self.jobs.procs.iter().find(runs).map(|proc| (proc.rank, proc.job)) {
+            self.cx.problem(format!("rank {rank} of job {job} still runs at the end"));
         }
     }
 
     fn check_code(&mut self, index: usize, code: u8) {
-        let checks = &self.jobs[index].checks;
+        let checks = &self.jobs.all[index].checks;
         let count = checks
             .notices
             .iter()
@@ -85,13 +85,13 @@ impl World {
         let stuck = waits && !checks.interrupted;
         let must_fail = stuck || checks.collectives.differ || checks.culprits.values().any(|must| *must);
         if ended > 1 || count > 1 {
-            self.checks.problem(format!("the launcher reported {ended} ends and {count} failures"));
+            self.cx.problem(format!("the launcher reported {ended} ends and {count} failures"));
         }
         match &failure {
-            None if code != 0 => self.checks.problem(format!("exit code {code} without a reason")),
+            None if code != 0 => self.cx.problem(format!("exit code {code} without a reason")),
             None if must_fail => {
-                let culprits = &self.jobs[index].checks.culprits;
-                self.checks.problems.push(format!("the job succeeded in spite of {culprits:?}"));
+                let culprits = &self.jobs.all[index].checks.culprits;
+                self.cx.checks.problems.push(format!("the job succeeded in spite of {culprits:?}"));
             }
             None => self.check_clean_end(index),
             Some(failure) => self.check_failure(index, failure, code),
@@ -99,19 +99,19 @@ impl World {
     }
 
     fn check_clean_end(&mut self, index: usize) {
-        let job = &self.jobs[index];
-        let mut procs = self.procs[job.first_proc as usize..].iter().take(job.size() as usize);
+        let job = &self.jobs.all[index];
+        let mut procs = self.jobs.procs[job.first_proc as usize..].iter().take(job.size() as usize);
         let unclean = procs.find(|proc| proc.phase != Phase::Ended(ExitStatus::Exited(0)));
         // A rank that vanished after its exit was reported does not matter.
         let unclean = unclean.filter(|proc| proc.phase != Phase::Vanished).map(|proc| (proc.rank, proc.phase));
         if let Some((rank, phase)) = unclean {
-            self.checks.problem(format!("the job succeeded, but rank {rank} is {phase:?}"));
+            self.cx.problem(format!("the job succeeded, but rank {rank} is {phase:?}"));
         }
     }
 
     fn check_failure(&mut self, index: usize, failure: &Failure, code: u8) {
         if code == 0 {
-            self.checks.problem(format!("exit code 0 with {failure:?}"));
+            self.cx.problem(format!("exit code 0 with {failure:?}"));
         }
         let wanted = match &failure.cause {
             Cause::Exited(exited) | Cause::ExitedLate(exited) => Some(*exited),
@@ -122,34 +122,34 @@ impl World {
             _ => None,
         };
         if wanted.is_some_and(|wanted| wanted != code) {
-            self.checks.problem(format!("exit code {code} with {failure:?}"));
+            self.cx.problem(format!("exit code {code} with {failure:?}"));
         }
         if let Cause::AgentsMissing { missing } = &failure.cause {
             let fine = missing.iter().map(|named| named.agent.0).find(|agent| {
-                !self.may_be_blamed(&self.jobs[index], Culprit::Agent(*agent))
+                !self.may_be_blamed(&self.jobs.all[index], Culprit::Agent(*agent))
                     && (self.calls.was_called(*agent) || self.batch.was_called(*agent))
             });
             if let Some(agent) = fine {
-                let culprits = &self.jobs[index].checks.culprits;
+                let culprits = &self.jobs.all[index].checks.culprits;
                 let problem = format!("agent {agent} is reported in {missing:?}, and is not one of {culprits:?}");
-                self.checks.problem(problem);
+                self.cx.problem(problem);
             }
         }
-        let job = &self.jobs[index];
+        let job = &self.jobs.all[index];
         let culprit = culprit(job, failure);
         let is_mixed_up = job.checks.collectives.differ && matches!(failure.cause, Cause::Pmi { .. });
         let is_explained = is_mixed_up || self.has_left_fence(job, failure) || has_left_group(job, failure);
         if !self.may_be_blamed(job, culprit) && !is_explained {
             let culprits = &job.checks.culprits;
             let problem = format!("{failure:?} blames {culprit:?}, not one of {culprits:?}");
-            self.checks.problem(problem);
+            self.cx.problem(problem);
         }
     }
 
     /// Whether a failure may be blamed on this culprit. In a session that outlives its jobs, an agent may also be lost
     /// because of a fault before the launch.
     fn may_be_blamed(&self, job: &Job, culprit: Culprit) -> bool {
-        let was_struck = |agent: u32| job.plan.nodes.contains(&agent) && self.membership.was_struck(agent);
+        let was_struck = |agent: u32| job.plan.nodes.contains(&agent) && self.cx.checks.struck.contains(&agent);
         job.checks.culprits.contains_key(&culprit) || matches!(culprit, Culprit::Agent(agent) if was_struck(agent))
     }
 
@@ -162,30 +162,31 @@ impl World {
             return job.checks.teams.is_missed(rank.0);
         }
         let Some(own) = epoch.0.checked_sub(job.checks.tells_endpoints.into()) else { return false };
-        self.procs[(job.first_proc + rank.0) as usize].entered <= own && job.checks.collectives.is_torn(own)
+        self.jobs.procs[(job.first_proc + rank.0) as usize].collecting.entered <= own
+            && job.checks.collectives.is_torn(own)
     }
 
     /// Whether a job was ended while agents above one of its own did not respond: the output of ranks behind that agent
     /// in the job's tree is lost with it.
     fn was_ended_behind_struck(&self, job: &Job) -> bool {
         let above = |agent: u32| {
-            let parent = |agent: &u32| agent.checked_sub(1).map(|before| before / self.spec.fanout);
+            let parent = |agent: &u32| agent.checked_sub(1).map(|before| before / self.cx.spec.fanout);
             std::iter::successors(parent(&agent), parent)
         };
-        let is_behind = |agent: &u32| above(*agent).any(|above| self.membership.was_struck(above));
+        let is_behind = |agent: &u32| above(*agent).any(|above| self.cx.checks.struck.contains(&above));
         !job.checks.has_succeeded() && job.plan.nodes.iter().any(is_behind)
     }
 
     fn check_output(&mut self, index: usize) {
-        let job = &self.jobs[index];
+        let job = &self.jobs.all[index];
         if self.was_ended_behind_struck(job) {
             return;
         }
-        for (rank, proc) in (0..).zip(&self.procs[job.first_proc as usize..][..job.size() as usize]) {
+        for (rank, proc) in (0..).zip(&self.jobs.procs[job.first_proc as usize..][..job.size() as usize]) {
             for stream in [1, 2] {
                 let lines = proc.pipes[stream - 1].lines;
                 if let Err(problem) = job.checks.output.check_end(stream as u8, rank, lines) {
-                    return self.checks.problem(problem);
+                    return self.cx.problem(problem);
                 }
             }
         }

@@ -23,15 +23,16 @@ impl World {
             return;
         }
         let (holds, deadline) = (machine.holds(), machine.deadline());
-        let running = self.nodes_of(agent).into_iter().filter(|node| !self.nodes[*node as usize].job_is_gone).count();
+        let running =
+            self.jobs_parts(agent).into_iter().filter(|node| !self.jobs.nodes[*node as usize].job_is_gone).count();
         let kept_max = KEPT_BYTES_MAX * self.hosts.len();
         if holds.jobs + holds.early_frames + holds.direct_jobs + running > 0 || holds.direct_bytes > kept_max {
-            self.checks.problem(format!("{} still holds {holds:?}, and runs {running} jobs", self.name(agent)));
+            self.cx.problem(format!("{} still holds {holds:?}, and runs {running} jobs", self.name(agent)));
         }
         if let Some(deadline) = deadline {
-            self.checks.problem(format!("{} is idle and has a deadline at {deadline:?}", self.name(agent)));
+            self.cx.problem(format!("{} is idle and has a deadline at {deadline:?}", self.name(agent)));
         }
-        self.checks.holds.push(holds);
+        self.cx.checks.holds.push(holds);
     }
 
     /// Checks the root's answer about its nodes, at the end.
@@ -57,13 +58,13 @@ impl World {
                     continue;
                 }
             };
-            self.checks.problem(format!("agent {host} {problem}"));
+            self.cx.problem(format!("agent {host} {problem}"));
         }
         for host in nodes.len() as u32..self.hosts.len() as u32 {
             if self.running_at(host).iter().any(|agent| !self.agents[*agent as usize].is_stopped()) {
-                self.checks.problem(format!("agent {host} runs, and the job that it was added for is over"));
+                self.cx.problem(format!("agent {host} runs, and the job that it was added for is over"));
             }
         }
-        self.checks.nodes = Some((up, lost));
+        self.cx.checks.nodes = Some((up, lost));
     }
 }

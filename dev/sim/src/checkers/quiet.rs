@@ -16,26 +16,26 @@ impl World {
             let teams_are_over = teams.all_entered() && !teams.is_waited_in();
             collectives.all_entered() && collectives.unfinished().is_none() && teams_are_over
         };
-        let mut active = self.jobs.iter().filter(|job| !job.checks.is_over()).peekable();
-        if !self.spec.faults.is_empty() || active.peek().is_none() || !active.all(is_quiet) {
+        let mut active = self.jobs.all.iter().filter(|job| !job.checks.has_ended).peekable();
+        if !self.cx.spec.faults.is_empty() || active.peek().is_none() || !active.all(is_quiet) {
             return;
         }
         for agent in 0..self.agents.len() as u32 {
             let ProcessState::Running(machine) = &self.agents[agent as usize].state else { continue };
-            let nodes = self.nodes_of(agent);
+            let nodes = self.jobs_parts(agent);
             let arrays: usize = nodes.iter().map(|node| self.arrays_beside_the_table(*node)).sum();
             let open = machine.open_exchanges();
             if open + arrays > 0 {
                 let problem = format!("agent {agent} holds {open} collectives that are over and {arrays} arrays");
-                return self.checks.problem(problem);
+                return self.cx.problem(problem);
             }
         }
-        self.checks.quiet += 1;
+        self.cx.checks.quiet += 1;
     }
 
     fn arrays_beside_the_table(&self, node: u32) -> usize {
-        let node = &self.nodes[node as usize];
-        let has_table = self.jobs[node.job as usize].plan.options.process.rank_ports.is_some();
+        let node = &self.jobs.nodes[node as usize];
+        let has_table = self.jobs.all[node.job as usize].plan.options.process.rank_ports.is_some();
         node.memory.array_count() - usize::from(has_table && node.memory.array_count() > 0)
     }
 }

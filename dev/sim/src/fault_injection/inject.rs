@@ -19,22 +19,22 @@ const WALL_SHOWS_NS: u64 = 20_000_000_000;
 impl World {
     pub(crate) fn on_fault(&mut self, fault: Fault) {
         // After the launcher of a single run has left, faults no longer matter.
-        if !self.spec.is_standing && self.launchers[0].state != LauncherState::Running {
+        if !self.cx.spec.is_standing && self.launchers[0].state != LauncherState::Running {
             return;
         }
-        self.checks.strikes += 1;
-        let timeout_ns = self.spec.node_timeout_ns;
+        self.cx.checks.strikes += 1;
+        let timeout_ns = self.cx.spec.node_timeout_ns;
         let silence = |net: &mut Net, clock: &mut Clock, link| net.silence(clock, link, timeout_ns);
         match fault {
             Fault::KillRank { rank, .. } => {
-                if self.procs.get(rank as usize).is_some_and(|proc| proc.is_running()) {
-                    self.blame_rank(rank, true);
-                    self.end_rank(rank, ExitStatus::Signalled { signal: 9, core_dumped: false });
+                if self.jobs.procs.get(rank as usize).is_some_and(|proc| proc.is_running()) {
+                    self.jobs.blame_rank(rank, true);
+                    self.jobs.end_rank(&mut self.cx, rank, ExitStatus::Signalled { signal: 9, core_dumped: false });
                 }
             }
             Fault::CutLink { agent, .. } => self.break_link(agent, Net::cut),
             Fault::SilenceLink { agent, .. } => self.break_link(agent, silence),
-            Fault::KillAgent { agent: 0, .. } if !self.spec.is_standing => self.kill_launcher(),
+            Fault::KillAgent { agent: 0, .. } if !self.cx.spec.is_standing => self.kill_launcher(),
             Fault::KillAgent { agent, .. } => self.strike_agent(agent),
             Fault::KillKeeper { agent, .. } => self.strike_keeper(agent),
             Fault::PowerLoss { agent, above, off_ns, .. } => {
@@ -62,12 +62,11 @@ impl World {
             Fault::CutDirect { agent, .. } => self.break_direct(agent, Net::cut),
             Fault::SilenceDirect { agent, .. } => self.break_direct(agent, silence),
             Fault::KillServer { agent, .. } => {
-                let has_server =
-                    |node: &u32| self.nodes[*node as usize].server.as_ref().is_some_and(|server| server.is_running);
-                let nodes = self.newest_at(agent).map(|process| self.nodes_of(process)).unwrap_or_default();
+                let has_server = |node: &u32| self.jobs.nodes[*node as usize].has_running_server();
+                let nodes = self.newest_at(agent).map(|process| self.jobs_parts(process)).unwrap_or_default();
                 if let Some(node) = nodes.into_iter().find(has_server) {
-                    self.checks_at(node).blame(Culprit::Agent(agent), false);
-                    self.stop_server(node);
+                    self.jobs.checks_at(node).blame(Culprit::Agent(agent), false);
+                    self.jobs.nodes[node as usize].stop_server(&mut self.cx);
                 }
             }
             Fault::Revive { .. } => self.attach(Role::Revive),
@@ -82,72 +81,45 @@ impl World {
         }
     }
 
-    pub(crate) fn blame_rank(&mut self, id: u32, must: bool) {
-        let rank = self.rank_of(id);
-        self.checks_of(id).blame(Culprit::Rank(rank), must);
-    }
-
     /// An agent may be named by a failure of any job that is not over. `must`: a single run can no longer succeed.
     pub(crate) fn blame_agent(&mut self, host: u32, must: bool) {
-        if self.spec.is_standing {
-            self.strike(host, self.clock.now());
+        if self.cx.spec.is_standing {
+            self.strike(host, self.cx.clock.now());
         }
-        for job in self.jobs.iter_mut().filter(|job| !job.checks.is_over()) {
-            job.checks.blame(Culprit::Agent(host), must && !self.spec.is_standing);
-        }
-    }
-
-    /// Any of several agents with their ranks may be named by a failure. A job fails if its ranks run there.
-    fn blame_agents(&mut self, hosts: &[u32]) {
-        for index in 0..self.jobs.len() {
-            let job = &self.jobs[index];
-            if !job.checks.is_over() {
-                let must = hosts.iter().any(|host| self.runs_ranks(job, *host));
-                let checks = &mut self.jobs[index].checks;
-                hosts.iter().for_each(|host| checks.blame(Culprit::Agent(*host), must));
-            }
+        for job in self.jobs.active() {
+            job.checks.blame(Culprit::Agent(host), must && !self.cx.spec.is_standing);
         }
     }
 
     /// Output of all jobs may be lost from now on.
     pub(crate) fn expect_losses(&mut self) {
-        if !self.spec.is_standing {
-            self.jobs.iter_mut().for_each(|job| job.checks.output.expect_losses());
-        }
-    }
-
-    /// Servers that do not start, and mismatched libraries, which any agent may report.
-    pub(crate) fn blame_servers(&mut self, job: u32) {
-        let servers: Vec<u32> = self.no_server.keys().copied().collect();
-        let all = (!self.versions.is_empty()).then_some(0..self.spec.agents);
-        let checks = &mut self.jobs[job as usize].checks;
-        for host in servers.into_iter().chain(all.into_iter().flatten()) {
-            checks.blame(Culprit::Agent(host), false);
+        if !self.cx.spec.is_standing {
+            self.jobs.all.iter_mut().for_each(|job| job.checks.output.expect_losses());
         }
     }
 
     fn break_link(&mut self, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
         let process = self.newest_at(host);
         let Some(link) = process.and_then(|agent| self.agents[agent as usize].up) else { return };
-        if self.spec.is_standing {
-            self.strike(host, self.clock.now());
+        if self.cx.spec.is_standing {
+            self.strike(host, self.cx.clock.now());
         } else {
             self.blame_subtree(host);
         }
         self.expect_losses();
         self.membership.on_broken(link);
-        how(&mut self.net, &mut self.clock, link);
+        how(&mut self.net, &mut self.cx.clock, link);
     }
 
     /// Makes a link lose everything that is sent from now on.
     pub(crate) fn silence(&mut self, link: u32) {
         self.membership.on_broken(link);
-        self.net.silence(&mut self.clock, link, self.spec.node_timeout_ns);
+        self.net.silence(&mut self.cx.clock, link, self.cx.spec.node_timeout_ns);
     }
 
     /// Breaks a direct link of this agent, or of the next one that has any.
     fn break_direct(&mut self, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
-        let count = self.spec.agents;
+        let count = self.cx.spec.agents;
         let direct_of = |host: u32| {
             let links = self.running_at(host).into_iter().flat_map(|agent| self.agents[agent as usize].links.clone());
             links.filter(|link| self.net.is_direct(*link)).collect::<Vec<u32>>()
@@ -155,15 +127,15 @@ impl World {
         let mut next = (0..count).map(|step| direct_of((host + step) % count));
         let Some(direct) = next.find(|direct| !direct.is_empty()) else { return };
         // Nobody is blamed: the job continues without the link.
-        let link = *self.rng.pick(&direct);
-        how(&mut self.net, &mut self.clock, link);
+        let link = *self.cx.rng.pick(&direct);
+        how(&mut self.net, &mut self.cx.clock, link);
     }
 
     fn strike_agent(&mut self, host: u32) {
         let Some(agent) = self.newest_at(host).filter(|_| host != 0) else { return };
-        if self.spec.is_standing {
-            self.strike(host, self.clock.now());
-            self.blame_agents(&[host]);
+        if self.cx.spec.is_standing {
+            self.strike(host, self.cx.clock.now());
+            self.jobs.blame_agents(&[host]);
         } else {
             self.blame_subtree(host);
             self.hosts[host as usize].is_gone = true;
@@ -175,19 +147,19 @@ impl World {
     fn strike_keeper(&mut self, host: u32) {
         let Some(agent) = self.newest_at(host) else { return };
         let has_keeper = |node: &u32| {
-            let node = &self.nodes[*node as usize];
+            let node = &self.jobs.nodes[*node as usize];
             node.keeper_is_running && !node.ranks.is_empty() && !node.job_is_gone
         };
-        let Some(node) = self.nodes_of(agent).into_iter().find(has_keeper) else { return };
-        let job = &self.jobs[self.nodes[node as usize].job as usize];
-        let must = self.runs_ranks(job, host);
-        self.checks_at(node).blame(Culprit::Agent(host), must);
-        self.checks_at(node).output.expect_losses();
-        for id in self.nodes[node as usize].ranks.clone() {
+        let Some(node) = self.jobs_parts(agent).into_iter().find(has_keeper) else { return };
+        let job = &self.jobs.all[self.jobs.nodes[node as usize].job as usize];
+        let must = self.jobs.runs_ranks(job, host);
+        self.jobs.checks_at(node).blame(Culprit::Agent(host), must);
+        self.jobs.checks_at(node).output.expect_losses();
+        for id in self.jobs.nodes[node as usize].ranks.clone() {
             // The rank's socket may be seen to close before the loss of the keeper is noticed.
-            self.blame_rank(id, false);
+            self.jobs.blame_rank(id, false);
         }
-        self.kill_keeper(node);
+        self.jobs.kill_keeper(&mut self.cx, node);
     }
 
     /// The launcher of a single run dies, and the root agent in it: there is no user left to report to.
@@ -200,17 +172,17 @@ impl World {
     /// The user sends a signal.
     fn interrupt(&mut self, launcher: u32, signal: u8) {
         let Some(job) = self.launchers[launcher as usize].job else { return };
-        self.jobs[job as usize].checks.interrupted = true;
-        self.jobs[job as usize].checks.blame(Culprit::Launcher, false);
-        for id in self.jobs[job as usize].procs() {
-            self.blame_rank(id, false);
+        self.jobs.all[job as usize].checks.interrupted = true;
+        self.jobs.all[job as usize].checks.blame(Culprit::Launcher, false);
+        for id in self.jobs.all[job as usize].procs() {
+            self.jobs.blame_rank(id, false);
         }
         self.tell_launcher(launcher, LauncherInput::Signal { signal: i32::from(signal), sender: None });
     }
 
     /// An agent and this many of its ancestors in the original tree, without the root.
     fn with_above(&self, agent: u32, above: u32) -> Vec<u32> {
-        let tree = Tree::new(self.spec.agents, self.spec.fanout);
+        let tree = Tree::new(self.cx.spec.agents, self.cx.spec.fanout);
         let up = std::iter::successors(Some(AgentId(agent)), |agent| tree.parent(*agent));
         up.take(above as usize + 1).map(|agent| agent.0).filter(|agent| *agent != 0).collect()
     }
@@ -219,12 +191,12 @@ impl World {
         let until = self.until(off_ns);
         self.hosts[host as usize].off_until = until;
         self.strike(host, until);
-        self.blame_agents(&[host]);
+        self.jobs.blame_agents(&[host]);
         self.running_at(host).into_iter().for_each(|agent| self.vanish(agent));
     }
 
     fn until(&self, for_ns: u64) -> Instant {
-        Instant(self.clock.now().0.saturating_add(for_ns))
+        Instant(self.cx.clock.now().0.saturating_add(for_ns))
     }
 
     fn build_wall(&mut self, from: u32, to: u32, for_ns: u64) {
@@ -258,14 +230,14 @@ impl World {
         }
         self.agents[agent as usize].stop();
         if until < Instant(u64::MAX) {
-            self.clock.after(for_ns, Event::AgentContinues(agent));
+            self.cx.clock.after(for_ns, Event::AgentContinues(agent));
         }
     }
 
     /// All agents of a subtree may be blamed for a fault at its top; the job must fail if ranks run in it.
     fn blame_subtree(&mut self, top: u32) {
-        let subtree: Vec<u32> = (0..self.spec.agents).filter(|agent| self.is_below(*agent, top)).collect();
-        self.blame_agents(&subtree);
+        let subtree: Vec<u32> = (0..self.cx.spec.agents).filter(|agent| self.is_below(*agent, top)).collect();
+        self.jobs.blame_agents(&subtree);
     }
 
     fn is_below(&self, agent: u32, top: u32) -> bool {
@@ -274,18 +246,18 @@ impl World {
 
     /// What the run waits for, for the report of a hang.
     pub(crate) fn who_waits(&self) -> String {
-        let running: Vec<u32> = (0..self.spec.agents).filter(|host| self.newest_at(*host).is_some()).collect();
-        let ranks: Vec<String> = (self.procs.iter().filter(|proc| proc.exists()).take(8))
-            .map(|proc| format!("{} of job {} (step {}, {:?})", proc.rank, proc.job, proc.step, proc.doing))
+        let running: Vec<u32> = (0..self.cx.spec.agents).filter(|host| self.newest_at(*host).is_some()).collect();
+        let ranks: Vec<String> = (self.jobs.procs.iter().filter(|proc| proc.exists()).take(8))
+            .map(|proc| format!("{} of job {} (step {}, {:?})", proc.rank, proc.job, proc.progress.step, proc.doing))
             .collect();
         let launchers: Vec<LauncherState> = self.launchers.iter().map(|launcher| launcher.state).take(8).collect();
-        let jobs = self.jobs.iter().filter(|job| !job.checks.is_over());
+        let jobs = self.jobs.all.iter().filter(|job| !job.checks.has_ended);
         let collectives: Vec<_> = jobs.map(|job| &job.checks.collectives).take(4).collect();
         format!(
             "launchers {launchers:?}, agents {running:?}, calls {}, ranks {ranks:?}, collectives {collectives:?}, \
              servers {:?}",
             self.calls.count(),
-            self.servers_wait()
+            self.jobs.nodes.iter().filter_map(|node| node.server.as_ref()?.waits()).collect::<Vec<_>>()
         )
     }
 }

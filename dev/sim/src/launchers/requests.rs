@@ -17,11 +17,11 @@ impl World {
     pub(super) fn on_answers(&mut self, launcher: u32, bytes: &mut Bytes) {
         while let Some(frame) = match self.launchers[launcher as usize].reader.next(bytes) {
             Ok(frame) => frame,
-            Err(error) => return self.checks.problem(format!("launcher {launcher} reads: {error}")),
+            Err(error) => return self.cx.problem(format!("launcher {launcher} reads: {error}")),
         } {
             match peer::decode(&frame.payload) {
                 Ok(message) => self.on_answer_to_launcher(launcher, message),
-                Err(error) => self.checks.problem(format!("launcher {launcher} reads: {error}")),
+                Err(error) => self.cx.problem(format!("launcher {launcher} reads: {error}")),
             }
         }
     }
@@ -30,14 +30,14 @@ impl World {
         match (self.launchers[launcher as usize].role, message) {
             (Role::Job(plan), Control::ToLauncher(ToLauncher::Welcome(welcome))) => {
                 self.launchers[launcher as usize].welcome = Some(welcome);
-                self.clock.after(self.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
+                self.cx.clock.after(self.cx.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Welcome(_))) => {
                 self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }))
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
                 if nodes.iter().any(|node| node.presence == Presence::Starting) {
-                    self.checks.problem("the answer to Revive contains nodes that are still starting".into());
+                    self.cx.problem("the answer to Revive contains nodes that are still starting".into());
                 }
                 self.launcher_leaves(launcher, 0);
             }
@@ -46,12 +46,11 @@ impl World {
             }
             (Role::EndJobs, Control::ToLauncher(ToLauncher::JobList(jobs))) => {
                 for entry in jobs {
-                    let job = self.jobs.iter().position(|job| job.id == entry.job && job.plan.is_endless());
-                    if let Some(job) = job {
-                        self.expect_losses_of(job as u32);
-                        let checks = &mut self.jobs[job].checks;
-                        checks.interrupted = true;
-                        checks.blame(Culprit::Launcher, false);
+                    let mut jobs = self.jobs.all.iter_mut();
+                    if let Some(job) = jobs.find(|job| job.id == entry.job && job.plan.is_endless()) {
+                        job.expect_losses(&mut self.cx);
+                        job.checks.interrupted = true;
+                        job.checks.blame(Culprit::Launcher, false);
                         let kill = Control::FromLauncher(FromLauncher::KillJob {
                             job: entry.job,
                             signal: None,
@@ -73,7 +72,7 @@ impl World {
             (Role::EndSession, Control::ToLauncher(ToLauncher::JobList(_)))
             | (_, Control::ToLauncher(ToLauncher::Decided(Ok(()))) | Control::Note(_)) => {}
             (role, message) => {
-                self.checks.problem(format!("a launcher for {role:?} receives {message:?}"));
+                self.cx.problem(format!("a launcher for {role:?} receives {message:?}"));
             }
         }
     }
@@ -81,7 +80,7 @@ impl World {
     fn ask_root(&mut self, launcher: u32, message: &Control) {
         let at = &self.launchers[launcher as usize];
         if at.state == LauncherState::Running {
-            self.net.send(&mut self.clock, at.link, 0, control_frame(JobId(0), message));
+            self.net.send(&mut self.cx.clock, at.link, 0, control_frame(JobId(0), message));
         }
     }
 }
