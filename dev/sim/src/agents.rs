@@ -107,6 +107,19 @@ impl AgentProcess {
         End::Agent(agent, LinkId(self.links.len() as u32 - 1))
     }
 
+    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
+    fn take_rank_ports(&mut self, job: JobId, base: u16, count: u32) -> Result<(), String> {
+        let (first, end) = (u32::from(base), u32::from(base) + count);
+        let reserved = u32::from(RANK_PORTS.range.low);
+        let meets = |(other, count): &(u16, u32)| first < u32::from(*other) + count && u32::from(*other) < end;
+        let is_taken = self.rank_ports.contains_key(&job) || self.rank_ports.values().any(meets);
+        if is_taken || first < reserved || end > reserved + u32::from(RANK_PORTS.count) {
+            return Err(format!("job {job} gets the ports {first} to {end}, which are not free"));
+        }
+        self.rank_ports.insert(job, (base, count));
+        Ok(())
+    }
+
     /// Stops the process: it handles nothing, and its inputs wait.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_default();
@@ -114,29 +127,9 @@ impl AgentProcess {
 }
 
 impl World {
-    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
-    fn take_rank_ports(&mut self, agent: u32, job: JobId, base: u16, count: u32) {
-        let (base, end) = (u32::from(base), u32::from(base) + count);
-        let reserved = u32::from(RANK_PORTS.range.low);
-        let taken = self.agents[agent as usize].rank_ports.insert(job, (base as u16, count));
-        let of_others = self.agents[agent as usize].rank_ports.iter().filter(|(other, _)| **other != job);
-        let meets = |first: u32, other: u32| base < first + other && first < end;
-        let is_taken =
-            of_others.map(|(_, (first, other))| (u32::from(*first), *other)).any(|(first, other)| meets(first, other));
-        if taken.is_some() || is_taken || base < reserved || end > reserved + u32::from(RANK_PORTS.count) {
-            self.cx.problem(format!("job {job} gets the ports {base} to {end} of agent {agent}, which are not free"));
-        }
-    }
-
-    /// The name of a process for messages.
-    pub(crate) fn name(&self, agent: u32) -> String {
-        let AgentProcess { host, start, .. } = self.agents[agent as usize];
-        if start == 1 { format!("agent {host}") } else { format!("agent {host} start {start}") }
-    }
-
     /// Gives an input to an agent, then polls it at once or after further inputs.
     pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
-        let AgentProcess { host, ref mut state, ref mut stopped, .. } = self.agents[agent as usize];
+        let AgentProcess { host, ref mut state, ref mut stopped, .. } = self.agents[agent];
         let ProcessState::Running(machine) = state else { return };
         if let Some(stopped) = stopped {
             return stopped.push_back(input);
@@ -153,12 +146,12 @@ impl World {
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
-        let restless = &mut self.agents[agent as usize].restless;
+        let restless = &mut self.agents[agent].restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };
         if *restless > RESTLESS_MAX {
             return self.cx.problem(format!("agent {host} requests ticks without making progress"));
         }
-        let turn_is_due = &mut self.agents[agent as usize].turn_is_due;
+        let turn_is_due = &mut self.agents[agent].turn_is_due;
         if *turn_is_due {
             return;
         }
@@ -172,22 +165,22 @@ impl World {
     }
 
     pub(crate) fn on_agent_turn(&mut self, agent: u32) {
-        let process = &mut self.agents[agent as usize];
+        let process = &mut self.agents[agent];
         process.turn_is_due = false;
         if process.is_stopped() {
             return;
         }
-        while let ProcessState::Running(machine) = &mut self.agents[agent as usize].state {
+        while let ProcessState::Running(machine) = &mut self.agents[agent].state {
             let Some(output) = machine.poll() else { break };
             self.on_agent_output(agent, &output);
             self.do_for_agent(agent, output);
         }
-        if let ProcessState::Running(machine) = &self.agents[agent as usize].state {
+        if let ProcessState::Running(machine) = &self.agents[agent].state {
             let held_bytes = machine.held_output_bytes();
             let ranks = self.jobs_parts(agent).iter().map(|node| self.jobs.nodes[*node as usize].ranks.len()).sum();
             let jobs = self.jobs.all.iter().filter(|job| !job.checks.has_ended).count().max(1);
             if let Err(problem) = self.cx.checks.bounds.on_held(held_bytes, self.cx.spec.fanout, jobs, ranks) {
-                self.cx.problem(format!("{} {problem}", self.name(agent)));
+                self.cx.problem(format!("{} {problem}", self.agents.name(agent)));
             }
         }
         self.schedule_tick(agent);
@@ -195,16 +188,16 @@ impl World {
 
     /// A stopped agent continues, with the inputs that have arrived since.
     pub(crate) fn on_continues(&mut self, agent: u32) {
-        let waiting = self.agents[agent as usize].stopped.take();
+        let waiting = self.agents[agent].stopped.take();
         waiting.into_iter().flatten().for_each(|input| self.tell_agent(agent, input));
         self.on_agent_turn(agent);
     }
 
     pub(crate) fn on_agent_output(&mut self, agent: u32, output: &Output) {
         if self.cx.spec.trace {
-            eprintln!("  {} -> {}", self.name(agent), short(output));
+            eprintln!("  {} -> {}", self.agents.name(agent), short(output));
         }
-        let host = self.agents[agent as usize].host;
+        let host = self.agents[agent].host;
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
             recording.report.on_output(output);
         }
@@ -212,7 +205,7 @@ impl World {
 
     fn schedule_tick(&mut self, agent: u32) {
         let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } =
-            &mut self.agents[agent as usize]
+            &mut self.agents[agent]
         else {
             return;
         };
@@ -226,8 +219,8 @@ impl World {
     }
 
     pub(crate) fn on_agent_tick(&mut self, agent: u32) {
-        let (now, local_now) = (self.cx.clock.now(), self.cx.local_now(self.agents[agent as usize].host));
-        let process = &mut self.agents[agent as usize];
+        let (now, local_now) = (self.cx.clock.now(), self.cx.local_now(self.agents[agent].host));
+        let process = &mut self.agents[agent];
         let is_stopped = process.is_stopped();
         let AgentProcess { state: ProcessState::Running(machine), tick_at, .. } = process else { return };
         if tick_at.is_some_and(|at| at <= now) {
@@ -265,20 +258,24 @@ impl World {
                 }
             }
             Output::ReserveRankPorts { range, .. } => {
-                let host = self.agents[agent as usize].host;
+                let host = self.agents[agent].host;
                 let address = rank_address::encode(u64::from(host), range.low, &[]).into();
                 self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
             }
             Output::RenewRankPorts { job } => {
                 // The ports are given up also if the job could not begin here.
-                self.agents[agent as usize].rank_ports.remove(&job);
+                self.agents[agent].rank_ports.remove(&job);
                 self.tell_agent(agent, Input::RankPortsRenewed { job });
             }
             Output::ListenForRanks { job, count, ports, base, .. } => {
                 if let Some(node) = self.run_node(agent, job) {
                     assert!(count > 0 && ports.range.low <= ports.range.high);
                     match base {
-                        Some(base) => self.take_rank_ports(agent, job, base, count),
+                        Some(base) => {
+                            if let Err(problem) = self.agents[agent].take_rank_ports(job, base, count) {
+                                self.cx.problem(format!("{}: {problem}", self.agents.name(agent)));
+                            }
+                        }
                         None => self.jobs.checks_at(node).tells_endpoints = true,
                     }
                     let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
@@ -316,12 +313,12 @@ impl World {
             | Output::Write { job, .. }
             | Output::ReadStdio { job, .. }
             | Output::JobGone { job } => {
-                let host = self.agents[agent as usize].host;
+                let host = self.agents[agent].host;
                 let node = self.jobs.node_at(host, job);
                 if let Some(node) = node.filter(|node| self.jobs.nodes[*node as usize].agent == Some(agent))
                     && let Err(problem) = self.jobs.do_for_agent(&mut self.cx, node, output)
                 {
-                    self.cx.problem(format!("{} {problem}", self.name(agent)));
+                    self.cx.problem(format!("{} {problem}", self.agents.name(agent)));
                 }
             }
         }
@@ -329,23 +326,23 @@ impl World {
 
     /// The part of a job that this agent's process runs from now on; only one process does so.
     fn run_node(&mut self, agent: u32, id: JobId) -> Option<u32> {
-        let Some(node) = self.jobs.node_at(self.agents[agent as usize].host, id) else {
-            self.cx.problem(format!("{} runs job {id}, which has no ranks there", self.name(agent)));
+        let Some(node) = self.jobs.node_at(self.agents[agent].host, id) else {
+            self.cx.problem(format!("{} runs job {id}, which has no ranks there", self.agents.name(agent)));
             return None;
         };
         let runner = *self.jobs.nodes[node as usize].agent.get_or_insert(agent);
         if runner != agent {
-            self.cx.problem(format!("{} and {} both run job {id}", self.name(runner), self.name(agent)));
+            self.cx.problem(format!("{} and {} both run job {id}", self.agents.name(runner), self.agents.name(agent)));
             return None;
         }
         Some(node)
     }
 
     fn send_from_agent(&mut self, agent: u32, link: LinkId, frame: Frame) {
-        let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() else {
-            return self.cx.problem(format!("{} sends on a link that it never had", self.name(agent)));
+        let Some(link) = self.agents[agent].links.get(link.0 as usize).copied() else {
+            return self.cx.problem(format!("{} sends on a link that it never had", self.agents.name(agent)));
         };
-        let from = self.end_of(link, agent);
+        let from = self.net.end_of(link, agent);
         if let Err(problem) = self.cx.checks.bounds.on_send(link, from, &frame) {
             return self.cx.problem(problem);
         }
@@ -353,23 +350,19 @@ impl World {
             let at_ns = self.elapsed_ns();
             self.cx.checks.on_exchange_frame(at_ns);
         }
-        self.on_sends(agent, link, &frame);
+        self.membership.on_sends(&mut self.cx, &self.net, &mut self.jobs, (agent, link), &frame);
         self.net.send(&mut self.cx.clock, link, from, frame);
     }
 
     fn close_link(&mut self, agent: u32, link: LinkId) {
-        if let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() {
-            let from = self.end_of(link, agent);
+        if let Some(link) = self.agents[agent].links.get(link.0 as usize).copied() {
+            let from = self.net.end_of(link, agent);
             if from == 0 && self.cx.spec.remote.is_some() && !self.net.is_direct(link) {
                 // The agent refuses a child, and the output of the child's ranks is lost.
-                self.expect_losses();
+                self.jobs.expect_losses(&self.cx);
             }
-            self.on_closes(agent, link);
+            self.membership.on_closes(&self.net, agent, link);
             self.net.close(&mut self.cx.clock, link, from);
         }
-    }
-
-    pub(crate) fn end_of(&self, link: u32, agent: u32) -> usize {
-        usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == agent))
     }
 }

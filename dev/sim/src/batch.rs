@@ -117,7 +117,7 @@ impl World {
         let (code, stderr, state) = (0, String::new(), State::Running);
         let agents: Vec<u32> = tasks.keys().copied().collect();
         self.batch.steps.push(Step { shell, tasks, how, bootstrap, says, unreachable, state, code, stderr });
-        if agents.iter().any(|agent| self.hosts[*agent as usize].no_start == Some(NoStart::NoShell)) {
+        if agents.iter().any(|agent| self.agents.hosts[*agent as usize].no_start == Some(NoStart::NoShell)) {
             self.blame_step(index, true);
             self.batch.steps[index as usize].state = State::Over;
             return self.say(index, Said::CannotCall);
@@ -140,7 +140,7 @@ impl World {
             Some("the shell number was used before")
         } else if agents.is_empty() || agents.contains(&AgentId(0)) {
             Some("the list is empty or contains the root")
-        } else if agents.iter().any(|agent| !self.hosts[agent.index()].processes.is_empty()) {
+        } else if agents.iter().any(|agent| !self.agents.hosts[agent.index()].processes.is_empty()) {
             Some("one of them was started before")
         } else if agents.iter().any(is_running) {
             Some("another step is starting one of them")

@@ -95,22 +95,22 @@ impl World {
         bootstrap: Option<Box<Bootstrap>>,
     ) {
         self.check_call(caller, shell, agent, bootstrap.as_deref());
-        self.on_calls(caller, bootstrap.as_deref());
+        self.membership.on_calls(caller, bootstrap.as_deref());
         if self.cx.checks.is_broken() {
             return;
         }
         let mut delay_ns = self.cx.draw(self.cx.spec.timing.agent_start);
-        let no_start = self.hosts[agent.index()].no_start;
+        let no_start = self.agents.hosts[agent.index()].no_start;
         let answer = match no_start {
             None | Some(NoStart::FirstCalls { times: 0 }) => self.ask_host(caller, agent.0, how, bootstrap.is_none()),
             Some(how) => {
                 // An agent that is only probed may have no ranks.
-                self.blame_agent(agent.0, bootstrap.is_some());
+                self.membership.blame_agent(&mut self.cx, &mut self.jobs, agent.0, bootstrap.is_some());
                 match how {
                     NoStart::NoShell | NoStart::Silence => Answer::Never,
                     NoStart::ShellFails { code } => ends(code, "no route to host"),
                     NoStart::FirstCalls { times } => {
-                        self.hosts[agent.index()].no_start = Some(NoStart::FirstCalls { times: times - 1 });
+                        self.agents.hosts[agent.index()].no_start = Some(NoStart::FirstCalls { times: times - 1 });
                         ends(255, "ssh: connect to host port 22: No route to host")
                     }
                 }
@@ -124,7 +124,7 @@ impl World {
         let end = (ExitStatus::Exited(0), String::new());
         // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The new
         // caller soon learns of the link.
-        let is_there = bootstrap.is_some() && self.is_linked(agent.0);
+        let is_there = bootstrap.is_some() && self.agents.is_linked(agent.0);
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
         let call = self.calls.begin(call);
@@ -149,7 +149,7 @@ impl World {
         } else {
             return;
         };
-        self.cx.problem(format!("{} calls agent {agent}: {problem}", self.name(caller)));
+        self.cx.problem(format!("{} calls agent {agent}: {problem}", self.agents.name(caller)));
     }
 
     fn shells_max(&self) -> u32 {
@@ -162,9 +162,9 @@ impl World {
 
     /// The outcome of a call to the host.
     fn ask_host(&mut self, caller: u32, agent: u32, how: How, is_probe: bool) -> Answer {
-        let caller = self.agents[caller as usize].host;
+        let caller = self.agents[caller].host;
         let (Some(host), Some(from)) = (self.host_spec(agent), self.host_spec(caller)) else { return Answer::Begins };
-        let callee = &mut self.hosts[agent as usize];
+        let callee = &mut self.agents.hosts[agent as usize];
         if host.reach == Reach::Nobody || callee.is_gone {
             return ends(255, "ssh: connect to host port 22: No route to host");
         }
@@ -201,7 +201,7 @@ impl World {
     pub(crate) fn on_call(&mut self, index: u32) {
         let Call { host, caller, shell, state, ref answer, .. } = self.calls.all[index as usize];
         // A remote shell dies with the agent that called it.
-        if state == State::Over || !self.agents[caller as usize].is_running() {
+        if state == State::Over || !self.agents[caller].is_running() {
             return;
         }
         match answer.clone() {
@@ -214,7 +214,7 @@ impl World {
             }
             Answer::Ends(code, words) => self.end_call(index, ExitStatus::Exited(code), words),
             Answer::Stores => {
-                self.hosts[host as usize].has_program = true;
+                self.agents.hosts[host as usize].has_program = true;
                 self.end_call(index, ExitStatus::Exited(0), String::new());
             }
             Answer::Begins => self.on_agent_begins(index),
@@ -225,9 +225,9 @@ impl World {
         let call = &mut self.calls.all[index as usize];
         let (host, caller) = (call.host, call.caller);
         let bootstrap = call.bootstrap.clone();
-        if self.is_off(host) {
+        if self.agents.is_off(&self.cx, host) {
             // The shell waits for an answer.
-            self.strike(host, self.cx.clock.now());
+            self.strike_now(host);
             let timed_out = (ExitStatus::Exited(255), "ssh: connect to host port 22: Connection timed out".into());
             self.calls.all[index as usize].end = timed_out;
             return self.cx.clock.after(self.cx.spec.node_timeout_ns, Event::ShellGone(index));
@@ -236,7 +236,7 @@ impl World {
             return self.end_call(index, ExitStatus::Exited(0), String::new());
         };
         let handshake_ns = self.cx.draw(self.cx.spec.timing.handshake);
-        let child = &self.hosts[host as usize];
+        let child = &self.agents.hosts[host as usize];
         if child.is_gone || !(self.cx.spec.is_standing || child.processes.is_empty()) {
             // Either the machine is gone, or it already has such an agent: no other one is needed.
             let caller_hears_ns = handshake_ns;
@@ -244,7 +244,7 @@ impl World {
             return self.cx.clock.after(caller_hears_ns, Event::ShellGone(index));
         }
         let mut bootstrap = *bootstrap;
-        let address = self.name(caller);
+        let address = self.agents.name(caller);
         if self.cx.spec.is_standing && bootstrap.parent.is_empty() {
             // The driver adds its own address.
             bootstrap.parent = vec![address.clone()];
@@ -252,14 +252,14 @@ impl World {
         let dials = if is_dialled_back(&bootstrap) { Some(address) } else { bootstrap.parent.first().cloned() };
         let (config, jobs) = configs::child(bootstrap, self.cx.local_now(host));
         let agent = self.start_agent(config, jobs);
-        self.agents[agent as usize].call = Some(index);
-        self.agents[agent as usize].dials = dials;
+        self.agents[agent].call = Some(index);
+        self.agents[agent].dials = dials;
         self.cx.clock.after(handshake_ns, Event::AgentLink(agent));
-        let broken = &mut self.hosts[host as usize].broken_shells;
+        let broken = &mut self.agents.hosts[host as usize].broken_shells;
         let breaks = *broken > 0;
         *broken -= u32::from(breaks);
         if breaks {
-            self.strike(host, self.cx.clock.now());
+            self.strike_now(host);
         }
         if breaks || self.host_spec(host).is_some_and(|host| host.shell_dies) {
             let dies_ns = self.cx.rng.below(handshake_ns + 1);
@@ -273,9 +273,9 @@ impl World {
     /// A shell ends, whatever happens to what it started.
     pub(crate) fn on_shell_gone(&mut self, index: u32) {
         if self.calls.get(index).state != State::Over {
-            if !self.is_linked(self.calls.get(index).host) {
+            if !self.agents.is_linked(self.calls.get(index).host) {
                 // The agent may link too late to be accepted.
-                self.expect_losses();
+                self.jobs.expect_losses(&self.cx);
             }
             let (status, words) = self.calls.get(index).end.clone();
             self.end_call(index, status, words);
@@ -300,7 +300,7 @@ impl World {
         if self.has_call(agent).is_none() {
             return;
         }
-        let status = match self.agents[agent as usize].state {
+        let status = match self.agents[agent].state {
             ProcessState::Killed => ExitStatus::Signalled { signal: 9, core_dumped: false },
             ProcessState::Running(_) | ProcessState::Left => ExitStatus::Exited(0),
         };
@@ -310,7 +310,7 @@ impl World {
 
     /// The call that started a process, while its shell exists.
     fn has_call(&self, agent: u32) -> Option<u32> {
-        self.agents[agent as usize].call.filter(|call| self.calls.get(*call).state != State::Over)
+        self.agents[agent].call.filter(|call| self.calls.get(*call).state != State::Over)
     }
 
     /// The shell of an agent ends with it; its caller learns that after a while.
@@ -336,17 +336,17 @@ impl World {
     /// elsewhere it may live on.
     pub(crate) fn stop_shell(&mut self, caller: u32, shell: ShellId) {
         let Some(&index) = self.calls.by_shell.get(&(caller, shell)) else {
-            return self.cx.problem(format!("{} stops a remote shell that it never called", self.name(caller)));
+            return self.cx.problem(format!("{} stops a remote shell that it never called", self.agents.name(caller)));
         };
         let Call { host, state, .. } = *self.calls.get(index);
         if state == State::Over {
             return;
         }
         self.calls.leave_room(index, State::Over);
-        let its_own = self.running_at(host).into_iter().find(|agent| self.agents[*agent as usize].call == Some(index));
+        let its_own = self.agents.running_at(host).into_iter().find(|agent| self.agents[*agent].call == Some(index));
         let goes_too = self.cx.spec.remote.is_none() || self.cx.rng.chance(500);
         if let Some(agent) = its_own.filter(|_| goes_too) {
-            self.expect_losses();
+            self.jobs.expect_losses(&self.cx);
             self.kill_agent(agent);
         }
         self.calls.all[index as usize].end = (ExitStatus::Signalled { signal: 9, core_dumped: false }, String::new());

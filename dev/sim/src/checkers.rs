@@ -8,7 +8,7 @@
 pub mod bounds;
 pub mod collectives;
 pub mod ending;
-mod idle;
+pub mod idle;
 pub mod missing;
 pub mod modex;
 pub mod output;

@@ -3,7 +3,7 @@
 use crate::agents::AgentProcess;
 use crate::clock::Event;
 use crate::fault_injection::Fault;
-use crate::net::{End, Sort};
+use crate::net::Sort;
 use crate::world::{Pending, World};
 use wireup_proto::io::{Input, Peer};
 use wireup_wire::ids::AgentId;
@@ -45,9 +45,9 @@ impl World {
     }
 
     pub(crate) fn on_agent_listens(&mut self, agent: u32) {
-        if !std::mem::replace(&mut self.agents[agent as usize].listens, true) {
+        if !std::mem::replace(&mut self.agents[agent].listens, true) {
             // The name of a process is also the address where it listens.
-            let addresses = vec![self.name(agent)];
+            let addresses = vec![self.agents.name(agent)];
             self.tell_agent(agent, Input::Listening { result: Ok(addresses) });
         }
     }
@@ -57,7 +57,7 @@ impl World {
     }
 
     pub(crate) fn on_transport_opened(&mut self, agent: u32) {
-        let host = self.agents[agent as usize].host;
+        let host = self.agents[agent].host;
         let result = if self.cx.spec.faults.contains(&Fault::NoTransport { agent: host }) {
             Err(format!("agent {host} has no such library"))
         } else {
@@ -68,30 +68,30 @@ impl World {
 
     /// The answer to a dial of this process. Without an address, it dials the newest process of the host.
     fn answer(&self, agent: u32, target: Option<(u32, Option<u32>)>) -> Answer {
-        let Some((host, start)) = target.filter(|(host, _)| (*host as usize) < self.hosts.len()) else {
+        let Some((host, start)) = target.filter(|(host, _)| (*host as usize) < self.agents.hosts.len()) else {
             return Answer::Refused;
         };
-        if self.is_walled_off(self.agents[agent as usize].host, host) || self.is_off(host) {
+        if self.agents.is_walled_off(&self.cx, self.agents[agent].host, host) || self.agents.is_off(&self.cx, host) {
             return Answer::Silence;
         }
-        let is_it = |at: &u32| start.is_none_or(|start| self.agents[*at as usize].start == start);
-        match self.running_at(host).into_iter().rfind(is_it) {
+        let is_it = |at: &u32| start.is_none_or(|start| self.agents[*at].start == start);
+        match self.agents.running_at(host).into_iter().rfind(is_it) {
             None => Answer::Refused,
-            Some(listener) if self.agents[listener as usize].is_stopped() => Answer::Silence,
+            Some(listener) if self.agents[listener].is_stopped() => Answer::Silence,
             Some(listener) => Answer::Accepts(listener),
         }
     }
 
     /// A new agent dials its parent. One that has no parent to link to exits at once.
     pub(crate) fn on_agent_link(&mut self, agent: u32) {
-        let AgentProcess { host, step, ref dials, .. } = self.agents[agent as usize];
-        if !self.agents[agent as usize].is_running() {
+        let AgentProcess { host, step, ref dials, .. } = self.agents[agent];
+        if !self.agents[agent].is_running() {
             return;
         }
         let target = dials.as_deref().and_then(parse);
-        let parent = self.hosts[host as usize].parent;
+        let parent = self.agents.hosts[host as usize].parent;
         if !self.cx.spec.is_standing && target.map(|(host, _)| host) != parent {
-            let problem = format!("{} dials {dials:?}, not its parent", self.name(agent));
+            let problem = format!("{} dials {dials:?}, not its parent", self.agents.name(agent));
             return self.cx.problem(problem);
         }
         match self.answer(agent, target.map(|(host, start)| (host, Some(start)))) {
@@ -99,14 +99,14 @@ impl World {
                 if step.is_some() {
                     // A step starts its tasks whatever happens to the others. The job may have ended by now without the
                     // output of this agent's ranks.
-                    self.expect_losses();
+                    self.jobs.expect_losses(&self.cx);
                 }
                 self.kill_agent(agent);
             }
             Answer::Silence => self.later(DIAL_NS_MAX, Pending::GivesUp { agent }),
             Answer::Accepts(parent) => {
                 self.agent_call_links(host);
-                let incarnation = self.agents[agent as usize].incarnation;
+                let incarnation = self.agents[agent].incarnation;
                 let child = Peer::Child { agent: AgentId(host), incarnation };
                 self.link_up(parent, agent, child);
             }
@@ -116,20 +116,20 @@ impl World {
     /// A link between a parent and a child.
     fn link_up(&mut self, parent: u32, child: u32, as_child: Peer) {
         let link = self.connect(parent, child, [as_child, Peer::Parent], Sort::Tree);
-        self.agents[child as usize].up = Some(link);
+        self.agents[child].up = Some(link);
     }
 
     pub(crate) fn dial(&mut self, agent: u32, target: AgentId, addresses: Vec<String>, at: Option<Point>) {
         let some_have_none = self.cx.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
         let wanted = self.cx.spec.transport.is_agreed_on() && !some_have_none;
         if at != wanted.then(|| point(target.0)) {
-            let name = self.name(agent);
+            let name = self.agents.name(agent);
             return self.cx.problem(format!("{name} dials {target} at {at:?}; point expected: {wanted}"));
         }
-        let mut processes = self.hosts[target.index()].processes.iter();
-        let listens = processes.any(|at| self.agents[*at as usize].listens);
+        let mut processes = self.agents.hosts[target.index()].processes.iter();
+        let listens = processes.any(|at| self.agents[*at].listens);
         if !self.cx.spec.is_standing && (addresses != [format!("agent {target}")] || !listens) {
-            let name = self.name(agent);
+            let name = self.agents.name(agent);
             return self.cx.problem(format!("{name} dials {target} at {addresses:?}, not listening"));
         }
         let delay_ns = self.cx.draw(self.cx.spec.timing.handshake);
@@ -151,21 +151,21 @@ impl World {
                 return self.tell_agent(agent, Input::DialFailed { agent: Some(target), problem: refused(target) });
             }
         };
-        let is_between = |link: &u32| self.net.is_direct(*link) && self.other_end(*link, agent) == Some(listener);
-        if self.agents[agent as usize].links.iter().any(is_between) {
-            let names = (self.name(agent), self.name(listener));
+        let is_between = |link: &u32| self.net.is_direct(*link) && self.net.other_end(*link, agent) == Some(listener);
+        if self.agents[agent].links.iter().any(is_between) {
+            let names = (self.agents.name(agent), self.agents.name(listener));
             return self.cx.problem(format!("{} and {} have two direct links", names.0, names.1));
         }
-        let peers = [Peer::Direct(AgentId(self.agents[agent as usize].host)), Peer::Direct(target)];
+        let peers = [Peer::Direct(AgentId(self.agents[agent].host)), Peer::Direct(target)];
         self.connect(listener, agent, peers, Sort::Direct);
     }
 
     /// An agent that has lost its parent dials the root.
     pub(crate) fn rejoin(&mut self, agent: u32, root: Vec<String>, rejoin: Rejoin) {
         if !self.cx.spec.is_standing {
-            return self.cx.problem(format!("{} looks for a new parent in a single run", self.name(agent)));
+            return self.cx.problem(format!("{} looks for a new parent in a single run", self.agents.name(agent)));
         }
-        self.on_rejoin(agent);
+        self.membership.on_rejoin(&mut self.cx, &self.agents, agent);
         let delay_ns = self.cx.draw(self.cx.spec.timing.handshake);
         self.later(delay_ns, Pending::Rejoins { agent, root: root.into_iter().next(), rejoin });
     }
@@ -181,7 +181,7 @@ impl World {
             }
             Answer::Accepts(root) => {
                 self.membership.on_reached(agent);
-                let host = AgentId(self.agents[agent as usize].host);
+                let host = AgentId(self.agents[agent].host);
                 self.link_up(root, agent, Peer::Rejoin { agent: host, rejoin });
             }
         }
@@ -189,16 +189,8 @@ impl World {
 
     fn connect(&mut self, listener: u32, dialler: u32, peers: [Peer; 2], sort: Sort) -> u32 {
         let link = self.net.next_link();
-        let ends = [listener, dialler].map(|agent| self.agents[agent as usize].new_end(agent, link));
+        let ends = [listener, dialler].map(|agent| self.agents[agent].new_end(agent, link));
         self.net.connect(&mut self.cx.clock, ends, peers, sort)
-    }
-
-    /// The process at the other end of a link.
-    pub(crate) fn other_end(&self, link: u32, agent: u32) -> Option<u32> {
-        match self.net.ends(link)[1 - self.end_of(link, agent)] {
-            End::Agent(other, _) => Some(other),
-            End::Launcher(_) => None,
-        }
     }
 }
 

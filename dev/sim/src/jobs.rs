@@ -297,6 +297,13 @@ impl Jobs {
         }
     }
 
+    /// Output of all jobs may be lost from now on.
+    pub fn expect_losses(&mut self, cx: &Cx) {
+        if !cx.spec.is_standing {
+            self.all.iter_mut().for_each(|job| job.checks.output.expect_losses());
+        }
+    }
+
     /// Does something for the part of a job on a node. An error says what the agent did wrong.
     pub fn do_for_agent(&mut self, cx: &mut Cx, node: u32, output: Output) -> Result<(), String> {
         let at = &mut self.nodes[node as usize];

@@ -1,6 +1,7 @@
 //! The report of a run.
 
 use crate::checkers::JobChecks;
+use crate::checkers::ending::check_end;
 use crate::launchers::LauncherState;
 use crate::net::ClassCount;
 use crate::world::World;
@@ -83,7 +84,8 @@ pub struct Report {
 impl World {
     pub(crate) fn into_report(mut self) -> Report {
         if !self.cx.checks.is_broken() {
-            self.check_end();
+            let problems = check_end(&self);
+            problems.into_iter().for_each(|problem| self.cx.problem(problem));
         }
         let elapsed_ns = self.elapsed_ns();
         let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
@@ -94,7 +96,7 @@ impl World {
             digest: self.cx.digest.value(),
             events: self.cx.clock.happened(),
             elapsed_ns,
-            code: self.jobs.all.first().and_then(|job| match self.launchers[job.launcher as usize].state {
+            code: self.jobs.all.first().and_then(|job| match self.launchers.all[job.launcher as usize].state {
                 LauncherState::Left { code } => Some(code),
                 LauncherState::Running | LauncherState::Killed => None,
             }),

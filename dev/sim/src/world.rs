@@ -4,24 +4,27 @@
 //! state (`hosts`, `agents`, `jobs`, `ranks`, `launchers`, `net`). An effect of one part on another goes through the
 //! clock, so that no machine is called from inside another.
 
-use crate::agents::AgentProcess;
 use crate::batch::Batch;
 use crate::calls::Calls;
-use crate::checkers::quiet::QUIET_NS;
+use crate::checkers::ending::who_waits;
+use crate::checkers::idle::{check_idle, check_nodes};
+use crate::checkers::missing::blamed_hosts;
+use crate::checkers::quiet::{QUIET_NS, check_quiet};
 use crate::clock::{Event, START};
 use crate::configs;
 use crate::cx::Cx;
-use crate::fault_injection::Fault;
-use crate::hosts::{Host, Wall};
+use crate::fault_injection::Culprit;
+use crate::fault_injection::inject::inject;
+use crate::hosts::Agents;
 use crate::jobs::{Jobs, Node};
-use crate::launchers::{LauncherHost, Role};
+use crate::launchers::{Launchers, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
 use crate::report::Report;
-use crate::spec::WorldSpec;
-use wireup_coll::tree::Tree;
+use crate::spec::{JobPlan, WorldSpec};
 use wireup_proto::Instant;
 use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
+use wireup_proto::launcher_io::LauncherInput;
 use wireup_proto::replay::Recording;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Rejoin;
@@ -33,13 +36,11 @@ const PATIENCE_NS: u64 = 120_000_000_000;
 pub struct World {
     pub(crate) cx: Cx,
     pub(crate) net: Net,
-    pub(crate) hosts: Vec<Host>,
-    pub(crate) walls: Vec<Wall>,
-    pub(crate) agents: Vec<AgentProcess>,
+    pub(crate) agents: Agents,
     pub(crate) membership: Membership,
     pub(crate) calls: Calls,
     pub(crate) batch: Batch,
-    pub(crate) launchers: Vec<LauncherHost>,
+    pub(crate) launchers: Launchers,
     pub(crate) jobs: Jobs,
     pending: Vec<Option<Pending>>,
     pub(crate) recording: Option<Recording>,
@@ -75,7 +76,9 @@ pub fn run(spec: WorldSpec) -> Report {
     world.begin();
     world.go_on();
     if world.cx.spec.is_standing && !world.cx.checks.is_broken() {
-        world.check_idle();
+        let (problems, holds) = check_idle(&world);
+        world.cx.checks.holds = holds;
+        problems.into_iter().for_each(|problem| world.cx.problem(problem));
         world.membership.on_ending();
         world.attach(Role::EndSession);
         world.go_on();
@@ -85,18 +88,13 @@ pub fn run(spec: WorldSpec) -> Report {
 
 impl World {
     fn new(spec: WorldSpec) -> Self {
-        let tree = Tree::new(spec.agents, spec.fanout);
-        let parent = |agent: u32| tree.parent(AgentId(agent)).map(|parent| parent.0);
-        let host = |agent| Host { parent: parent(agent), ..Host::default() };
         World {
             net: Net::new(spec.seed, spec.timing.clone()),
-            hosts: (0..spec.agents_max()).map(host).collect(),
-            walls: Vec::new(),
-            agents: Vec::new(),
+            agents: Agents::new(&spec),
             membership: Membership::default(),
             calls: Calls::default(),
             batch: Batch::default(),
-            launchers: Vec::new(),
+            launchers: Launchers::default(),
             jobs: Jobs::new(spec.agents_max()),
             pending: Vec::new(),
             recording: None,
@@ -105,13 +103,6 @@ impl World {
     }
 
     fn begin(&mut self) {
-        for fault in &self.cx.spec.faults {
-            match *fault {
-                Fault::NoStart { agent, how } => self.hosts[agent as usize].no_start = Some(how),
-                Fault::BreakShells { agent, times } => self.hosts[agent as usize].broken_shells += times,
-                _ => {}
-            }
-        }
         self.start_agent(configs::root(&self.cx.spec, self.cx.local_now(0)), Vec::new());
         if self.cx.spec.is_standing {
             for (plan, job) in (0..).zip(&self.cx.spec.jobs) {
@@ -120,7 +111,9 @@ impl World {
         } else {
             self.attach(Role::Job(0));
             self.launch(0, JobId(1), self.cx.spec.jobs[0].clone());
-            self.blame_hosts();
+            for (agent, must) in blamed_hosts(&self.cx.spec, &self.jobs) {
+                self.jobs.all[0].checks.blame(Culprit::Agent(agent), must);
+            }
         }
         for (index, fault) in (0..).zip(&self.cx.spec.faults) {
             if let Some(at_ns) = fault.at_ns() {
@@ -133,16 +126,51 @@ impl World {
         }
     }
 
+    /// A launcher starts and connects to the root.
+    pub(crate) fn attach(&mut self, role: Role) {
+        self.launchers.attach(&mut self.cx, &mut self.net, &mut self.agents[0], role);
+    }
+
+    fn launch(&mut self, launcher: u32, id: JobId, plan: JobPlan) {
+        if let Some(after_ns) = plan.launcher_dies_ns {
+            self.cx.clock.after(after_ns, Event::LauncherDies(launcher));
+        }
+        let is_struck = plan.nodes.iter().any(|host| self.membership.is_struck(*host));
+        let job = self.jobs.add(&self.cx, id, plan, launcher);
+        if is_struck {
+            self.jobs.all[job as usize].expect_losses(&mut self.cx);
+        }
+        self.launchers.begin(&self.cx, &self.jobs, launcher, job);
+    }
+
+    fn on_launches(&mut self, launcher: u32) {
+        match self.launchers.on_launches(&self.cx, launcher) {
+            Some((id, Some(plan))) => {
+                self.launch(launcher, id, plan);
+                self.tell_launcher(launcher, LauncherInput::LinkUp { link: LinkId(0) });
+            }
+            Some((_, None)) => self.launchers.leave(&mut self.cx, &mut self.net, &mut self.jobs, launcher, 0),
+            None => {}
+        }
+    }
+
+    pub(crate) fn tell_launcher(&mut self, launcher: u32, input: LauncherInput) {
+        self.launchers.tell(&mut self.cx, &mut self.net, &mut self.jobs, launcher, input);
+    }
+
     /// Carries out events until there are none.
     fn go_on(&mut self) {
         let patience = self.patience();
         loop {
             if self.cx.clock.pause_ns() >= QUIET_NS {
-                self.check_quiet();
+                match check_quiet(self) {
+                    Ok(is_quiet) => self.cx.checks.quiet += u32::from(is_quiet),
+                    Err(problem) => self.cx.problem(problem),
+                }
             }
             let Some(event) = self.cx.clock.next() else { break };
             if self.cx.clock.now() > patience || self.cx.clock.happened() > self.cx.spec.event_max {
-                let waits = self.who_waits();
+                let waits = who_waits(self);
                 self.cx.problem(format!("no end after {} events: {waits}", self.cx.clock.happened()));
                 break;
             }
@@ -150,7 +178,7 @@ impl World {
                 eprintln!("{} {event:?}", self.cx.clock.now() - START);
             }
             self.on_event(event);
-            self.check_membership();
+            self.membership.check(&mut self.cx, &self.agents, &self.net);
             if self.cx.checks.is_broken() {
                 break;
             }
@@ -159,7 +187,7 @@ impl World {
 
     /// From the start until the launcher of a single run left or died, or until now.
     pub(crate) fn elapsed_ns(&self) -> u64 {
-        let launcher = self.launchers.first().filter(|_| !self.cx.spec.is_standing);
+        let launcher = self.launchers.all.first().filter(|_| !self.cx.spec.is_standing);
         launcher.and_then(|launcher| launcher.gone_at).unwrap_or(self.cx.clock.now()) - START
     }
 
@@ -185,7 +213,7 @@ impl World {
         | Pending::GivesUp { agent }
         | Pending::Dials { agent, .. }
         | Pending::Rejoins { agent, .. }) = pending;
-        if !self.agents[agent as usize].is_running() {
+        if !self.agents[agent].is_running() {
             return;
         }
         match pending {
@@ -197,6 +225,7 @@ impl World {
     }
 
     fn on_event(&mut self, event: Event) {
+        let World { cx, net, jobs, launchers, .. } = self;
         match event {
             Event::Call(call) => self.on_call(call),
             Event::ShellGone(call) => self.on_shell_gone(call),
@@ -214,38 +243,45 @@ impl World {
             Event::AgentContinues(agent) => self.on_continues(agent),
             Event::Later(index) => self.on_later(index),
             Event::KeeperReport(node) => self.on_keeper_report(node),
-            Event::LinkFree(link, lane) => self.net.on_free(&mut self.cx.clock, link, usize::from(lane)),
+            Event::LinkFree(link, lane) => net.on_free(&mut cx.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_link_arrive(link, usize::from(lane)),
-            Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.cx.clock, link, usize::from(lane)),
+            Event::LinkSilent(link, lane) => net.on_silent(&mut cx.clock, link, usize::from(lane)),
             Event::LauncherAttaches(plan) => self.attach(Role::Job(plan)),
             Event::LauncherLaunches(launcher) => self.on_launches(launcher),
-            Event::LauncherDies(launcher) => self.on_launcher_dies(launcher),
-            Event::LauncherTurn(launcher) => self.on_launcher_turn(launcher),
-            Event::LauncherTick(launcher) => self.on_launcher_tick(launcher),
-            Event::LauncherWritten(launcher) => self.on_launcher_written(launcher),
-            Event::LauncherStdin(launcher) => self.on_launcher_stdin(launcher),
-            Event::TerminalResumes(launcher) => self.on_terminal_resumes(launcher),
-            Event::RankStep(id) => self.jobs.on_rank_step(&mut self.cx, id),
+            Event::LauncherDies(launcher) => launchers.on_dies(cx, net, jobs, launcher),
+            Event::LauncherTurn(launcher) => launchers.on_turn(cx, net, jobs, launcher),
+            Event::LauncherTick(launcher) => launchers.on_tick(cx, net, jobs, launcher),
+            Event::LauncherWritten(launcher) => launchers.on_written(cx, net, jobs, launcher),
+            Event::LauncherStdin(launcher) => launchers.on_stdin(cx, net, jobs, launcher),
+            Event::TerminalResumes(launcher) => launchers.on_terminal_resumes(cx, launcher),
+            Event::RankStep(id) => jobs.on_rank_step(cx, id),
             Event::ClientArrive(id) => self.on_client_arrive(id),
-            Event::ReplyArrive(id) => self.jobs.on_reply_arrive(&mut self.cx, id),
+            Event::ReplyArrive(id) => jobs.on_reply_arrive(cx, id),
             Event::StdioRead(id, stream) => self.on_stdio_read(id, stream),
             Event::StdinMove(id) => {
                 let (proc, _, node) = self.jobs.at(id);
                 let (event, node) = (proc.on_stdin_move(&mut self.cx, node), node.index);
                 self.tell_node(node, event);
             }
-            Event::Signal(id, signal) => self.jobs.on_signal(&mut self.cx, id, i32::from(signal)),
-            Event::ServerBegins(node) => self.jobs.nodes[node as usize].on_server_begins(&mut self.cx),
+            Event::Signal(id, signal) => jobs.on_signal(cx, id, i32::from(signal)),
+            Event::ServerBegins(node) => jobs.nodes[node as usize].on_server_begins(cx),
             Event::ServerSpeaks(node) => self.on_server_speaks(node),
-            Event::ServerHears(node) => self.jobs.on_server_hears(&mut self.cx, node),
-            Event::Fault(index) => self.on_fault(self.cx.spec.faults[index as usize]),
+            Event::ServerHears(node) => jobs.on_server_hears(cx, node),
+            Event::Fault(index) => inject(self, self.cx.spec.faults[index as usize]),
         }
     }
 
     fn on_link_arrive(&mut self, at: u32, lane: usize) {
         let Some(arrival) = self.net.on_arrive(at, lane) else { return };
         match self.net.ends(at)[1 - lane] {
-            End::Launcher(launcher) => self.launcher_hears(launcher, arrival),
+            End::Launcher(launcher) => {
+                self.launchers.hear(&mut self.cx, &mut self.net, &mut self.jobs, launcher, arrival);
+                if let Some(nodes) = self.launchers.nodes.take() {
+                    let (problems, counts) = check_nodes(self, &nodes);
+                    self.cx.checks.nodes = Some(counts);
+                    problems.into_iter().for_each(|problem| self.cx.problem(problem));
+                }
+            }
             End::Agent(agent, link) => self.agent_hears(agent, (at, 1 - lane), link, arrival),
         }
     }
@@ -255,7 +291,7 @@ impl World {
         match arrival {
             Arrival::Up => {
                 if matches!(peer, Peer::Child { .. }) {
-                    self.on_child_link(at);
+                    self.membership.on_child_link(&self.net, at);
                 }
                 self.tell_agent(agent, Input::LinkUp { link, peer, local: String::new() });
             }
@@ -269,7 +305,7 @@ impl World {
                 if end == 0 {
                     self.membership.on_unlinked(at);
                 }
-                self.agents[agent as usize].is_cut_off |= matches!(peer, Peer::Parent | Peer::Launcher);
+                self.agents[agent].is_cut_off |= matches!(peer, Peer::Parent | Peer::Launcher);
                 self.tell_agent(agent, Input::LinkDown { link, problem: problem.into() });
             }
         }
@@ -326,6 +362,6 @@ impl World {
 
     /// The parts of jobs that a process runs.
     pub(crate) fn jobs_parts(&self, agent: u32) -> Vec<u32> {
-        self.jobs.nodes_of(self.agents[agent as usize].host, agent)
+        self.jobs.nodes_of(self.agents[agent].host, agent)
     }
 }

@@ -26,8 +26,8 @@ impl World {
     /// Kills all remaining tasks of a step.
     pub(crate) fn on_step_killed(&mut self, index: u32) {
         for agent in self.batch.steps[index as usize].left() {
-            if let Some(process) = self.newest_at(agent) {
-                self.expect_losses();
+            if let Some(process) = self.agents.newest_at(agent) {
+                self.jobs.expect_losses(&self.cx);
                 self.kill_agent(process);
             } else {
                 self.task_gone(index, agent, KILLED);
@@ -38,7 +38,8 @@ impl World {
     pub(super) fn blame_step(&mut self, index: u32, must: bool) {
         let tasks: Vec<u32> = self.batch.steps[index as usize].tasks.keys().copied().collect();
         for agent in tasks {
-            self.blame_agent(agent, must && self.jobs.has_ranks(agent));
+            let must = must && self.jobs.has_ranks(agent);
+            self.membership.blame_agent(&mut self.cx, &mut self.jobs, agent, must);
         }
     }
 
@@ -53,8 +54,8 @@ impl World {
             step.stderr.push_str(&format!("slurmstepd: error: *** {words} ***\n"));
             step.state = State::Cancelled(words);
             for agent in step.left() {
-                if let Some(process) = self.newest_at(agent) {
-                    self.expect_losses();
+                if let Some(process) = self.agents.newest_at(agent) {
+                    self.jobs.expect_losses(&self.cx);
                     self.tell_agent(process, Input::ToldToEnd { signal: SIGTERM });
                 } else {
                     self.task_gone(index, agent, 128 + SIGTERM as u8);
@@ -70,10 +71,10 @@ impl World {
             self.blame_step(index, false);
             self.batch.steps[index as usize].state = State::Over;
             for agent in self.batch.steps[index as usize].left() {
-                if let Some(process) = self.newest_at(agent) {
+                if let Some(process) = self.agents.newest_at(agent) {
                     self.give_up_waiting(process, "");
                 }
-                if self.newest_at(agent).is_none() {
+                if self.agents.newest_at(agent).is_none() {
                     self.task_gone(index, agent, KILLED);
                 }
             }

@@ -63,7 +63,7 @@ impl World {
             let begun = step.tasks.iter().filter(|(_, task)| **task == Task::Begun).map(|(agent, _)| *agent);
             for host in begun.collect::<Vec<u32>>() {
                 // A task that has begun has one process.
-                self.tell_task(self.hosts[host as usize].processes[0], at);
+                self.tell_task(self.agents.hosts[host as usize].processes[0], at);
             }
         }
     }

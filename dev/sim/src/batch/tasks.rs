@@ -18,7 +18,7 @@ const CANNOT: u8 = 125;
 
 impl World {
     pub(super) fn launch_task(&mut self, step: u32, agent: u32) {
-        let no_start = self.hosts[agent as usize].no_start;
+        let no_start = self.agents.hosts[agent as usize].no_start;
         if no_start.is_some() {
             // Where the program is missing, a step that fails or never ends keeps the other tasks from receiving the
             // program.
@@ -27,7 +27,7 @@ impl World {
             if hosts.any(|host| host.program == Program::Missing) {
                 self.blame_step(step, false);
             }
-            self.blame_agent(agent, true);
+            self.membership.blame_agent(&mut self.cx, &mut self.jobs, agent, true);
         }
         let pace = self.host_spec(agent).map_or(Pace::Prompt, |host| host.pace);
         let mut delay_ns = self.cx.draw(self.cx.spec.timing.agent_start);
@@ -57,11 +57,11 @@ impl World {
             }
             return;
         }
-        if let Some(NoStart::ShellFails { code }) = self.hosts[agent as usize].no_start {
+        if let Some(NoStart::ShellFails { code }) = self.agents.hosts[agent as usize].no_start {
             return self.task_fails(index, agent, code);
         }
         let program = self.host_spec(agent).map_or(Program::There, |host| host.program);
-        let is_stored = self.hosts[agent as usize].has_program;
+        let is_stored = self.agents.hosts[agent as usize].has_program;
         match (self.batch.steps[index as usize].how, program) {
             (How::Plain | How::Look, Program::There) => self.on_task_begins(index, agent),
             (How::Plain, Program::Missing | Program::OtherArch) => {
@@ -70,7 +70,7 @@ impl World {
             }
             (How::Look, Program::Missing) if is_stored => self.on_task_begins(index, agent),
             (How::Send, Program::There | Program::Missing) => {
-                self.hosts[agent as usize].has_program = true;
+                self.agents.hosts[agent as usize].has_program = true;
                 self.task_gone(index, agent, 0);
             }
             (How::Look, Program::Missing) | (How::Look | How::Send, Program::OtherArch) => {
@@ -87,10 +87,10 @@ impl World {
         let start_timeout_ns = bootstrap.session.start_timeout_ns;
         let (config, jobs) = configs::task(bootstrap, AgentId(host), self.cx.local_now(host));
         let agent = self.start_agent(config, jobs);
-        self.agents[agent as usize].step = Some(index);
-        let listens = self.agents[agent as usize].listens;
+        self.agents[agent].step = Some(index);
+        let listens = self.agents[agent].listens;
         self.say(index, Said::Begun { agent: host, listens });
-        if self.hosts[host as usize].parent == Some(0) {
+        if self.agents.hosts[host as usize].parent == Some(0) {
             self.task_dials(agent, 0);
         } else {
             self.cx.clock.after(start_timeout_ns, Event::TaskWaited(agent));
@@ -102,7 +102,7 @@ impl World {
     }
 
     fn task_dials(&mut self, agent: u32, at: u32) {
-        self.agents[agent as usize].dials = Some(format!("agent {at}"));
+        self.agents[agent].dials = Some(format!("agent {at}"));
         self.cx.after(self.cx.spec.timing.handshake, Event::AgentLink(agent));
     }
 
@@ -112,9 +112,9 @@ impl World {
 
     /// A task reads that agent `at` listens.
     pub(crate) fn on_task_reads(&mut self, agent: u32, at: u32) {
-        let AgentProcess { host, ref dials, .. } = self.agents[agent as usize];
-        let is_its_parent = self.hosts[host as usize].parent == Some(at);
-        if self.agents[agent as usize].is_running() && is_its_parent && dials.is_none() {
+        let AgentProcess { host, ref dials, .. } = self.agents[agent];
+        let is_its_parent = self.agents.hosts[host as usize].parent == Some(at);
+        if self.agents[agent].is_running() && is_its_parent && dials.is_none() {
             self.task_dials(agent, at);
         }
     }
@@ -125,10 +125,10 @@ impl World {
     }
 
     pub(super) fn give_up_waiting(&mut self, agent: u32, problem: &str) {
-        let process = &self.agents[agent as usize];
+        let process = &self.agents[agent];
         let Some(step) = process.step.filter(|_| process.is_running() && process.dials.is_none()) else { return };
         let host = process.host;
-        self.expect_losses();
+        self.jobs.expect_losses(&self.cx);
         self.say_problem(step, host, problem);
         self.batch.steps[step as usize].code = self.batch.steps[step as usize].code.max(CANNOT);
         self.kill_agent(agent);
@@ -136,7 +136,7 @@ impl World {
 
     /// An agent that was started by a step has ended.
     pub(crate) fn task_ends(&mut self, agent: u32) {
-        let AgentProcess { host, step: Some(step), ref state, .. } = self.agents[agent as usize] else { return };
+        let AgentProcess { host, step: Some(step), ref state, .. } = self.agents[agent] else { return };
         match state {
             ProcessState::Killed => {
                 let problem = match &self.batch.steps[step as usize].state {
