@@ -1,17 +1,22 @@
 //! The driver's half of an agent: turns, ticks, outputs. Starts and ends are in `lifecycle`.
 
+use crate::batch;
+use crate::calls;
 use crate::clock::Event;
+use crate::cx::Cx;
+use crate::hosts::Agents;
 use crate::jobs::Jobs;
 use crate::net::End;
 use crate::report::short;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use wireup_proto::io::{Input, JobEvent, LinkId, Output};
-use wireup_proto::replay::Recorded;
-use wireup_proto::{Agent, Instant};
+use wireup_proto::replay::{Recorded, Recording};
+use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::JobId;
-use wireup_wire::job::PortRange;
+use wireup_wire::job::{JobSpec, PortRange};
 use wireup_wire::peer::Secret;
 use wireup_wire::rank_address;
 use wireup_wire::session::PortsPerNode;
@@ -126,64 +131,155 @@ impl AgentProcess {
     }
 }
 
-impl World {
-    /// Gives an input to an agent, then polls it at once or after further inputs.
-    pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
-        let AgentProcess { host, ref mut state, ref mut stopped, .. } = self.agents[agent];
-        let ProcessState::Running(machine) = state else { return };
-        if let Some(stopped) = stopped {
-            return stopped.push_back(input);
+/// The drivers of the agents' state machines.
+impl Agents {
+    /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
+    pub fn start(&mut self, cx: &mut Cx, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
+        let host = config.agent.0;
+        let now = cx.local_now(host);
+        let is_first = self.hosts[host as usize].processes.is_empty();
+        let mut recording = (cx.spec.record == Some(host) && is_first).then(|| Recording::new(config.clone()));
+        let incarnation = config.snapshot.place(config.agent).map_or(0, |place| place.incarnation);
+        let mut machine = Agent::new(config);
+        if cx.spec.is_standing {
+            if let Some(recording) = &mut recording {
+                recording.push(Recorded::Begin(now));
+            }
+            machine.begin(now);
         }
-        let now = self.cx.local_now(host);
+        for job in jobs {
+            if let Some(recording) = &mut recording {
+                recording.push(Recorded::Launch(now, Box::new(JobSpec::clone(&job))));
+            }
+            machine.launch(now, job);
+        }
+        self.recording = recording.or(self.recording.take());
+        let agent = self.all.len() as u32;
+        self.hosts[host as usize].processes.push(agent);
+        let start = self.hosts[host as usize].processes.len() as u32;
+        self.all.push(AgentProcess::new(host, start, incarnation, machine));
+        cx.checks.copies_most = cx.checks.copies_most.max(self.running_at(host).len());
+        agent
+    }
+
+    /// Gives an input to an agent. True if the agent is polled at once, not after further inputs.
+    pub fn handle(&mut self, cx: &mut Cx, agent: u32, input: Input) -> bool {
+        let process = &mut self.all[agent as usize];
+        let ProcessState::Running(machine) = &mut process.state else { return false };
+        if let Some(stopped) = &mut process.stopped {
+            stopped.push_back(input);
+            return false;
+        }
+        let host = process.host;
+        let now = cx.local_now(host);
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
             recording.push(Recorded::Input(now, input.clone()));
         }
-        self.cx.digest.number(u64::from(host) ^ now.0 << 16);
-        self.cx.digest.input(&input);
-        if self.cx.spec.trace {
+        cx.digest.number(u64::from(host) ^ now.0 << 16);
+        cx.digest.input(&input);
+        if cx.spec.trace {
             eprintln!("  agent {host} <- {}", short(&input));
         }
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
-        let restless = &mut self.agents[agent].restless;
-        *restless = if is_restless { *restless + 1 } else { *restless / 2 };
-        if *restless > RESTLESS_MAX {
-            return self.cx.problem(format!("agent {host} requests ticks without making progress"));
+        process.restless = if is_restless { process.restless + 1 } else { process.restless / 2 };
+        if process.restless > RESTLESS_MAX {
+            cx.problem(format!("agent {host} requests ticks without making progress"));
+            return false;
         }
-        let turn_is_due = &mut self.agents[agent].turn_is_due;
-        if *turn_is_due {
+        if process.turn_is_due {
+            return false;
+        }
+        process.turn_is_due = cx.rng.chance(cx.spec.timing.batch_permille);
+        if process.turn_is_due {
+            let pause_ns = cx.rng.below(BATCH_NS_MAX);
+            cx.clock.after(pause_ns, Event::AgentTurn(agent));
+        }
+        !process.turn_is_due
+    }
+
+    /// The next output of an agent.
+    pub fn poll(&mut self, cx: &Cx, agent: u32) -> Option<Output> {
+        let AgentProcess { host, state: ProcessState::Running(machine), .. } = &mut self.all[agent as usize] else {
+            return None;
+        };
+        let (host, output) = (*host, machine.poll()?);
+        if cx.spec.trace {
+            eprintln!("  {} -> {}", self.name(agent), short(&output));
+        }
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+            recording.report.on_output(&output);
+        }
+        Some(output)
+    }
+
+    /// All outputs of an agent were carried out.
+    pub fn end_turn(&mut self, cx: &mut Cx, jobs: &Jobs, agent: u32) {
+        let AgentProcess { host, ref state, .. } = self[agent];
+        if let ProcessState::Running(machine) = state {
+            let held_bytes = machine.held_output_bytes();
+            let nodes = jobs.nodes_of(host, agent);
+            let ranks = nodes.into_iter().map(|node| jobs.nodes[node as usize].ranks.len()).sum();
+            let active = jobs.all.iter().filter(|job| !job.checks.has_ended).count().max(1);
+            if let Err(problem) = cx.checks.bounds.on_held(held_bytes, cx.spec.fanout, active, ranks) {
+                cx.problem(format!("{} {problem}", self.name(agent)));
+            }
+        }
+        self.schedule_tick(cx, agent);
+    }
+
+    pub fn schedule_tick(&mut self, cx: &mut Cx, agent: u32) {
+        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } = &mut self[agent]
+        else {
             return;
+        };
+        // A driver asks for the deadline when everything else is done.
+        let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
+        let deadline = Instant(deadline.0.saturating_sub(cx.clock_ahead_ns(*host)));
+        if tick_at.is_none_or(|at| deadline < at) {
+            *tick_at = Some(deadline);
+            cx.clock.at(deadline, Event::AgentTick(agent));
         }
-        if self.cx.rng.chance(self.cx.spec.timing.batch_permille) {
-            *turn_is_due = true;
-            let pause_ns = self.cx.rng.below(BATCH_NS_MAX);
-            self.cx.clock.after(pause_ns, Event::AgentTurn(agent));
-        } else {
+    }
+
+    /// The time of a tick has come. True if the agent wants it, `None` if it is stopped or has ended.
+    pub fn on_tick(&mut self, cx: &Cx, agent: u32) -> Option<bool> {
+        let process = &mut self[agent];
+        let is_stopped = process.is_stopped();
+        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, .. } = process else { return None };
+        if tick_at.is_some_and(|at| at <= cx.clock.now()) {
+            *tick_at = None;
+        }
+        let local_now = cx.local_now(*host);
+        (!is_stopped).then(|| machine.deadline().is_some_and(|deadline| deadline <= local_now))
+    }
+
+    /// An agent is killed, or its host loses power.
+    pub fn kill(&mut self, cx: &Cx, agent: u32) {
+        // Outputs that were not carried out are also part of the recording.
+        while self.poll(cx, agent).is_some() {}
+        self[agent].state = ProcessState::Killed;
+    }
+}
+
+impl World {
+    /// Gives an input to an agent, then polls it at once or after further inputs.
+    pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
+        if self.agents.handle(&mut self.cx, agent, input) {
             self.on_agent_turn(agent);
         }
     }
 
     pub(crate) fn on_agent_turn(&mut self, agent: u32) {
-        let process = &mut self.agents[agent];
-        process.turn_is_due = false;
-        if process.is_stopped() {
+        self.agents[agent].turn_is_due = false;
+        if self.agents[agent].is_stopped() {
             return;
         }
-        while let ProcessState::Running(machine) = &mut self.agents[agent].state {
-            let Some(output) = machine.poll() else { break };
-            self.on_agent_output(agent, &output);
+        while let Some(output) = self.agents.poll(&self.cx, agent) {
             self.do_for_agent(agent, output);
         }
-        if let ProcessState::Running(machine) = &self.agents[agent].state {
-            let held_bytes = machine.held_output_bytes();
-            let ranks = self.jobs_parts(agent).iter().map(|node| self.jobs.nodes[*node as usize].ranks.len()).sum();
-            let jobs = self.jobs.all.iter().filter(|job| !job.checks.has_ended).count().max(1);
-            if let Err(problem) = self.cx.checks.bounds.on_held(held_bytes, self.cx.spec.fanout, jobs, ranks) {
-                self.cx.problem(format!("{} {problem}", self.agents.name(agent)));
-            }
-        }
-        self.schedule_tick(agent);
+        self.agents.end_turn(&mut self.cx, &self.jobs, agent);
     }
 
     /// A stopped agent continues, with the inputs that have arrived since.
@@ -193,61 +289,35 @@ impl World {
         self.on_agent_turn(agent);
     }
 
-    pub(crate) fn on_agent_output(&mut self, agent: u32, output: &Output) {
-        if self.cx.spec.trace {
-            eprintln!("  {} -> {}", self.agents.name(agent), short(output));
-        }
-        let host = self.agents[agent].host;
-        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
-            recording.report.on_output(output);
-        }
-    }
-
-    fn schedule_tick(&mut self, agent: u32) {
-        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } =
-            &mut self.agents[agent]
-        else {
-            return;
-        };
-        // A driver asks for the deadline when everything else is done.
-        let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
-        let deadline = Instant(deadline.0.saturating_sub(self.cx.clock_ahead_ns(*host)));
-        if tick_at.is_none_or(|at| deadline < at) {
-            *tick_at = Some(deadline);
-            self.cx.clock.at(deadline, Event::AgentTick(agent));
-        }
-    }
-
     pub(crate) fn on_agent_tick(&mut self, agent: u32) {
-        let (now, local_now) = (self.cx.clock.now(), self.cx.local_now(self.agents[agent].host));
-        let process = &mut self.agents[agent];
-        let is_stopped = process.is_stopped();
-        let AgentProcess { state: ProcessState::Running(machine), tick_at, .. } = process else { return };
-        if tick_at.is_some_and(|at| at <= now) {
-            *tick_at = None;
-        }
-        if is_stopped {
-            return;
-        }
-        if machine.deadline().is_some_and(|deadline| deadline <= local_now) {
+        let Some(is_wanted) = self.agents.on_tick(&self.cx, agent) else { return };
+        if is_wanted {
             self.tell_agent(agent, Input::Tick);
         }
-        self.schedule_tick(agent);
+        self.agents.schedule_tick(&mut self.cx, agent);
     }
 
     fn do_for_agent(&mut self, agent: u32, output: Output) {
         match output {
             Output::StartAgent { shell, agent: child, how, bootstrap, .. } => {
-                self.call_shell(agent, shell, child, how, bootstrap);
+                let World { cx, agents, membership, jobs, .. } = self;
+                let request = calls::Request { caller: agent, shell, agent: child, how, bootstrap };
+                self.calls.call(cx, agents, membership, jobs, request);
             }
             Output::StartStep { shell, agents, how, bootstrap } => {
-                self.call_step(agent, shell, &agents, how, *bootstrap);
+                let request = batch::Request { caller: agent, shell, agents, how, bootstrap: *bootstrap };
+                let World { cx, agents, membership, jobs, .. } = self;
+                self.batch.call(cx, agents, membership, jobs, request);
             }
             Output::StopShell { shell } => self.stop_shell(agent, shell),
-            Output::Listen => self.listen(agent),
-            Output::Dial { agent: target, addresses, point } => self.dial(agent, target, addresses, point),
-            Output::Rejoin { root, rejoin } => self.rejoin(agent, root, rejoin),
-            Output::OpenTransport => self.open_transport(agent),
+            Output::Listen => self.cx.after(self.cx.spec.timing.report, Event::AgentListens(agent)),
+            Output::Dial { agent: target, addresses, point } => {
+                self.agents.dial(&mut self.cx, agent, target, addresses, point);
+            }
+            Output::Rejoin { root, rejoin } => {
+                self.agents.rejoin(&mut self.cx, &mut self.membership, agent, root, rejoin);
+            }
+            Output::OpenTransport => self.cx.after(self.cx.spec.timing.spawn, Event::TransportOpened(agent)),
             Output::Send { link, frame } => self.send_from_agent(agent, link, frame),
             Output::CloseLink { link } => self.close_link(agent, link),
             Output::Exit => self.agent_leaves(agent),
@@ -347,7 +417,7 @@ impl World {
             return self.cx.problem(problem);
         }
         if frame.class == Class::Exchange {
-            let at_ns = self.elapsed_ns();
+            let at_ns = self.launchers.elapsed_ns(&self.cx);
             self.cx.checks.on_exchange_frame(at_ns);
         }
         self.membership.on_sends(&mut self.cx, &self.net, &mut self.jobs, (agent, link), &frame);

@@ -3,9 +3,13 @@
 use crate::checkers::Checks;
 use crate::clock::{Clock, Event};
 use crate::digest::Digest;
+use crate::remote::HostSpec;
 use crate::rng::Rng;
 use crate::spec::{Delay, WorldSpec};
 use wireup_proto::Instant;
+use wireup_proto::io::Input;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Rejoin;
 
 pub struct Cx {
     pub spec: WorldSpec,
@@ -13,6 +17,41 @@ pub struct Cx {
     pub rng: Rng,
     pub checks: Checks,
     pub digest: Digest,
+    pub pending: Vec<Option<Pending>>,
+}
+
+/// Something that happens later to a process, if it still runs then.
+pub enum Pending {
+    Hears {
+        agent: u32,
+        input: Input,
+    },
+    /// The process gives up, if it has not reached its parent.
+    GivesUp {
+        agent: u32,
+    },
+    /// The process dials for a direct link.
+    Dials {
+        agent: u32,
+        target: AgentId,
+        address: Option<String>,
+    },
+    /// The process dials the root.
+    Rejoins {
+        agent: u32,
+        root: Option<String>,
+        rejoin: Rejoin,
+    },
+}
+
+impl Pending {
+    pub fn agent(&self) -> u32 {
+        let (Pending::Hears { agent, .. }
+        | Pending::GivesUp { agent }
+        | Pending::Dials { agent, .. }
+        | Pending::Rejoins { agent, .. }) = self;
+        *agent
+    }
 }
 
 impl Cx {
@@ -22,6 +61,7 @@ impl Cx {
             rng: Rng::stream(spec.seed, "world"),
             checks: Checks::default(),
             digest: Digest::default(),
+            pending: Vec::new(),
             spec,
         }
     }
@@ -40,6 +80,15 @@ impl Cx {
         self.checks.problem(problem);
     }
 
+    pub fn later(&mut self, delay_ns: u64, pending: Pending) {
+        self.clock.after(delay_ns, Event::Later(self.pending.len() as u32));
+        self.pending.push(Some(pending));
+    }
+
+    pub fn host_spec(&self, host: u32) -> Option<HostSpec> {
+        self.spec.remote.as_ref().map(|remote| remote.hosts[host as usize])
+    }
+
     /// The time on the clock of a host.
     pub fn local_now(&self, host: u32) -> Instant {
         self.clock.now() + self.clock_ahead_ns(host)
@@ -47,6 +96,6 @@ impl Cx {
 
     /// Time by which a host's clock is ahead of the world's (ns).
     pub fn clock_ahead_ns(&self, host: u32) -> u64 {
-        self.spec.remote.as_ref().map_or(0, |remote| remote.hosts[host as usize].clock_ahead_ns)
+        self.host_spec(host).map_or(0, |host| host.clock_ahead_ns)
     }
 }

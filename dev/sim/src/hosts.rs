@@ -7,6 +7,7 @@ use crate::spec::WorldSpec;
 use std::ops::{Index, IndexMut};
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
+use wireup_proto::replay::Recording;
 use wireup_wire::ids::AgentId;
 
 /// The machine of one agent.
@@ -44,6 +45,8 @@ pub struct Agents {
     /// The processes of agents, in the order in which they were started; process 0 is the root.
     pub all: Vec<AgentProcess>,
     pub walls: Vec<Wall>,
+    /// The inputs of the agent that the spec asks to record.
+    pub recording: Option<Recording>,
 }
 
 impl Index<u32> for Agents {
@@ -73,7 +76,7 @@ impl Agents {
                 _ => {}
             }
         }
-        Agents { hosts, all: Vec::new(), walls: Vec::new() }
+        Agents { hosts, all: Vec::new(), walls: Vec::new(), recording: None }
     }
 
     pub fn is_off(&self, cx: &Cx, host: u32) -> bool {

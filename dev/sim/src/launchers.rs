@@ -4,7 +4,7 @@
 mod requests;
 
 use crate::agents::AgentProcess;
-use crate::clock::Event;
+use crate::clock::{Event, START};
 use crate::configs;
 use crate::cx::Cx;
 use crate::fault_injection::Culprit;
@@ -130,6 +130,12 @@ impl Launchers {
         let at = &mut self.all[launcher as usize];
         at.machine = Some(Launcher::new(config, cx.clock.now()));
         at.job = Some(index);
+    }
+
+    /// From the start until the launcher of a single run left or died, or until now (ns).
+    pub fn elapsed_ns(&self, cx: &Cx) -> u64 {
+        let launcher = self.all.first().filter(|_| !cx.spec.is_standing);
+        launcher.and_then(|launcher| launcher.gone_at).unwrap_or(cx.clock.now()) - START
     }
 
     /// The first launcher whose job is not over.

@@ -81,60 +81,58 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-impl World {
-    pub(crate) fn into_report(mut self) -> Report {
-        if !self.cx.checks.is_broken() {
-            let problems = check_end(&self);
-            problems.into_iter().for_each(|problem| self.cx.problem(problem));
+impl Report {
+    pub(crate) fn new(mut world: World) -> Self {
+        if !world.cx.checks.is_broken() {
+            let problems = check_end(&world);
+            problems.into_iter().for_each(|problem| world.cx.problem(problem));
         }
-        let elapsed_ns = self.elapsed_ns();
+        let elapsed_ns = world.launchers.elapsed_ns(&world.cx);
         let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
-        let checks = || self.jobs.all.iter().map(|job| &job.checks);
+        let checks = || world.jobs.all.iter().map(|job| &job.checks);
         let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
         Report {
-            seed: self.cx.spec.seed,
-            digest: self.cx.digest.value(),
-            events: self.cx.clock.happened(),
+            seed: world.cx.spec.seed,
+            digest: world.cx.digest.value(),
+            events: world.cx.clock.happened(),
             elapsed_ns,
-            code: self.jobs.all.first().and_then(|job| match self.launchers.all[job.launcher as usize].state {
+            code: world.jobs.all.first().and_then(|job| match world.launchers.all[job.launcher as usize].state {
                 LauncherState::Left { code } => Some(code),
                 LauncherState::Running | LauncherState::Killed => None,
             }),
             notices: checks().flat_map(|checks| checks.notices.iter().cloned()).collect(),
-            launched: self.jobs.all.len() as u32,
+            launched: world.jobs.all.len() as u32,
             succeeded: count(&|checks| u32::from(checks.has_succeeded())),
             torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
-            nodes: self.cx.checks.nodes.unwrap_or_default(),
-            copies_most: self.cx.checks.copies_most,
-            holds: self.cx.checks.holds,
-            classes: self.net.classes,
-            routed_frames: self.net.routed_frames,
-            direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
-            ranks_started: self.cx.checks.started,
+            nodes: world.cx.checks.nodes.unwrap_or_default(),
+            copies_most: world.cx.checks.copies_most,
+            holds: world.cx.checks.holds,
+            classes: world.net.classes,
+            routed_frames: world.net.routed_frames,
+            direct_links: (0..world.net.next_link()).filter(|link| world.net.is_direct(*link)).count() as u32,
+            ranks_started: world.cx.checks.started,
             fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
             collectives: count(&|checks| checks.collectives.complete(None)),
             barriers: count(&|checks| checks.teams.complete()),
-            gets: self.cx.checks.gets,
+            gets: world.cx.checks.gets,
             modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
             excused: count(&|checks| checks.modex.excused),
             timeouts: count(&|checks| checks.modex.timeouts),
             events_told: checks().map(|checks| checks.modex.events).sum(),
             pmix_complete: count(&|checks| checks.modex.complete),
-            stdin_bytes: self.cx.checks.stdin_bytes,
-            shared: self.cx.checks.shared,
+            stdin_bytes: world.cx.checks.stdin_bytes,
+            shared: world.cx.checks.shared,
             output_bytes: checks().map(|checks| checks.output.bytes).sum(),
-            output_peak_bytes: self.cx.checks.bounds.output_peak,
-            held_peak_bytes: self.cx.checks.bounds.held_peak,
-            strikes: self.cx.checks.strikes,
-            exchange_ns: self.cx.checks.exchange_ns,
-            quiet: self.cx.checks.quiet,
-            recording: self.recording,
-            problems: self.cx.checks.problems,
+            output_peak_bytes: world.cx.checks.bounds.output_peak,
+            held_peak_bytes: world.cx.checks.bounds.held_peak,
+            strikes: world.cx.checks.strikes,
+            exchange_ns: world.cx.checks.exchange_ns,
+            quiet: world.cx.checks.quiet,
+            recording: world.agents.recording,
+            problems: world.cx.checks.problems,
         }
     }
-}
 
-impl Report {
     /// Returns a good run.
     ///
     /// # Panics

@@ -2,6 +2,7 @@
 //!
 //! A run is a function of this and nothing else.
 
+use crate::clock::START;
 use crate::fault_injection::{Fault, NoServer};
 use crate::remote::Remote;
 use crate::rng::Rng;
@@ -10,6 +11,9 @@ use std::rc::Rc;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, JobOptions, StdinTarget, StdioOptions};
 use wireup_wire::peer::AgentTransport;
+
+/// Virtual time that a run may take beyond its last fault and all of its own time limits (ns).
+const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -153,6 +157,18 @@ impl WorldSpec {
             trace: false,
             event_max: 20_000_000,
         }
+    }
+
+    /// Virtual time after which a single run counts as a hang (ns). In a session, leases and repeated attempts may take
+    /// any time: there, only the number of events is limited.
+    pub fn patience_ns(&self) -> u64 {
+        if self.is_standing {
+            return u64::MAX - START.0;
+        }
+        let last_fault_ns = self.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
+        let job = &self.jobs[0];
+        let limits_ns = self.start_timeout_ns + job.options.kill_grace_ns + job.timeout_ns.unwrap_or(0);
+        last_fault_ns + limits_ns + PATIENCE_NS
     }
 
     /// Number of the session's agents and of the hosts that jobs add.

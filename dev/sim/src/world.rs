@@ -4,7 +4,7 @@
 //! state (`hosts`, `agents`, `jobs`, `ranks`, `launchers`, `net`). An effect of one part on another goes through the
 //! clock, so that no machine is called from inside another.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, on_task_reads};
 use crate::calls::Calls;
 use crate::checkers::ending::who_waits;
 use crate::checkers::idle::{check_idle, check_nodes};
@@ -12,7 +12,7 @@ use crate::checkers::missing::blamed_hosts;
 use crate::checkers::quiet::{QUIET_NS, check_quiet};
 use crate::clock::{Event, START};
 use crate::configs;
-use crate::cx::Cx;
+use crate::cx::{Cx, Pending};
 use crate::fault_injection::Culprit;
 use crate::fault_injection::inject::inject;
 use crate::hosts::Agents;
@@ -22,15 +22,9 @@ use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
 use crate::report::Report;
 use crate::spec::{JobPlan, WorldSpec};
-use wireup_proto::Instant;
 use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
 use wireup_proto::launcher_io::LauncherInput;
-use wireup_proto::replay::Recording;
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::Rejoin;
-
-/// Virtual time that a run may take beyond its last fault and all of its own time limits (ns).
-const PATIENCE_NS: u64 = 120_000_000_000;
+use wireup_wire::ids::JobId;
 
 /// A world and everything in it.
 pub struct World {
@@ -42,32 +36,6 @@ pub struct World {
     pub(crate) batch: Batch,
     pub(crate) launchers: Launchers,
     pub(crate) jobs: Jobs,
-    pending: Vec<Option<Pending>>,
-    pub(crate) recording: Option<Recording>,
-}
-
-/// Something that happens later to a process, if it still runs then.
-pub enum Pending {
-    Hears {
-        agent: u32,
-        input: Input,
-    },
-    /// The process gives up, if it has not reached its parent.
-    GivesUp {
-        agent: u32,
-    },
-    /// The process dials for a direct link.
-    Dials {
-        agent: u32,
-        target: AgentId,
-        address: Option<String>,
-    },
-    /// The process dials the root.
-    Rejoins {
-        agent: u32,
-        root: Option<String>,
-        rejoin: Rejoin,
-    },
 }
 
 /// Runs a world to its end. A session that outlives its jobs is ended when nothing more happens in it.
@@ -83,7 +51,7 @@ pub fn run(spec: WorldSpec) -> Report {
         world.attach(Role::EndSession);
         world.go_on();
     }
-    world.into_report()
+    Report::new(world)
 }
 
 impl World {
@@ -96,8 +64,6 @@ impl World {
             batch: Batch::default(),
             launchers: Launchers::default(),
             jobs: Jobs::new(spec.agents_max()),
-            pending: Vec::new(),
-            recording: None,
             cx: Cx::new(spec),
         }
     }
@@ -147,20 +113,17 @@ impl World {
         match self.launchers.on_launches(&self.cx, launcher) {
             Some((id, Some(plan))) => {
                 self.launch(launcher, id, plan);
-                self.tell_launcher(launcher, LauncherInput::LinkUp { link: LinkId(0) });
+                let input = LauncherInput::LinkUp { link: LinkId(0) };
+                self.launchers.tell(&mut self.cx, &mut self.net, &mut self.jobs, launcher, input);
             }
             Some((_, None)) => self.launchers.leave(&mut self.cx, &mut self.net, &mut self.jobs, launcher, 0),
             None => {}
         }
     }
 
-    pub(crate) fn tell_launcher(&mut self, launcher: u32, input: LauncherInput) {
-        self.launchers.tell(&mut self.cx, &mut self.net, &mut self.jobs, launcher, input);
-    }
-
     /// Carries out events until there are none.
     fn go_on(&mut self) {
-        let patience = self.patience();
+        let patience = START + self.cx.spec.patience_ns();
         loop {
             if self.cx.clock.pause_ns() >= QUIET_NS {
                 match check_quiet(self) {
@@ -185,58 +148,59 @@ impl World {
         }
     }
 
-    /// From the start until the launcher of a single run left or died, or until now.
-    pub(crate) fn elapsed_ns(&self) -> u64 {
-        let launcher = self.launchers.all.first().filter(|_| !self.cx.spec.is_standing);
-        launcher.and_then(|launcher| launcher.gone_at).unwrap_or(self.cx.clock.now()) - START
-    }
-
-    fn patience(&self) -> Instant {
-        if self.cx.spec.is_standing {
-            // Leases and repeated attempts may take any time. The number of events is limited.
-            return Instant(u64::MAX);
-        }
-        let last_fault_ns = self.cx.spec.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
-        let job = &self.cx.spec.jobs[0];
-        let limits_ns = self.cx.spec.start_timeout_ns + job.options.kill_grace_ns + job.timeout_ns.unwrap_or(0);
-        START + (last_fault_ns + limits_ns + PATIENCE_NS)
-    }
-
-    pub(crate) fn later(&mut self, delay_ns: u64, pending: Pending) {
-        self.cx.clock.after(delay_ns, Event::Later(self.pending.len() as u32));
-        self.pending.push(Some(pending));
-    }
-
     fn on_later(&mut self, index: u32) {
-        let Some(pending) = self.pending[index as usize].take() else { return };
-        let (Pending::Hears { agent, .. }
-        | Pending::GivesUp { agent }
-        | Pending::Dials { agent, .. }
-        | Pending::Rejoins { agent, .. }) = pending;
-        if !self.agents[agent].is_running() {
+        let World { cx, net, agents, membership, .. } = self;
+        let Some(pending) = cx.pending[index as usize].take() else { return };
+        let agent = pending.agent();
+        if !agents[agent].is_running() {
             return;
         }
-        match pending {
-            Pending::Hears { input, .. } => self.tell_agent(agent, input),
-            Pending::GivesUp { .. } => self.kill_agent(agent),
-            Pending::Dials { target, address, .. } => self.on_dials(agent, target, address),
-            Pending::Rejoins { root, rejoin, .. } => self.on_rejoins(agent, root, rejoin),
+        let input = match pending {
+            Pending::Hears { input, .. } => Some(input),
+            Pending::GivesUp { .. } => return self.kill_agent(agent),
+            Pending::Dials { target, address, .. } => agents.on_dials(cx, net, agent, target, address),
+            Pending::Rejoins { root, rejoin, .. } => agents.on_rejoins(cx, net, membership, agent, (root, rejoin)),
+        };
+        if let Some(input) = input {
+            self.tell_agent(agent, input);
         }
     }
 
     fn on_event(&mut self, event: Event) {
-        let World { cx, net, jobs, launchers, .. } = self;
+        let World { cx, net, agents, calls, batch, launchers, jobs, .. } = self;
         match event {
-            Event::Call(call) => self.on_call(call),
-            Event::ShellGone(call) => self.on_shell_gone(call),
-            Event::CallEnded(call) => self.on_call_ended(call),
+            Event::Call(call) => {
+                let outcome = calls.on_call(cx, agents, call);
+                self.on_call_outcome(call, outcome);
+            }
+            Event::ShellGone(call) => {
+                let outcome = calls.on_shell_gone(cx, agents, jobs, call);
+                self.on_call_outcome(call, outcome);
+            }
+            Event::CallEnded(call) => {
+                let outcome = calls.on_ended(call);
+                self.on_call_outcome(call, outcome);
+            }
             Event::Task(step, agent) => self.on_task(step, agent),
-            Event::StepSays(step) => self.on_step_says(step),
-            Event::TaskReads(agent, at) => self.on_task_reads(agent, at),
-            Event::TaskWaited(agent) => self.on_task_waited(agent),
-            Event::StepKilled(step) => self.on_step_killed(step),
+            Event::StepSays(step) => {
+                if let Some(input) = batch.on_says(cx, agents, step) {
+                    self.tell_agent(0, input);
+                }
+            }
+            Event::TaskReads(agent, at) => on_task_reads(cx, agents, agent, at),
+            Event::TaskWaited(agent) => {
+                let dies = batch.on_task_waited(cx, agents, agent);
+                self.kill_agents(dies.then_some(agent));
+            }
+            Event::StepKilled(step) => {
+                let dying = batch.on_killed(cx, agents, step);
+                self.kill_agents(dying);
+            }
             Event::AgentLink(agent) => self.on_agent_link(agent),
-            Event::TransportOpened(agent) => self.on_transport_opened(agent),
+            Event::TransportOpened(agent) => {
+                let input = agents.on_transport_opened(cx, agent);
+                self.tell_agent(agent, input);
+            }
             Event::AgentListens(agent) => self.on_agent_listens(agent),
             Event::AgentTurn(agent) => self.on_agent_turn(agent),
             Event::AgentTick(agent) => self.on_agent_tick(agent),
@@ -358,10 +322,5 @@ impl World {
         if !self.jobs.nodes[node as usize].job_is_gone || matches!(event, JobEvent::KeeperLost { .. }) {
             self.tell_node(node, Some(event));
         }
-    }
-
-    /// The parts of jobs that a process runs.
-    pub(crate) fn jobs_parts(&self, agent: u32) -> Vec<u32> {
-        self.jobs.nodes_of(self.agents[agent].host, agent)
     }
 }

@@ -82,8 +82,8 @@ fn check_named(
         found.push(format!("{fine:?} is reported, but can start; {out:?} cannot"));
     }
     let bound_ns = timeout_ns + world.cx.spec.jobs[0].options.kill_grace_ns + SLACK_NS;
-    if world.elapsed_ns() > bound_ns {
-        let elapsed_ns = world.elapsed_ns();
+    if world.launchers.elapsed_ns(&world.cx) > bound_ns {
+        let elapsed_ns = world.launchers.elapsed_ns(&world.cx);
         found.push(format!("the run took {elapsed_ns} ns, more than {bound_ns}: {named:?}"));
     }
 }

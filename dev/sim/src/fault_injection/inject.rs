@@ -7,8 +7,9 @@ use crate::launchers::{LauncherState, Role};
 use crate::net::Net;
 use crate::world::World;
 use wireup_proto::Instant;
-use wireup_proto::io::ExitStatus;
+use wireup_proto::io::{ExitStatus, Input};
 use wireup_proto::launcher_io::LauncherInput;
+use wireup_wire::signal::SIGTERM;
 
 /// Time after the end of a wall or a stop during which an agent may still be lost because of it (ns). Chosen: the time
 /// of a dial, and the time that the root waits for an agent.
@@ -44,7 +45,13 @@ pub fn inject(world: &mut World, fault: Fault) {
             }
         }
         Fault::StopAgent { agent, for_ns, .. } => stop_agent(world, agent, for_ns),
-        Fault::CancelStep { .. } => world.cancel_steps(),
+        Fault::CancelStep { .. } => {
+            let World { cx, agents, membership, jobs, .. } = world;
+            for agent in world.batch.cancel(cx, agents, membership, jobs) {
+                world.jobs.expect_losses(&world.cx);
+                world.tell_agent(agent, Input::ToldToEnd { signal: SIGTERM });
+            }
+        }
         Fault::KillStep { .. } => world.kill_steps(),
         Fault::StopTerminal { for_ns, .. } => {
             if let Some(launcher) = world.launchers.active() {
@@ -60,7 +67,8 @@ pub fn inject(world: &mut World, fault: Fault) {
         Fault::SilenceDirect { agent, .. } => break_direct(world, agent, silence),
         Fault::KillServer { agent, .. } => {
             let has_server = |node: &u32| world.jobs.nodes[*node as usize].has_running_server();
-            let nodes = world.agents.newest_at(agent).map(|process| world.jobs_parts(process)).unwrap_or_default();
+            let nodes =
+                world.agents.newest_at(agent).map(|process| world.jobs.nodes_of(agent, process)).unwrap_or_default();
             if let Some(node) = nodes.into_iter().find(has_server) {
                 world.jobs.checks_at(node).blame(Culprit::Agent(agent), false);
                 world.jobs.nodes[node as usize].stop_server(&mut world.cx);
@@ -124,7 +132,7 @@ fn strike_keeper(world: &mut World, host: u32) {
         let node = &world.jobs.nodes[*node as usize];
         node.keeper_is_running && !node.ranks.is_empty() && !node.job_is_gone
     };
-    let Some(node) = world.jobs_parts(agent).into_iter().find(has_keeper) else { return };
+    let Some(node) = world.jobs.nodes_of(host, agent).into_iter().find(has_keeper) else { return };
     let job = &world.jobs.all[world.jobs.nodes[node as usize].job as usize];
     let must = world.jobs.runs_ranks(job, host);
     world.jobs.checks_at(node).blame(Culprit::Agent(host), must);
@@ -151,7 +159,13 @@ fn interrupt(world: &mut World, launcher: u32, signal: u8) {
     for id in world.jobs.all[job as usize].procs() {
         world.jobs.blame_rank(id, false);
     }
-    world.tell_launcher(launcher, LauncherInput::Signal { signal: i32::from(signal), sender: None });
+    world.launchers.tell(
+        &mut world.cx,
+        &mut world.net,
+        &mut world.jobs,
+        launcher,
+        LauncherInput::Signal { signal: i32::from(signal), sender: None },
+    );
 }
 
 fn lose_power(world: &mut World, host: u32, off_ns: u64) {
