@@ -36,10 +36,8 @@ pub struct AgentProcess {
     /// Incarnation of the agent, according to its bootstrap message.
     pub incarnation: u32,
     pub state: ProcessState,
-    /// The call of a remote shell that started the process.
-    pub call: Option<u32>,
-    /// The step that started it, as an index into the list of steps.
-    pub step: Option<u32>,
+    /// What started the process; `None`: the user.
+    pub starter: Option<Starter>,
     /// The address that it dials.
     pub dials: Option<String>,
     /// Whether the link towards the root is lost: in a single run this agent exits, and its keeper ends the ranks here.
@@ -63,6 +61,13 @@ pub struct AgentProcess {
 /// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
 pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
 
+/// What starts a process: a call of a remote shell or a step, as an index into the list of calls or steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Starter {
+    Call(u32),
+    Step(u32),
+}
+
 /// The state of an agent's process.
 pub enum ProcessState {
     Running(Box<Agent>),
@@ -78,8 +83,7 @@ impl AgentProcess {
             start,
             incarnation,
             state: ProcessState::Running(Box::new(machine)),
-            call: None,
-            step: None,
+            starter: None,
             dials: None,
             is_cut_off: false,
             links: Vec::new(),
@@ -91,6 +95,11 @@ impl AgentProcess {
             turn_is_due: false,
             rank_ports: BTreeMap::new(),
         }
+    }
+
+    /// The step that started the process.
+    pub fn step(&self) -> Option<u32> {
+        if let Some(Starter::Step(step)) = self.starter { Some(step) } else { None }
     }
 
     pub fn is_running(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Remote shells: the outcome of each call, the agent that it starts, and how the caller learns of its end.
 
-use crate::agents::{AgentProcess, ProcessState};
+use crate::agents::{AgentProcess, ProcessState, Starter};
 use crate::clock::Event;
 use crate::cx::Cx;
 use crate::fault_injection::NoStart;
@@ -294,7 +294,10 @@ impl Calls {
 
     /// The call that started a process, while its shell exists.
     fn shell_of(&self, process: &AgentProcess) -> Option<u32> {
-        process.call.filter(|call| self.all[*call as usize].state != State::Over)
+        match process.starter? {
+            Starter::Call(call) => (self.all[call as usize].state != State::Over).then_some(call),
+            Starter::Step(_) => None,
+        }
     }
 
     fn lose(&mut self, cx: &mut Cx, index: u32, delay_ns: u64, status: ExitStatus, words: &str) {
@@ -322,7 +325,8 @@ impl Calls {
             return None;
         }
         self.leave_room(index, State::Over);
-        let its_own = agents.running_at(host).into_iter().find(|agent| agents[*agent].call == Some(index));
+        let its_own =
+            agents.running_at(host).into_iter().find(|agent| agents[*agent].starter == Some(Starter::Call(index)));
         let goes_too = cx.spec.remote.is_none() || cx.rng.chance(500);
         Some((index, its_own.filter(|_| goes_too)))
     }

@@ -50,7 +50,7 @@ pub struct JobChecks {
 }
 
 /// The checkers of a whole world and their results.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Checks {
     pub bounds: Bounds,
     /// Numbers of ranks that ran, of values that were read (`gets`), and of faults that happened (`strikes`).

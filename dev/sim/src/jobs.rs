@@ -317,8 +317,14 @@ impl Jobs {
                 let shares = at.memory.for_reply(&shares)?;
                 self.reply(cx, node, client.local, bytes, shares);
             }
-            Output::CloseClient { client, .. } => self.close_client(cx, node, client.local),
-            Output::Write { local, bytes, .. } => self.write_stdin(cx, node, local, bytes),
+            Output::CloseClient { client, .. } => {
+                let id = at.ranks[client.local.index()];
+                self.procs[id as usize].socket.close_agents_end(cx, id);
+            }
+            Output::Write { local, bytes, .. } => {
+                let id = at.ranks[local.index()];
+                self.procs[id as usize].stdin.write(cx, bytes);
+            }
             Output::ReadStdio { stream, on, .. } => self.read_stdio(cx, node, stream, on),
             Output::JobGone { .. } => {
                 at.memory.clear();

@@ -1,6 +1,6 @@
 //! How agents start and end: started by others, exiting by themselves, killed, or without power.
 
-use crate::agents::ProcessState;
+use crate::agents::{ProcessState, Starter};
 use crate::calls::Outcome;
 use crate::clock::Event;
 use crate::configs;
@@ -39,7 +39,7 @@ impl World {
                 let host = bootstrap.agent.0;
                 let (config, jobs) = configs::child(*bootstrap, self.cx.local_now(host));
                 let agent = self.start_agent(config, jobs);
-                self.agents[agent].call = Some(index);
+                self.agents[agent].starter = Some(Starter::Call(index));
                 self.agents[agent].dials = dials;
                 self.cx.clock.after(handshake_ns, Event::AgentLink(agent));
                 if self.calls.on_started(&mut self.cx, &mut self.agents, index, handshake_ns) {
@@ -70,7 +70,7 @@ impl World {
     pub(crate) fn on_agent_link(&mut self, agent: u32) {
         let World { cx, agents, net, calls, .. } = self;
         if agents[agent].is_running() && !agents.on_dials_parent(cx, net, calls, agent) {
-            if agents[agent].step.is_some() {
+            if agents[agent].step().is_some() {
                 // A step starts its tasks whatever happens to the others. The job may have ended by now without the
                 // output of this agent's ranks.
                 self.jobs.expect_losses(&self.cx);

@@ -187,7 +187,7 @@ impl Jobs {
         if let Some(rank) = self.running_rank(node) {
             self.server_problem(cx, node, &format!("is ended while rank {rank} runs"));
         }
-        if !cx.spec.stubborn_servers {
+        if !cx.spec.servers.are_stubborn {
             self.nodes[node as usize].server_ends(cx, ExitStatus::Exited(0));
         }
     }
@@ -252,7 +252,7 @@ impl Jobs {
                 }
                 Served::Value(rank) => vec![rank],
                 Served::NoData { of, ranks, answer } => {
-                    if !self.may_be_gone(cx, node, of) {
+                    if !may_be_gone(self, cx, node, of) {
                         let problem = format!("gets rank {of} for {ranks:?}: {answer:?}");
                         return self.server_problem(cx, node, &problem);
                     }
@@ -272,17 +272,6 @@ impl Jobs {
         if let Some(server) = &self.nodes[node as usize].server {
             server.problem(cx, self.job_at(node), problem);
         }
-    }
-
-    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends;
-    /// or its server was killed.
-    fn may_be_gone(&self, cx: &Cx, node: u32, of: u32) -> bool {
-        let job = self.job_at(node);
-        let proc = &self.procs[(job.first_proc + of) as usize];
-        let has_fault = !job.checks.culprits.is_empty() || cx.checks.was_any_struck(&job.plan.nodes);
-        let is_unserved = !self.nodes[proc.node as usize].has_running_server();
-        let has_committed = job.checks.modex.has_committed(of);
-        (is_unserved && has_fault) || proc.has_left() && (!has_committed || cx.spec.deaf_servers || has_fault)
     }
 }
 
@@ -361,15 +350,15 @@ impl Server {
         Vec::new()
     }
 
-    /// Answers with the data of a local rank; `None` if it will never commit. A server with `deaf_servers` does not
-    /// answer then.
+    /// Answers with the data of a local rank; `None` if it will never commit. A deaf server does not answer
+    /// then.
     fn give_modex(&mut self, cx: &mut Cx, job: &Job, request: u64, rank: u32, version: Option<u32>) {
         let message = match version {
             Some(version) => {
                 let blob = record(job.seed, rank, version).into();
                 FromServer::Modex { request, status: Status::Ok, blob }
             }
-            None if cx.spec.deaf_servers => return,
+            None if cx.spec.servers.are_deaf => return,
             None => FromServer::Modex { request, status: Status::NotFound, blob: Bytes::new() },
         };
         self.say(cx, &message);
@@ -392,4 +381,15 @@ impl Server {
 /// Removes and returns the entries of a rank.
 fn take_of<T>(all: &mut Vec<(T, u32)>, rank: u32) -> Vec<(T, u32)> {
     all.extract_if(.., |(_, of)| *of == rank).collect()
+}
+
+/// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends;
+/// or its server was killed.
+fn may_be_gone(jobs: &Jobs, cx: &Cx, node: u32, of: u32) -> bool {
+    let job = jobs.job_at(node);
+    let proc = &jobs.procs[(job.first_proc + of) as usize];
+    let has_fault = !job.checks.culprits.is_empty() || cx.checks.was_any_struck(&job.plan.nodes);
+    let is_unserved = !jobs.nodes[proc.node as usize].has_running_server();
+    let has_committed = job.checks.modex.has_committed(of);
+    (is_unserved && has_fault) || proc.has_left() && (!has_committed || cx.spec.servers.are_deaf || has_fault)
 }

@@ -59,6 +59,11 @@ impl Socket {
         }
     }
 
+    pub fn close_agents_end(&mut self, cx: &mut Cx, id: u32) {
+        self.push_to_rank(cx, id, FromAgent::Closed);
+        self.open[1] = false;
+    }
+
     fn push_to_agent(&mut self, cx: &mut Cx, id: u32, item: ToAgent) {
         let delay_ns = cx.draw(cx.spec.timing.client);
         self.to_agent.push(&mut cx.clock, delay_ns, item, Event::ClientArrive(id));
@@ -120,13 +125,6 @@ impl Jobs {
             proc.socket.push_to_rank(cx, id, FromAgent::Bytes(piece, std::mem::take(&mut shares)));
         }
         proc.socket.push_to_rank(cx, id, FromAgent::Bytes(bytes, shares));
-    }
-
-    pub fn close_client(&mut self, cx: &mut Cx, node: u32, local: LocalRank) {
-        let id = self.nodes[node as usize].ranks[local.index()];
-        let socket = &mut self.procs[id as usize].socket;
-        socket.push_to_rank(cx, id, FromAgent::Closed);
-        socket.open[1] = false;
     }
 
     pub fn on_reply_arrive(&mut self, cx: &mut Cx, id: u32) {

@@ -28,10 +28,7 @@ pub struct WorldSpec {
     pub transport: AgentTransport,
     /// The jobs, each with its own launcher.
     pub jobs: Vec<JobPlan>,
-    /// Whether PMIx servers give no answer about a rank that ended without a commit; `stubborn_servers`: whether they
-    /// ignore the request to end.
-    pub deaf_servers: bool,
-    pub stubborn_servers: bool,
+    pub servers: ServerManners,
     pub start_timeout_ns: u64,
     /// Time of silence after which a link is lost (ns).
     pub node_timeout_ns: u64,
@@ -45,6 +42,15 @@ pub struct WorldSpec {
     pub trace: bool,
     /// Number of events above which a run counts as a hang.
     pub event_max: u64,
+}
+
+/// What PMIx servers do not do.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ServerManners {
+    /// Whether servers give no answer about a rank that ended without a commit.
+    pub are_deaf: bool,
+    /// Whether servers ignore the request to end.
+    pub are_stubborn: bool,
 }
 
 /// The agent of a host that a job adds, before the root has numbered it.
@@ -146,8 +152,7 @@ impl WorldSpec {
             fanout: 16,
             transport: AgentTransport::Auto,
             jobs: vec![JobPlan::even(0..nodes, ppn, script)],
-            deaf_servers: false,
-            stubborn_servers: false,
+            servers: ServerManners::default(),
             start_timeout_ns: 10_000_000_000,
             node_timeout_ns: 2_000_000_000,
             remote: None,

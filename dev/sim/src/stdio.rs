@@ -8,7 +8,6 @@ use crate::workload;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_proto::io::{JobEvent, Stream};
-use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::STDIO_CHUNK_MAX;
 
 /// The size of a pipe in bytes.
@@ -79,6 +78,12 @@ impl Pipe {
 impl StdinPipe {
     pub fn new(id: u32) -> Self {
         StdinPipe { id, pending: VecDeque::new(), in_pipe: Vec::new(), read: 0, ended: false, due: false }
+    }
+
+    /// The agent writes; no bytes mean the end.
+    pub fn write(&mut self, cx: &mut Cx, bytes: Bytes) {
+        self.pending.push_back(bytes);
+        self.schedule(cx);
     }
 
     pub fn schedule(&mut self, cx: &mut Cx) {
@@ -186,13 +191,5 @@ impl Jobs {
         if std::mem::replace(&mut at.reading[stream as usize - 1], on) != on {
             at.ranks.iter().for_each(|id| self.procs[*id as usize].schedule_read(cx, at, stream as u8));
         }
-    }
-
-    /// The agent writes standard input; no bytes mean its end.
-    pub fn write_stdin(&mut self, cx: &mut Cx, node: u32, local: LocalRank, bytes: Bytes) {
-        let id = self.nodes[node as usize].ranks[local.index()];
-        let Proc { stdin, .. } = &mut self.procs[id as usize];
-        stdin.pending.push_back(bytes);
-        stdin.schedule(cx);
     }
 }

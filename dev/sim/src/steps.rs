@@ -85,7 +85,11 @@ impl Proc {
                 self.collecting.enter_blocking(job, Collective::Fence);
                 return self.ask(cx, job, Op::Fence);
             }
-            Step::Barrier(team) => return self.enter_group(cx, job, team),
+            Step::Barrier(team) => {
+                let group = job.group(self.rank, team);
+                job.checks.teams.on_enter(self.rank, &group.name, &group.members);
+                return self.ask(cx, job, Op::Barrier { group: &group.text });
+            }
             Step::Ring { value_bytes } => {
                 let epoch = self.collecting.enter_blocking(job, Collective::Ring);
                 let value = contributions::ring_value(self.rank, epoch, value_bytes);

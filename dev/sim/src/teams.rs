@@ -1,20 +1,16 @@
-//! The ranks' side of group barriers: their members and their requests.
+//! Groups of ranks, as their members see them.
 
 use crate::checkers::modex::Call;
-use crate::client::Op;
-use crate::cx::Cx;
 use crate::jobs::Job;
-use crate::ranks::Proc;
-use crate::steps::Then;
 use crate::workload::{Team, Who};
 
 /// A group as one of its members sees it.
 pub struct Group {
     /// The text of the member's request.
-    text: String,
+    pub text: String,
     /// Name of the group, unique among all groups.
     pub name: String,
-    members: Vec<u32>,
+    pub members: Vec<u32>,
 }
 
 impl Job {
@@ -45,14 +41,6 @@ impl Job {
             }
         };
         Group { name: format!("{text}{place}"), text, members }
-    }
-}
-
-impl Proc {
-    pub fn enter_group(&mut self, cx: &mut Cx, job: &mut Job, team: Team) -> Then {
-        let group = job.group(self.rank, team);
-        job.checks.teams.on_enter(self.rank, &group.name, &group.members);
-        self.ask(cx, job, Op::Barrier { group: &group.text })
     }
 }
 

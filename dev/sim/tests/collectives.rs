@@ -22,12 +22,12 @@ fn every_rule_holds_in_every_collective_world() {
         println!("seed {seed}");
         let (calm, stormy, may_hang) = run_both(seed);
         let is_late = stormy.elapsed_ns > calm.elapsed_ns + END_NS_MAX || (cause(&stormy) == "TimedOut" && !may_hang);
-        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
+        let problems = calm.checks.problems.first().or(stormy.checks.problems.first()).cloned();
         if let Some(problem) = problems.or((calm.code != Some(0) || is_late).then(|| "fails, or is late".into())) {
             broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
         }
-        calm_sum += calm.collectives;
-        quiet += calm.quiet;
+        calm_sum += calm.jobs.collectives;
+        quiet += calm.checks.quiet;
         *causes.entry(cause(&stormy)).or_insert(0) += 1;
     }
     assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));

@@ -19,9 +19,9 @@ fn every_rule_holds_in_every_world_of_groups() {
         println!("seed {seed}");
         let calm = run(group_world(seed));
         let stormy = run(with_faults(seed, &calm));
-        barriers += calm.barriers;
+        barriers += calm.jobs.barriers;
         left += u32::from(stormy.failure().is_some_and(is_left));
-        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
+        let problems = calm.checks.problems.first().or(stormy.checks.problems.first()).cloned();
         if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
             broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
         }
@@ -58,5 +58,5 @@ fn a_member_that_left_is_named() {
     let failure = report.failure().expect("the job fails");
     assert!(is_left(failure), "{failure:?}");
     assert_eq!((failure.rank, report.code), (Some(Rank(late)), Some(1)));
-    assert!(report.barriers >= 2, "the first round of the other groups");
+    assert!(report.jobs.barriers >= 2, "the first round of the other groups");
 }

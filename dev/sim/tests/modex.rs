@@ -19,15 +19,15 @@ fn every_rule_holds_in_every_world_of_pmix() {
         let calm = run(modex_world(seed));
         let stormy = run(with_faults(seed, &calm));
         for report in [&calm, &stormy] {
-            gets += report.gets;
-            fences += report.barriers;
-            excused += report.excused;
-            timeouts += report.timeouts;
-            events += report.events_told;
+            gets += report.checks.gets;
+            fences += report.jobs.barriers;
+            excused += report.jobs.excused;
+            timeouts += report.jobs.timeouts;
+            events += report.jobs.events_told;
         }
         let is_server = |failure: &Failure| matches!(failure.cause, Cause::PmixServer { .. });
         servers += u32::from(stormy.failure().is_some_and(is_server));
-        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
+        let problems = calm.checks.problems.first().or(stormy.checks.problems.first()).cloned();
         if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
             broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
         }
@@ -64,11 +64,19 @@ fn a_rank_is_asked_for_once_by_each_node() {
                 world.options(|options| (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct));
             let report = run(world).expect_good();
             let ranks = NODES * PPN;
-            assert!(report.gets >= turns as u64 * ranks * (ranks - 1), "seed {seed}: {} gets", report.gets);
+            assert!(
+                report.checks.gets >= turns as u64 * ranks * (ranks - 1),
+                "seed {seed}: {} gets",
+                report.checks.gets
+            );
             // At most one request per node and rank of another node, and one by each rank's own agent, which
             // keeps the data of ranks that have ended.
             let most = NODES * (ranks - PPN) + ranks;
-            assert!((1..=most).contains(&report.modex_wanted), "seed {seed}: {} requests", report.modex_wanted);
+            assert!(
+                (1..=most).contains(&report.jobs.modex_wanted),
+                "seed {seed}: {} requests",
+                report.jobs.modex_wanted
+            );
         }
     }
 }

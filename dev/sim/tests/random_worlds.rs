@@ -21,7 +21,7 @@ fn every_rule_holds_in_every_world() {
         let is_without_link = |failure: &Failure| matches!(failure.cause, Cause::NoDirectLink { .. });
         assert!(!stormy.failure().is_some_and(is_without_link), "seed {seed}: a lost direct link does not end a job");
         unlinked += stormy.notes().filter(|note| matches!(note, Note::Routed { .. })).count();
-        struck += stormy.strikes;
+        struck += stormy.checks.strikes;
         failed += u32::from(stormy.code != Some(0));
     }
     println!("{struck} faults struck, {failed} runs failed as they should");

@@ -21,7 +21,7 @@ fn every_rule_holds_with_hosts_in_trouble() {
         // Shown only if this seed panics.
         println!("seed {seed}");
         ran += u32::from(run(remote_world(seed)).expect_good().code == Some(0));
-        struck += run(remote_with_faults(seed)).expect_good().strikes;
+        struck += run(remote_with_faults(seed)).expect_good().checks.strikes;
     }
     println!("{ran} jobs ran undisturbed, {struck} faults struck");
 }

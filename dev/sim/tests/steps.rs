@@ -20,7 +20,7 @@ fn every_rule_holds_with_tasks_in_trouble() {
         // Shown only if this seed panics.
         println!("seed {seed}");
         ran += u32::from(run(step_world(seed)).expect_good().code == Some(0));
-        struck += run(step_with_faults(seed)).expect_good().strikes;
+        struck += run(step_with_faults(seed)).expect_good().checks.strikes;
     }
     println!("{ran} jobs ran undisturbed, {struck} faults struck");
 }
@@ -135,6 +135,6 @@ fn the_end_of_the_call_alone_is_no_end_of_the_job() {
         let faults = vec![Fault::KillStep { at_ns: 2_000 * MS }];
         let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Compute { ns: 4_000 * MS }])))];
         let report = run(WorldSpec { faults, ..world(seed, &[]).job(|job| job.apps = apps) }).expect_good();
-        assert_eq!((report.code, report.strikes), (Some(0), 1), "seed {seed}: {:?}", report.notices);
+        assert_eq!((report.code, report.checks.strikes), (Some(0), 1), "seed {seed}: {:?}", report.notices);
     }
 }

@@ -1,7 +1,7 @@
 //! The tasks of a step: their agents start or fail to start, and end.
 
 use super::{Batch, GIVEN_UP, KILLED, Said, State, Task};
-use crate::agents::{AgentProcess, ProcessState};
+use crate::agents::{AgentProcess, ProcessState, Starter};
 use crate::clock::Event;
 use crate::cx::Cx;
 use crate::fault_injection::NoStart;
@@ -79,7 +79,7 @@ impl Batch {
     /// The agent of a task was started.
     pub fn on_started(&mut self, cx: &mut Cx, agents: &mut Agents, index: u32, agent: u32) {
         let AgentProcess { host, listens, .. } = agents[agent];
-        agents[agent].step = Some(index);
+        agents[agent].starter = Some(Starter::Step(index));
         self.say(cx, index, Said::Begun { agent: host, listens });
         if agents.hosts[host as usize].parent == Some(0) {
             task_dials(cx, agents, agent, 0);
@@ -100,7 +100,9 @@ impl Batch {
     /// Whether an agent that still waits for the address of its parent dies now.
     pub(super) fn gives_up(&mut self, cx: &mut Cx, agents: &Agents, agent: u32, problem: &str) -> bool {
         let process = &agents[agent];
-        let Some(step) = process.step.filter(|_| process.is_running() && process.dials.is_none()) else { return false };
+        let Some(step) = process.step().filter(|_| process.is_running() && process.dials.is_none()) else {
+            return false;
+        };
         self.say_problem(cx, step, process.host, problem);
         self.steps[step as usize].code = self.steps[step as usize].code.max(CANNOT);
         true
@@ -108,8 +110,8 @@ impl Batch {
 
     /// An agent has ended, which may be that of a task.
     pub fn on_agent_ended(&mut self, cx: &mut Cx, process: &AgentProcess) {
-        let AgentProcess { host, step: Some(step), ref state, .. } = *process else { return };
-        match state {
+        let (host, Some(step)) = (process.host, process.step()) else { return };
+        match process.state {
             ProcessState::Killed => {
                 let problem = match &self.steps[step as usize].state {
                     State::Cancelled(words) => words.clone(),
