@@ -1,8 +1,7 @@
 //! One world: a session with its hosts, agents, launchers and jobs, and the main loop.
 //!
-//! A run of one job is a session that ends with it, whose launcher is in the root's process. The parts of a world hold
-//! state (`hosts`, `agents`, `jobs`, `ranks`, `launchers`, `net`). An effect of one part on another goes through the
-//! clock, so that no machine is called from inside another.
+//! A run of one job is a session that ends with it, whose launcher is in the root's process. A part of the world owns
+//! its state. Its effect on another part goes through the clock, or is what a method returns to the world.
 
 use crate::batch::{Batch, on_task_reads};
 use crate::calls::Calls;
