@@ -48,6 +48,7 @@ pub struct Job {
 }
 
 /// The part of a job on one node.
+#[derive(Default)]
 pub struct Node {
     /// Index of the part in the world's list.
     pub index: u32,
@@ -72,20 +73,7 @@ pub struct Node {
 
 impl Node {
     fn new(index: u32, job: u32, host: u32) -> Self {
-        Node {
-            index,
-            job,
-            host,
-            agent: None,
-            agent_has_ended: false,
-            ranks: Vec::new(),
-            keeper: Fifo::default(),
-            keeper_is_running: true,
-            server: None,
-            reading: [true; 2],
-            job_is_gone: false,
-            memory: JobMemory::default(),
-        }
+        Node { index, job, host, keeper_is_running: true, reading: [true; 2], ..Node::default() }
     }
 
     /// Whether the agent's driver reads this stream of the ranks (1 or 2).
