@@ -1,5 +1,5 @@
-//! A type of the product or of its developers' crates has at most [`METHODS_MAX`] methods and [`FIELDS_MAX`] fields: a larger one has a second
-//! subject in it, which deserves a type of its own.
+//! A type of the product, or of a crate in `dev/`, has at most [`METHODS_MAX`] methods and [`FIELDS_MAX`] fields: a
+//! larger one has a second subject in it, which deserves a type of its own.
 //!
 //! All `impl` blocks of a type count, in whatever file, but not those of traits.
 
