@@ -12,7 +12,7 @@
 use crate::link::{Answer, Failure, Link};
 use crate::memory::Memory;
 use crate::number;
-use crate::requests::{Kind, Requests, Stage};
+use crate::requests::{CollectiveKind, Requests, Stage};
 use alloc::vec::Vec;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::escape::halve;
@@ -31,9 +31,9 @@ const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
 pub fn advance<M: Memory>(requests: &mut Requests<M>, link: &mut Link<M>, rank: u32) {
     while let Some(first) = requests.first() {
         let stage = match (&mut first.stage, first.kind) {
-            (Stage::Queued, Kind::Allgather { .. }) => Ok(Stage::Putting(pieces(&first.value))),
-            (Stage::Queued, Kind::Fence) => link.begin_fence(None).map(|()| Stage::UnderWay),
-            (Stage::Putting(pieces), Kind::Allgather { generation, .. }) if !pieces.is_empty() => {
+            (Stage::Queued, CollectiveKind::Allgather { .. }) => Ok(Stage::Putting(pieces(&first.value))),
+            (Stage::Queued, CollectiveKind::Fence) => link.begin_fence(None).map(|()| Stage::UnderWay),
+            (Stage::Putting(pieces), CollectiveKind::Allgather { generation, .. }) if !pieces.is_empty() => {
                 if link.unanswered_posts() > 0 {
                     return;
                 }
@@ -239,7 +239,7 @@ mod tests {
         let mut link = Link::<NoMemory>::new(Dialect::Pmi2);
         link.switch_to_pmi2();
         let mut requests = Requests::default();
-        let kind = Kind::Allgather { generation: 1, max_len: 40_000, shared: false };
+        let kind = CollectiveKind::Allgather { generation: 1, max_len: 40_000, shared: false };
         requests.push(kind, b"v".repeat(40_000), 0);
         let (mut batches, mut puts) = (0, 0);
         while !link.is_in_fence() {

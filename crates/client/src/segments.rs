@@ -11,7 +11,7 @@ use wireup_wire::shared::segment::Segment;
 
 pub struct Segments<M: Memory> {
     /// Oldest first, each with the version at which it ends.
-    all: Vec<(u32, M::Part)>,
+    all: Vec<(u32, M::SharedBytes)>,
     /// The version that is mapped.
     mapped: u32,
     /// The latest version that a fence has told of.

@@ -23,10 +23,13 @@
 //! ```
 //!
 //! ```text
-//! +----------+--------+--------------------------------+   len: of struct and blocks (u32, little-endian); blocks: the nodes'
-//! | len      | struct | blocks                         |   blocks as transferred ([`crate::block`]), only after the outcome of
-//! +----------+--------+--------------------------------+   a fence: an agent forwards them, its server process unpacks them
+//! +----------+--------+--------------------------------+
+//! | len      | struct | blocks                         |   len: of struct and blocks (u32, little-endian)
+//! +----------+--------+--------------------------------+
 //! ```
+//!
+//! Only the outcome of a fence has blocks, those of the nodes as transferred ([`crate::block`]): an agent forwards
+//! them, its server process unpacks them.
 //!
 //! Blobs are packed by the library; agents forward them without inspecting them.
 

@@ -14,13 +14,13 @@ pub mod faults;
 pub mod folders;
 pub mod libraries;
 pub mod machines;
+pub mod partitions;
 pub mod peers;
 pub mod programs;
 pub mod run_processes;
 pub mod sessions;
 pub mod strangers;
 pub mod tables;
-pub mod walls;
 
 use capture::Capture;
 pub use programs::wireup;

@@ -377,5 +377,5 @@ fn ask_host(cx: &mut Cx, agents: &mut Agents, caller: u32, agent: u32, how: How,
 
 /// Whether an agent dials the one that called its shell; otherwise it dials the address in its bootstrap message.
 fn is_dialled_back(bootstrap: &Bootstrap) -> bool {
-    bootstrap.by_parent || bootstrap.session.remote_shell.starter().same_machine
+    bootstrap.by_parent || bootstrap.session.remote_shell.start_method().same_machine
 }

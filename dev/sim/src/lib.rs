@@ -1,6 +1,6 @@
 //! Simulates thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
 //!
-//! [`run`] takes a [`WorldSpec`] and returns a [`Report`]. A run is a function of its spec, so a bug report is a seed.
+//! [`run`] takes a [`WorldSpec`] and returns a [`RunReport`]. A run is a function of its spec, so a bug report is a seed.
 //! Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use
 //! `wireup-client`. Checkers watch every run.
 //!
@@ -41,6 +41,7 @@ pub mod digest;
 pub mod fault_injection;
 mod fifo;
 mod file_server;
+mod group_barriers;
 mod hosts;
 mod jobs;
 mod launchers;
@@ -60,10 +61,9 @@ mod sockets;
 pub mod spec;
 mod stdio;
 mod steps;
-mod teams;
 pub mod workload;
 mod world;
 
-pub use report::Report;
+pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};
 pub use world::run;

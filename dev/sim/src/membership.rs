@@ -17,7 +17,7 @@ use crate::net::Net;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::Instant;
 use wireup_proto::io::Peer;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Bootstrap};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
@@ -201,7 +201,7 @@ impl Membership {
 
     /// The root sends entries of its log.
     pub fn on_sends(&mut self, cx: &mut Cx, net: &Net, jobs: &mut Jobs, (agent, link): (u32, u32), frame: &Frame) {
-        if !cx.spec.is_standing || frame.kind != Kind::Control || !(frame.job == 0 || agent == ROOT) {
+        if !cx.spec.is_standing || frame.kind != FrameKind::Control || !(frame.job == 0 || agent == ROOT) {
             return;
         }
         let log = match peer::decode(&frame.payload) {

@@ -10,7 +10,7 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::spec::{Delay, JobPlan, Timing, WorldSpec};
 use crate::workload::{Dialect, Disposition, Script, Step, Whose};
-use crate::{Report, run};
+use crate::{RunReport, run};
 use std::rc::Rc;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, StdinTarget};
@@ -130,7 +130,7 @@ fn strike_hosts(
 
 /// Runs a random world twice: without faults, to measure its duration, then with faults at any moment of that time.
 /// Returns both reports.
-pub fn run_with_faults(seed: u64) -> [Report; 2] {
+pub fn run_with_faults(seed: u64) -> [RunReport; 2] {
     let calm = run(world(seed));
     let stormy = run(with_faults(seed, calm.elapsed_ns));
     [calm, stormy]

@@ -18,7 +18,7 @@ const SHORT_MAX: usize = 300;
 
 /// The result and the measurements of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct RunReport {
     pub seed: u64,
     /// Digest of the run; equal runs have equal digests.
     pub digest: u64,
@@ -68,14 +68,14 @@ pub struct JobCounts {
     pub output_bytes: u64,
 }
 
-impl Report {
+impl RunReport {
     pub(crate) fn new(mut world: World) -> Self {
         if !world.cx.checks.is_broken() {
             let problems = check_end(&world);
             problems.into_iter().for_each(|problem| world.cx.problem(problem));
         }
         let elapsed_ns = world.launchers.elapsed_ns(&world.cx);
-        Report {
+        RunReport {
             seed: world.cx.spec.seed,
             digest: world.cx.digest.value(),
             events: world.cx.clock.happened(),
@@ -148,7 +148,7 @@ impl JobCounts {
             torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
             fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
             collectives: count(&|checks| checks.collectives.complete(None)),
-            barriers: count(&|checks| checks.teams.complete()),
+            barriers: count(&|checks| checks.group_barriers.complete()),
             modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
             excused: count(&|checks| checks.modex.excused),
             timeouts: count(&|checks| checks.modex.timeouts),

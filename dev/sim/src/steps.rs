@@ -87,7 +87,7 @@ impl Proc {
             }
             Step::Barrier(team) => {
                 let group = job.group(self.rank, team);
-                job.checks.teams.on_enter(self.rank, &group.name, &group.members);
+                job.checks.group_barriers.on_enter(self.rank, &group.name, &group.members);
                 return self.ask(cx, job, Op::Barrier { group: &group.text });
             }
             Step::Ring { value_bytes } => {
@@ -289,7 +289,7 @@ impl Proc {
             (Step::Fence, Answer::Fence) => self.collecting.on_fence_answer(job)?,
             (Step::Barrier(team), Answer::Fence) => {
                 let group = job.group(self.rank, team);
-                job.checks.teams.on_release(self.rank, &group.name)?;
+                job.checks.group_barriers.on_release(self.rank, &group.name)?;
             }
             (Step::Ring { .. }, Answer::Ring { position, left, right }) => {
                 self.collecting.on_ring_answer(job, (position, self.rank), &left, &right)?;

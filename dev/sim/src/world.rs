@@ -19,7 +19,7 @@ use crate::jobs::{Jobs, Node};
 use crate::launchers::{Launchers, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
-use crate::report::Report;
+use crate::report::RunReport;
 use crate::spec::{JobPlan, WorldSpec};
 use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
 use wireup_proto::launcher_io::LauncherInput;
@@ -38,7 +38,7 @@ pub struct World {
 }
 
 /// Runs a world to its end. A session that outlives its jobs is ended when nothing more happens in it.
-pub fn run(spec: WorldSpec) -> Report {
+pub fn run(spec: WorldSpec) -> RunReport {
     let mut world = World::new(spec);
     world.begin();
     world.go_on();
@@ -50,7 +50,7 @@ pub fn run(spec: WorldSpec) -> Report {
         world.attach(Role::EndSession);
         world.go_on();
     }
-    Report::new(world)
+    RunReport::new(world)
 }
 
 impl World {

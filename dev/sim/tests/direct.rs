@@ -3,7 +3,7 @@
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::spec::{Delay, Timing};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
-use wireup_sim::{Report, WorldSpec, run};
+use wireup_sim::{RunReport, WorldSpec, run};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{AgentTransport, Cause, Note};
 
@@ -25,7 +25,7 @@ fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     world.options(|options| options.exchange.scheme = exchange)
 }
 
-fn notes(report: &Report) -> Vec<(u32, u32, String)> {
+fn notes(report: &RunReport) -> Vec<(u32, u32, String)> {
     let note = |note: &Note| match note {
         Note::Routed { agent, peer, problem } => Some((agent.0, peer.0, problem.clone())),
         _ => None,

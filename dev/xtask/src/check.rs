@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines of a failed test's output that are shown again at the end.
 const LAST_LINES: usize = 60;
@@ -33,15 +33,40 @@ pub fn run() -> Result {
     build::programs()?;
     build::bench()?;
     demo::programs()?;
-    let mut product = cargo();
-    product.args(["test", "--workspace", "--no-fail-fast"]);
+    tests()
+}
+
+/// Compiles all tests, then runs them in two rows at once: end-to-end tests wait for processes more than they compute.
+fn tests() -> Result {
+    for (name, mut compile) in [("cargo test --no-run", cargo()), ("cargo test --no-run, in lab/", build::lab())] {
+        prepare(compile.args(["test", "--workspace", "--quiet", "--no-run"]))?;
+        step::step(name, || step::run_quietly(&mut compile))?;
+    }
+    let threads = thread::available_parallelism().map_or(2, usize::from) + 1;
+    let mut end_to_end = cargo();
+    end_to_end.args(["test", "--package", "wireup-e2e", "--test", "e2e"]).env("RUST_TEST_THREADS", threads.to_string());
+    let mut suites = cargo();
+    suites.args(["test", "--package", "wireup-e2e", "--test", "suites"]);
+    let mut others = cargo();
+    others.args(["test", "--workspace", "--exclude", "wireup-e2e", "--no-fail-fast"]);
     let mut lab = build::lab();
     lab.args(["test", "--no-fail-fast"]);
-    let tested = [("cargo test --workspace", product), ("cargo test, in lab/", lab)].map(|(name, mut tests)| {
-        prepare(&mut tests)?;
-        step::step(name, || show_failures_last(&mut tests))
+    let first = vec![("end-to-end tests", end_to_end)];
+    let second = vec![("suites of others", suites), ("tests of all other crates", others), ("tests of lab/", lab)];
+    let failed: Vec<String> = thread::scope(|scope| {
+        let rows = [first, second].map(|row| scope.spawn(|| row.into_iter().filter_map(failure).collect::<Vec<_>>()));
+        rows.into_iter().flat_map(|row| row.join().expect("a row of tests does not panic")).collect()
     });
-    tested.into_iter().collect()
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Runs tests, says how long they took, and returns what failed.
+fn failure((name, mut tests): (&str, Command)) -> Option<String> {
+    eprintln!("==> {name}");
+    let start = Instant::now();
+    let done = prepare(&mut tests).and_then(|()| show_failures_last(&mut tests));
+    eprintln!("==> {name}: {:.1} s", start.elapsed().as_secs_f64());
+    done.err()
 }
 
 /// The tests of the report, and whether pages and figures are what the data give.
@@ -61,7 +86,7 @@ fn report() -> Result {
 pub fn end_to_end(names: &[&str]) -> Result {
     build::programs()?;
     let mut tests = cargo();
-    tests.args(["test", "--quiet", "--package", "wireup-e2e", "--"]).args(names);
+    tests.args(["test", "--quiet", "--package", "wireup-e2e", "--no-fail-fast", "--"]).args(names);
     prepare(&mut tests)?;
     step::run(&mut tests)
 }

@@ -1,8 +1,11 @@
 //! A rank of a job: goes through the phases of its column, and prints how long each took.
 //!
 //! ```text
-//!   measured COLUMN RANK LAUNCH RING GROUP ADDRESSES CONNECT END       durations, and the clock at the end (ns); - for a phase it lacks
+//!   measured COLUMN RANK LAUNCH RING GROUP ADDRESSES CONNECT END
 //! ```
+//!
+//! The numbers are durations, the last one is the clock at the end, all in nanoseconds. A phase that the column lacks
+//! has `-`.
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -35,7 +35,8 @@ pub const COMMAND: Command = Command {
     intro: "
 Jobs whose processes connect to each other, one socket for each pair, by five schemes.
 
-  original    one remote shell and one connection back per process, one after the other; the launcher sends all values to all
+  original    one remote shell and one connection back per process, one after the other; the launcher sends all values \
+to all
   ssh-dr      the same, but each process is sent only what is meant for it
   ssh-bc      the same for the neighbours in a ring of the processes; the values go around that ring
   mpd-bc      standing agents in a ring start the processes and carry puts and gets; then the ring of the processes

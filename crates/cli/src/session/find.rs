@@ -5,7 +5,7 @@ use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
 use crate::flags::table::DECIDED_BY_SESSION;
 use crate::out;
 use crate::surroundings::Surroundings;
-use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, PlaceError, unended};
+use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, SessionDirectoryError, unended};
 
 /// Contacts the session that a run is meant for; `None`: the run does not use a session.
 pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
@@ -49,7 +49,7 @@ pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
 fn is_as_good_as_none(error: &CallError) -> bool {
     match error {
         CallError::Crashed { .. } => true,
-        CallError::Place(error) => !matches!(error, PlaceError::Name { .. }),
+        CallError::SessionDirectory(error) => !matches!(error, SessionDirectoryError::Name { .. }),
         _ => false,
     }
 }

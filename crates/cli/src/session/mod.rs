@@ -62,7 +62,7 @@ pub fn of_variable() -> Option<String> {
 /// The error message if there is no session of that name.
 fn nobody(name: &str) -> String {
     // What cannot be listed is no hint.
-    let others = wireup_node::session::Place::names().unwrap_or_default();
+    let others = wireup_node::session::SessionDirectory::names().unwrap_or_default();
     let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {
         [] => String::new(),
         ref others => format!("; running sessions: {}", others.join(", ")),

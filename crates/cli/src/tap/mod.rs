@@ -6,7 +6,7 @@ mod show;
 
 use crate::out;
 use crate::program::elf::Content;
-use report::Report;
+use report::TapReport;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -185,7 +185,7 @@ fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
 }
 
 fn publish(gathered: Gathered, command: &str, targets: &Targets) {
-    let report = Report::of(gathered);
+    let report = TapReport::of(gathered);
     let command = command.replacen("{N}", &report.size.to_string(), 1);
     let text = show::text(&report, &command);
     let write = |path: &PathBuf, text: &str| {

@@ -371,8 +371,9 @@ fn a_peer_that_sends_nonsense_is_refused() {
     let mut groups = Groups::new(peer(0));
     groups.form(WORLD, 0, 2, peer(1), peer(1));
     assert_eq!(groups.on_message(1, b"short"), Err(Malformed));
-    let step =
-        |epoch, payload: &[u8]| Message { context: WORLD, kind: Kind::Step { epoch, step: 1 }, payload }.encode();
+    let step = |epoch, payload: &[u8]| {
+        Message { context: WORLD, kind: MessageKind::Step { epoch, step: 1 }, payload }.encode()
+    };
     assert_eq!(groups.on_message(1, &step(0, b"")), Err(Malformed), "the graph of two is built without messages");
     assert_eq!(groups.on_message(1, &step(1, b"too much for a barrier")), Ok(()));
     let request = groups.start(WORLD, Box::new(Barrier::default()));

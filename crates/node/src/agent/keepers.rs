@@ -9,11 +9,11 @@
 //! The same holds for agents that remote shells have started on one machine under different names (`fellows`): when
 //! another one appears, the first of them begins such a namespace, which does not apply to jobs that it has already.
 //!
-//! The same holds for the jobs of a family (`families`): keepers of the later ones are in the namespace of the first
+//! The same holds for the jobs of a family (`job_families`): keepers of the later ones are in the namespace of the first
 //! one's keeper.
 
-use super::families::Families;
 use super::fellows::Fellows;
+use super::job_families::JobFamilies;
 use super::keeper_link::KeeperLink;
 use super::keeper_pool::{Idle, KeeperPool};
 use super::pmix::StandbyServer;
@@ -43,7 +43,7 @@ pub struct Keepers {
     first: Option<Keeper>,
     /// How this agent meets the agents of the run that are on this machine under other names.
     fellows: Option<Fellows>,
-    families: Families,
+    families: JobFamilies,
     /// Whether keepers serve more than one job.
     standing: bool,
     pool: KeeperPool,

@@ -5,7 +5,7 @@ use super::link_config::LinkConfig;
 use super::munge::{self, Unsealable};
 use super::read_timeout::{ReadTimeout, SILENCE_MAX};
 use super::remote;
-use super::starters;
+use super::start_methods;
 use super::step::{self, Called};
 use super::token::Token;
 use crate::remedy::Advised;
@@ -133,8 +133,8 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     let program = std::env::current_exe().map_err(AgentError::NoProgram)?;
     let user = rustix::process::geteuid().as_raw();
     remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
-    let node = starters::own_node();
-    let silence_max = if starters::is_in_step() { step::SILENCE_MAX } else { SILENCE_MAX };
+    let node = start_methods::own_node();
+    let silence_max = if start_methods::is_in_step() { step::SILENCE_MAX } else { SILENCE_MAX };
     let begun = read_bootstrap(ReadTimeout::new(io::stdin(), silence_max), is_sealed);
     let ended = begun.and_then(|bootstrap| match bootstrap {
         Some(bootstrap) => begin(bootstrap, node.as_deref(), Born { process_ns, bootstrap_ns: monotonic_ns() }),
@@ -150,7 +150,7 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
 
 /// `node`: the node on which this process runs as a task of a step; `None`: no step has started it.
 fn begin(bootstrap: Bootstrap, node: Option<&str>, born: Born) -> Result<(), AgentError> {
-    if !bootstrap.session.remote_shell.starter().by_step() {
+    if !bootstrap.session.remote_shell.start_method().by_step() {
         let me = bootstrap.agent;
         return serve(bootstrap, me, false, born);
     }

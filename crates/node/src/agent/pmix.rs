@@ -6,7 +6,7 @@
 
 mod directory;
 mod opening;
-mod said;
+mod server_log;
 mod standby;
 
 use super::outgoing::{Outgoing, WriteState};
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;
 pub use opening::Opening;
-use said::Said;
+use server_log::ServerLog;
 pub use standby::StandbyServer;
 use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
@@ -49,7 +49,7 @@ pub struct PmixServer {
     /// Whether the server has closed its socket and has not been reaped yet.
     pub is_dying: bool,
     errors: Tail,
-    said: Said,
+    server_log: ServerLog,
 }
 
 impl PmixServer {
@@ -93,7 +93,7 @@ impl PmixServer {
             blocked: false,
             is_dying: false,
             errors: Tail::new(ERROR_BYTES_MAX),
-            said: Said::default(),
+            server_log: ServerLog::default(),
         })
     }
 
@@ -152,13 +152,13 @@ impl PmixServer {
 
     /// The server has written something for the user.
     pub fn on_error_text(&mut self, turn: &mut Turn<'_>) {
-        let PmixServer { errors, said, .. } = self;
-        errors.read(turn.reactor, |piece| said.push(piece));
+        let PmixServer { errors, server_log, .. } = self;
+        errors.read(turn.reactor, |piece| server_log.push(piece));
         self.tell(false, turn);
     }
 
     fn tell(&mut self, is_end: bool, turn: &mut Turn<'_>) {
-        if let Some(text) = self.said.take(is_end) {
+        if let Some(text) = self.server_log.take(is_end) {
             turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixSaid { text } });
         }
     }

@@ -2,7 +2,7 @@
 
 use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
-use super::starters;
+use super::start_methods;
 use super::step::{NotSealed, SEALED, Sealed, Sealing, Steps};
 use super::tail::{Stream, Tail};
 use super::token::Token;
@@ -67,7 +67,7 @@ impl Shells {
         };
         let command = self.command(how, session, &[&remote::version()])?;
         let program =
-            starters::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
+            start_methods::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
         self.request(shell, Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) }, program);
         Ok(())
     }

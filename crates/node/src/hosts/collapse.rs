@@ -134,7 +134,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn collapsed_names_expand_to_the_same_names(names in proptest::collection::vec("[a-c]{0,2}[0-2]{0,3}[a-b-]{0,1}[0-1]{0,2}x", 1..30)) {
+        fn collapsed_names_expand_to_the_same_names(
+            names in proptest::collection::vec("[a-c]{0,2}[0-2]{0,3}[a-b-]{0,1}[0-1]{0,2}x", 1..30),
+        ) {
             prop_assume!(names.iter().all(|name| !name.starts_with('-')));
             let text = collapse(names.iter().map(String::as_str));
             let expanded = expand(&text).expect("own text is valid");

@@ -134,7 +134,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_tree_of_a_job_on_all_agents_is_that_of_the_session(count in 1u32..60, fanout in 1u32..6, me in 0u32..60, to in 0u32..60) {
+        fn the_tree_of_a_job_on_all_agents_is_that_of_the_session(
+            count in 1u32..60,
+            fanout in 1u32..6,
+            me in 0u32..60,
+            to in 0u32..60,
+        ) {
             let (me, to) = (AgentId(me % count), AgentId(to % count));
             let tree = Tree::new(count, fanout);
             let (whole, own) =

@@ -211,21 +211,21 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use proptest::prelude::*;
-    use wireup_wire::frame::{Class, Kind};
+    use wireup_wire::frame::{Class, FrameKind};
 
     fn frame(arg: u32) -> Frame {
-        Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job: 1, arg, payload: Bytes::new() }
+        Frame { kind: FrameKind::Direct, class: Class::Exchange, stream: 0, job: 1, arg, payload: Bytes::new() }
     }
 
     #[test]
     fn frames_have_the_class_of_their_kind_again() {
         let mut window = Window::new(true);
         window.begin(0);
-        for (kind, class) in [(Kind::Input, Class::Stdio), (Kind::InputCredit, Class::Control)] {
+        for (kind, class) in [(FrameKind::Input, Class::Stdio), (FrameKind::InputCredit, Class::Control)] {
             let placed = window.on_link(Frame { kind, ..frame(0) }).unwrap();
             assert_eq!(placed.map(|frame| frame.class), Some(class));
         }
-        assert_eq!(window.on_routed(3, Frame { kind: Kind::Output, ..frame(0) }), Ok(None));
+        assert_eq!(window.on_routed(3, Frame { kind: FrameKind::Output, ..frame(0) }), Ok(None));
         assert!(window.on_routed(2, frame(0)).unwrap().is_some());
         assert_eq!(window.follower().map(|frame| frame.class), Some(Class::Stdio));
     }

@@ -74,8 +74,8 @@ impl RankPorts {
         }
     }
 
-    /// A child has sent a report. Returns it for the root if it is about an agent below the child, and about the agent's
-    /// current incarnation.
+    /// A child has sent a report. Returns it for the root if it is about an agent below the child, and about the
+    /// agent's current incarnation.
     pub fn on_told(&self, cx: &Cx, branch: AgentId, report: RankPortsReport) -> Option<RankPortsReport> {
         let (roster, agent) = (&cx.links.routes.roster, report.agent);
         let is_current = roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent);

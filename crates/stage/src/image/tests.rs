@@ -156,10 +156,11 @@ fn a_file_may_be_longer_than_4_gib() {
     file.set_len((far + 3).next_multiple_of(BLOCK)).unwrap();
     let len = far + 3;
     let digest = Digest::default();
-    let entry = |path, len| Entry { path, mode: 0o644, modified: (1, 0), kind: Kind::File { len, digest } };
+    let entry = |path, len| Entry { path, mode: 0o644, modified: (1, 0), kind: EntryKind::File { len, digest } };
     let set = Set::of([entry(b"/large", len), entry(b"/middle", 4), entry(b"/one", 1)]).unwrap();
     // Without sending it, which takes a minute: the last is one block behind the end of the others.
-    let places = [0, far / BLOCK, 0].map(|block| Place { pack: 0, block: block as u32, clusters: Vec::new() });
+    let places =
+        [0, far / BLOCK, 0].map(|block| ContentLocation { pack: 0, block: block as u32, clusters: Vec::new() });
     let image = image(&set, |index| places.get(index), &[len], mounted::owner()).unwrap();
     std::thread::scope(|scope| {
         let looks = scope.spawn(|| {

@@ -2,7 +2,7 @@
 //! they are.
 
 use super::{Arrived, damaged};
-use crate::image::Place;
+use crate::image::ContentLocation;
 use crate::set::{Content, Digest, Set};
 use crate::store::packs::{Held, Pack, Places, write_index};
 use crate::store::{Result, Store, TOO_LARGE, at};
@@ -24,7 +24,7 @@ pub(super) struct Packing {
     packs: Vec<Pack>,
     /// The place of each content of the set; `None`: it is missing, or in the new pack, whose number follows those of
     /// `packs`.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ContentLocation>>,
     /// Bytes that the missing contents take at most.
     wanted: u64,
     new: Option<NewPack>,
@@ -49,7 +49,7 @@ impl Packing {
         let numbers: HashMap<Digest, usize> =
             contents.iter().enumerate().map(|(number, content)| (content.digest, number)).collect();
         let found = store.packs_with(|digest| numbers.contains_key(digest))?;
-        let mut places: Vec<Option<Place>> = vec![None; contents.len()];
+        let mut places: Vec<Option<ContentLocation>> = vec![None; contents.len()];
         let mut packs: Vec<Pack> = Vec::new();
         for pack in found {
             let Ok(number) = u16::try_from(packs.len()) else { break };
@@ -65,7 +65,7 @@ impl Packing {
                 packs.push(pack);
             }
         }
-        let is_missing = |(number, here): (usize, &Option<Place>)| here.is_none().then_some(number as u32);
+        let is_missing = |(number, here): (usize, &Option<ContentLocation>)| here.is_none().then_some(number as u32);
         let missing: BTreeSet<u32> = places.iter().enumerate().filter_map(is_missing).collect();
         let wanted = missing.iter().map(|number| blocks(contents[*number as usize].len) * BLOCK).sum();
         let new = (!missing.is_empty()).then(|| NewPack::create(&folder.join("pack"))).transpose()?;

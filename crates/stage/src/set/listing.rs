@@ -50,7 +50,7 @@ impl Seen {
 pub struct Listing {
     pub(super) path: PathBuf,
     pub(super) root: Option<Seen>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<PartialListing>,
     /// What is in each folder: the number of a part, and where it is there. The root has the number 0, the others a
     /// higher one than the folder that they are in.
     pub(super) folders: Vec<(usize, Range<usize>)>,
@@ -63,7 +63,7 @@ pub type Listings = BTreeMap<PathBuf, Listing>;
 
 /// What one thread has found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct PartialListing {
     pub(super) seen: Vec<Seen>,
     pub(super) names: Vec<u8>,
     /// The folders that it has read, by their numbers.
@@ -174,15 +174,15 @@ struct Work {
     busy: usize,
 }
 
-fn take_folders(shared: &Shared) -> Part {
+fn take_folders(shared: &Shared) -> PartialListing {
     let lock = || shared.work.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut found, mut own, mut names) = (Part::default(), Vec::new(), Vec::with_capacity(NAMES_LEN));
+    let (mut found, mut own, mut names) = (PartialListing::default(), Vec::new(), Vec::with_capacity(NAMES_LEN));
     loop {
         let Some((number, path)) = own.pop().or_else(|| shared.next_folder(lock())) else { return found };
         let from = found.seen.len();
         found.read(&path, &mut names);
         let inside = from..found.seen.len();
-        let Part { seen, names, folders, .. } = &mut found;
+        let PartialListing { seen, names, folders, .. } = &mut found;
         seen[inside.clone()].sort_unstable_by(|one, other| name(names, one).cmp(name(names, other)));
         for seen in seen[inside.clone()].iter_mut().filter(|seen| seen.kind() == FileType::Directory) {
             seen.folder = shared.folders.fetch_add(1, Ordering::Relaxed);
@@ -223,9 +223,9 @@ fn name<'a>(names: &'a [u8], seen: &Seen) -> &'a [u8] {
     &names[seen.name.start as usize..seen.name.end as usize]
 }
 
-impl Part {
-    pub(super) fn of(seen: Vec<Seen>, names: Vec<u8>) -> Part {
-        Part { seen, names, ..Part::default() }
+impl PartialListing {
+    pub(super) fn of(seen: Vec<Seen>, names: Vec<u8>) -> PartialListing {
+        PartialListing { seen, names, ..PartialListing::default() }
     }
 
     pub(super) fn name(&self, seen: &Seen) -> &[u8] {

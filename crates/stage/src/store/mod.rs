@@ -29,9 +29,9 @@ mod room;
 mod tests;
 
 use crate::image::mounted::{Files, may_mount, owner};
-use crate::image::{Place, image};
+use crate::image::{ContentLocation, image};
 use crate::receiving::Receiving;
-use crate::set::{Digest, Entry, Kind, Set};
+use crate::set::{Digest, Entry, EntryKind, Set};
 use packs::{Places, is_at};
 pub use placeholders::{Placeholders, Registry};
 pub use protected::Shown;
@@ -112,7 +112,7 @@ impl InUse {
         let packs = places.packs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let (lens, packs): (Vec<u64>, Vec<File>) = packs.into_iter().unzip();
         let numbers = self.set.contents().iter().map(|content| content.digest).zip(places.contents);
-        let numbers: BTreeMap<Digest, Place> = numbers.collect();
+        let numbers: BTreeMap<Digest, ContentLocation> = numbers.collect();
         let place = |index: usize| numbers.get(&digest(&self.set.entry(index))?);
         let image = image(&self.set, place, &lens, owner()).ok_or(TOO_LARGE)?;
         at(&self.folder, Files::of_image(&image, &packs, &self.root))
@@ -420,7 +420,7 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
 }
 
 pub(crate) fn digest(entry: &Entry) -> Option<Digest> {
-    if let Kind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
+    if let EntryKind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
 }
 
 /// The name of a file's object.

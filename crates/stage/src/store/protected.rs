@@ -6,7 +6,7 @@
 //! which its keeper has locked.
 
 use super::{InUse, Result, at, lock_within};
-use crate::set::{Entry, Kind};
+use crate::set::{Entry, EntryKind};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, chmodat, flock, lstat};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -52,7 +52,7 @@ impl InUse {
     fn remove_bits(&self) -> Result<()> {
         let tree = self.tree();
         let mut above = BTreeSet::new();
-        for entry in self.set.entries().filter(|entry| !matches!(entry.kind, Kind::Link(_))) {
+        for entry in self.set.entries().filter(|entry| !matches!(entry.kind, EntryKind::Link(_))) {
             let path = in_tree(&tree, &entry);
             set_mode(&path, entry.mode & !WRITE)?;
             above.extend(path.ancestors().skip(1).take_while(|folder| folder.starts_with(&tree)).map(Path::to_owned));
@@ -80,7 +80,7 @@ impl InUse {
             return Ok(());
         }
         let tree = self.tree();
-        let entries = self.set.entries().filter(|entry| !matches!(entry.kind, Kind::Link(_)));
+        let entries = self.set.entries().filter(|entry| !matches!(entry.kind, EntryKind::Link(_)));
         entries.into_iter().try_for_each(|entry| set_mode(&in_tree(&tree, &entry), entry.mode))
     }
 

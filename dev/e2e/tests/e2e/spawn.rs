@@ -144,7 +144,8 @@ say() { printf "$@" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; }
 echo begin
 say 'cmd=init pmi_version=1 pmi_subversion=1\n'
 for child in 1 2 3; do
-    say 'mcmd=spawn\nnprocs=1\nexecname=/bin/sh\ntotspawns=1\nspawnssofar=1\nargcnt=2\narg1=-c\narg2=%s\ninfo_num=0\nendcmd\n' \
+    say 'mcmd=spawn\nnprocs=1\nexecname=/bin/sh\ntotspawns=1\nspawnssofar=1\n'\
+'argcnt=2\narg1=-c\narg2=%s\ninfo_num=0\nendcmd\n' \
         "echo \$PPID of $child > $TMPDIR/met.part; mv $TMPDIR/met.part $TMPDIR/met"
     echo "$answer"
     until test -e "$TMPDIR/met"; do sleep 0.01; done

@@ -80,7 +80,7 @@ fn check_code(world: &World, job: &Job, code: u8, found: &mut Vec<String>) {
         .count();
     let failure = checks.failure();
     let ended = checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
-    let waits = checks.collectives.unfinished().is_some() || checks.teams.is_waited_in();
+    let waits = checks.collectives.unfinished().is_some() || checks.group_barriers.is_waited_in();
     let stuck = waits && !checks.interrupted;
     let must_fail = stuck || checks.collectives.differ || checks.culprits.values().any(|must| *must);
     if ended > 1 || count > 1 {
@@ -156,7 +156,7 @@ fn has_left_fence(world: &World, job: &Job, failure: &Failure) -> bool {
         return false;
     };
     if *collective == Collective::Modex {
-        return job.checks.teams.is_missed(rank.0);
+        return job.checks.group_barriers.is_missed(rank.0);
     }
     let Some(own) = epoch.0.checked_sub(job.checks.tells_endpoints.into()) else { return false };
     world.jobs.procs[(job.first_proc + rank.0) as usize].collecting.entered <= own
@@ -206,7 +206,7 @@ pub fn who_waits(world: &World) -> String {
 /// Whether the rank that is blamed for a group's barrier has not entered it.
 fn has_left_group(job: &Job, failure: &Failure) -> bool {
     let (Cause::LeftGroup { .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
-    job.checks.teams.is_missed(rank.0)
+    job.checks.group_barriers.is_missed(rank.0)
 }
 
 fn culprit(job: &Job, failure: &Failure) -> Culprit {

@@ -11,9 +11,9 @@ pub const QUIET_NS: u64 = 150_000_000;
 /// Nothing has happened for a while. True if no rank waited either, so that all agents were checked.
 pub fn check_quiet(world: &World) -> Result<bool, String> {
     let is_quiet = |job: &Job| {
-        let (collectives, teams) = (&job.checks.collectives, &job.checks.teams);
-        let teams_are_over = teams.all_entered() && !teams.is_waited_in();
-        collectives.all_entered() && collectives.unfinished().is_none() && teams_are_over
+        let (collectives, barriers) = (&job.checks.collectives, &job.checks.group_barriers);
+        let barriers_are_over = barriers.all_entered() && !barriers.is_waited_in();
+        collectives.all_entered() && collectives.unfinished().is_none() && barriers_are_over
     };
     let mut active = world.jobs.all.iter().filter(|job| !job.checks.has_ended).peekable();
     if !world.cx.spec.faults.is_empty() || active.peek().is_none() || !active.all(is_quiet) {

@@ -22,7 +22,7 @@ impl Server {
     ) -> Vec<Served> {
         match (asked, answer) {
             (Asked::Together { call, ranks, patient }, answer) => {
-                match self.check_together(job, procs, &call, &ranks, patient, &answer) {
+                match self.check_together(cx, job, procs, &call, &ranks, patient, &answer) {
                     Ok(()) => return ranks.into_iter().map(Served::Step).collect(),
                     Err(problem) => self.problem(cx, job, &format!("in {}: {problem}", call.name)),
                 }
@@ -69,6 +69,7 @@ impl Server {
 
     fn check_together(
         &mut self,
+        cx: &Cx,
         job: &mut Job,
         procs: &[Proc],
         call: &Call,
@@ -77,6 +78,8 @@ impl Server {
         answer: &Answer,
     ) -> Result<(), String> {
         let has_left = |rank: &u32| procs[*rank as usize].has_left();
+        // A member that runs on cannot be reached if it is behind a node that was lost.
+        let is_one_gone = cx.checks.was_any_struck(&job.plan.nodes) || call.members.iter().any(has_left);
         let (seed, size, modex) = (job.seed, job.size(), job.plan.options.pmi.modex);
         let checks = &mut job.checks;
         let known = match (answer, &call.group) {
@@ -90,14 +93,14 @@ impl Server {
                 let all: Vec<u8> = data.concat();
                 records(seed, &all).ok_or("its data is not what was given")?
             }
-            (Answer::Status(Status::RankGone), _) if call.members.iter().any(has_left) => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+            (Answer::Status(Status::RankGone), _) if is_one_gone => {
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.excused += 1;
                 return Ok(());
             }
             (Answer::Status(Status::Timeout), _) if !patient || checks.modex.has_patience_ended(call) => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.timeouts += 1;
                 return Ok(());
@@ -106,7 +109,7 @@ impl Server {
         };
         checks.modex.complete += 1;
         for rank in ranks {
-            checks.teams.on_release(*rank, &call.name)?;
+            checks.group_barriers.on_release(*rank, &call.name)?;
         }
         let brings = call.group.is_some()
             || (call.collect && modex == Modex::Full)

@@ -76,7 +76,7 @@ impl Server {
 
     /// A rank enters a fence or a group; the agent is asked when all local members have entered.
     fn enter(&mut self, cx: &mut Cx, job: &mut Job, rank: u32, call: Call, timeout_s: Option<u32>) {
-        job.checks.teams.on_enter(rank, &call.name, &call.members);
+        job.checks.group_barriers.on_enter(rank, &call.name, &call.members);
         job.checks.modex.on_enter(rank, &call, timeout_s.is_some());
         self.entered.entry(call.clone()).or_default().push((rank, timeout_s));
         self.go_on_together(cx, job, call);
@@ -87,7 +87,7 @@ impl Server {
         self.lost.insert(rank);
         self.entered.values_mut().for_each(|ranks| ranks.retain(|(other, _)| *other != rank));
         let calls: Vec<Call> = self.entered.keys().cloned().collect();
-        job.checks.teams.on_lost(rank);
+        job.checks.group_barriers.on_lost(rank);
         calls.into_iter().for_each(|call| self.go_on_together(cx, job, call));
         Vec::new()
     }

@@ -1,5 +1,5 @@
-//! Every crate inherits the workspace's lints and oldest Rust (else clippy does not see what is newer). Every dependency
-//! from elsewhere has its reason on its line.
+//! Every crate inherits the workspace's lints and oldest Rust (else clippy does not see what is newer). Every
+//! dependency from elsewhere has its reason on its line.
 
 use super::Finding;
 use super::tree::Tree;

@@ -103,7 +103,7 @@ impl AgentDriver {
                 }
             }
             Output::Spawn(plan) => {
-                let own_devices = self.agent.session().remote_shell.starter().by_step();
+                let own_devices = self.agent.session().remote_shell.start_method().by_step();
                 local.spawn(&plan, own_devices, reactor, inputs);
             }
             Output::Signal { job, target, signal } => jobs.with(job, |ranks| ranks.signal(target, signal)),

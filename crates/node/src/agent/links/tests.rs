@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use wireup_os::interfaces;
-use wireup_wire::frame::{Class, Frame, FrameReader, Kind as FrameKind};
+use wireup_wire::frame::{Class, Frame, FrameKind, FrameReader};
 use wireup_wire::limits::UNAUTHENTICATED_LINKS_MAX;
 use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role};
 

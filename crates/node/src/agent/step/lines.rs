@@ -108,11 +108,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same_lines(text in "[a-c\n]{0,60}", cuts in proptest::collection::vec(0usize..60, 0..6)) {
+        fn any_split_gives_the_same_lines(
+            text in "[a-c\n]{0,60}",
+            cuts in proptest::collection::vec(0usize..60, 0..6),
+        ) {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).chain([0, text.len()]).collect();
             cuts.sort_unstable();
             let mut lines = Lines::default();
-            let got: Vec<String> = cuts.windows(2).flat_map(|ends| lines.take(&text.as_bytes()[ends[0]..ends[1]])).collect();
+            let pieces = cuts.windows(2).map(|ends| &text.as_bytes()[ends[0]..ends[1]]);
+            let got: Vec<String> = pieces.flat_map(|piece| lines.take(piece)).collect();
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
             let wanted: Vec<&str> = if text.contains('\n') { whole.split('\n').collect() } else { Vec::new() };
             prop_assert_eq!(got, wanted);

@@ -80,10 +80,10 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::frame::{HEADER_LEN, Kind};
+    use wireup_wire::frame::{FrameKind, HEADER_LEN};
 
     fn frame(class: Class, len: usize) -> Frame {
-        Frame { kind: Kind::Control, class, stream: 0, job: 1, arg: 0, payload: vec![class as u8; len].into() }
+        Frame { kind: FrameKind::Control, class, stream: 0, job: 1, arg: 0, payload: vec![class as u8; len].into() }
     }
 
     #[test]

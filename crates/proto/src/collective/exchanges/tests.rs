@@ -193,7 +193,8 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
 proptest! {
     #[test]
     fn any_number_of_collectives_complete_in_any_order(
-        slots in proptest::collection::vec(0u32..4, 1..10).prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
+        slots in proptest::collection::vec(0u32..4, 1..10)
+            .prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         scheme in proptest::sample::select(schemes().collect::<Vec<_>>()),
         kinds in proptest::collection::vec(0usize..3, 1..7),

@@ -249,7 +249,8 @@ proptest! {
 
     #[test]
     fn all_rounds_of_groups_complete_for_all_members(
-        slots in proptest::collection::vec(0u32..4, 1..9).prop_filter("a job has ranks", |slots| slots.iter().sum::<u32>() > 0),
+        slots in proptest::collection::vec(0u32..4, 1..9)
+            .prop_filter("a job has ranks", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         texts in texts(),
         rounds in 1u32..4,

@@ -35,11 +35,11 @@ impl Bench {
     }
 
     /// What two nodes send, each of which works in its own folder.
-    fn streams(&self, rules: &[&str]) -> (Vec<Rule>, Vec<Vec<u8>>, Vec<Vec<Place>>) {
+    fn streams(&self, rules: &[&str]) -> (Vec<Rule>, Vec<Vec<u8>>, Vec<Vec<GatheredNode>>) {
         let rules: Vec<Rule> = rules.iter().map(|rule| Rule::parse(rule.as_bytes()).unwrap()).collect();
         let place = |node: u32| {
             let first = 2 * node;
-            vec![Place::new(node, &format!("n{node}"), [(first, node), (first + 1, node)])]
+            vec![GatheredNode::new(node, &format!("n{node}"), [(first, node), (first + 1, node)])]
         };
         let places = vec![place(0), place(1)];
         let folders = ["n0", "n1"].map(|name| self.at(name).as_os_str().as_bytes().to_vec()).to_vec();
@@ -237,7 +237,7 @@ fn an_unfinished_stream_leaves_no_file() {
 fn more_gatherers_send_when_others_have_ended() {
     let bench = Bench::new();
     let mut gathering = Gathering::new(&[], &bench.at("here"), vec!["n".into(); 200]);
-    let places: Vec<Vec<Place>> = (0..200).map(|node| vec![Place::new(node, "n", [])]).collect();
+    let places: Vec<Vec<GatheredNode>> = (0..200).map(|node| vec![GatheredNode::new(node, "n", [])]).collect();
     assert_eq!(gathering.begin(places.iter().map(Vec::as_slice)), permission(SENDERS_MAX));
     let mut done = Vec::new();
     Frame::Done.encode(&mut done);

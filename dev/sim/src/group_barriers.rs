@@ -2,7 +2,7 @@
 
 use crate::checkers::modex::Call;
 use crate::jobs::Job;
-use crate::workload::{Team, Who};
+use crate::workload::{BarrierGroup, Who};
 
 /// A group as one of its members sees it.
 pub struct Group {
@@ -16,14 +16,14 @@ pub struct Group {
 impl Job {
     /// A fence of PMIx clients, or a group if there is a `tag`.
     pub fn call(&self, rank: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
-        let Group { mut members, .. } = self.group(rank, Team { who, tag: 0 });
+        let Group { mut members, .. } = self.group(rank, BarrierGroup { who, tag: 0 });
         members.sort_unstable();
         let group = tag.map(|tag| format!("group-{tag}"));
         let name = format!("{} of {members:?}", group.as_deref().unwrap_or(if collect { "modex" } else { "fence" }));
         Call { name, members, collect, group }
     }
 
-    pub fn group(&self, rank: u32, Team { who, tag }: Team) -> Group {
+    pub fn group(&self, rank: u32, BarrierGroup { who, tag }: BarrierGroup) -> Group {
         let node = self.placement[rank as usize];
         let is_member = |other: &u32| match who {
             Who::World => true,

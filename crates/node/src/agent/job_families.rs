@@ -30,7 +30,7 @@ use wireup_wire::ids::JobId;
 const IDLE_MEMBERS: usize = 1;
 
 #[derive(Default)]
-pub struct Families {
+pub struct JobFamilies {
     here: BTreeMap<JobId, Family>,
     /// The family of each job that ranks of another job have asked for; a family is named by its first job.
     of: BTreeMap<JobId, JobId>,
@@ -62,7 +62,7 @@ impl Family {
     }
 }
 
-impl Families {
+impl JobFamilies {
     pub fn join(&mut self, job: JobId, family: JobId) {
         self.of.insert(job, family);
     }

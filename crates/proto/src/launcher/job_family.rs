@@ -85,14 +85,14 @@ impl Member {
 }
 
 #[derive(Default)]
-pub struct Family {
+pub struct JobFamily {
     members: BTreeMap<JobId, Member>,
     together: Together,
     /// Whether the end of the run was requested: no more jobs are added.
     is_closed: bool,
 }
 
-impl Family {
+impl JobFamily {
     pub fn add(&mut self, spec: JobSpec) {
         let stage = Stage::Starting { asked: spec.spawned.is_some() };
         if let Some(spawned) = &spec.spawned {

@@ -17,7 +17,7 @@
 
 use crate::io::{ExitStatus, How, Output, ShellId};
 use crate::job::Job;
-use crate::session::starts::{self, NEEDED};
+use crate::session::shell_calls::{self, NEEDED};
 use crate::session::{Begin, Cx, SnapshotOf};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId, NodeId};
@@ -124,7 +124,7 @@ impl Steps {
             }
             return StepEnd::Again(Call { how, ..step.call });
         }
-        let mut problem = starts::step_problem(batch, status, stderr);
+        let mut problem = shell_calls::step_problem(batch, status, stderr);
         if cx.session.installed_only && step.call.how == How::Send && status == ExitStatus::Exited(NEEDED) {
             // What the step has said about its tasks is that they have answered so.
             step.failed.clear();
