@@ -1,10 +1,12 @@
 //! The rules that hold in every run.
 //!
-//! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for barriers
-//! of groups.
-//! `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives
-//! whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may be blamed for a
-//! failure, and what is left at the end.
+//! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for
+//! barriers of groups. `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`:
+//! every line arrives whole, once, in order. `idle`: a session keeps nothing of jobs that are over. `missing`: hosts
+//! that cannot start an agent are named. `ending`: who may be blamed for a failure, and what is left at the end.
+//!
+//! A checker of a job or of output is told what happens. A checker of agents is a function that reads the world and
+//! returns what is wrong.
 
 pub mod bounds;
 pub mod collectives;

@@ -1,8 +1,8 @@
 //! Simulates thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
 //!
-//! [`run`] takes a [`WorldSpec`] and returns a [`RunReport`]. A run is a function of its spec, so a bug report is a seed.
-//! Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use
-//! `wireup-client`. Checkers watch every run.
+//! [`run`] takes a [`WorldSpec`] and returns a [`RunReport`]. A run is a function of its spec, so a bug report is a
+//! seed. Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks
+//! use `wireup-client`. Checkers watch every run.
 //!
 //! ```text
 //!   World (world, agents, lifecycle)   owns the parts, gives each event to its owner, does what agents ask for
