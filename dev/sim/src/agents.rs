@@ -1,16 +1,22 @@
 //! The driver's half of an agent: turns, ticks, outputs. Starts and ends are in `lifecycle`.
 
+use crate::batch;
+use crate::calls;
 use crate::clock::Event;
+use crate::cx::Cx;
+use crate::hosts::Agents;
+use crate::jobs::Jobs;
 use crate::net::End;
 use crate::report::short;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
-use wireup_proto::io::{Input, JobEvent, LinkId, Output, SignalTarget, SpawnPlan, Stream};
-use wireup_proto::replay::Recorded;
-use wireup_proto::{Agent, Instant};
+use std::sync::Arc;
+use wireup_proto::io::{Input, JobEvent, LinkId, Output};
+use wireup_proto::replay::{Recorded, Recording};
+use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::JobId;
-use wireup_wire::job::PortRange;
+use wireup_wire::job::{JobSpec, PortRange};
 use wireup_wire::peer::Secret;
 use wireup_wire::rank_address;
 use wireup_wire::session::PortsPerNode;
@@ -30,10 +36,8 @@ pub struct AgentProcess {
     /// Incarnation of the agent, according to its bootstrap message.
     pub incarnation: u32,
     pub state: ProcessState,
-    /// The call of a remote shell that started the process.
-    pub call: Option<u32>,
-    /// The step that started it, as an index into the list of steps.
-    pub step: Option<u32>,
+    /// What started the process; `None`: the user.
+    pub starter: Option<Starter>,
     /// The address that it dials.
     pub dials: Option<String>,
     /// Whether the link towards the root is lost: in a single run this agent exits, and its keeper ends the ranks here.
@@ -57,6 +61,13 @@ pub struct AgentProcess {
 /// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
 pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
 
+/// What starts a process: a call of a remote shell or a step, as an index into the list of calls or steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Starter {
+    Call(u32),
+    Step(u32),
+}
+
 /// The state of an agent's process.
 pub enum ProcessState {
     Running(Box<Agent>),
@@ -72,8 +83,7 @@ impl AgentProcess {
             start,
             incarnation,
             state: ProcessState::Running(Box::new(machine)),
-            call: None,
-            step: None,
+            starter: None,
             dials: None,
             is_cut_off: false,
             links: Vec::new(),
@@ -85,6 +95,11 @@ impl AgentProcess {
             turn_is_due: false,
             rank_ports: BTreeMap::new(),
         }
+    }
+
+    /// The step that started the process.
+    pub fn step(&self) -> Option<u32> {
+        if let Some(Starter::Step(step)) = self.starter { Some(step) } else { None }
     }
 
     pub fn is_running(&self) -> bool {
@@ -106,191 +121,247 @@ impl AgentProcess {
         End::Agent(agent, LinkId(self.links.len() as u32 - 1))
     }
 
+    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
+    fn take_rank_ports(&mut self, job: JobId, base: u16, count: u32) -> Result<(), String> {
+        let (first, end) = (u32::from(base), u32::from(base) + count);
+        let reserved = u32::from(RANK_PORTS.range.low);
+        let meets = |(other, count): &(u16, u32)| first < u32::from(*other) + count && u32::from(*other) < end;
+        let is_taken = self.rank_ports.contains_key(&job) || self.rank_ports.values().any(meets);
+        if is_taken || first < reserved || end > reserved + u32::from(RANK_PORTS.count) {
+            return Err(format!("job {job} gets the ports {first} to {end}, which are not free"));
+        }
+        self.rank_ports.insert(job, (base, count));
+        Ok(())
+    }
+
     /// Stops the process: it handles nothing, and its inputs wait.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_default();
     }
 }
 
-impl World {
-    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
-    fn take_rank_ports(&mut self, agent: u32, job: JobId, base: u16, count: u32) {
-        let (base, end) = (u32::from(base), u32::from(base) + count);
-        let reserved = u32::from(RANK_PORTS.range.low);
-        let taken = self.agents[agent as usize].rank_ports.insert(job, (base as u16, count));
-        let of_others = self.agents[agent as usize].rank_ports.iter().filter(|(other, _)| **other != job);
-        let meets = |first: u32, other: u32| base < first + other && first < end;
-        let is_taken =
-            of_others.map(|(_, (first, other))| (u32::from(*first), *other)).any(|(first, other)| meets(first, other));
-        if taken.is_some() || is_taken || base < reserved || end > reserved + u32::from(RANK_PORTS.count) {
-            self.checks
-                .problem(format!("job {job} gets the ports {base} to {end} of agent {agent}, which are not free"));
+/// The drivers of the agents' state machines.
+impl Agents {
+    /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
+    pub fn start(&mut self, cx: &mut Cx, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
+        let host = config.agent.0;
+        let now = cx.local_now(host);
+        let is_first = self.hosts[host as usize].processes.is_empty();
+        let mut recording = (cx.spec.record == Some(host) && is_first).then(|| Recording::new(config.clone()));
+        let incarnation = config.snapshot.place(config.agent).map_or(0, |place| place.incarnation);
+        let mut machine = Agent::new(config);
+        if cx.spec.is_standing {
+            if let Some(recording) = &mut recording {
+                recording.push(Recorded::Begin(now));
+            }
+            machine.begin(now);
         }
-    }
-
-    /// The time on an agent's clock.
-    pub(crate) fn local_now(&self, host: u32) -> Instant {
-        self.clock.now() + self.hosts[host as usize].clock_ahead_ns
-    }
-
-    /// The name of a process for messages.
-    pub(crate) fn name(&self, agent: u32) -> String {
-        let AgentProcess { host, start, .. } = self.agents[agent as usize];
-        if start == 1 { format!("agent {host}") } else { format!("agent {host} start {start}") }
-    }
-
-    /// Gives an input to an agent, then polls it at once or after further inputs.
-    pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
-        let AgentProcess { host, ref mut state, ref mut stopped, .. } = self.agents[agent as usize];
-        let ProcessState::Running(machine) = state else { return };
-        if let Some(stopped) = stopped {
-            return stopped.push_back(input);
+        for job in jobs {
+            if let Some(recording) = &mut recording {
+                recording.push(Recorded::Launch(now, Box::new(JobSpec::clone(&job))));
+            }
+            machine.launch(now, job);
         }
-        let now = self.clock.now() + self.hosts[host as usize].clock_ahead_ns;
+        self.recording = recording.or(self.recording.take());
+        let agent = self.all.len() as u32;
+        self.hosts[host as usize].processes.push(agent);
+        let start = self.hosts[host as usize].processes.len() as u32;
+        self.all.push(AgentProcess::new(host, start, incarnation, machine));
+        cx.checks.copies_most = cx.checks.copies_most.max(self.running_at(host).len());
+        agent
+    }
+
+    /// Gives an input to an agent. True if the agent is polled at once, not after further inputs.
+    pub fn handle(&mut self, cx: &mut Cx, agent: u32, input: Input) -> bool {
+        let process = &mut self.all[agent as usize];
+        let ProcessState::Running(machine) = &mut process.state else { return false };
+        if let Some(stopped) = &mut process.stopped {
+            stopped.push_back(input);
+            return false;
+        }
+        let host = process.host;
+        let now = cx.local_now(host);
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
             recording.push(Recorded::Input(now, input.clone()));
         }
-        self.digest.number(u64::from(host) ^ now.0 << 16);
-        self.digest.input(&input);
-        if self.spec.trace {
+        cx.digest.number(u64::from(host) ^ now.0 << 16);
+        cx.digest.input(&input);
+        if cx.spec.trace {
             eprintln!("  agent {host} <- {}", short(&input));
         }
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
-        let restless = &mut self.agents[agent as usize].restless;
-        *restless = if is_restless { *restless + 1 } else { *restless / 2 };
-        if *restless > RESTLESS_MAX {
-            return self.checks.problem(format!("agent {host} requests ticks without making progress"));
+        process.restless = if is_restless { process.restless + 1 } else { process.restless / 2 };
+        if process.restless > RESTLESS_MAX {
+            cx.problem(format!("agent {host} requests ticks without making progress"));
+            return false;
         }
-        let turn_is_due = &mut self.agents[agent as usize].turn_is_due;
-        if *turn_is_due {
-            return;
+        if process.turn_is_due {
+            return false;
         }
-        if self.rng.chance(self.spec.timing.batch_permille) {
-            *turn_is_due = true;
-            let pause_ns = self.rng.below(BATCH_NS_MAX);
-            self.clock.after(pause_ns, Event::AgentTurn(agent));
-        } else {
-            self.on_agent_turn(agent);
+        process.turn_is_due = cx.rng.chance(cx.spec.timing.batch_permille);
+        if process.turn_is_due {
+            let pause_ns = cx.rng.below(BATCH_NS_MAX);
+            cx.clock.after(pause_ns, Event::AgentTurn(agent));
         }
+        !process.turn_is_due
     }
 
-    pub(crate) fn on_agent_turn(&mut self, agent: u32) {
-        let process = &mut self.agents[agent as usize];
-        process.turn_is_due = false;
-        if process.is_stopped() {
-            return;
+    /// The next output of an agent.
+    pub fn poll(&mut self, cx: &Cx, agent: u32) -> Option<Output> {
+        let AgentProcess { host, state: ProcessState::Running(machine), .. } = &mut self.all[agent as usize] else {
+            return None;
+        };
+        let (host, output) = (*host, machine.poll()?);
+        if cx.spec.trace {
+            eprintln!("  {} -> {}", self.name(agent), short(&output));
         }
-        while let ProcessState::Running(machine) = &mut self.agents[agent as usize].state {
-            let Some(output) = machine.poll() else { break };
-            self.on_agent_output(agent, &output);
-            self.do_for_agent(agent, output);
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+            recording.report.on_output(&output);
         }
-        if let ProcessState::Running(machine) = &self.agents[agent as usize].state {
+        Some(output)
+    }
+
+    /// All outputs of an agent were carried out.
+    pub fn end_turn(&mut self, cx: &mut Cx, jobs: &Jobs, agent: u32) {
+        let AgentProcess { host, ref state, .. } = self[agent];
+        if let ProcessState::Running(machine) = state {
             let held_bytes = machine.held_output_bytes();
-            let ranks = self.nodes_of(agent).iter().map(|node| self.nodes[*node as usize].ranks.len()).sum();
-            let jobs = self.jobs.iter().filter(|job| !job.checks.is_over()).count().max(1);
-            if let Err(problem) = self.checks.bounds.on_held(held_bytes, self.spec.fanout, jobs, ranks) {
-                self.checks.problem(format!("{} {problem}", self.name(agent)));
+            let nodes = jobs.nodes_of(host, agent);
+            let ranks = nodes.into_iter().map(|node| jobs.nodes[node as usize].ranks.len()).sum();
+            let active = jobs.all.iter().filter(|job| !job.checks.has_ended).count().max(1);
+            if let Err(problem) = cx.checks.bounds.on_held(held_bytes, cx.spec.fanout, active, ranks) {
+                cx.problem(format!("{} {problem}", self.name(agent)));
             }
         }
-        self.schedule_tick(agent);
+        self.schedule_tick(cx, agent);
     }
 
-    /// A stopped agent continues, with the inputs that have arrived since.
-    pub(crate) fn on_continues(&mut self, agent: u32) {
-        let waiting = self.agents[agent as usize].stopped.take();
-        waiting.into_iter().flatten().for_each(|input| self.tell_agent(agent, input));
-        self.on_agent_turn(agent);
-    }
-
-    pub(crate) fn on_agent_output(&mut self, agent: u32, output: &Output) {
-        if self.spec.trace {
-            eprintln!("  {} -> {}", self.name(agent), short(output));
-        }
-        let host = self.agents[agent as usize].host;
-        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
-            recording.report.on_output(output);
-        }
-    }
-
-    fn schedule_tick(&mut self, agent: u32) {
-        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } =
-            &mut self.agents[agent as usize]
+    pub fn schedule_tick(&mut self, cx: &mut Cx, agent: u32) {
+        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } = &mut self[agent]
         else {
             return;
         };
         // A driver asks for the deadline when everything else is done.
         let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
-        let deadline = Instant(deadline.0.saturating_sub(self.hosts[*host as usize].clock_ahead_ns));
+        let deadline = Instant(deadline.0.saturating_sub(cx.clock_ahead_ns(*host)));
         if tick_at.is_none_or(|at| deadline < at) {
             *tick_at = Some(deadline);
-            self.clock.at(deadline, Event::AgentTick(agent));
+            cx.clock.at(deadline, Event::AgentTick(agent));
         }
     }
 
-    pub(crate) fn on_agent_tick(&mut self, agent: u32) {
-        let (now, local_now) = (self.clock.now(), self.local_now(self.agents[agent as usize].host));
-        let process = &mut self.agents[agent as usize];
+    /// The time of a tick has come. True if the agent wants it, `None` if it is stopped or has ended.
+    pub fn on_tick(&mut self, cx: &Cx, agent: u32) -> Option<bool> {
+        let process = &mut self[agent];
         let is_stopped = process.is_stopped();
-        let AgentProcess { state: ProcessState::Running(machine), tick_at, .. } = process else { return };
-        if tick_at.is_some_and(|at| at <= now) {
+        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, .. } = process else { return None };
+        if tick_at.is_some_and(|at| at <= cx.clock.now()) {
             *tick_at = None;
         }
-        if is_stopped {
+        let local_now = cx.local_now(*host);
+        (!is_stopped).then(|| machine.deadline().is_some_and(|deadline| deadline <= local_now))
+    }
+
+    /// An agent is killed, or its host loses power.
+    pub fn kill(&mut self, cx: &Cx, agent: u32) {
+        // Outputs that were not carried out are also part of the recording.
+        while self.poll(cx, agent).is_some() {}
+        self[agent].state = ProcessState::Killed;
+    }
+}
+
+impl World {
+    /// Gives an input to an agent, then polls it at once or after further inputs.
+    pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
+        if self.agents.handle(&mut self.cx, agent, input) {
+            self.on_agent_turn(agent);
+        }
+    }
+
+    pub(crate) fn on_agent_turn(&mut self, agent: u32) {
+        self.agents[agent].turn_is_due = false;
+        if self.agents[agent].is_stopped() {
             return;
         }
-        if machine.deadline().is_some_and(|deadline| deadline <= local_now) {
+        while let Some(output) = self.agents.poll(&self.cx, agent) {
+            self.do_for_agent(agent, output);
+        }
+        self.agents.end_turn(&mut self.cx, &self.jobs, agent);
+    }
+
+    /// A stopped agent continues, with the inputs that have arrived since.
+    pub(crate) fn on_continues(&mut self, agent: u32) {
+        let waiting = self.agents[agent].stopped.take();
+        waiting.into_iter().flatten().for_each(|input| self.tell_agent(agent, input));
+        self.on_agent_turn(agent);
+    }
+
+    pub(crate) fn on_agent_tick(&mut self, agent: u32) {
+        let Some(is_wanted) = self.agents.on_tick(&self.cx, agent) else { return };
+        if is_wanted {
             self.tell_agent(agent, Input::Tick);
         }
-        self.schedule_tick(agent);
+        self.agents.schedule_tick(&mut self.cx, agent);
     }
 
     fn do_for_agent(&mut self, agent: u32, output: Output) {
         match output {
             Output::StartAgent { shell, agent: child, how, bootstrap, .. } => {
-                self.call_shell(agent, shell, child, how, bootstrap);
+                let World { cx, agents, membership, jobs, .. } = self;
+                let request = calls::Request { caller: agent, shell, agent: child, how, bootstrap };
+                self.calls.call(cx, agents, membership, jobs, request);
             }
             Output::StartStep { shell, agents, how, bootstrap } => {
-                self.call_step(agent, shell, &agents, how, *bootstrap);
+                let request = batch::Request { caller: agent, shell, agents, how, bootstrap: *bootstrap };
+                let World { cx, agents, membership, jobs, .. } = self;
+                self.batch.call(cx, agents, membership, jobs, request);
             }
             Output::StopShell { shell } => self.stop_shell(agent, shell),
-            Output::Listen => self.listen(agent),
-            Output::Dial { agent: target, addresses, point } => self.dial(agent, target, addresses, point),
-            Output::Rejoin { root, rejoin } => self.rejoin(agent, root, rejoin),
-            Output::OpenTransport => self.open_transport(agent),
+            Output::Listen => self.cx.after(self.cx.spec.timing.report, Event::AgentListens(agent)),
+            Output::Dial { agent: target, addresses, point } => {
+                self.agents.dial(&mut self.cx, agent, target, addresses, point);
+            }
+            Output::Rejoin { root, rejoin } => {
+                self.agents.rejoin(&mut self.cx, &mut self.membership, agent, root, rejoin);
+            }
+            Output::OpenTransport => self.cx.after(self.cx.spec.timing.spawn, Event::TransportOpened(agent)),
             Output::Send { link, frame } => self.send_from_agent(agent, link, frame),
             Output::CloseLink { link } => self.close_link(agent, link),
             Output::Exit => self.agent_leaves(agent),
             Output::Resize { .. } | Output::OfFamily { .. } | Output::MeetsFamily { .. } => {}
             Output::Spawn(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
-                    self.spawn(node, &plan);
+                    self.jobs.spawn(&mut self.cx, node, &plan);
                 }
             }
             Output::ReserveRankPorts { range, .. } => {
-                let host = self.agents[agent as usize].host;
+                let host = self.agents[agent].host;
                 let address = rank_address::encode(u64::from(host), range.low, &[]).into();
                 self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
             }
             Output::RenewRankPorts { job } => {
                 // The ports are given up also if the job could not begin here.
-                self.agents[agent as usize].rank_ports.remove(&job);
+                self.agents[agent].rank_ports.remove(&job);
                 self.tell_agent(agent, Input::RankPortsRenewed { job });
             }
             Output::ListenForRanks { job, count, ports, base, .. } => {
                 if let Some(node) = self.run_node(agent, job) {
                     assert!(count > 0 && ports.range.low <= ports.range.high);
                     match base {
-                        Some(base) => self.take_rank_ports(agent, job, base, count),
-                        None => self.checks_at(node).tells_endpoints = true,
+                        Some(base) => {
+                            if let Err(problem) = self.agents[agent].take_rank_ports(job, base, count) {
+                                self.cx.problem(format!("{}: {problem}", self.agents.name(agent)));
+                            }
+                        }
+                        None => self.jobs.checks_at(node).tells_endpoints = true,
                     }
                     let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
                 }
             }
-            Output::Relay { .. } => self.checks.problem("a relay that no simulated rank has asked for".into()),
+            Output::Relay { .. } => self.cx.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {
                 self.tell_agent(
                     agent,
@@ -299,149 +370,78 @@ impl World {
             }
             Output::StartPmix(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
-                    self.start_server(node, &plan);
+                    let Jobs { all, nodes, procs, .. } = &mut self.jobs;
+                    let node = &mut nodes[node as usize];
+                    node.start_server(&mut self.cx, &all[node.job as usize], procs, &plan);
                 }
             }
             Output::Share { job, share, content } => {
                 if let Some(node) = self.run_node(agent, job)
-                    && self.nodes[node as usize].memory.share(share, &content)
+                    && self.jobs.nodes[node as usize].memory.share(share, &content)
                 {
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
                 }
             }
-            Output::PmixSend { job, bytes } => {
-                self.on_node(agent, job, |world, node| world.send_to_server(node, bytes))
-            }
-            Output::Signal { job, target, signal } => {
-                self.on_node(agent, job, |world, node| world.signal_ranks(node, target, signal));
-            }
-            Output::Sweep { job } => self.on_node(agent, job, World::sweep),
-            Output::WriteSlot { job, share, slot, array } => self.on_node(agent, job, |world, node| {
-                let written = world.nodes[node as usize].memory.write(share, slot, &array);
-                world.expect_memory(agent, written);
-            }),
-            Output::Unshare { job, share } => self.on_node(agent, job, |world, node| {
-                let given_up = world.nodes[node as usize].memory.unshare(share);
-                world.expect_memory(agent, given_up);
-            }),
-            Output::Reply { job, client, bytes, shares } => self.on_node(agent, job, |world, node| {
-                let shares = world.nodes[node as usize].memory.for_reply(&shares);
-                if let Some(shares) = world.expect_memory(agent, shares) {
-                    world.reply(node, client.local, bytes, shares);
+            Output::PmixSend { job, .. }
+            | Output::Signal { job, .. }
+            | Output::Sweep { job }
+            | Output::WriteSlot { job, .. }
+            | Output::Unshare { job, .. }
+            | Output::Reply { job, .. }
+            | Output::CloseClient { job, .. }
+            | Output::Write { job, .. }
+            | Output::ReadStdio { job, .. }
+            | Output::JobGone { job } => {
+                let host = self.agents[agent].host;
+                let node = self.jobs.node_at(host, job);
+                if let Some(node) = node.filter(|node| self.jobs.nodes[*node as usize].agent == Some(agent))
+                    && let Err(problem) = self.jobs.do_for_agent(&mut self.cx, node, output)
+                {
+                    self.cx.problem(format!("{} {problem}", self.agents.name(agent)));
                 }
-            }),
-            Output::CloseClient { job, client } => {
-                self.on_node(agent, job, |world, node| world.close_client(node, client.local));
             }
-            Output::Write { job, local, bytes } => {
-                self.on_node(agent, job, |world, node| world.write_stdin(node, local, bytes));
-            }
-            Output::ReadStdio { job, stream, on } => {
-                self.on_node(agent, job, |world, node| world.read_stdio(node, stream, on));
-            }
-            Output::JobGone { job } => self.on_node(agent, job, World::job_gone),
         }
     }
 
-    /// Does something for the part of a job that this agent runs.
-    fn on_node(&mut self, agent: u32, job: JobId, act: impl FnOnce(&mut World, u32)) {
-        if let Some(node) = self.node_of(agent, job).filter(|node| self.nodes[*node as usize].agent == Some(agent)) {
-            act(self, node);
+    /// The part of a job that this agent's process runs from now on; only one process does so.
+    fn run_node(&mut self, agent: u32, id: JobId) -> Option<u32> {
+        let Some(node) = self.jobs.node_at(self.agents[agent].host, id) else {
+            self.cx.problem(format!("{} runs job {id}, which has no ranks there", self.agents.name(agent)));
+            return None;
+        };
+        let runner = *self.jobs.nodes[node as usize].agent.get_or_insert(agent);
+        if runner != agent {
+            self.cx.problem(format!("{} and {} both run job {id}", self.agents.name(runner), self.agents.name(agent)));
+            return None;
         }
-    }
-
-    fn expect_memory<T>(&mut self, agent: u32, result: Result<T, String>) -> Option<T> {
-        result.map_err(|problem| self.checks.problem(format!("{} {problem}", self.name(agent)))).ok()
+        Some(node)
     }
 
     fn send_from_agent(&mut self, agent: u32, link: LinkId, frame: Frame) {
-        let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() else {
-            return self.checks.problem(format!("{} sends on a link that it never had", self.name(agent)));
+        let Some(link) = self.agents[agent].links.get(link.0 as usize).copied() else {
+            return self.cx.problem(format!("{} sends on a link that it never had", self.agents.name(agent)));
         };
-        let from = self.end_of(link, agent);
-        if let Err(problem) = self.checks.bounds.on_send(link, from, &frame) {
-            return self.checks.problem(problem);
+        let from = self.net.end_of(link, agent);
+        if let Err(problem) = self.cx.checks.bounds.on_send(link, from, &frame) {
+            return self.cx.problem(problem);
         }
         if frame.class == Class::Exchange {
-            let at_ns = self.elapsed_ns();
-            self.checks.on_exchange_frame(at_ns);
+            let at_ns = self.launchers.elapsed_ns(&self.cx);
+            self.cx.checks.on_exchange_frame(at_ns);
         }
-        self.on_sends(agent, link, &frame);
-        self.net.send(&mut self.clock, link, from, frame);
+        self.membership.on_sends(&mut self.cx, &self.net, &mut self.jobs, (agent, link), &frame);
+        self.net.send(&mut self.cx.clock, link, from, frame);
     }
 
     fn close_link(&mut self, agent: u32, link: LinkId) {
-        if let Some(link) = self.agents[agent as usize].links.get(link.0 as usize).copied() {
-            let from = self.end_of(link, agent);
-            if from == 0 && self.spec.remote.is_some() && !self.net.is_direct(link) {
+        if let Some(link) = self.agents[agent].links.get(link.0 as usize).copied() {
+            let from = self.net.end_of(link, agent);
+            if from == 0 && self.cx.spec.remote.is_some() && !self.net.is_direct(link) {
                 // The agent refuses a child, and the output of the child's ranks is lost.
-                self.expect_losses();
+                self.jobs.expect_losses(&self.cx);
             }
-            self.on_closes(agent, link);
-            self.net.close(&mut self.clock, link, from);
+            self.membership.on_closes(&self.net, agent, link);
+            self.net.close(&mut self.cx.clock, link, from);
         }
-    }
-
-    pub(crate) fn end_of(&self, link: u32, agent: u32) -> usize {
-        usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == agent))
-    }
-
-    fn spawn(&mut self, node: u32, plan: &SpawnPlan) {
-        if !self.nodes[node as usize].keeper_is_running {
-            return;
-        }
-        for rank in &plan.ranks {
-            self.spawn_rank(node, plan, rank);
-        }
-    }
-
-    fn signal_ranks(&mut self, node: u32, target: SignalTarget, signal: i32) {
-        let ranks = &self.nodes[node as usize].ranks;
-        let ranks = match target {
-            SignalTarget::All => ranks.clone(),
-            SignalTarget::One(local) => ranks.get(local.index()).copied().into_iter().collect(),
-            SignalTarget::Server => return self.stop_server(node),
-        };
-        for proc in ranks {
-            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::Signal(proc, signal as u8));
-        }
-    }
-
-    fn read_stdio(&mut self, node: u32, stream: Stream, on: bool) {
-        let which = stream as usize - 1;
-        if std::mem::replace(&mut self.nodes[node as usize].reading[which], on) == on {
-            return;
-        }
-        for proc in self.nodes[node as usize].ranks.clone() {
-            self.schedule_read(proc, stream as u8);
-        }
-    }
-
-    fn sweep(&mut self, node: u32) {
-        let host = self.nodes[node as usize].host;
-        if let Some(proc) = self.running_rank(node) {
-            self.checks.problem(format!("agent {host} sweeps while rank {} runs", self.procs[proc as usize].rank));
-        }
-        if self.nodes[node as usize].server.as_ref().is_some_and(|server| server.is_running) {
-            self.checks.problem(format!("agent {host} sweeps while its server runs"));
-        }
-    }
-
-    fn job_gone(&mut self, node: u32) {
-        let host = self.nodes[node as usize].host;
-        if let Some(proc) = self.running_rank(node) {
-            let rank = self.procs[proc as usize].rank;
-            self.checks.problem(format!("agent {host} calls the job gone while rank {rank} runs"));
-        }
-        let at = &mut self.nodes[node as usize];
-        let server = at.server.take();
-        if server.is_some_and(|server| server.is_running) && at.keeper_is_running {
-            self.checks.problem(format!("agent {host} calls the job gone while its server runs"));
-        }
-        if std::mem::replace(&mut at.job_is_gone, true) {
-            self.checks.problem(format!("agent {host} calls the job gone twice"));
-        }
-        at.memory.clear();
     }
 }

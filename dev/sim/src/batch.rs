@@ -8,11 +8,16 @@ mod ends;
 mod says;
 mod tasks;
 
+use crate::cx::Cx;
 use crate::fault_injection::NoStart;
 use crate::fifo::Fifo;
-use crate::remote::{Reach, Remote};
-use crate::world::World;
+use crate::hosts::Agents;
+use crate::jobs::Jobs;
+use crate::membership::Membership;
+use crate::remote::{Program, Reach, Remote};
 use std::collections::{BTreeMap, BTreeSet};
+use tasks::launch_task;
+pub use tasks::on_task_reads;
 use wireup_proto::io::{ExitStatus, How, ShellId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Bootstrap;
@@ -21,6 +26,16 @@ use wireup_wire::peer::Bootstrap;
 const KILLED: u8 = 137;
 /// Exit code of a task that is not launched.
 const GIVEN_UP: u8 = 233;
+
+/// What an agent asks its driver to call.
+pub struct Request {
+    /// The process that calls.
+    pub caller: u32,
+    pub shell: ShellId,
+    pub agents: Vec<AgentId>,
+    pub how: How,
+    pub bootstrap: Bootstrap,
+}
 
 /// All steps of a world.
 #[derive(Default)]
@@ -94,58 +109,85 @@ impl Step {
     }
 }
 
-impl World {
-    pub(crate) fn call_step(
+impl Batch {
+    pub fn call(
         &mut self,
-        caller: u32,
-        shell: ShellId,
-        agents: &[AgentId],
-        how: How,
-        bootstrap: Bootstrap,
+        cx: &mut Cx,
+        agents: &mut Agents,
+        membership: &mut Membership,
+        jobs: &mut Jobs,
+        request: Request,
     ) {
-        if let Some(problem) = self.bad_step(caller, shell, agents) {
-            return self.checks.problem(format!("agent {caller} calls a step for {agents:?}: {problem}"));
+        let Request { caller, shell, agents: called, how, bootstrap } = request;
+        if let Some(problem) = self.bad_step(cx, agents, caller, shell, &called) {
+            return cx.problem(format!("agent {caller} calls a step for {called:?}: {problem}"));
         }
         // The driver adds the root's listening address.
         let bootstrap = Bootstrap { parent: vec![format!("agent {caller}")], ..bootstrap };
-        let index = self.batch.steps.len() as u32;
-        let tasks: BTreeMap<u32, Task> = agents.iter().map(|agent| (agent.0, Task::Launched)).collect();
-        let reaches_nobody = |agent: &u32| self.host_spec(*agent).is_some_and(|host| host.reach == Reach::Nobody);
+        let index = self.steps.len() as u32;
+        let tasks: BTreeMap<u32, Task> = called.iter().map(|agent| (agent.0, Task::Launched)).collect();
+        let reaches_nobody = |agent: &u32| cx.host_spec(*agent).is_some_and(|host| host.reach == Reach::Nobody);
         let unreachable = tasks.keys().copied().filter(reaches_nobody).collect();
-        self.batch.shells.insert(shell);
-        let says = Fifo::default();
-        let (code, stderr, state) = (0, String::new(), State::Running);
-        let agents: Vec<u32> = tasks.keys().copied().collect();
-        self.batch.steps.push(Step { shell, tasks, how, bootstrap, says, unreachable, state, code, stderr });
-        if agents.iter().any(|agent| self.hosts[*agent as usize].no_start == Some(NoStart::NoShell)) {
-            self.blame_step(index, true);
-            self.batch.steps[index as usize].state = State::Over;
-            return self.say(index, Said::CannotCall);
+        self.shells.insert(shell);
+        let called: Vec<u32> = tasks.keys().copied().collect();
+        let (says, code, stderr, state) = (Fifo::default(), 0, String::new(), State::Running);
+        self.steps.push(Step { shell, tasks, how, bootstrap, says, unreachable, state, code, stderr });
+        if called.iter().any(|agent| agents.hosts[*agent as usize].no_start == Some(NoStart::NoShell)) {
+            self.blame(cx, membership, jobs, index, true);
+            self.steps[index as usize].state = State::Over;
+            return self.say(cx, index, Said::CannotCall);
         }
-        for agent in agents {
-            self.launch_task(index, agent);
+        for agent in called {
+            if agents.hosts[agent as usize].no_start.is_some() {
+                if self.sends_program(cx, index) {
+                    self.blame(cx, membership, jobs, index, false);
+                }
+                membership.blame_agent(cx, jobs, agent, true);
+            }
+            launch_task(cx, agents, index, agent);
         }
     }
 
-    fn bad_step(&self, caller: u32, shell: ShellId, agents: &[AgentId]) -> Option<&'static str> {
+    fn bad_step(
+        &self,
+        cx: &Cx,
+        agents: &Agents,
+        caller: u32,
+        shell: ShellId,
+        called: &[AgentId],
+    ) -> Option<&'static str> {
         let is_running = |agent: &AgentId| {
-            let mut steps = self.batch.steps.iter().filter(|step| step.state != State::Over);
+            let mut steps = self.steps.iter().filter(|step| step.state != State::Over);
             steps.any(|step| step.tasks.contains_key(&agent.0))
         };
         if caller != 0 {
             Some("it is not the root")
-        } else if !self.spec.remote.as_ref().is_some_and(Remote::by_step) {
+        } else if !cx.spec.remote.as_ref().is_some_and(Remote::by_step) {
             Some("there is no batch system")
-        } else if self.batch.shells.contains(&shell) {
+        } else if self.shells.contains(&shell) {
             Some("the shell number was used before")
-        } else if agents.is_empty() || agents.contains(&AgentId(0)) {
+        } else if called.is_empty() || called.contains(&AgentId(0)) {
             Some("the list is empty or contains the root")
-        } else if agents.iter().any(|agent| !self.hosts[agent.index()].processes.is_empty()) {
+        } else if called.iter().any(|agent| !agents.hosts[agent.index()].processes.is_empty()) {
             Some("one of them was started before")
-        } else if agents.iter().any(is_running) {
+        } else if called.iter().any(is_running) {
             Some("another step is starting one of them")
         } else {
             None
+        }
+    }
+
+    /// Whether the program is missing on a host of the step. Then a task that fails or never ends keeps the other tasks
+    /// from receiving the program.
+    fn sends_program(&self, cx: &Cx, index: u32) -> bool {
+        let mut hosts = self.steps[index as usize].tasks.keys().filter_map(|agent| cx.host_spec(*agent));
+        hosts.any(|host| host.program == Program::Missing)
+    }
+
+    fn blame(&self, cx: &mut Cx, membership: &mut Membership, jobs: &mut Jobs, index: u32, must: bool) {
+        for agent in self.steps[index as usize].tasks.keys() {
+            let must = must && jobs.has_ranks(*agent);
+            membership.blame_agent(cx, jobs, *agent, must);
         }
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for
 //! barriers of groups. `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`:
-//! every line arrives whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may
-//! be blamed for a failure, and what is left at the end.
+//! every line arrives whole, once, in order. `idle`: a session keeps nothing of jobs that are over. `missing`: hosts
+//! that cannot start an agent are named. `ending`: who may be blamed for a failure, and what is left at the end.
+//!
+//! A checker of a job or of output is told what happens. A checker of agents is a function that reads the world and
+//! returns what is wrong.
 
 pub mod bounds;
 pub mod collectives;
 pub mod ending;
 pub mod group_barriers;
-mod idle;
+pub mod idle;
 pub mod missing;
 pub mod modex;
 pub mod output;
@@ -22,7 +25,8 @@ use collectives::Collectives;
 use group_barriers::GroupBarriers;
 use modex::ModexCheck;
 use output::OutputCheck;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
 use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
@@ -50,7 +54,7 @@ pub struct JobChecks {
 }
 
 /// The checkers of a whole world and their results.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Checks {
     pub bounds: Bounds,
     /// Numbers of ranks that ran, of values that were read (`gets`), and of faults that happened (`strikes`).
@@ -71,6 +75,8 @@ pub struct Checks {
     /// State that agents kept when nothing was in progress.
     pub holds: Vec<Holds>,
     pub problems: Vec<String>,
+    /// Agents ever affected by a fault in such a way that others may lose them.
+    pub struck: BTreeSet<u32>,
 }
 
 impl Checks {
@@ -78,6 +84,11 @@ impl Checks {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
         }
+    }
+
+    /// Whether a fault has ever affected one of these agents.
+    pub fn was_any_struck(&self, hosts: &[u32]) -> bool {
+        hosts.iter().any(|host| self.struck.contains(host))
     }
 
     pub fn is_broken(&self) -> bool {
@@ -106,10 +117,6 @@ impl JobChecks {
             has_ended: false,
             tells_endpoints: false,
         }
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.has_ended
     }
 
     /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its

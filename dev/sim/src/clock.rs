@@ -9,6 +9,9 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use wireup_proto::Instant;
 
+/// The first instant of a run. It is not 0, to detect machines that take that for "never".
+pub const START: Instant = Instant(1_000_000_000);
+
 /// A future event; numbers are indexes into the world's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -121,9 +124,7 @@ pub struct Clock {
 
 impl Clock {
     pub fn new(seed: u64) -> Self {
-        // The first instant is not 0, to detect machines that take it for "never".
-        let now = Instant(1_000_000_000);
-        Clock { now, heap: BinaryHeap::new(), rng: Rng::stream(seed, "clock"), scheduled: 0, happened: 0 }
+        Clock { now: START, heap: BinaryHeap::new(), rng: Rng::stream(seed, "clock"), scheduled: 0, happened: 0 }
     }
 
     pub fn now(&self) -> Instant {

@@ -3,10 +3,12 @@
 
 use crate::client::Op;
 use crate::contributions::{self, Lens};
-use crate::ranks::Doing;
+use crate::cx::Cx;
+use crate::jobs::Job;
+use crate::ranks::{Doing, Proc};
 use crate::rng::Rng;
-use crate::workload::{self, Speaks, Which, Whose};
-use crate::world::World;
+use crate::steps::Then;
+use crate::workload::{self, Which, Whose};
 use wireup_wire::collective::Collective;
 use wireup_wire::job::PmiFence;
 use wireup_wire::shared::rows::{Form, Rows};
@@ -14,6 +16,8 @@ use wireup_wire::shared::rows::{Form, Rows};
 /// The collectives of one rank.
 #[derive(Debug, Default)]
 pub struct Collecting {
+    /// The number of collectives entered.
+    pub entered: u32,
     /// Collectives that were started and not yet waited for, oldest first.
     started: Vec<Started>,
     last_request: u32,
@@ -83,159 +87,143 @@ impl Collecting {
         };
         Some(Waits::For(self.started[at].request))
     }
-}
 
-impl World {
-    fn enter(&mut self, id: u32, collective: Collective) -> u32 {
-        let proc = &mut self.procs[id as usize];
-        let epoch = proc.entered;
-        proc.entered += 1;
-        self.checks_of(id).collectives.on_enter(epoch, collective);
-        epoch
+    fn start(&mut self, epoch: u32, what: What) -> u32 {
+        self.last_request += 1;
+        self.started.push(Started { request: self.last_request, epoch, what, is_over: false });
+        self.last_request
     }
 
-    /// Enters a collective whose request is answered when it is complete: one at a time.
-    pub(crate) fn enter_blocking(&mut self, id: u32, collective: Collective) -> u32 {
-        let epoch = self.enter(id, collective);
-        self.procs[id as usize].collecting.blocking = Some(epoch);
-        epoch
-    }
-
-    pub(crate) fn start_fence(&mut self, id: u32) {
-        let epoch = self.enter(id, Collective::Fence);
-        let request = self.note_started(id, epoch, What::Fence);
-        self.procs[id as usize].collecting.has_put = false;
-        self.ask_and_go_on(id, Op::StartFence { id: request });
-    }
-
-    pub(crate) fn start_allgather(&mut self, id: u32, lens: Lens, shared: bool) {
-        let epoch = self.enter(id, Collective::Allgather);
-        let request = self.note_started(id, epoch, What::Allgather { lens, shared });
-        let value = contributions::value(self.job(id).seed, self.rank_of(id), epoch, lens);
-        self.ask_and_go_on(id, Op::StartAllgather { id: request, max_len: lens.max(), shared, value: &value });
-    }
-
-    fn note_started(&mut self, id: u32, epoch: u32, what: What) -> u32 {
-        let collecting = &mut self.procs[id as usize].collecting;
-        collecting.last_request += 1;
-        let request = collecting.last_request;
-        collecting.started.push(Started { request, epoch, what, is_over: false });
-        request
-    }
-
-    pub(crate) fn wait_for(&mut self, id: u32, which: Which) {
-        let proc = &mut self.procs[id as usize];
-        proc.collecting.waits = proc.collecting.pick(which, &mut self.rng);
-        proc.doing = Doing::Reply;
-        if proc.collecting.waits.is_none() || proc.collecting.take_awaited() {
-            self.step_done(id);
-        } else if proc.socket != [true; 2] {
-            self.pmi_fails(id);
-        }
-    }
-
-    pub(crate) fn on_fence_over(&mut self, id: u32, request: u32, version: u32) -> Result<(), String> {
-        let (epoch, _) = self.note_over(id, request, |what| what == What::Fence)?;
-        self.checks_of(id).collectives.on_release(epoch)?;
-        self.checks_of(id).collectives.on_version(epoch, version)?;
-        self.go_on_if_awaited(id);
-        Ok(())
-    }
-
-    pub(crate) fn on_allgather_over(&mut self, id: u32, request: u32, array: &[u8]) -> Result<(), String> {
-        let (epoch, what) = self.note_over(id, request, |what| what != What::Fence)?;
-        self.checks_of(id).collectives.on_release(epoch)?;
-        if let What::Allgather { lens, shared } = what {
-            self.check_array(id, epoch, lens, shared, array)?;
-        }
-        self.go_on_if_awaited(id);
-        Ok(())
-    }
-
-    fn note_over(&mut self, id: u32, request: u32, is_right: impl Fn(What) -> bool) -> Result<(u32, What), String> {
-        let started = &mut self.procs[id as usize].collecting.started;
-        let found = started.iter_mut().find(|one| one.request == request && !one.is_over && is_right(one.what));
+    fn on_over(&mut self, request: u32, is_right: impl Fn(What) -> bool) -> Result<(u32, What), String> {
+        let found = self.started.iter_mut().find(|one| one.request == request && !one.is_over && is_right(one.what));
         let one =
             found.ok_or_else(|| format!("is told that {request} is complete, which it did not start in this way"))?;
         one.is_over = true;
         Ok((one.epoch, one.what))
     }
 
-    fn go_on_if_awaited(&mut self, id: u32) {
-        if self.procs[id as usize].collecting.take_awaited() {
-            self.step_done(id);
-        }
+    pub fn enter(&mut self, job: &mut Job, collective: Collective) -> u32 {
+        let epoch = self.entered;
+        self.entered += 1;
+        job.checks.collectives.on_enter(epoch, collective);
+        epoch
     }
 
-    /// Checks that an array holds the contributions of all ranks. The first rank of a node checks all of it, the others
-    /// only their neighbours' values.
-    fn check_array(&self, id: u32, epoch: u32, lens: Lens, shared: bool, array: &[u8]) -> Result<(), String> {
-        let (rank, job) = (self.rank_of(id), self.job(id));
-        let size = job.size();
-        let rows = Rows::read(array).map_err(|error| format!("allgather {epoch}: {error}"))?;
-        let is_padded = rows.form() == Form::Rows;
-        if (rows.count(), rows.stride()) != (size, lens.max() as usize) || (shared && !is_padded) {
-            return Err(format!("allgather {epoch}: {:?} of {} rows of {}", rows.form(), rows.count(), rows.stride()));
-        }
-        let reads_all = self.procs[id as usize].local.0 == 0;
-        let mut count = 0;
-        for (value, of) in rows.values().zip(0..) {
-            let value = value.map_err(|error| format!("allgather {epoch}: {error}"))?;
-            count += 1;
-            if !reads_all && of != (rank + 1) % size && of != (rank + size - 1) % size {
-                continue;
-            }
-            let mut expected = contributions::value(job.seed, of, epoch, lens);
-            if is_padded {
-                expected.resize(rows.stride(), 0);
-            }
-            if value != expected {
-                return Err(format!("gets a wrong value of rank {of} in allgather {epoch}"));
-            }
-        }
-        if count != size { Err(format!("allgather {epoch} has {count} values")) } else { Ok(()) }
+    /// Enters a collective whose request is answered when it is complete: one at a time.
+    pub fn enter_blocking(&mut self, job: &mut Job, collective: Collective) -> u32 {
+        let epoch = self.enter(job, collective);
+        self.blocking = Some(epoch);
+        epoch
     }
 
     /// The answer to a blocking fence, which is complete unless it is lazy.
-    pub(crate) fn on_fence_answer(&mut self, id: u32) -> Result<(), String> {
-        let is_lazy = self.plan_of(id).options.pmi.fence == PmiFence::Lazy;
-        let collecting = &mut self.procs[id as usize].collecting;
-        let epoch = collecting.blocking.take().ok_or("leaves a fence that it never entered")?;
-        if std::mem::take(&mut collecting.has_put) && is_lazy {
-            collecting.lazy = Some(epoch);
-            self.checks_of(id).collectives.on_lazy(epoch);
+    pub fn on_fence_answer(&mut self, job: &mut Job) -> Result<(), String> {
+        let is_lazy = job.plan.options.pmi.fence == PmiFence::Lazy;
+        let epoch = self.blocking.take().ok_or("leaves a fence that it never entered")?;
+        if std::mem::take(&mut self.has_put) && is_lazy {
+            self.lazy = Some(epoch);
+            job.checks.collectives.on_lazy(epoch);
             return Ok(());
         }
-        self.checks_of(id).collectives.on_release(epoch)
+        job.checks.collectives.on_release(epoch)
     }
 
     /// A get was answered, so the rank's lazy fences must be complete.
-    pub(crate) fn on_get_answer(&mut self, id: u32) -> Result<(), String> {
-        let lazy = self.procs[id as usize].collecting.lazy.take();
-        lazy.map_or(Ok(()), |epoch| self.checks_of(id).collectives.expect_complete(epoch))
+    pub fn on_get_answer(&mut self, job: &Job) -> Result<(), String> {
+        let lazy = self.lazy.take();
+        lazy.map_or(Ok(()), |epoch| job.checks.collectives.expect_complete(epoch))
     }
 
-    pub(crate) fn on_ring_answer(&mut self, id: u32, place: u32, left: &[u8], right: &[u8]) -> Result<(), String> {
-        let epoch = self.procs[id as usize].collecting.blocking.take().ok_or("leaves a ring it never entered")?;
+    pub fn on_ring_answer(
+        &mut self,
+        job: &mut Job,
+        (place, rank): (u32, u32),
+        left: &[u8],
+        right: &[u8],
+    ) -> Result<(), String> {
+        let epoch = self.blocking.take().ok_or("leaves a ring it never entered")?;
         let whose = |value| contributions::ring_rank(value, epoch).ok_or(format!("gets a wrong value in ring {epoch}"));
         let (left, right) = (whose(left)?, whose(right)?);
-        self.checks_of(id).collectives.on_release(epoch)?;
-        let rank = self.rank_of(id);
-        self.checks_of(id).collectives.on_place(epoch, place, rank, left, right)
+        job.checks.collectives.on_release(epoch)?;
+        job.checks.collectives.on_place(epoch, place, rank, left, right)
+    }
+
+    /// A rank exits by itself and no longer waits for anything.
+    pub fn abandon(&mut self, job: &mut Job) {
+        let collecting = self.forget();
+        let started = collecting.started.iter().filter(|one| !one.is_over).map(|one| one.epoch);
+        for epoch in started.chain(collecting.blocking) {
+            job.checks.collectives.on_abandon(epoch);
+        }
+    }
+
+    /// Forgets everything but the number of collectives; returns the state before.
+    pub fn forget(&mut self) -> Self {
+        std::mem::replace(self, Collecting { entered: self.entered, ..Collecting::default() })
+    }
+}
+
+impl Proc {
+    pub fn start_fence(&mut self, cx: &mut Cx, job: &mut Job) -> Then {
+        let epoch = self.collecting.enter(job, Collective::Fence);
+        let request = self.collecting.start(epoch, What::Fence);
+        self.collecting.has_put = false;
+        self.ask_and_go_on(cx, job, Op::StartFence { id: request })
+    }
+
+    pub fn start_allgather(&mut self, cx: &mut Cx, job: &mut Job, lens: Lens, shared: bool) -> Then {
+        let epoch = self.collecting.enter(job, Collective::Allgather);
+        let request = self.collecting.start(epoch, What::Allgather { lens, shared });
+        let value = contributions::value(job.seed, self.rank, epoch, lens);
+        self.ask_and_go_on(cx, job, Op::StartAllgather { id: request, max_len: lens.max(), shared, value: &value })
+    }
+
+    pub fn wait_for(&mut self, cx: &mut Cx, job: &mut Job, which: Which) -> Then {
+        self.collecting.waits = self.collecting.pick(which, &mut cx.rng);
+        self.doing = Doing::Reply;
+        if self.collecting.waits.is_none() || self.collecting.take_awaited() {
+            self.step_done(cx);
+        } else if self.socket.open != [true; 2] {
+            return self.pmi_fails(job);
+        }
+        Then::Waits
+    }
+
+    pub fn on_fence_over(&mut self, cx: &mut Cx, job: &mut Job, request: u32, version: u32) -> Result<(), String> {
+        let (epoch, _) = self.collecting.on_over(request, |what| what == What::Fence)?;
+        job.checks.collectives.on_release(epoch)?;
+        job.checks.collectives.on_version(epoch, version)?;
+        self.go_on_if_awaited(cx);
+        Ok(())
+    }
+
+    pub fn on_allgather_over(&mut self, cx: &mut Cx, job: &mut Job, request: u32, array: &[u8]) -> Result<(), String> {
+        let (epoch, what) = self.collecting.on_over(request, |what| what != What::Fence)?;
+        job.checks.collectives.on_release(epoch)?;
+        if let What::Allgather { lens, shared } = what {
+            check_array(self, job, epoch, lens, shared, array)?;
+        }
+        self.go_on_if_awaited(cx);
+        Ok(())
+    }
+
+    fn go_on_if_awaited(&mut self, cx: &mut Cx) {
+        if self.collecting.take_awaited() {
+            self.step_done(cx);
+        }
     }
 
     /// Looks up pairs in mapped memory, after fetching it if a fence has published more.
-    pub(crate) fn look_up(&mut self, id: u32, pair: u16, value_bytes: u16, whose: Whose) {
-        let (rank, seed, size) = (self.rank_of(id), self.job(id).seed, self.job(id).size());
-        let Some(client) = &self.procs[id as usize].pmi else { return };
+    pub fn look_up(&mut self, cx: &mut Cx, job: &mut Job, pair: u16, value_bytes: u16, whose: Whose) -> Then {
+        let Some(client) = &self.pmi else { return Then::Waits };
         if client.is_behind() == Some(true) {
-            return self.ask(id, Op::Map);
+            return self.ask(cx, job, Op::Map);
         }
         let (mut nth, mut problem) = (0, None);
-        while let Some(other) = whose.nth(rank, size, nth, &mut self.rng) {
-            let expected = workload::value(seed, other, pair, value_bytes);
+        while let Some(other) = whose.nth(self.rank, job.size(), nth, &mut cx.rng) {
+            let expected = workload::value(job.seed, other, pair, value_bytes);
             match client.lookup(&workload::key(other, pair)) {
-                Ok(Some(value)) if value == expected.as_bytes() => self.checks.gets += 1,
+                Ok(Some(value)) if value == expected.as_bytes() => cx.checks.gets += 1,
                 Ok(found) => {
                     problem.get_or_insert(format!("finds {found:?} of rank {other}, not {expected}"));
                 }
@@ -246,22 +234,37 @@ impl World {
             nth += 1;
         }
         match problem {
-            Some(problem) => self.rank_problem(id, &problem),
-            None => self.step_done(id),
+            Some(problem) => self.problem(cx, job, &problem),
+            None => self.step_done(cx),
+        }
+        Then::Waits
+    }
+}
+
+/// Checks that an array holds the contributions of all ranks. The first rank of a node checks all of it, the others
+/// only their neighbours' values.
+fn check_array(proc: &Proc, job: &Job, epoch: u32, lens: Lens, shared: bool, array: &[u8]) -> Result<(), String> {
+    let (rank, size) = (proc.rank, job.size());
+    let rows = Rows::read(array).map_err(|error| format!("allgather {epoch}: {error}"))?;
+    let is_padded = rows.form() == Form::Rows;
+    if (rows.count(), rows.stride()) != (size, lens.max() as usize) || (shared && !is_padded) {
+        return Err(format!("allgather {epoch}: {:?} of {} rows of {}", rows.form(), rows.count(), rows.stride()));
+    }
+    let reads_all = proc.local.0 == 0;
+    let mut count = 0;
+    for (value, of) in rows.values().zip(0..) {
+        let value = value.map_err(|error| format!("allgather {epoch}: {error}"))?;
+        count += 1;
+        if !reads_all && of != (rank + 1) % size && of != (rank + size - 1) % size {
+            continue;
+        }
+        let mut expected = contributions::value(job.seed, of, epoch, lens);
+        if is_padded {
+            expected.resize(rows.stride(), 0);
+        }
+        if value != expected {
+            return Err(format!("gets a wrong value of rank {of} in allgather {epoch}"));
         }
     }
-
-    /// A rank exits by itself and no longer waits for anything.
-    pub(crate) fn abandon(&mut self, id: u32) {
-        let collecting = std::mem::take(&mut self.procs[id as usize].collecting);
-        let started = collecting.started.iter().filter(|one| !one.is_over).map(|one| one.epoch);
-        for epoch in started.chain(collecting.blocking) {
-            self.checks_of(id).collectives.on_abandon(epoch);
-        }
-    }
-
-    /// Whether this rank's program is linked with our own library.
-    pub(crate) fn is_own(&self, id: u32) -> bool {
-        self.procs[id as usize].script.speaks == Speaks::Own
-    }
+    if count != size { Err(format!("allgather {epoch} has {count} values")) } else { Ok(()) }
 }

@@ -1,10 +1,12 @@
 //! Links between agents: agents listen when they are asked to, and dial each other.
 
 use crate::agents::AgentProcess;
-use crate::clock::Event;
+use crate::calls::Calls;
+use crate::cx::{Cx, Pending};
 use crate::fault_injection::Fault;
-use crate::net::{End, Sort};
-use crate::world::{Pending, World};
+use crate::hosts::Agents;
+use crate::membership::Membership;
+use crate::net::{Net, Sort};
 use wireup_proto::io::{Input, Peer};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Rejoin;
@@ -35,172 +37,153 @@ fn parse(address: &str) -> Option<(u32, u32)> {
     }
 }
 
-fn refused(target: AgentId) -> String {
-    format!("agent {target}: Connection refused")
-}
-
-impl World {
-    pub(crate) fn listen(&mut self, agent: u32) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::AgentListens(agent));
+impl Agents {
+    /// The driver of an agent listens for other agents. `None`: it does so already.
+    pub fn on_listens(&mut self, agent: u32) -> Option<Input> {
+        let was_listening = std::mem::replace(&mut self[agent].listens, true);
+        (!was_listening).then(|| Input::Listening { result: Ok(vec![self.name(agent)]) })
     }
 
-    pub(crate) fn on_agent_listens(&mut self, agent: u32) {
-        if !std::mem::replace(&mut self.agents[agent as usize].listens, true) {
-            // The name of a process is also the address where it listens.
-            let addresses = vec![self.name(agent)];
-            self.tell_agent(agent, Input::Listening { result: Ok(addresses) });
-        }
-    }
-
-    pub(crate) fn open_transport(&mut self, agent: u32) {
-        let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::TransportOpened(agent));
-    }
-
-    pub(crate) fn on_transport_opened(&mut self, agent: u32) {
-        let host = self.agents[agent as usize].host;
-        let result = if self.spec.faults.contains(&Fault::NoTransport { agent: host }) {
-            Err(format!("agent {host} has no such library"))
-        } else {
-            Ok(point(host))
-        };
-        self.tell_agent(agent, Input::TransportOpened { result });
+    pub fn on_transport_opened(&self, cx: &Cx, agent: u32) -> Input {
+        let host = self[agent].host;
+        let is_missing = cx.spec.faults.contains(&Fault::NoTransport { agent: host });
+        let result = if is_missing { Err(format!("agent {host} has no such library")) } else { Ok(point(host)) };
+        Input::TransportOpened { result }
     }
 
     /// The answer to a dial of this process. Without an address, it dials the newest process of the host.
-    fn answer(&self, agent: u32, target: Option<(u32, Option<u32>)>) -> Answer {
+    fn answer(&self, cx: &Cx, agent: u32, target: Option<(u32, Option<u32>)>) -> Answer {
         let Some((host, start)) = target.filter(|(host, _)| (*host as usize) < self.hosts.len()) else {
             return Answer::Refused;
         };
-        if self.is_walled_off(self.agents[agent as usize].host, host) || self.is_off(host) {
+        if self.is_walled_off(cx, self[agent].host, host) || self.is_off(cx, host) {
             return Answer::Silence;
         }
-        let is_it = |at: &u32| start.is_none_or(|start| self.agents[*at as usize].start == start);
+        let is_it = |at: &u32| start.is_none_or(|start| self[*at].start == start);
         match self.running_at(host).into_iter().rfind(is_it) {
             None => Answer::Refused,
-            Some(listener) if self.agents[listener as usize].is_stopped() => Answer::Silence,
+            Some(listener) if self[listener].is_stopped() => Answer::Silence,
             Some(listener) => Answer::Accepts(listener),
         }
     }
 
-    /// A new agent dials its parent. One that has no parent to link to exits at once.
-    pub(crate) fn on_agent_link(&mut self, agent: u32) {
-        let AgentProcess { host, step, ref dials, .. } = self.agents[agent as usize];
-        if !self.agents[agent as usize].is_running() {
-            return;
-        }
+    /// A new agent dials its parent. False if there is no parent to link to: then it exits at once.
+    pub fn on_dials_parent(&mut self, cx: &mut Cx, net: &mut Net, calls: &mut Calls, agent: u32) -> bool {
+        let AgentProcess { host, incarnation, ref dials, .. } = self[agent];
         let target = dials.as_deref().and_then(parse);
-        let parent = self.hosts[host as usize].parent;
-        if !self.spec.is_standing && target.map(|(host, _)| host) != parent {
-            let problem = format!("{} dials {dials:?}, not its parent", self.name(agent));
-            return self.checks.problem(problem);
+        if !cx.spec.is_standing && target.map(|(host, _)| host) != self.hosts[host as usize].parent {
+            cx.problem(format!("{} dials {dials:?}, not its parent", self.name(agent)));
+            return true;
         }
-        match self.answer(agent, target.map(|(host, start)| (host, Some(start)))) {
-            Answer::Refused => {
-                if step.is_some() {
-                    // A step starts its tasks whatever happens to the others. The job may have ended by now without the
-                    // output of this agent's ranks.
-                    self.expect_losses();
-                }
-                self.kill_agent(agent);
-            }
-            Answer::Silence => self.later(DIAL_NS_MAX, Pending::GivesUp { agent }),
+        match self.answer(cx, agent, target.map(|(host, start)| (host, Some(start)))) {
+            Answer::Refused => return false,
+            Answer::Silence => cx.later(DIAL_NS_MAX, Pending::GivesUp { agent }),
             Answer::Accepts(parent) => {
-                self.agent_call_links(host);
-                let incarnation = self.agents[agent as usize].incarnation;
-                let child = Peer::Child { agent: AgentId(host), incarnation };
-                self.link_up(parent, agent, child);
+                calls.on_linked(host);
+                self.link_up(cx, net, parent, agent, Peer::Child { agent: AgentId(host), incarnation });
             }
         }
+        true
     }
 
     /// A link between a parent and a child.
-    fn link_up(&mut self, parent: u32, child: u32, as_child: Peer) {
-        let link = self.connect(parent, child, [as_child, Peer::Parent], Sort::Tree);
-        self.agents[child as usize].up = Some(link);
+    fn link_up(&mut self, cx: &mut Cx, net: &mut Net, parent: u32, child: u32, as_child: Peer) {
+        let link = self.connect(cx, net, [parent, child], [as_child, Peer::Parent], Sort::Tree);
+        self[child].up = Some(link);
     }
 
-    pub(crate) fn dial(&mut self, agent: u32, target: AgentId, addresses: Vec<String>, at: Option<Point>) {
-        let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
-        let wanted = self.spec.transport.is_agreed_on() && !some_have_none;
+    pub fn dial(&self, cx: &mut Cx, agent: u32, target: AgentId, addresses: Vec<String>, at: Option<Point>) {
+        let some_have_none = cx.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
+        let wanted = cx.spec.transport.is_agreed_on() && !some_have_none;
+        let name = self.name(agent);
         if at != wanted.then(|| point(target.0)) {
-            let name = self.name(agent);
-            return self.checks.problem(format!("{name} dials {target} at {at:?}; point expected: {wanted}"));
+            return cx.problem(format!("{name} dials {target} at {at:?}; point expected: {wanted}"));
         }
         let mut processes = self.hosts[target.index()].processes.iter();
-        let listens = processes.any(|at| self.agents[*at as usize].listens);
-        if !self.spec.is_standing && (addresses != [format!("agent {target}")] || !listens) {
-            let name = self.name(agent);
-            return self.checks.problem(format!("{name} dials {target} at {addresses:?}, not listening"));
+        let listens = processes.any(|at| self[*at].listens);
+        if !cx.spec.is_standing && (addresses != [format!("agent {target}")] || !listens) {
+            return cx.problem(format!("{name} dials {target} at {addresses:?}, not listening"));
         }
-        let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-        self.later(delay_ns, Pending::Dials { agent, target, address: addresses.into_iter().next() });
+        let delay_ns = cx.draw(cx.spec.timing.handshake);
+        cx.later(delay_ns, Pending::Dials { agent, target, address: addresses.into_iter().next() });
     }
 
-    pub(crate) fn on_dials(&mut self, agent: u32, target: AgentId, address: Option<String>) {
+    /// A process dials for a direct link; returns what it learns at once.
+    pub fn on_dials(
+        &mut self,
+        cx: &mut Cx,
+        net: &mut Net,
+        agent: u32,
+        target: AgentId,
+        address: Option<String>,
+    ) -> Option<Input> {
         let at = match &address {
             Some(address) => parse(address).map(|(host, start)| (host, Some(start))),
             None => Some((target.0, None)),
         };
-        let listener = match self.answer(agent, at) {
-            Answer::Accepts(listener) if !self.no_dial.contains(&target.0) => listener,
+        let fails = |problem: String| Input::DialFailed { agent: Some(target), problem };
+        let listener = match self.answer(cx, agent, at) {
+            Answer::Accepts(listener) if !cx.spec.faults.contains(&Fault::NoDial { agent: target.0 }) => listener,
             Answer::Silence => {
-                let input = Input::DialFailed { agent: Some(target), problem: "no answer in time".into() };
-                return self.later(DIAL_NS_MAX, Pending::Hears { agent, input });
+                cx.later(DIAL_NS_MAX, Pending::Hears { agent, input: fails("no answer in time".into()) });
+                return None;
             }
             Answer::Accepts(_) | Answer::Refused => {
-                return self.tell_agent(agent, Input::DialFailed { agent: Some(target), problem: refused(target) });
+                return Some(fails(format!("agent {target}: Connection refused")));
             }
         };
-        let is_between = |link: &u32| self.net.is_direct(*link) && self.other_end(*link, agent) == Some(listener);
-        if self.agents[agent as usize].links.iter().any(is_between) {
+        let is_between = |link: &u32| net.is_direct(*link) && net.other_end(*link, agent) == Some(listener);
+        if self[agent].links.iter().any(is_between) {
             let names = (self.name(agent), self.name(listener));
-            return self.checks.problem(format!("{} and {} have two direct links", names.0, names.1));
+            cx.problem(format!("{} and {} have two direct links", names.0, names.1));
+            return None;
         }
-        let peers = [Peer::Direct(AgentId(self.agents[agent as usize].host)), Peer::Direct(target)];
-        self.connect(listener, agent, peers, Sort::Direct);
+        let peers = [Peer::Direct(AgentId(self[agent].host)), Peer::Direct(target)];
+        self.connect(cx, net, [listener, agent], peers, Sort::Direct);
+        None
     }
 
     /// An agent that has lost its parent dials the root.
-    pub(crate) fn rejoin(&mut self, agent: u32, root: Vec<String>, rejoin: Rejoin) {
-        if !self.spec.is_standing {
-            return self.checks.problem(format!("{} looks for a new parent in a single run", self.name(agent)));
+    pub fn rejoin(&self, cx: &mut Cx, membership: &mut Membership, agent: u32, root: Vec<String>, rejoin: Rejoin) {
+        if !cx.spec.is_standing {
+            return cx.problem(format!("{} looks for a new parent in a single run", self.name(agent)));
         }
-        self.on_rejoin(agent);
-        let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-        self.later(delay_ns, Pending::Rejoins { agent, root: root.into_iter().next(), rejoin });
+        membership.on_rejoin(cx, self, agent);
+        let delay_ns = cx.draw(cx.spec.timing.handshake);
+        cx.later(delay_ns, Pending::Rejoins { agent, root: root.into_iter().next(), rejoin });
     }
 
-    pub(crate) fn on_rejoins(&mut self, agent: u32, root: Option<String>, rejoin: Rejoin) {
+    /// A process dials the root; returns what it learns at once.
+    pub fn on_rejoins(
+        &mut self,
+        cx: &mut Cx,
+        net: &mut Net,
+        membership: &mut Membership,
+        agent: u32,
+        (root, rejoin): (Option<String>, Rejoin),
+    ) -> Option<Input> {
         let target = root.as_deref().and_then(parse).map(|(host, start)| (host, Some(start)));
         let fails = |problem: &str| Input::DialFailed { agent: None, problem: problem.into() };
-        match self.answer(agent, target) {
-            Answer::Refused => self.tell_agent(agent, fails("Connection refused")),
+        match self.answer(cx, agent, target) {
+            Answer::Refused => return Some(fails("Connection refused")),
             Answer::Silence => {
-                self.membership.on_silent(agent);
-                self.later(DIAL_NS_MAX, Pending::Hears { agent, input: fails("no answer in time") });
+                membership.on_silent(agent);
+                cx.later(DIAL_NS_MAX, Pending::Hears { agent, input: fails("no answer in time") });
             }
             Answer::Accepts(root) => {
-                self.membership.on_reached(agent);
-                let host = AgentId(self.agents[agent as usize].host);
-                self.link_up(root, agent, Peer::Rejoin { agent: host, rejoin });
+                membership.on_reached(agent);
+                let host = AgentId(self[agent].host);
+                self.link_up(cx, net, root, agent, Peer::Rejoin { agent: host, rejoin });
             }
         }
+        None
     }
 
-    fn connect(&mut self, listener: u32, dialler: u32, peers: [Peer; 2], sort: Sort) -> u32 {
-        let link = self.net.next_link();
-        let ends = [listener, dialler].map(|agent| self.agents[agent as usize].new_end(agent, link));
-        self.net.connect(&mut self.clock, ends, peers, sort)
-    }
-
-    /// The process at the other end of a link.
-    pub(crate) fn other_end(&self, link: u32, agent: u32) -> Option<u32> {
-        match self.net.ends(link)[1 - self.end_of(link, agent)] {
-            End::Agent(other, _) => Some(other),
-            End::Launcher(_) => None,
-        }
+    /// A link between the process that listens and the one that has dialled it.
+    fn connect(&mut self, cx: &mut Cx, net: &mut Net, agents: [u32; 2], peers: [Peer; 2], sort: Sort) -> u32 {
+        let link = net.next_link();
+        let ends = agents.map(|agent| self[agent].new_end(agent, link));
+        net.connect(&mut cx.clock, ends, peers, sort)
     }
 }
 

@@ -48,7 +48,7 @@ impl Digest {
 
     pub fn input(&mut self, input: &Input) {
         match input {
-            // Frequent inputs, without formatting them as text.
+            // Frequent inputs, without formatting them as text as all others are.
             Input::LinkBytes { link, bytes } => {
                 self.number(1 | u64::from(link.0) << 8);
                 self.bytes(bytes);
@@ -79,45 +79,14 @@ impl Digest {
                 self.bytes(bytes);
             }
             Input::Tick => self.number(8),
-            Input::LinkUp { .. }
-            | Input::ParentReached { .. }
-            | Input::LinkDown { .. }
-            | Input::Job { event: JobEvent::RanksLack { .. }, .. }
-            | Input::Job { event: JobEvent::RanksBound { .. }, .. }
-            | Input::Listening { .. }
-            | Input::DialFailed { .. }
-            | Input::TransportOpened { .. }
-            | Input::ShellEnded { .. }
-            | Input::Job { event: JobEvent::Shared { .. }, .. }
-            | Input::RankPortsReserved { .. }
-            | Input::RankPortsRenewed { .. }
-            | Input::Job { event: JobEvent::RanksListen { .. }, .. }
-            | Input::Job { event: JobEvent::SecretOfRanks { .. }, .. }
-            | Input::Job { event: JobEvent::Relay { .. }, .. }
-            | Input::StepTold { .. }
-            | Input::StepNotSealed { .. }
-            | Input::ToldToEnd { .. }
-            | Input::Job { event: JobEvent::ClientJoined { .. }, .. }
-            | Input::Job { event: JobEvent::RankStarted { .. }, .. }
-            | Input::Job { event: JobEvent::StdinTaken { .. }, .. }
-            | Input::Job { event: JobEvent::PmixSaid { .. }, .. }
-            | Input::Job { event: JobEvent::PmixGone { .. }, .. }
-            | Input::Job { event: JobEvent::KeeperLost { .. }, .. }
-            | Input::EndSession { .. } => self.debug(input),
+            _ => self.debug(input),
         }
     }
 
     pub fn launcher_input(&mut self, input: &LauncherInput) {
         match input {
             LauncherInput::LinkBytes { bytes, .. } | LauncherInput::Stdin { bytes } => self.bytes(bytes),
-            LauncherInput::LinkUp { .. }
-            | LauncherInput::LinkDown { .. }
-            | LauncherInput::Signal { .. }
-            | LauncherInput::Resize { .. }
-            | LauncherInput::Written { .. }
-            | LauncherInput::WriteFailed { .. }
-            | LauncherInput::HostFiles { .. }
-            | LauncherInput::Tick => self.debug(input),
+            _ => self.debug(input),
         }
     }
 

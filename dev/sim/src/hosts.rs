@@ -1,8 +1,14 @@
-//! The machines of a world: power, remote shells, walls between them.
+//! The agents of a world and their machines: power, remote shells, walls between them.
 
-use crate::fault_injection::NoStart;
-use crate::world::World;
+use crate::agents::AgentProcess;
+use crate::cx::Cx;
+use crate::fault_injection::{Fault, NoStart};
+use crate::spec::WorldSpec;
+use std::ops::{Index, IndexMut};
+use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
+use wireup_proto::replay::Recording;
+use wireup_wire::ids::AgentId;
 
 /// The machine of one agent.
 #[derive(Default)]
@@ -11,8 +17,6 @@ pub struct Host {
     pub parent: Option<u32>,
     /// The processes that were started here, the oldest first.
     pub processes: Vec<u32>,
-    /// The parts of jobs that are planned here, the oldest first.
-    pub nodes: Vec<u32>,
     /// Number of calls that the host has refused so far.
     pub refusals: u32,
     /// Whether the program was sent to the host.
@@ -25,8 +29,6 @@ pub struct Host {
     pub no_start: Option<NoStart>,
     /// Number of remote shells that break as soon as they have started the host's agent.
     pub broken_shells: u32,
-    /// Time by which the host's clock is ahead of the world's (ns).
-    pub clock_ahead_ns: u64,
 }
 
 /// A wall: dials from one host to another get no answer.
@@ -36,29 +38,89 @@ pub struct Wall {
     pub until: Instant,
 }
 
-impl World {
-    pub(crate) fn is_off(&self, host: u32) -> bool {
-        self.hosts[host as usize].off_until > self.clock.now()
+/// All agents of a world.
+pub struct Agents {
+    /// The machines, by agent.
+    pub hosts: Vec<Host>,
+    /// The processes of agents, in the order in which they were started; process 0 is the root.
+    pub all: Vec<AgentProcess>,
+    pub walls: Vec<Wall>,
+    /// The inputs of the agent that the spec asks to record.
+    pub recording: Option<Recording>,
+}
+
+impl Index<u32> for Agents {
+    type Output = AgentProcess;
+
+    fn index(&self, agent: u32) -> &AgentProcess {
+        &self.all[agent as usize]
+    }
+}
+
+impl IndexMut<u32> for Agents {
+    fn index_mut(&mut self, agent: u32) -> &mut AgentProcess {
+        &mut self.all[agent as usize]
+    }
+}
+
+impl Agents {
+    pub fn new(spec: &WorldSpec) -> Self {
+        let tree = Tree::new(spec.agents, spec.fanout);
+        let parent = |agent: u32| tree.parent(AgentId(agent)).map(|parent| parent.0);
+        let host = |agent| Host { parent: parent(agent), ..Host::default() };
+        let mut hosts: Vec<Host> = (0..spec.agents_max()).map(host).collect();
+        for fault in &spec.faults {
+            match *fault {
+                Fault::NoStart { agent, how } => hosts[agent as usize].no_start = Some(how),
+                Fault::BreakShells { agent, times } => hosts[agent as usize].broken_shells += times,
+                _ => {}
+            }
+        }
+        Agents { hosts, all: Vec::new(), walls: Vec::new(), recording: None }
     }
 
-    pub(crate) fn is_walled_off(&self, from: u32, to: u32) -> bool {
-        let now = self.clock.now();
+    pub fn is_off(&self, cx: &Cx, host: u32) -> bool {
+        self.hosts[host as usize].off_until > cx.clock.now()
+    }
+
+    pub fn is_walled_off(&self, cx: &Cx, from: u32, to: u32) -> bool {
+        let now = cx.clock.now();
         self.walls.iter().any(|wall| wall.from == from && wall.to == to && wall.until > now)
     }
 
+    /// The name of a process for messages, which is also the address where it listens.
+    pub fn name(&self, agent: u32) -> String {
+        let AgentProcess { host, start, .. } = self[agent];
+        if start == 1 { format!("agent {host}") } else { format!("agent {host} start {start}") }
+    }
+
     /// The running processes on a host, the oldest first.
-    pub(crate) fn running_at(&self, host: u32) -> Vec<u32> {
+    pub fn running_at(&self, host: u32) -> Vec<u32> {
         let processes = self.hosts[host as usize].processes.iter().copied();
-        processes.filter(|agent| self.agents[*agent as usize].is_running()).collect()
+        processes.filter(|agent| self[*agent].is_running()).collect()
     }
 
     /// The process on a host that was started last, if it runs.
-    pub(crate) fn newest_at(&self, host: u32) -> Option<u32> {
+    pub fn newest_at(&self, host: u32) -> Option<u32> {
         self.running_at(host).last().copied()
     }
 
     /// Whether a running agent of this host was ever linked to a parent.
-    pub(crate) fn is_linked(&self, host: u32) -> bool {
-        self.newest_at(host).is_some_and(|agent| self.agents[agent as usize].up.is_some())
+    pub fn is_linked(&self, host: u32) -> bool {
+        self.newest_at(host).is_some_and(|agent| self[agent].up.is_some())
+    }
+
+    /// An agent and this many of its ancestors in the original tree, without the root.
+    pub fn with_above(&self, agent: u32, above: u32) -> Vec<u32> {
+        self.up_from(agent).take(above as usize + 1).filter(|agent| *agent != 0).collect()
+    }
+
+    /// The agents of the original tree below this one, including it.
+    pub fn subtree(&self, top: u32) -> Vec<u32> {
+        (0..self.hosts.len() as u32).filter(|agent| self.up_from(*agent).any(|at| at == top)).collect()
+    }
+
+    fn up_from(&self, agent: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(agent), |at| self.hosts[*at as usize].parent)
     }
 }

@@ -1,30 +1,46 @@
 //! The jobs of a world: the plan of each, its ranks, and its part on each node.
 
 use crate::checkers::JobChecks;
+use crate::clock::Event;
 use crate::configs::node_name;
+use crate::cx::Cx;
+use crate::fault_injection::Culprit;
 use crate::fifo::Fifo;
+use crate::file_server::FileServer;
 use crate::memory::JobMemory;
 use crate::ranks::{Phase, Proc};
 use crate::rng::mix;
 use crate::servers::Server;
 use crate::spec::{ADDED, JobPlan};
-use crate::world::World;
 use wireup_proto::Instant;
-use wireup_proto::io::Input;
+use wireup_proto::io::{JobEvent, Output, SignalTarget};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::{AppSpec, JobSpec, NodeSpec};
+
+/// The jobs of a world, with the processes of their ranks.
+pub struct Jobs {
+    pub all: Vec<Job>,
+    pub nodes: Vec<Node>,
+    /// The ranks of all jobs, in the order of the jobs. The number of a rank in this list is called `id`.
+    pub procs: Vec<Proc>,
+    /// Indexes of the nodes on each host, the oldest first.
+    by_host: Vec<Vec<u32>>,
+    pub(crate) file_server: FileServer,
+}
 
 /// A job that was launched.
 pub struct Job {
     pub id: JobId,
     /// The plan of the job as it was launched: without the nodes that were lost by then.
     pub plan: JobPlan,
+    /// The node of each rank, as a position in `plan.nodes`.
+    pub placement: Vec<u32>,
     /// Seed of the values that the job's ranks contribute.
     pub seed: u64,
     /// Number of the job's launcher.
     pub launcher: u32,
     pub launched_at: Instant,
-    /// Number of rank 0 among the ranks of all jobs, which the world numbers in sequence.
+    /// Number of rank 0 among the ranks of all jobs.
     pub first_proc: u32,
     /// Index of the job's first node in the world's list.
     pub first_node: u32,
@@ -32,15 +48,19 @@ pub struct Job {
 }
 
 /// The part of a job on one node.
+#[derive(Default)]
 pub struct Node {
+    /// Index of the part in the world's list.
+    pub index: u32,
     /// Index of the job.
     pub job: u32,
     pub host: u32,
     /// The agent's process that runs this part, once there is one.
     pub agent: Option<u32>,
+    pub agent_has_ended: bool,
     /// Ranks of the part, by local rank; numbers as in `Job::first_proc`.
     pub ranks: Vec<u32>,
-    pub keeper: Fifo<Input>,
+    pub keeper: Fifo<JobEvent>,
     pub keeper_is_running: bool,
     /// The PMIx server of the ranks.
     pub server: Option<Server>,
@@ -52,18 +72,35 @@ pub struct Node {
 }
 
 impl Node {
-    fn new(job: u32, host: u32) -> Self {
-        Node {
-            job,
-            host,
-            agent: None,
-            ranks: Vec::new(),
-            keeper: Fifo::default(),
-            keeper_is_running: true,
-            server: None,
-            reading: [true; 2],
-            job_is_gone: false,
-            memory: JobMemory::default(),
+    fn new(index: u32, job: u32, host: u32) -> Self {
+        Node { index, job, host, keeper_is_running: true, reading: [true; 2], ..Node::default() }
+    }
+
+    /// Whether the agent's driver reads this stream of the ranks (1 or 2).
+    pub fn reads(&self, stream: u8) -> bool {
+        self.reading[usize::from(stream) - 1] && self.agent.is_some() && !self.agent_has_ended
+    }
+
+    pub fn has_running_server(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.is_running)
+    }
+
+    pub fn keeper_says(&mut self, cx: &mut Cx, event: JobEvent) {
+        let delay_ns = cx.draw(cx.spec.timing.report);
+        if self.keeper_is_running {
+            self.keeper.push(&mut cx.clock, delay_ns, event, Event::KeeperReport(self.index));
+        }
+    }
+
+    /// The agent sends a signal to ranks, or to their server.
+    pub fn signal(&mut self, cx: &mut Cx, target: SignalTarget, signal: i32) {
+        let ranks = match target {
+            SignalTarget::All => &self.ranks[..],
+            SignalTarget::One(local) => self.ranks.get(local.index()..=local.index()).unwrap_or_default(),
+            SignalTarget::Server => return self.stop_server(cx),
+        };
+        for id in ranks {
+            cx.after(cx.spec.timing.report, Event::Signal(*id, signal as u8));
         }
     }
 }
@@ -76,6 +113,12 @@ impl Job {
     /// The agent of a node of the job.
     pub fn agent_of(&self, node: u32) -> u32 {
         self.plan.nodes[node as usize]
+    }
+
+    /// Output of the job may be dropped.
+    pub fn expect_losses(&mut self, cx: &mut Cx) {
+        self.checks.output.expect_losses();
+        cx.checks.bounds.ignore(self.id);
     }
 
     /// The numbers of the job's ranks.
@@ -112,129 +155,187 @@ pub fn job_spec(id: JobId, plan: &JobPlan) -> JobSpec {
     }
 }
 
-impl World {
+impl Jobs {
+    pub fn new(hosts: u32) -> Self {
+        Jobs {
+            all: Vec::new(),
+            nodes: Vec::new(),
+            procs: Vec::new(),
+            by_host: vec![Vec::new(); hosts as usize],
+            file_server: FileServer::default(),
+        }
+    }
+
     /// Adds a job with its ranks and nodes; returns its index.
-    pub(crate) fn add_job(&mut self, id: JobId, plan: JobPlan, launcher: u32) -> u32 {
-        let index = self.jobs.len() as u32;
+    pub fn add(&mut self, cx: &Cx, id: JobId, plan: JobPlan, launcher: u32) -> u32 {
+        let index = self.all.len() as u32;
         let (first_proc, first_node) = (self.procs.len() as u32, self.nodes.len() as u32);
         for (node, host) in (first_node..).zip(&plan.nodes) {
-            self.nodes.push(Node::new(index, *host));
+            self.nodes.push(Node::new(node, index, *host));
             if *host != ADDED {
-                self.hosts[*host as usize].nodes.push(node);
+                self.by_host[*host as usize].push(node);
             }
         }
-        for (rank, node) in (0..).zip(plan.placement()) {
+        let placement = plan.placement();
+        for (rank, node) in (0..).zip(&placement) {
             let locals = &mut self.nodes[(first_node + node) as usize].ranks;
             let (local, script) = (LocalRank(locals.len() as u16), plan.script_of(rank).clone());
-            self.procs.push(Proc::new(rank, index, first_node + node, local, script));
+            self.procs.push(Proc::new((first_proc + rank, rank), index, first_node + node, local, script));
             locals.push(first_proc + rank);
         }
         // The first job's seed is the world's.
-        let seed = if index == 0 { self.spec.seed } else { mix(self.spec.seed ^ u64::from(index) << 32) };
-        let checks = JobChecks::new(&plan, first_proc);
-        let is_struck = plan.nodes.iter().any(|host| self.membership.is_struck(*host));
-        let launched_at = self.clock.now();
-        self.jobs.push(Job { id, plan, seed, launcher, launched_at, first_proc, first_node, checks });
-        self.blame_servers(index);
-        if is_struck {
-            self.expect_losses_of(index);
-        }
+        let seed = if index == 0 { cx.spec.seed } else { mix(cx.spec.seed ^ u64::from(index) << 32) };
+        let mut checks = JobChecks::new(&plan, first_proc);
+        cx.spec.blamed_for_servers().into_iter().for_each(|host| checks.blame(Culprit::Agent(host), false));
+        let launched_at = cx.clock.now();
+        self.all.push(Job { id, plan, placement, seed, launcher, launched_at, first_proc, first_node, checks });
         index
     }
 
     /// The root has numbered the agents of the hosts that a job adds.
-    pub(crate) fn number_added(&mut self, id: JobId, agents: &[AgentId]) {
-        let Some(index) = self.jobs.iter().rposition(|job| job.id == id) else { return };
-        let job = &mut self.jobs[index];
+    pub fn number_added(&mut self, job: u32, agents: &[AgentId]) {
+        let job = &mut self.all[job as usize];
         let nodes = job.nodes();
         let added = nodes.zip(&mut job.plan.nodes).filter(|(_, agent)| **agent == ADDED);
         for ((node, at), AgentId(agent)) in added.zip(agents) {
             *at = *agent;
             self.nodes[node as usize].host = *agent;
-            self.hosts[*agent as usize].nodes.push(node);
-        }
-        if agents.iter().any(|agent| self.membership.is_struck(agent.0)) {
-            self.expect_losses_of(index as u32);
+            self.by_host[*agent as usize].push(node);
         }
     }
 
-    /// The part of a job on the host of this agent.
-    pub(crate) fn node_of(&self, agent: u32, id: JobId) -> Option<u32> {
-        let host = self.agents[agent as usize].host;
-        let is_its = |node: &&u32| self.jobs[self.nodes[**node as usize].job as usize].id == id;
-        self.hosts[host as usize].nodes.iter().rev().find(is_its).copied()
+    /// The part of a job on a host.
+    pub fn node_at(&self, host: u32, id: JobId) -> Option<u32> {
+        let is_its = |node: &&u32| self.job_at(**node).id == id;
+        self.by_host[host as usize].iter().rev().find(is_its).copied()
     }
 
-    /// The part of a job on the host of an agent that runs this part from now on; only one process does so.
-    pub(crate) fn run_node(&mut self, agent: u32, id: JobId) -> Option<u32> {
-        let Some(node) = self.node_of(agent, id) else {
-            self.checks.problem(format!("{} runs job {id}, which has no ranks there", self.name(agent)));
-            return None;
-        };
-        let runner = *self.nodes[node as usize].agent.get_or_insert(agent);
-        if runner != agent {
-            self.checks.problem(format!("{} and {} both run job {id}", self.name(runner), self.name(agent)));
-            return None;
-        }
-        Some(node)
-    }
-
-    /// The parts of jobs that a process runs.
-    pub(crate) fn nodes_of(&self, agent: u32) -> Vec<u32> {
-        let host = self.agents[agent as usize].host;
+    /// The parts of jobs that a process of a host's agent runs.
+    pub fn nodes_of(&self, host: u32, agent: u32) -> Vec<u32> {
         let runs = |node: &u32| self.nodes[*node as usize].agent == Some(agent);
-        self.hosts[host as usize].nodes.iter().copied().filter(runs).collect()
+        self.by_host[host as usize].iter().copied().filter(runs).collect()
     }
 
-    pub(crate) fn plan_of(&self, proc: u32) -> &JobPlan {
-        &self.job(proc).plan
+    /// A rank, with its job and the part of the job on its node.
+    pub fn at(&mut self, id: u32) -> (&mut Proc, &mut Job, &mut Node) {
+        let proc = &mut self.procs[id as usize];
+        let (job, node) = (proc.job, proc.node);
+        (proc, &mut self.all[job as usize], &mut self.nodes[node as usize])
     }
 
-    /// The job of a rank.
-    pub(crate) fn job(&self, proc: u32) -> &Job {
-        &self.jobs[self.procs[proc as usize].job as usize]
+    /// The job of a node.
+    pub fn job_at(&self, node: u32) -> &Job {
+        &self.all[self.nodes[node as usize].job as usize]
     }
 
-    pub(crate) fn checks_of(&mut self, proc: u32) -> &mut JobChecks {
-        &mut self.jobs[self.procs[proc as usize].job as usize].checks
+    pub fn checks_at(&mut self, node: u32) -> &mut JobChecks {
+        &mut self.all[self.nodes[node as usize].job as usize].checks
     }
 
-    /// The host of a rank.
-    pub(crate) fn host_of(&self, proc: u32) -> u32 {
-        self.nodes[self.procs[proc as usize].node as usize].host
+    /// The jobs that are not over.
+    pub fn active(&mut self) -> impl Iterator<Item = &mut Job> {
+        self.all.iter_mut().filter(|job| !job.checks.has_ended)
     }
 
-    /// Tells the agent of a node something about the job there.
-    pub(crate) fn tell_node(&mut self, node: u32, input: impl FnOnce(JobId) -> Input) {
-        let Node { job, agent, .. } = self.nodes[node as usize];
-        let id = self.jobs[job as usize].id;
-        if let Some(agent) = agent {
-            self.tell_agent(agent, input(id));
-        }
-    }
-
-    pub(crate) fn running_rank(&self, node: u32) -> Option<u32> {
-        let ranks = self.nodes[node as usize].ranks.iter().copied();
-        ranks.into_iter().find(|proc| self.procs[*proc as usize].exists())
+    pub fn running_rank(&self, node: u32) -> Option<u32> {
+        let ranks = self.nodes[node as usize].ranks.iter().map(|id| &self.procs[*id as usize]);
+        ranks.into_iter().find(|proc| proc.exists()).map(|proc| proc.rank)
     }
 
     /// Whether ranks of a job run on this host.
-    pub(crate) fn runs_ranks(&self, job: &Job, host: u32) -> bool {
+    pub fn runs_ranks(&self, job: &Job, host: u32) -> bool {
         let nodes = job.nodes().filter(|node| self.nodes[*node as usize].host == host);
         nodes
             .flat_map(|node| &self.nodes[node as usize].ranks)
             .any(|proc| self.procs[*proc as usize].phase == Phase::Running)
     }
 
+    /// Whether ranks are placed on this host.
+    pub fn has_ranks(&self, host: u32) -> bool {
+        self.nodes.iter().any(|node| node.host == host && !node.ranks.is_empty())
+    }
+
     /// The agent's processes and everything that it keeps for jobs end with it.
-    pub(crate) fn nodes_end(&mut self, agent: u32) {
-        for node in self.nodes_of(agent) {
+    pub fn agent_ends(&mut self, host: u32, agent: u32) {
+        for node in self.nodes_of(host, agent) {
             let at = &mut self.nodes[node as usize];
+            at.agent_has_ended = true;
             at.memory.clear();
             at.server = None;
-            for proc in at.ranks.clone() {
-                self.procs[proc as usize].vanish();
+            for proc in &at.ranks {
+                self.procs[*proc as usize].vanish();
             }
         }
+    }
+
+    pub fn blame_rank(&mut self, id: u32, must: bool) {
+        let (proc, job, _) = self.at(id);
+        proc.blame(job, must);
+    }
+
+    /// Any of several agents with their ranks may be named by a failure. A job fails if its ranks run there.
+    pub fn blame_agents(&mut self, hosts: &[u32]) {
+        for index in 0..self.all.len() {
+            let job = &self.all[index];
+            if !job.checks.has_ended {
+                let must = hosts.iter().any(|host| self.runs_ranks(job, *host));
+                let checks = &mut self.all[index].checks;
+                hosts.iter().for_each(|host| checks.blame(Culprit::Agent(*host), must));
+            }
+        }
+    }
+
+    /// Output of all jobs may be lost from now on.
+    pub fn expect_losses(&mut self, cx: &Cx) {
+        if !cx.spec.is_standing {
+            self.all.iter_mut().for_each(|job| job.checks.output.expect_losses());
+        }
+    }
+
+    /// Does something for the part of a job on a node. An error says what the agent did wrong.
+    pub fn do_for_agent(&mut self, cx: &mut Cx, node: u32, output: Output) -> Result<(), String> {
+        let at = &mut self.nodes[node as usize];
+        match output {
+            Output::PmixSend { bytes, .. } => at.send_to_server(cx, bytes),
+            Output::Signal { target, signal, .. } => at.signal(cx, target, signal),
+            Output::Sweep { .. } => self.expect_end(node, "sweeps")?,
+            Output::WriteSlot { share, slot, array, .. } => at.memory.write(share, slot, &array)?,
+            Output::Unshare { share, .. } => at.memory.unshare(share)?,
+            Output::Reply { client, bytes, shares, .. } => {
+                let shares = at.memory.for_reply(&shares)?;
+                self.reply(cx, node, client.local, bytes, shares);
+            }
+            Output::CloseClient { client, .. } => {
+                let id = at.ranks[client.local.index()];
+                self.procs[id as usize].socket.close_agents_end(cx, id);
+            }
+            Output::Write { local, bytes, .. } => {
+                let id = at.ranks[local.index()];
+                self.procs[id as usize].stdin.write(cx, bytes);
+            }
+            Output::ReadStdio { stream, on, .. } => self.read_stdio(cx, node, stream, on),
+            Output::JobGone { .. } => {
+                at.memory.clear();
+                if std::mem::replace(&mut at.job_is_gone, true) {
+                    return Err("calls the job gone twice".into());
+                }
+                self.expect_end(node, "calls the job gone")?;
+                self.nodes[node as usize].server = None;
+            }
+            _ => unreachable!("an output that does not concern a node of a job"),
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing of the job runs on a node whose agent does this.
+    fn expect_end(&self, node: u32, does: &str) -> Result<(), String> {
+        let at = &self.nodes[node as usize];
+        if let Some(rank) = self.running_rank(node) {
+            return Err(format!("{does} while rank {rank} runs"));
+        }
+        if at.has_running_server() && at.keeper_is_running {
+            return Err(format!("{does} while its server runs"));
+        }
+        Ok(())
     }
 }

@@ -3,14 +3,16 @@
 
 mod requests;
 
-use crate::clock::Event;
+use crate::agents::AgentProcess;
+use crate::clock::{Event, START};
 use crate::configs;
+use crate::cx::Cx;
 use crate::fault_injection::Culprit;
-use crate::jobs::job_spec;
-use crate::net::{Arrival, End, Sort};
+use crate::jobs::{Jobs, job_spec};
+use crate::net::{Arrival, End, Net, Sort};
 use crate::report::short;
+use crate::spec::JobPlan;
 use crate::workload;
-use crate::world::World;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_proto::Instant;
@@ -19,7 +21,7 @@ use wireup_proto::launcher::Launcher;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use wireup_wire::frame::FrameReader;
 use wireup_wire::ids::JobId;
-use wireup_wire::session::{Presence, Welcome};
+use wireup_wire::session::{NodeState, Presence, Welcome};
 
 /// One launcher's process. In a single run the root agent runs in it too.
 pub struct LauncherHost {
@@ -41,11 +43,25 @@ pub struct LauncherHost {
     /// Whether a `LauncherWritten` is scheduled.
     writing: bool,
     terminal_stopped: bool,
-    stdin_sent: u64,
-    stdin_wanted: u32,
-    stdin_ended: bool,
+    stdin: Stdin,
+}
+
+/// The standard input of a launcher.
+#[derive(Default)]
+struct Stdin {
+    sent: u64,
+    wanted: u32,
+    ended: bool,
     /// Whether a `LauncherStdin` is scheduled.
-    stdin_due: bool,
+    due: bool,
+}
+
+/// All launchers of a world.
+#[derive(Default)]
+pub struct Launchers {
+    pub all: Vec<LauncherHost>,
+    /// The root's answer about its nodes at the end of the session, until it is checked.
+    pub nodes: Option<Vec<NodeState>>,
 }
 
 /// The purpose of a launcher.
@@ -70,13 +86,13 @@ pub enum LauncherState {
 /// After the time limit, output that the terminal does not accept for this long may be dropped.
 const UNTAKEN_NS: u64 = 1_000_000_000;
 
-impl World {
+impl Launchers {
     /// A launcher starts and connects to the root.
-    pub(crate) fn attach(&mut self, role: Role) {
-        let launcher = self.launchers.len() as u32;
-        let link = self.net.next_link();
-        let reads = !matches!(role, Role::Job(plan) if !self.spec.jobs[plan as usize].reads);
-        self.launchers.push(LauncherHost {
+    pub fn attach(&mut self, cx: &mut Cx, net: &mut Net, root: &mut AgentProcess, role: Role) {
+        let launcher = self.all.len() as u32;
+        let link = net.next_link();
+        let reads = !matches!(role, Role::Job(plan) if !cx.spec.jobs[plan as usize].reads);
+        self.all.push(LauncherHost {
             role,
             state: LauncherState::Running,
             job: None,
@@ -89,273 +105,265 @@ impl World {
             writes: VecDeque::new(),
             writing: false,
             terminal_stopped: !reads,
-            stdin_sent: 0,
-            stdin_wanted: 0,
-            stdin_ended: false,
-            stdin_due: false,
+            stdin: Stdin::default(),
         });
-        let ends = [End::Launcher(launcher), self.agents[0].new_end(0, link)];
-        let sort = if self.spec.is_standing { Sort::Tree } else { Sort::InMemory };
-        self.net.connect(&mut self.clock, ends, [Peer::Launcher; 2], sort);
+        let sort = if cx.spec.is_standing { Sort::Tree } else { Sort::InMemory };
+        net.connect(&mut cx.clock, [End::Launcher(launcher), root.new_end(0, link)], [Peer::Launcher; 2], sort);
     }
 
-    /// Launches a job on those of its nodes that are not lost.
-    pub(crate) fn on_launches(&mut self, launcher: u32) {
-        let at = &mut self.launchers[launcher as usize];
-        let (Role::Job(plan), Some(welcome)) = (at.role, at.welcome.take()) else { return };
+    /// The job that a launcher launches after its welcome, on those of its nodes that are not lost.
+    pub fn on_launches(&mut self, cx: &Cx, launcher: u32) -> Option<(JobId, Option<JobPlan>)> {
+        let at = &mut self.all[launcher as usize];
+        let (Role::Job(plan), Some(welcome)) = (at.role, at.welcome.take()) else { return None };
         if at.state != LauncherState::Running {
-            return;
+            return None;
         }
         let node = |agent: u32| welcome.nodes.get(agent as usize);
         let is_lost = |agent: u32| node(agent).is_some_and(|node| matches!(node.presence, Presence::Lost { .. }));
-        match self.spec.jobs[plan as usize].without(is_lost) {
-            Some(plan) => {
-                self.launch(launcher, welcome.job, plan);
-                self.tell_launcher(launcher, LauncherInput::LinkUp { link: LinkId(0) });
-            }
-            None => self.launcher_leaves(launcher, 0),
-        }
+        Some((welcome.job, cx.spec.jobs[plan as usize].without(is_lost)))
     }
 
-    pub(crate) fn launch(&mut self, launcher: u32, id: JobId, plan: crate::spec::JobPlan) {
-        let config = configs::launcher(job_spec(id, &plan), plan.timeout_ns, !self.spec.is_standing);
-        if let Some(after_ns) = plan.launcher_dies_ns {
-            self.clock.after(after_ns, Event::LauncherDies(launcher));
-        }
-        let job = self.add_job(id, plan, launcher);
-        let at = &mut self.launchers[launcher as usize];
-        at.machine = Some(Launcher::new(config, self.clock.now()));
-        at.job = Some(job);
+    /// The state machine of a launcher begins with a job of this index.
+    pub fn begin(&mut self, cx: &Cx, jobs: &Jobs, launcher: u32, index: u32) {
+        let job = &jobs.all[index as usize];
+        let config = configs::launcher(job_spec(job.id, &job.plan), job.plan.timeout_ns, !cx.spec.is_standing);
+        let at = &mut self.all[launcher as usize];
+        at.machine = Some(Launcher::new(config, cx.clock.now()));
+        at.job = Some(index);
+    }
+
+    /// From the start until the launcher of a single run left or died, or until now (ns).
+    pub fn elapsed_ns(&self, cx: &Cx) -> u64 {
+        let launcher = self.all.first().filter(|_| !cx.spec.is_standing);
+        launcher.and_then(|launcher| launcher.gone_at).unwrap_or(cx.clock.now()) - START
     }
 
     /// The first launcher whose job is not over.
-    pub(crate) fn active_launcher(&self) -> Option<u32> {
+    pub fn active(&self) -> Option<u32> {
         let is_active = |at: &LauncherHost| at.state == LauncherState::Running && at.job.is_some();
-        self.launchers.iter().position(is_active).map(|launcher| launcher as u32)
+        self.all.iter().position(is_active).map(|launcher| launcher as u32)
     }
 
-    pub(crate) fn launcher_hears(&mut self, launcher: u32, arrival: Arrival) {
-        let at = &self.launchers[launcher as usize];
+    pub fn hear(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, arrival: Arrival) {
+        let at = &self.all[launcher as usize];
         let link = LinkId(0);
         let has_job = at.job.is_some();
         match arrival {
-            Arrival::Up if has_job => self.tell_launcher(launcher, LauncherInput::LinkUp { link }),
+            Arrival::Up if has_job => self.tell(cx, net, jobs, launcher, LauncherInput::LinkUp { link }),
             Arrival::Up => {}
             Arrival::Bytes(head, body) => {
                 for mut bytes in [head, body].into_iter().filter(|bytes: &Bytes| !bytes.is_empty()) {
                     match has_job {
-                        true => self.tell_launcher(launcher, LauncherInput::LinkBytes { link, bytes }),
-                        false => self.on_answers(launcher, &mut bytes),
+                        true => self.tell(cx, net, jobs, launcher, LauncherInput::LinkBytes { link, bytes }),
+                        false => self.on_answers(cx, net, jobs, launcher, &mut bytes),
                     }
                 }
             }
             Arrival::Down(problem) if has_job => {
-                self.tell_launcher(launcher, LauncherInput::LinkDown { link, problem: problem.into() });
+                self.tell(cx, net, jobs, launcher, LauncherInput::LinkDown { link, problem: problem.into() });
             }
-            Arrival::Down(_) => self.launcher_gone(launcher, LauncherState::Left { code: 0 }),
+            Arrival::Down(_) => self.on_gone(cx, jobs, launcher, LauncherState::Left { code: 0 }),
         }
     }
 
-    pub(crate) fn tell_launcher(&mut self, launcher: u32, input: LauncherInput) {
-        let at = &mut self.launchers[launcher as usize];
+    pub fn tell(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, input: LauncherInput) {
+        let at = &mut self.all[launcher as usize];
         let Some(machine) = at.machine.as_mut().filter(|_| at.state == LauncherState::Running) else { return };
-        let now = self.clock.now();
-        self.digest.number(now.0);
-        self.digest.launcher_input(&input);
-        if self.spec.trace {
+        let now = cx.clock.now();
+        cx.digest.number(now.0);
+        cx.digest.launcher_input(&input);
+        if cx.spec.trace {
             eprintln!("  launcher {launcher} <- {}", short(&input));
         }
         machine.handle(now, input);
-        self.on_launcher_turn(launcher);
+        self.on_turn(cx, net, jobs, launcher);
     }
 
-    pub(crate) fn on_launcher_turn(&mut self, launcher: u32) {
+    pub fn on_turn(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32) {
         while let LauncherHost { machine: Some(machine), state: LauncherState::Running, .. } =
-            &mut self.launchers[launcher as usize]
+            &mut self.all[launcher as usize]
         {
             let Some(output) = machine.poll() else { break };
-            if self.spec.trace {
+            if cx.spec.trace {
                 eprintln!("  launcher {launcher} -> {}", short(&output));
             }
-            self.do_for_launcher(launcher, output);
+            self.carry_out(cx, net, jobs, launcher, output);
         }
-        self.schedule_launcher_tick(launcher);
+        self.schedule_tick(cx, launcher);
     }
 
-    fn schedule_launcher_tick(&mut self, launcher: u32) {
+    fn schedule_tick(&mut self, cx: &mut Cx, launcher: u32) {
         let LauncherHost { machine: Some(machine), tick_at, state: LauncherState::Running, .. } =
-            &mut self.launchers[launcher as usize]
+            &mut self.all[launcher as usize]
         else {
             return;
         };
         let Some(deadline) = machine.deadline() else { return };
         if tick_at.is_none_or(|at| deadline < at) {
             *tick_at = Some(deadline);
-            self.clock.at(deadline, Event::LauncherTick(launcher));
+            cx.clock.at(deadline, Event::LauncherTick(launcher));
         }
     }
 
-    pub(crate) fn on_launcher_tick(&mut self, launcher: u32) {
-        let now = self.clock.now();
-        let LauncherHost { machine, tick_at, .. } = &mut self.launchers[launcher as usize];
+    pub fn on_tick(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32) {
+        let now = cx.clock.now();
+        let LauncherHost { machine, tick_at, .. } = &mut self.all[launcher as usize];
         if tick_at.is_some_and(|at| at <= now) {
             *tick_at = None;
         }
         let deadline = machine.as_ref().and_then(Launcher::deadline);
         if deadline.is_some_and(|deadline| deadline <= now) {
-            self.tell_launcher(launcher, LauncherInput::Tick);
+            self.tell(cx, net, jobs, launcher, LauncherInput::Tick);
         }
-        self.schedule_launcher_tick(launcher);
+        self.schedule_tick(cx, launcher);
     }
 
-    fn do_for_launcher(&mut self, launcher: u32, output: LauncherOutput) {
-        let LauncherHost { link, job: Some(job), .. } = self.launchers[launcher as usize] else { return };
+    fn carry_out(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, output: LauncherOutput) {
+        let LauncherHost { link, job: Some(job), .. } = self.all[launcher as usize] else { return };
         match output {
             LauncherOutput::Send { frame, .. } => {
-                if let Err(problem) = self.checks.bounds.on_send(link, 0, &frame) {
-                    return self.checks.problem(problem);
+                if let Err(problem) = cx.checks.bounds.on_send(link, 0, &frame) {
+                    return cx.problem(problem);
                 }
-                self.net.send(&mut self.clock, link, 0, frame);
+                net.send(&mut cx.clock, link, 0, frame);
             }
             LauncherOutput::Write { stream, from, bytes } => {
                 let rank = from.map(|(origin, _)| origin.rank.0);
-                self.write_to_terminal(launcher, stream, rank, &bytes);
+                self.write(cx, jobs, launcher, stream, rank, &bytes);
             }
             LauncherOutput::ReadStdin { bytes_max } => {
-                self.launchers[launcher as usize].stdin_wanted = bytes_max;
-                self.schedule_launcher_stdin(launcher);
+                self.all[launcher as usize].stdin.wanted = bytes_max;
+                self.schedule_stdin(cx, launcher);
             }
             LauncherOutput::ReadHostFiles { child, paths } => {
                 let files = paths.into_iter().map(|path| (path, Err("it is simulated".to_owned()))).collect();
-                self.tell_launcher(launcher, LauncherInput::HostFiles { child, files });
+                self.tell(cx, net, jobs, launcher, LauncherInput::HostFiles { child, files });
             }
             LauncherOutput::Notice(notice) => {
-                self.digest.debug(&notice);
-                let job = &mut self.jobs[job as usize];
-                let elapsed_ns = self.clock.now() - job.launched_at;
+                cx.digest.debug(&notice);
+                let job = &mut jobs.all[job as usize];
+                let elapsed_ns = cx.clock.now() - job.launched_at;
                 if matches!(notice, Notice::Stall(_)) && elapsed_ns < job.plan.options.stall_report_ns {
-                    self.checks.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
+                    cx.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
                 }
                 job.checks.notice(notice);
             }
             LauncherOutput::Suspend => {}
-            LauncherOutput::Exit { code } => self.launcher_leaves(launcher, code),
+            LauncherOutput::Exit { code } => self.leave(cx, net, jobs, launcher, code),
         }
     }
 
-    fn write_to_terminal(&mut self, launcher: u32, stream: Stream, rank: Option<u32>, bytes: &Bytes) {
-        let at = &mut self.launchers[launcher as usize];
+    fn write(&mut self, cx: &mut Cx, jobs: &mut Jobs, launcher: u32, stream: Stream, rank: Option<u32>, bytes: &Bytes) {
+        let at = &mut self.all[launcher as usize];
         let Some(job) = at.job else { return };
-        let job = &mut self.jobs[job as usize];
+        let job = &mut jobs.all[job as usize];
         if let Err(problem) = job.checks.output.on_write(stream, rank, bytes) {
-            return self.checks.problem(format!("job {}: {problem}", job.id));
+            return cx.problem(format!("job {}: {problem}", job.id));
         }
         // The end of a stream within a line may have no bytes, for which nobody waits.
         if bytes.is_empty() {
             return;
         }
         at.writes.push_back((stream, bytes.len() as u32));
-        self.schedule_written(launcher);
+        self.schedule_written(cx, launcher);
     }
 
-    fn schedule_written(&mut self, launcher: u32) {
-        let at = &mut self.launchers[launcher as usize];
+    fn schedule_written(&mut self, cx: &mut Cx, launcher: u32) {
+        let at = &mut self.all[launcher as usize];
         if !at.writing && !at.terminal_stopped && !at.writes.is_empty() {
             at.writing = true;
-            let delay_ns = self.spec.timing.terminal.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::LauncherWritten(launcher));
+            cx.after(cx.spec.timing.terminal, Event::LauncherWritten(launcher));
         }
     }
 
-    pub(crate) fn on_launcher_written(&mut self, launcher: u32) {
-        let at = &mut self.launchers[launcher as usize];
+    pub fn on_written(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32) {
+        let at = &mut self.all[launcher as usize];
         at.writing = false;
         if at.terminal_stopped {
             return;
         }
         let Some((stream, bytes)) = at.writes.pop_front() else { return };
-        self.tell_launcher(launcher, LauncherInput::Written { stream, bytes });
-        self.schedule_written(launcher);
+        self.tell(cx, net, jobs, launcher, LauncherInput::Written { stream, bytes });
+        self.schedule_written(cx, launcher);
     }
 
-    pub(crate) fn stop_terminal(&mut self, launcher: u32, for_ns: u64) {
-        let at = &mut self.launchers[launcher as usize];
+    pub fn stop_terminal(&mut self, cx: &mut Cx, jobs: &mut Jobs, launcher: u32, for_ns: u64) {
+        let at = &mut self.all[launcher as usize];
         at.terminal_stopped = true;
-        if let Some(job) = at.job.map(|job| &mut self.jobs[job as usize])
+        if let Some(job) = at.job.map(|job| &mut jobs.all[job as usize])
             && job.plan.timeout_ns.is_some()
             && for_ns >= UNTAKEN_NS
         {
             // After the time limit, the launcher does not wait this long for the terminal.
             job.checks.output.expect_losses();
         }
-        self.clock.after(for_ns, Event::TerminalResumes(launcher));
+        cx.clock.after(for_ns, Event::TerminalResumes(launcher));
     }
 
-    pub(crate) fn on_terminal_resumes(&mut self, launcher: u32) {
-        self.launchers[launcher as usize].terminal_stopped = false;
-        self.schedule_written(launcher);
+    pub fn on_terminal_resumes(&mut self, cx: &mut Cx, launcher: u32) {
+        self.all[launcher as usize].terminal_stopped = false;
+        self.schedule_written(cx, launcher);
     }
 
-    fn schedule_launcher_stdin(&mut self, launcher: u32) {
-        let at = &mut self.launchers[launcher as usize];
-        if at.stdin_wanted > 0 && !at.stdin_ended && !at.stdin_due {
-            at.stdin_due = true;
-            let delay_ns = self.spec.timing.terminal.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::LauncherStdin(launcher));
+    fn schedule_stdin(&mut self, cx: &mut Cx, launcher: u32) {
+        let at = &mut self.all[launcher as usize];
+        if at.stdin.wanted > 0 && !at.stdin.ended && !at.stdin.due {
+            at.stdin.due = true;
+            cx.after(cx.spec.timing.terminal, Event::LauncherStdin(launcher));
         }
     }
 
-    pub(crate) fn on_launcher_stdin(&mut self, launcher: u32) {
-        let at = &mut self.launchers[launcher as usize];
-        at.stdin_due = false;
-        let Some(job) = at.job.filter(|_| at.stdin_wanted > 0 && !at.stdin_ended) else { return };
-        let left = self.jobs[job as usize].plan.stdin_bytes - at.stdin_sent;
-        let take = left.min(u64::from(at.stdin_wanted));
-        let take = if take > 1 && self.rng.chance(500) { self.rng.between(1, take) } else { take };
-        let bytes: Vec<u8> = (at.stdin_sent..at.stdin_sent + take).map(|at| workload::stdin_byte(job, at)).collect();
-        at.stdin_sent += take;
-        at.stdin_wanted -= take as u32;
-        at.stdin_ended = take == 0;
-        self.tell_launcher(launcher, LauncherInput::Stdin { bytes: bytes.into() });
-        self.schedule_launcher_stdin(launcher);
+    pub fn on_stdin(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32) {
+        let at = &mut self.all[launcher as usize];
+        at.stdin.due = false;
+        let Some(job) = at.job.filter(|_| at.stdin.wanted > 0 && !at.stdin.ended) else { return };
+        let left = jobs.all[job as usize].plan.stdin_bytes - at.stdin.sent;
+        let take = left.min(u64::from(at.stdin.wanted));
+        let take = if take > 1 && cx.rng.chance(500) { cx.rng.between(1, take) } else { take };
+        let bytes: Vec<u8> = (at.stdin.sent..at.stdin.sent + take).map(|at| workload::stdin_byte(job, at)).collect();
+        at.stdin.sent += take;
+        at.stdin.wanted -= take as u32;
+        at.stdin.ended = take == 0;
+        self.tell(cx, net, jobs, launcher, LauncherInput::Stdin { bytes: bytes.into() });
+        self.schedule_stdin(cx, launcher);
     }
 
-    fn launcher_leaves(&mut self, launcher: u32, code: u8) {
-        let at = &self.launchers[launcher as usize];
-        if let Some(job) = at.job.map(|job| &self.jobs[job as usize]) {
+    pub fn leave(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, code: u8) {
+        let at = &self.all[launcher as usize];
+        if let Some(job) = at.job.map(|job| &jobs.all[job as usize]) {
             // After an interrupt or the time limit, the launcher does not wait for a stopped terminal.
             let is_impatient = job.checks.interrupted || job.plan.timeout_ns.is_some();
             if !at.writes.is_empty() && !is_impatient {
                 let count = at.writes.len();
-                self.checks.problem(format!("the launcher exits with {count} writes in progress"));
+                cx.problem(format!("the launcher exits with {count} writes in progress"));
             }
         }
-        self.launcher_gone(launcher, LauncherState::Left { code });
-        if self.spec.is_standing {
-            let link = self.launchers[launcher as usize].link;
-            self.net.close(&mut self.clock, link, 0);
+        self.on_gone(cx, jobs, launcher, LauncherState::Left { code });
+        if cx.spec.is_standing {
+            let link = self.all[launcher as usize].link;
+            net.close(&mut cx.clock, link, 0);
         }
     }
 
     /// The launcher of a job dies.
-    pub(crate) fn on_launcher_dies(&mut self, launcher: u32) {
-        let LauncherHost { state, link, job, .. } = self.launchers[launcher as usize];
+    pub fn on_dies(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32) {
+        let LauncherHost { state, link, job, .. } = self.all[launcher as usize];
         if state == LauncherState::Running {
-            self.launcher_gone(launcher, LauncherState::Killed);
+            self.on_gone(cx, jobs, launcher, LauncherState::Killed);
             if let Some(job) = job {
-                self.expect_losses_of(job);
-                self.jobs[job as usize].checks.blame(Culprit::Launcher, false);
+                jobs.all[job as usize].expect_losses(cx);
+                jobs.all[job as usize].checks.blame(Culprit::Launcher, false);
             }
-            self.net.kill_end(&mut self.clock, link, 0);
+            net.kill_end(&mut cx.clock, link, 0);
         }
     }
 
-    pub(crate) fn launcher_gone(&mut self, launcher: u32, state: LauncherState) {
-        let at = &mut self.launchers[launcher as usize];
+    pub fn on_gone(&mut self, cx: &Cx, jobs: &mut Jobs, launcher: u32, state: LauncherState) {
+        let at = &mut self.all[launcher as usize];
         at.state = state;
-        at.gone_at = Some(self.clock.now());
+        at.gone_at = Some(cx.clock.now());
         if let Some(job) = at.job {
-            self.jobs[job as usize].checks.has_ended = true;
+            jobs.all[job as usize].checks.has_ended = true;
         }
     }
 }

@@ -5,12 +5,19 @@
 //! use `wireup-client`. Checkers watch every run.
 //!
 //! ```text
-//!   world: the main loop, on clock ──► hosts, remote, calls, batch    machines, remote shells, steps of a batch system
-//!                                  ├─► agents, lifecycle, dials, net  agents and the links between them
-//!                                  ├─► launchers, jobs, ranks         launchers; jobs with their simulated processes
-//!                                  ├─► client, sockets, servers       the ranks' PMI and PMIx
-//!                                  └─► checkers                       the rules that hold in every run
+//!   World (world, agents, lifecycle)   owns the parts, gives each event to its owner, does what agents ask for
+//!   ├─ Agents (hosts, agents, dials)   machines and agents' processes
+//!   ├─ Net (net)                       the links between agents, and of launchers
+//!   ├─ Calls (calls), Batch (batch)    what starts agents: remote shells, steps of a batch system
+//!   ├─ Launchers (launchers)           launchers with their terminals
+//!   ├─ Jobs (jobs, ranks)              jobs, and the part of each on a node; and in these:
+//!   │  ├─ Proc (steps, collecting, stdio, sockets)   a rank's process, which does a script
+//!   │  └─ Server (servers)                           the PMIx server of a node
+//!   ├─ Membership (membership)         what the root has decided about agents, and the rules for that
+//!   └─ Cx (cx)                         clock, random numbers, results: every part uses them
 //! ```
+//!
+//! `checkers` read the world and say which rules are broken. `fault_injection` acts on its parts from outside.
 //!
 //! [`spec`] describes a world, [`workload`] what its ranks do, [`fault_injection`] its faults; [`random`] makes worlds
 //! by seed, [`shrink`] reduces one that breaks a rule.
@@ -28,6 +35,7 @@ mod clock;
 mod collecting;
 mod configs;
 mod contributions;
+mod cx;
 mod dials;
 pub mod digest;
 pub mod fault_injection;

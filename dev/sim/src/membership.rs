@@ -9,14 +9,16 @@
 //! The root's decisions are read from the messages that it sends.
 
 use crate::agents::AgentProcess;
-use crate::jobs::Job;
-use crate::net::End;
-use crate::world::World;
+use crate::cx::Cx;
+use crate::fault_injection::Culprit;
+use crate::hosts::Agents;
+use crate::jobs::{Job, Jobs};
+use crate::net::Net;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::Instant;
 use wireup_proto::io::Peer;
 use wireup_wire::frame::{Frame, FrameKind};
-use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Bootstrap};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
 use wireup_wire::talk::{Control, SessionDown, ToLauncher};
@@ -32,8 +34,6 @@ pub struct Membership {
     is_ending: bool,
     /// Agents affected by a fault since their last return, and the end of the fault.
     struck: BTreeMap<u32, Instant>,
-    /// Agents ever affected by a fault.
-    were_struck: BTreeSet<u32>,
     /// Agents of the last `Lost` entry that were not affected by a fault themselves. The next entry must return them.
     without_cause: BTreeSet<u32>,
     /// Links that were broken by a fault.
@@ -93,20 +93,9 @@ impl Decided {
 }
 
 impl Membership {
-    /// A fault affects an agent in such a way that others may lose it.
-    fn strike(&mut self, host: u32, until: Instant) {
-        let latest = self.struck.entry(host).or_insert(until);
-        *latest = until.max(*latest);
-        self.were_struck.insert(host);
-    }
-
     /// Whether a fault has affected this agent since its last return.
     pub fn is_struck(&self, host: u32) -> bool {
         self.struck.contains_key(&host)
-    }
-
-    pub fn was_struck(&self, host: u32) -> bool {
-        self.were_struck.contains(&host)
     }
 
     /// The root has written this entry; returns the agents that were lost without a cause.
@@ -157,117 +146,106 @@ impl Membership {
     }
 }
 
-impl World {
+/// What is read from the messages of the root, and what happens to agents.
+impl Membership {
     /// A fault affects an agent in such a way that others may lose it; until when that may show.
-    pub(crate) fn strike(&mut self, host: u32, until: Instant) {
-        self.membership.strike(host, until);
-        for job in 0..self.jobs.len() as u32 {
-            if self.jobs[job as usize].plan.nodes.contains(&host) {
-                self.expect_losses_of(job);
-            }
-        }
+    pub fn strike(&mut self, cx: &mut Cx, jobs: &mut Jobs, host: u32, until: Instant) {
+        let latest = self.struck.entry(host).or_insert(until);
+        *latest = until.max(*latest);
+        cx.checks.struck.insert(host);
+        let jobs = jobs.all.iter_mut().filter(|job| job.plan.nodes.contains(&host));
+        jobs.for_each(|job| job.expect_losses(cx));
     }
 
-    /// Output of a job may be dropped.
-    pub(crate) fn expect_losses_of(&mut self, job: u32) {
-        let job = &mut self.jobs[job as usize];
-        job.checks.output.expect_losses();
-        self.checks.bounds.ignore(job.id);
+    /// An agent may be named by a failure of any job that is not over. `must`: a single run can no longer succeed.
+    pub fn blame_agent(&mut self, cx: &mut Cx, jobs: &mut Jobs, host: u32, must: bool) {
+        if cx.spec.is_standing {
+            self.strike(cx, jobs, host, cx.clock.now());
+        }
+        let must = must && !cx.spec.is_standing;
+        jobs.active().for_each(|job| job.checks.blame(Culprit::Agent(host), must));
     }
 
     /// An agent is being started.
-    pub(crate) fn on_calls(&mut self, agent: u32, bootstrap: Option<&Bootstrap>) {
+    pub fn on_calls(&mut self, agent: u32, bootstrap: Option<&Bootstrap>) {
         if let Some(bootstrap) = bootstrap.filter(|_| agent == ROOT) {
-            self.membership.decided.learn(&bootstrap.snapshot);
+            self.decided.learn(&bootstrap.snapshot);
         }
     }
 
     /// An agent dials the root.
-    pub(crate) fn on_rejoin(&mut self, agent: u32) {
-        let dials = self.membership.dials.entry(agent).or_default();
+    pub fn on_rejoin(&mut self, cx: &mut Cx, agents: &Agents, agent: u32) {
+        let dials = self.dials.entry(agent).or_default();
         *dials += 1;
         if *dials == DIALS_MAX {
-            self.checks.problem(format!("{} has dialled the root {DIALS_MAX} times", self.name(agent)));
+            cx.problem(format!("{} has dialled the root {DIALS_MAX} times", agents.name(agent)));
         }
     }
 
     /// An agent closes one of its links.
-    pub(crate) fn on_closes(&mut self, agent: u32, link: u32) {
-        self.membership.on_unlinked(link);
+    pub fn on_closes(&mut self, net: &Net, agent: u32, link: u32) {
+        self.on_unlinked(link);
         // A closed link is final for a child of the root. An agent that seeks a parent is only told to try again.
-        if agent == ROOT && matches!(self.net.peer(link, 0), Peer::Child { .. }) {
-            let child = self.lower_end(link);
-            self.membership.dismissed.extend(child);
+        if agent == ROOT && matches!(net.peer(link, 0), Peer::Child { .. }) {
+            let child = net.lower_end(link);
+            self.dismissed.extend(child);
         }
     }
 
     /// A child's link is up at its parent, which may accept it.
-    pub(crate) fn on_child_link(&mut self, link: u32) {
-        if let Some(agent) = self.lower_end(link) {
-            self.membership.undecided.insert(link, agent);
-        }
-    }
-
-    fn lower_end(&self, link: u32) -> Option<u32> {
-        match self.net.ends(link)[1] {
-            End::Agent(agent, _) => Some(agent),
-            End::Launcher(_) => None,
-        }
-    }
-
-    pub(crate) fn upper_end(&self, link: u32) -> Option<u32> {
-        match self.net.ends(link)[0] {
-            End::Agent(agent, _) => Some(agent),
-            End::Launcher(_) => None,
+    pub fn on_child_link(&mut self, net: &Net, link: u32) {
+        if let Some(agent) = net.lower_end(link) {
+            self.undecided.insert(link, agent);
         }
     }
 
     /// The root sends entries of its log.
-    pub(crate) fn on_sends(&mut self, agent: u32, link: u32, frame: &Frame) {
-        let may_tell = frame.job == 0 || agent == ROOT && self.hosts.len() > self.spec.agents as usize;
-        if !self.spec.is_standing || frame.kind != FrameKind::Control || !may_tell {
+    pub fn on_sends(&mut self, cx: &mut Cx, net: &Net, jobs: &mut Jobs, (agent, link): (u32, u32), frame: &Frame) {
+        if !cx.spec.is_standing || frame.kind != FrameKind::Control || !(frame.job == 0 || agent == ROOT) {
             return;
         }
         let log = match peer::decode(&frame.payload) {
             Ok(Control::SessionDown(SessionDown::Log(log))) => log,
             Ok(Control::ToLauncher(ToLauncher::Added { agents })) => {
-                return self.number_added(JobId(frame.job), &agents);
+                let Some(job) = jobs.all.iter().rposition(|job| job.id.0 == frame.job) else { return };
+                jobs.number_added(job as u32, &agents);
+                if agents.iter().any(|agent| self.is_struck(agent.0)) {
+                    jobs.all[job].expect_losses(cx);
+                }
+                return;
             }
             _ => return,
         };
-        let is_rejoining = matches!(self.net.peer(link, 0), Peer::Rejoin { .. });
+        let is_rejoining = matches!(net.peer(link, 0), Peer::Rejoin { .. });
         if log.at == u32::MAX {
             // A parent may send this too, if it has another agent of that incarnation.
-            let agent = self.lower_end(link);
-            self.membership.dismissed.extend(agent);
+            self.dismissed.extend(net.lower_end(link));
         } else if agent == ROOT {
-            self.on_decided(&log);
+            self.on_decided(cx, jobs, &log);
             if is_rejoining {
-                self.on_child_link(link);
+                self.on_child_link(net, link);
             }
         }
     }
 
-    fn on_decided(&mut self, log: &Log) {
-        let first = log.at.max(self.membership.decided.at);
-        for (at, entry) in (first + 1..).zip(self.membership.decided.news(log).to_vec()) {
-            self.membership.decided.fold(at, &entry);
-            if self.spec.trace {
+    fn on_decided(&mut self, cx: &mut Cx, jobs: &mut Jobs, log: &Log) {
+        let first = log.at.max(self.decided.at);
+        for (at, entry) in (first + 1..).zip(self.decided.news(log).to_vec()) {
+            self.decided.fold(at, &entry);
+            if cx.spec.trace {
                 eprintln!("  entry {at}: {entry:?}");
             }
             if let Entry::Lost(agents) = &entry {
                 let is_lost = |node: &u32| agents.contains(&AgentId(*node));
-                for job in 0..self.jobs.len() as u32 {
-                    if self.jobs[job as usize].plan.nodes.iter().any(is_lost) {
-                        self.expect_losses_of(job);
-                    }
-                }
+                let jobs = jobs.all.iter_mut().filter(|job| job.plan.nodes.iter().any(is_lost));
+                jobs.for_each(|job| job.expect_losses(cx));
             }
-            if !self.membership.is_ending {
-                let without_cause = self.membership.on_entry(&entry, self.clock.now());
-                let kept: Vec<u32> = without_cause.into_iter().filter(|agent| !self.may_leave(*agent)).collect();
+            if !self.is_ending {
+                let without_cause = self.on_entry(&entry, cx.clock.now());
+                let kept: Vec<u32> =
+                    without_cause.into_iter().filter(|agent| !self.may_leave(cx, jobs, *agent)).collect();
                 for agent in kept {
-                    self.checks.problem(format!("agent {agent} is lost without a fault since it was started"));
+                    cx.problem(format!("agent {agent} is lost without a fault since it was started"));
                 }
             }
         }
@@ -275,58 +253,58 @@ impl World {
 
     /// Whether the host of this agent was added for a job that is over: no rank of it runs, or it has lost an agent.
     /// (In that case agents end their ranks when they are told so, or when they leave.)
-    fn may_leave(&self, agent: u32) -> bool {
-        let is_whole = |host: &u32| !self.membership.is_struck(*host) && !self.membership.decided.lost.contains(host);
-        let runs = |job: &Job| job.procs().any(|id| self.procs[id as usize].exists());
+    fn may_leave(&self, cx: &Cx, jobs: &Jobs, agent: u32) -> bool {
+        let is_whole = |host: &u32| !self.is_struck(*host) && !self.decided.lost.contains(host);
+        let runs = |job: &Job| job.procs().any(|id| jobs.procs[id as usize].exists());
         let needs = |job: &Job| job.plan.nodes.contains(&agent) && job.plan.nodes.iter().all(is_whole) && runs(job);
-        agent >= self.spec.agents && !self.jobs.iter().any(needs)
+        agent >= cx.spec.agents && !jobs.all.iter().any(needs)
     }
 
     /// An agent exits by itself, for any reason.
-    pub(crate) fn check_leaves(&mut self, agent: u32) {
-        let (AgentProcess { host, incarnation, up, .. }, rules) = (&self.agents[agent as usize], &self.membership);
+    pub fn check_leaves(&self, cx: &mut Cx, agents: &Agents, net: &Net, agent: u32) {
+        let (AgentProcess { host, incarnation, up, .. }, rules) = (&agents[agent], self);
         let is_wanted = rules.decided.has(*host, *incarnation) && !rules.dismissed.contains(&agent);
-        let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && self.upper_end(up) == Some(ROOT));
+        let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && net.upper_end(up) == Some(ROOT));
         if !rules.is_ending && is_wanted && !was_roots && !rules.unanswered.contains(&agent) {
-            self.checks.problem(format!("{} exits, and the root has not lost it", self.name(agent)));
+            cx.problem(format!("{} exits, and the root has not lost it", agents.name(agent)));
         }
     }
 
     /// Called after every event.
-    pub(crate) fn check_membership(&mut self) {
-        if self.membership.undecided.is_empty() {
+    pub fn check(&mut self, cx: &mut Cx, agents: &Agents, net: &Net) {
+        if self.undecided.is_empty() {
             return;
         }
         let is_settled = |link: u32| {
-            let parent = self.upper_end(link).map(|parent| &self.agents[parent as usize]);
+            let parent = net.upper_end(link).map(|parent| &agents[parent]);
             parent.is_none_or(|parent| !parent.is_running() || parent.is_settled())
         };
-        let settled: Vec<u32> = self.membership.undecided.keys().copied().filter(|link| is_settled(*link)).collect();
+        let settled: Vec<u32> = self.undecided.keys().copied().filter(|link| is_settled(*link)).collect();
         for link in &settled {
-            if let Some(agent) = self.membership.undecided.remove(link) {
-                self.membership.linked.insert(*link, agent);
-                self.membership.dials.remove(&agent);
+            if let Some(agent) = self.undecided.remove(link) {
+                self.linked.insert(*link, agent);
+                self.dials.remove(&agent);
             }
         }
         if !settled.is_empty() {
-            self.check_twins();
+            self.check_twins(cx, agents, net);
         }
     }
 
     /// At most one process of an incarnation is connected to the root.
-    fn check_twins(&mut self) {
+    fn check_twins(&self, cx: &mut Cx, agents: &Agents, net: &Net) {
         let mut seen = BTreeMap::new();
         let above: BTreeMap<u32, u32> =
-            self.membership.linked.iter().filter_map(|(link, agent)| Some((*agent, self.upper_end(*link)?))).collect();
+            self.linked.iter().filter_map(|(link, agent)| Some((*agent, net.upper_end(*link)?))).collect();
         let is_in_tree =
             |agent: u32| std::iter::successors(Some(agent), |agent| above.get(agent).copied()).any(|at| at == ROOT);
         for agent in above.keys().copied().filter(|agent| is_in_tree(*agent)) {
-            let AgentProcess { host, incarnation, .. } = self.agents[agent as usize];
+            let AgentProcess { host, incarnation, .. } = agents[agent];
             if let Some(twin) = seen.insert((host, incarnation), agent) {
-                self.checks.problem(format!(
+                cx.problem(format!(
                     "{} and {} are linked, and have the same incarnation",
-                    self.name(twin),
-                    self.name(agent)
+                    agents.name(twin),
+                    agents.name(agent)
                 ));
             }
         }

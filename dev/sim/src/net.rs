@@ -26,6 +26,15 @@ pub enum End {
     Launcher(u32),
 }
 
+impl End {
+    pub fn agent(self) -> Option<u32> {
+        match self {
+            End::Agent(agent, _) => Some(agent),
+            End::Launcher(_) => None,
+        }
+    }
+}
+
 /// What arrives at an end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
@@ -120,6 +129,25 @@ impl Net {
     /// The role of the peer, as seen from this end.
     pub fn peer(&self, link: u32, end: usize) -> Peer {
         self.links[link as usize].peers[end]
+    }
+
+    /// The process at the end of a link that is nearer to the root; `None`: a launcher.
+    pub fn upper_end(&self, link: u32) -> Option<u32> {
+        self.ends(link)[0].agent()
+    }
+
+    pub fn lower_end(&self, link: u32) -> Option<u32> {
+        self.ends(link)[1].agent()
+    }
+
+    /// The end of a link at this process.
+    pub fn end_of(&self, link: u32, agent: u32) -> usize {
+        usize::from(self.lower_end(link) == Some(agent))
+    }
+
+    /// The process at the other end of a link.
+    pub fn other_end(&self, link: u32, agent: u32) -> Option<u32> {
+        self.ends(link)[1 - self.end_of(link, agent)].agent()
     }
 
     /// The ends of direct links that are still open.

@@ -71,54 +71,58 @@ fn one_job(world: WorldSpec, mut job: JobPlan, root_is_node: bool) -> WorldSpec 
 
 /// A world whose agents are on separate hosts, some of which have problems.
 pub fn remote_world(seed: u64) -> WorldSpec {
-    let rng = &mut Rng::stream(seed, "remote hosts");
-    let calm = world(seed);
-    let start_timeout_ns = *rng.pick(&[10_000_000_000, 60_000_000_000]);
-    let remote = Remote::draw(rng, calm.agents, calm.fanout, start_timeout_ns);
-    WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
+    on_hosts(seed, "remote hosts", |rng, calm, timeout_ns| Remote::draw(rng, calm.agents, calm.fanout, timeout_ns))
 }
 
 /// A world whose agents are started by a batch system, on hosts some of which have problems.
 pub fn step_world(seed: u64) -> WorldSpec {
-    let rng = &mut Rng::stream(seed, "allocation");
+    on_hosts(seed, "allocation", |rng, calm, timeout_ns| Remote::draw_allocation(rng, calm.agents, timeout_ns))
+}
+
+fn on_hosts(seed: u64, stream: &str, draw: impl Fn(&mut Rng, &WorldSpec, u64) -> Remote) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, stream);
     let calm = world(seed);
     let start_timeout_ns = *rng.pick(&[10_000_000_000, 60_000_000_000]);
-    let remote = Remote::draw_allocation(rng, calm.agents, start_timeout_ns);
+    let remote = draw(rng, &calm, start_timeout_ns);
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
 /// The step world of `seed` with faults, including faults of the step.
 pub fn step_with_faults(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "step faults");
-    let mut stormy = step_world(seed);
-    let calm = run(stormy.clone());
-    let horizon_ns = if rng.chance(300) { stormy.start_timeout_ns } else { calm.elapsed_ns + 1_000_000 };
-    for _ in 0..rng.between(1, 3) {
+    strike_hosts(rng, step_world(seed), 300, |rng, world, horizon_ns| {
         let at_ns = rng.below(horizon_ns);
-        let fault = match rng.below(4) {
+        match rng.below(4) {
             0 => Fault::CancelStep { at_ns },
             1 => Fault::KillStep { at_ns },
-            _ => Fault::draw(rng, stormy.agents, stormy.jobs[0].size(), horizon_ns),
-        };
-        stormy.faults.push(fault);
-    }
-    stormy
+            _ => Fault::draw(rng, world.agents, world.jobs[0].size(), horizon_ns),
+        }
+    })
 }
 
 /// The remote world of `seed` with faults, most of them while agents start.
 pub fn remote_with_faults(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "remote faults");
-    let mut stormy = remote_world(seed);
+    strike_hosts(rng, remote_world(seed), 500, |rng, world, horizon_ns| match (rng.below(4), world.agents) {
+        (0, agents @ 2..) => {
+            let agent = rng.between(1, u64::from(agents) - 1) as u32;
+            Fault::SilenceLink { agent, at_ns: rng.below(horizon_ns) }
+        }
+        (_, agents) => Fault::draw(rng, agents, world.jobs[0].size(), horizon_ns),
+    })
+}
+
+/// A world with some faults: in `start_permille` of 1,000 worlds within the start time, in others within the run.
+fn strike_hosts(
+    rng: &mut Rng,
+    mut stormy: WorldSpec,
+    start_permille: u32,
+    draw: impl Fn(&mut Rng, &WorldSpec, u64) -> Fault,
+) -> WorldSpec {
     let calm = run(stormy.clone());
-    let horizon_ns = if rng.chance(500) { stormy.start_timeout_ns } else { calm.elapsed_ns + 1_000_000 };
+    let horizon_ns = if rng.chance(start_permille) { stormy.start_timeout_ns } else { calm.elapsed_ns + 1_000_000 };
     for _ in 0..rng.between(1, 3) {
-        let fault = match (rng.below(4), stormy.agents) {
-            (0, agents @ 2..) => {
-                let agent = rng.between(1, u64::from(agents) - 1) as u32;
-                Fault::SilenceLink { agent, at_ns: rng.below(horizon_ns) }
-            }
-            (_, agents) => Fault::draw(rng, agents, stormy.jobs[0].size(), horizon_ns),
-        };
+        let fault = draw(rng, &stormy, horizon_ns);
         stormy.faults.push(fault);
     }
     stormy

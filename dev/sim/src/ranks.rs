@@ -6,24 +6,25 @@
 use crate::client::{self, Client};
 use crate::clock::Event;
 use crate::collecting::Collecting;
-use crate::fifo::Fifo;
-use crate::jobs::Node;
-use crate::memory::Shared;
+use crate::cx::Cx;
+use crate::jobs::{Job, Jobs, Node};
+use crate::sockets::Socket;
 use crate::stdio::{Pipe, StdinPipe};
-use crate::workload::{Disposition, Script};
-use crate::world::World;
-use bytes::Bytes;
+use crate::steps::{Progress, Then};
+use crate::workload::{Disposition, Script, Speaks};
 use std::rc::Rc;
-use wireup_proto::io::{ExitStatus, Input, JobEvent, RankPlan, SpawnPlan, Started};
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_proto::io::{ExitStatus, JobEvent, RankPlan, SpawnPlan, Started};
+use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// Signals that end a process by default.
 const FATAL_SIGNALS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM];
 
-/// One rank's process. A world numbers the ranks of all jobs in sequence; these numbers are called `id`.
+/// One rank's process.
 pub struct Proc {
+    /// Number of the rank among the ranks of all jobs.
+    pub id: u32,
     /// Rank of the process in its job.
     pub rank: u32,
     /// Index of the rank's job; `node`: index of the part of the job on the rank's node.
@@ -32,23 +33,12 @@ pub struct Proc {
     pub local: LocalRank,
     pub phase: Phase,
     pub doing: Doing,
-    pub script: Rc<Script>,
-    /// Position in the script, and how often the step there was done.
-    pub step: u16,
-    pub nth: u32,
-    /// The number of collectives entered.
-    pub entered: u32,
+    pub progress: Progress,
     pub collecting: Collecting,
-    pub finalized: bool,
-    /// The rank whose value the last get asked for.
-    pub asked: u32,
     pub pmi: Option<Box<Client>>,
     /// Whether the agent was told that this rank runs; bytes of the rank arrive after that.
     pub start_is_known: bool,
-    pub to_agent: Fifo<ToAgent>,
-    pub from_agent: Fifo<FromAgent>,
-    /// Whether the ends of the PMI socket are open: the rank's, the agent's.
-    pub socket: [bool; 2],
+    pub socket: Socket,
     pub pipes: [Pipe; 2],
     pub stdin: StdinPipe,
     /// Exit code of a rank that has caught a signal and is about to exit.
@@ -78,40 +68,23 @@ pub enum Doing {
     Nothing,
 }
 
-pub enum ToAgent {
-    Bytes(Bytes),
-    Gone,
-}
-
-pub enum FromAgent {
-    /// Bytes, with the memory whose descriptors are passed along.
-    Bytes(Bytes, Vec<Shared>),
-    Closed,
-}
-
 impl Proc {
-    pub fn new(rank: u32, job: u32, node: u32, local: LocalRank, script: Rc<Script>) -> Self {
+    pub fn new((id, rank): (u32, u32), job: u32, node: u32, local: LocalRank, script: Rc<Script>) -> Self {
         Proc {
+            id,
             rank,
             job,
             node,
             local,
             phase: Phase::Absent,
             doing: Doing::Step,
-            script,
-            step: 0,
-            nth: 0,
-            entered: 0,
+            progress: Progress::new(script),
             collecting: Collecting::default(),
-            finalized: false,
-            asked: 0,
             pmi: None,
             start_is_known: false,
-            to_agent: Fifo::default(),
-            from_agent: Fifo::default(),
-            socket: [false; 2],
-            pipes: Default::default(),
-            stdin: StdinPipe::default(),
+            socket: Socket::default(),
+            pipes: [1, 2].map(|stream| Pipe::new(id, stream)),
+            stdin: StdinPipe::new(id),
             leaving: None,
         }
     }
@@ -125,8 +98,23 @@ impl Proc {
         matches!(self.phase, Phase::Starting | Phase::Running)
     }
 
-    pub fn is_leaving(&self) -> bool {
-        self.leaving.is_some()
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_) | Phase::Vanished)
+    }
+
+    /// Whether the rank has finalized, or does not run.
+    pub fn has_left(&self) -> bool {
+        self.progress.finalized || !self.exists()
+    }
+
+    /// Whether the process runs and has not caught a signal.
+    pub fn goes_on(&self) -> bool {
+        self.is_running() && self.leaving.is_none()
+    }
+
+    /// Whether the rank's program is linked with our own library.
+    pub fn is_own(&self) -> bool {
+        self.progress.script.speaks == Speaks::Own
     }
 
     /// Ends the rank together with its agent.
@@ -135,191 +123,162 @@ impl Proc {
             self.phase = Phase::Vanished;
         }
         self.pmi = None;
-        self.collecting = Collecting::default();
-        self.to_agent.clear();
-        self.from_agent.clear();
+        self.collecting.forget();
+        self.socket.clear();
+    }
+
+    fn close_pipes(&mut self, cx: &mut Cx, node: &Node) {
+        self.schedule_read(cx, node, 1);
+        self.schedule_read(cx, node, 2);
+        self.stdin.schedule(cx);
+    }
+
+    /// A rule is broken at the rank.
+    pub fn problem(&self, cx: &mut Cx, job: &Job, problem: &str) {
+        cx.problem(format!("rank {} of job {} {problem}", self.rank, job.id));
     }
 }
 
-impl World {
-    pub(crate) fn spawn_rank(&mut self, node: u32, plan: &SpawnPlan, rank_plan: &RankPlan) {
+/// The processes of ranks and keepers.
+impl Jobs {
+    pub fn spawn(&mut self, cx: &mut Cx, node: u32, plan: &SpawnPlan) {
+        if self.nodes[node as usize].keeper_is_running {
+            plan.ranks.iter().for_each(|rank| self.spawn_rank(cx, node, plan, rank));
+        }
+    }
+
+    fn spawn_rank(&mut self, cx: &mut Cx, node: u32, plan: &SpawnPlan, rank_plan: &RankPlan) {
         let (rank, host) = (rank_plan.rank.0, self.nodes[node as usize].host);
-        let job = &self.jobs[self.nodes[node as usize].job as usize];
+        let job = self.job_at(node);
         if rank >= job.size() {
-            return self.checks.problem(format!("agent {host} spawns rank {rank}, which the job does not have"));
+            return cx.problem(format!("agent {host} spawns rank {rank}, which the job does not have"));
         }
         let (id, size, has_pmix) = (job.first_proc + rank, job.size(), job.plan.options.pmi.flavour.has_pmix());
         let proc = &mut self.procs[id as usize];
         if (proc.node, proc.local) != (node, rank_plan.local) || proc.phase != Phase::Absent {
-            return self.checks.problem(format!("rank {rank} is spawned twice or on the wrong node, by agent {host}"));
+            return cx.problem(format!("rank {rank} is spawned twice or on the wrong node, by agent {host}"));
         }
         proc.phase = Phase::Starting;
         if has_pmix {
             let wanted = format!("PMIX_RANK={rank}").into_bytes();
             if !rank_plan.env.contains(&wanted) {
-                return self.checks.problem(format!("rank {rank} has no variables of its PMIx server"));
+                return cx.problem(format!("rank {rank} has no variables of its PMIx server"));
             }
         } else {
             match client::place_of(plan, rank_plan) {
                 Ok(place) if (place.env.rank, place.env.size) == (rank, size) => {
-                    proc.pmi = Some(Box::new(Client::new(place, proc.script.speaks)));
+                    proc.pmi = Some(Box::new(Client::new(place, proc.progress.script.speaks)));
                 }
-                Ok(place) => {
-                    return self.checks.problem(format!("rank {rank} of {size} reads the place {:?}", place.env));
-                }
-                Err(problem) => return self.checks.problem(format!("rank {rank} {problem}")),
+                Ok(place) => return cx.problem(format!("rank {rank} of {size} reads the place {:?}", place.env)),
+                Err(problem) => return cx.problem(format!("rank {rank} {problem}")),
             }
-            proc.socket = [plan.pmi_socket; 2];
+            proc.socket.open = [plan.pmi_socket; 2];
         }
-        let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::RankStep(id));
+        cx.after(cx.spec.timing.spawn, Event::RankStep(id));
     }
 
-    pub(crate) fn start_rank(&mut self, id: u32) {
-        let Proc { rank, node, local, .. } = self.procs[id as usize];
-        if let Some(&errno) = self.no_exec.get(&id) {
-            self.procs[id as usize].phase = Phase::Failed;
-            self.blame_rank(id, true);
+    pub fn on_rank_step(&mut self, cx: &mut Cx, id: u32) {
+        match self.procs[id as usize].phase {
+            Phase::Starting => return self.start_rank(cx, id),
+            Phase::Running => {}
+            Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
+        }
+        let (proc, job, node) = self.at(id);
+        match proc.do_step(cx, job, node) {
+            Then::Continues | Then::Waits => {}
+            Then::Ends(status) => self.end_rank(cx, id, status),
+            Then::Loads { work_ns } => {
+                let ns = self.file_server.ask(cx.clock.now(), work_ns);
+                cx.clock.after(ns, Event::RankStep(id));
+            }
+            Then::AsksServer(step) => self.do_pmix_step(cx, id, step),
+        }
+    }
+
+    fn start_rank(&mut self, cx: &mut Cx, id: u32) {
+        let (proc, job, node) = self.at(id);
+        let local = proc.local;
+        if let Some(errno) = cx.spec.no_exec(id) {
+            proc.phase = Phase::Failed;
+            proc.blame(job, true);
             let step = if errno == 2 { SpawnStep::Find } else { SpawnStep::Exec };
             let error = SpawnError { step, what: "./app".into(), errno };
-            return self.keeper_says(node, |job| Input::Job {
-                job,
-                event: JobEvent::RankStarted { local, result: Err(error) },
-            });
+            return node.keeper_says(cx, JobEvent::RankStarted { local, result: Err(error) });
         }
-        self.procs[id as usize].phase = Phase::Running;
-        self.checks.started += 1;
-        let now_ns = self.local_now(self.nodes[node as usize].host).0;
-        let (pid, spawn_ns, exec_ns) = (1000 + rank, now_ns - 1000, now_ns);
-        self.keeper_says(node, |job| Input::Job {
-            job,
-            event: JobEvent::RankStarted { local, result: Ok(Started { pid, spawn_ns, exec_ns }) },
-        });
-        self.next_step(id);
+        proc.phase = Phase::Running;
+        cx.checks.started += 1;
+        let now_ns = cx.local_now(node.host).0;
+        let started = Started { pid: 1000 + proc.rank, spawn_ns: now_ns - 1000, exec_ns: now_ns };
+        node.keeper_says(cx, JobEvent::RankStarted { local, result: Ok(started) });
+        proc.next_step(cx);
     }
 
-    /// Schedules the next step, after the rank's think time.
-    pub(crate) fn next_step(&mut self, id: u32) {
-        self.procs[id as usize].doing = Doing::Step;
-        let delay_ns = self.spec.timing.think.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::RankStep(id));
-    }
-
-    pub(crate) fn on_signal(&mut self, id: u32, signal: i32) {
+    pub fn on_signal(&mut self, cx: &mut Cx, id: u32, signal: i32) {
         let proc = &mut self.procs[id as usize];
         match proc.phase {
             // The keeper sends the signal as soon as the process exists.
-            Phase::Starting => {
-                let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-                return self.clock.after(delay_ns, Event::Signal(id, signal as u8));
-            }
+            Phase::Starting => return cx.after(cx.spec.timing.spawn, Event::Signal(id, signal as u8)),
             Phase::Running => {}
             Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
         }
         let by_signal = ExitStatus::Signalled { signal, core_dumped: false };
         if signal == SIGKILL {
-            return self.end_rank(id, by_signal);
+            return self.end_rank(cx, id, by_signal);
         }
         if !FATAL_SIGNALS.contains(&signal) || proc.leaving.is_some() {
             return;
         }
-        match proc.script.on_signal {
-            Disposition::Default => self.end_rank(id, by_signal),
+        match proc.progress.script.on_signal {
+            Disposition::Default => self.end_rank(cx, id, by_signal),
             Disposition::Ignore => {}
             Disposition::Handler { after_ns, code } => {
                 proc.leaving = Some(code);
                 proc.doing = Doing::Step;
-                self.clock.after(after_ns, Event::RankStep(id));
+                cx.clock.after(after_ns, Event::RankStep(id));
             }
         }
     }
 
-    pub(crate) fn end_rank(&mut self, id: u32, status: ExitStatus) {
+    pub fn end_rank(&mut self, cx: &mut Cx, id: u32, status: ExitStatus) {
+        let (proc, job, _) = self.at(id);
         if status == ExitStatus::Exited(0) {
-            self.abandon(id);
+            proc.collecting.abandon(job);
         }
-        let proc = &mut self.procs[id as usize];
-        let (node, local) = (proc.node, proc.local);
         proc.phase = Phase::Ended(status);
         proc.pmi = None;
-        self.close_socket(id);
-        self.server_loses(id);
-        self.close_pipes(id);
-        self.keeper_says(node, |job| Input::Job {
-            job,
-            event: JobEvent::RankExited { local, status, out_of_memory: false },
-        });
+        proc.socket.close(cx, id);
+        self.server_loses(cx, id);
+        let (proc, _, node) = self.at(id);
+        proc.close_pipes(cx, node);
+        node.keeper_says(cx, JobEvent::RankExited { local: proc.local, status, out_of_memory: false });
     }
 
-    fn close_pipes(&mut self, id: u32) {
-        self.schedule_read(id, 1);
-        self.schedule_read(id, 2);
-        self.schedule_stdin(id);
-    }
-
-    /// Closes the rank's end of its PMI socket, also when the rank ends.
-    pub(crate) fn close_socket(&mut self, id: u32) {
-        let proc = &mut self.procs[id as usize];
-        if std::mem::replace(&mut proc.socket[0], false) {
-            proc.from_agent.clear();
-            let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-            proc.to_agent.push(&mut self.clock, delay_ns, ToAgent::Gone, Event::ClientArrive(id));
-        }
-    }
-
-    pub(crate) fn keeper_says(&mut self, node: u32, say: impl FnOnce(JobId) -> Input) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        let Node { job, keeper, keeper_is_running, .. } = &mut self.nodes[node as usize];
-        if *keeper_is_running {
-            let id = self.jobs[*job as usize].id;
-            keeper.push(&mut self.clock, delay_ns, say(id), Event::KeeperReport(node));
-        }
-    }
-
-    pub(crate) fn on_keeper_report(&mut self, node: u32) {
+    /// The next report of the keeper, and the rank that it says has ended.
+    pub fn take_keeper_report(&mut self, node: u32) -> Option<(JobEvent, Option<u32>)> {
         let at = &mut self.nodes[node as usize];
-        let Some(input) = at.keeper.pop() else { return };
+        let event = at.keeper.pop()?;
         let rank = |local: LocalRank| at.ranks[local.index()];
-        let (started, exited) = match &input {
-            Input::Job { event: JobEvent::RankStarted { local, result: Ok(_) }, .. } => (Some(rank(*local)), None),
-            Input::Job { event: JobEvent::RankExited { local, .. }, .. } => (None, Some(rank(*local))),
-            _ => (None, None),
-        };
-        if let Some(id) = started {
-            self.procs[id as usize].start_is_known = true;
+        if let JobEvent::RankStarted { local, result: Ok(_) } = event {
+            self.procs[rank(local) as usize].start_is_known = true;
         }
-        if matches!(input, Input::Job { event: JobEvent::PmixGone { .. }, .. }) || exited.is_some() {
-            // The server's messages are delivered before its end, and before the end of the rank that they may concern.
-            while self.nodes[node as usize].server.as_ref().is_some_and(|server| !server.to_agent.is_empty()) {
-                self.on_server_speaks(node);
-            }
-        }
-        if let Some(id) = exited {
-            // The driver reads what a dying rank has sent before it reports the rank's exit.
-            while !self.procs[id as usize].to_agent.is_empty() {
-                self.on_client_arrive(id);
-            }
-        }
-        if !self.nodes[node as usize].job_is_gone
-            || matches!(input, Input::Job { event: JobEvent::KeeperLost { .. }, .. })
-        {
-            self.tell_node(node, |_| input);
-        }
+        let exited = if let JobEvent::RankExited { local, .. } = event { Some(rank(local)) } else { None };
+        Some((event, exited))
     }
 
     /// The keeper of a node's ranks dies: the ranks die with it, without a report.
-    pub(crate) fn kill_keeper(&mut self, node: u32) {
-        for id in self.nodes[node as usize].ranks.clone() {
-            let proc = &mut self.procs[id as usize];
+    pub fn kill_keeper(&mut self, cx: &mut Cx, node: u32) {
+        let at = &mut self.nodes[node as usize];
+        for id in &at.ranks {
+            let proc = &mut self.procs[*id as usize];
             if proc.exists() {
                 proc.phase = Phase::Vanished;
                 proc.pmi = None;
-                self.close_socket(id);
-                self.close_pipes(id);
+                proc.socket.close(cx, *id);
+                proc.close_pipes(cx, at);
             }
         }
-        self.nodes[node as usize].server = None;
-        self.keeper_says(node, |job| Input::Job { job, event: JobEvent::KeeperLost { problem: None } });
-        self.nodes[node as usize].keeper_is_running = false;
+        at.server = None;
+        at.keeper_says(cx, JobEvent::KeeperLost { problem: None });
+        at.keeper_is_running = false;
     }
 }

@@ -1,11 +1,12 @@
 //! The report of a run.
 
-use crate::checkers::JobChecks;
+use crate::checkers::ending::check_end;
+use crate::checkers::{Checks, JobChecks};
+use crate::jobs::Job;
 use crate::launchers::LauncherState;
 use crate::net::ClassCount;
 use crate::world::World;
 use std::fmt::{self, Write as _};
-use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_proto::replay::Recording;
 use wireup_wire::collective::Collective;
@@ -28,29 +29,33 @@ pub struct RunReport {
     pub code: Option<u8>,
     /// Notices of all launchers.
     pub notices: Vec<Notice>,
-    /// Number of jobs that were launched; `succeeded`: that succeeded; `torn`: that lost a node.
-    pub launched: u32,
-    pub succeeded: u32,
-    pub torn: u32,
+    pub jobs: JobCounts,
+    /// What checkers counted, and the rules that were broken.
+    pub checks: Checks,
     /// Nodes that were up, and nodes that were lost, when a session was ended.
     pub nodes: (usize, usize),
-    /// Most processes of one agent that existed at the same time.
-    pub copies_most: usize,
-    /// State that agents kept when nothing was in progress.
-    pub holds: Vec<Holds>,
     /// Frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
     /// Hops of frames that were routed through the tree because there was no direct link.
     pub routed_frames: u64,
     /// The number of direct links.
     pub direct_links: u32,
-    pub ranks_started: u32,
+    /// The inputs of the agent that the spec asks to record, if it was started.
+    pub recording: Option<Recording>,
+}
+
+/// Sums over all jobs of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobCounts {
+    /// Number of jobs that were launched; `succeeded`: that succeeded; `torn`: that lost a node.
+    pub launched: u32,
+    pub succeeded: u32,
+    pub torn: u32,
     /// Fences, and collectives of all kinds, that all ranks have left.
     pub fences: u32,
     pub collectives: u32,
     /// Rounds of group barriers that released all members.
     pub barriers: u32,
-    pub gets: u64,
     /// How often a PMIx server was asked by other nodes for the data of a rank of its node.
     pub modex_wanted: u64,
     /// PMIx calls that completed without members that had left, PMIx calls that timed out, and events that servers were
@@ -60,86 +65,49 @@ pub struct RunReport {
     pub events_told: u64,
     /// PMIx fences and groups that completed, on each node.
     pub pmix_complete: u32,
-    /// Bytes of standard input that ranks read, and pieces of memory that agents passed to them.
-    pub stdin_bytes: u64,
-    pub shared: u64,
     pub output_bytes: u64,
-    /// Most output that was in flight on any link (bytes).
-    pub output_peak_bytes: i64,
-    /// Most output that was held by any agent (bytes).
-    pub held_peak_bytes: usize,
-    /// Faults that happened before the launcher left.
-    pub strikes: u32,
-    /// Times at which the first frames of the exchange class were sent (ns from the start).
-    pub exchange_ns: Vec<u64>,
-    /// How often agents were checked for state of completed collectives.
-    pub quiet: u32,
-    /// The inputs of the agent that the spec asks to record, if it was started.
-    pub recording: Option<Recording>,
-    /// Broken rules; empty in a good run.
-    pub problems: Vec<String>,
-}
-
-impl World {
-    pub(crate) fn into_report(mut self) -> RunReport {
-        if !self.checks.is_broken() {
-            self.check_end();
-        }
-        let elapsed_ns = self.elapsed_ns();
-        let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
-        let checks = || self.jobs.iter().map(|job| &job.checks);
-        let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
-        RunReport {
-            seed: self.spec.seed,
-            digest: self.digest.value(),
-            events: self.clock.happened(),
-            elapsed_ns,
-            code: self.jobs.first().and_then(|job| match self.launchers[job.launcher as usize].state {
-                LauncherState::Left { code } => Some(code),
-                LauncherState::Running | LauncherState::Killed => None,
-            }),
-            notices: checks().flat_map(|checks| checks.notices.iter().cloned()).collect(),
-            launched: self.jobs.len() as u32,
-            succeeded: count(&|checks| u32::from(checks.has_succeeded())),
-            torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
-            nodes: self.checks.nodes.unwrap_or_default(),
-            copies_most: self.checks.copies_most,
-            holds: self.checks.holds,
-            classes: self.net.classes,
-            routed_frames: self.net.routed_frames,
-            direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
-            ranks_started: self.checks.started,
-            fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
-            collectives: count(&|checks| checks.collectives.complete(None)),
-            barriers: count(&|checks| checks.group_barriers.complete()),
-            gets: self.checks.gets,
-            modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
-            excused: count(&|checks| checks.modex.excused),
-            timeouts: count(&|checks| checks.modex.timeouts),
-            events_told: checks().map(|checks| checks.modex.events).sum(),
-            pmix_complete: count(&|checks| checks.modex.complete),
-            stdin_bytes: self.checks.stdin_bytes,
-            shared: self.checks.shared,
-            output_bytes: checks().map(|checks| checks.output.bytes).sum(),
-            output_peak_bytes: self.checks.bounds.output_peak,
-            held_peak_bytes: self.checks.bounds.held_peak,
-            strikes: self.checks.strikes,
-            exchange_ns: self.checks.exchange_ns,
-            quiet: self.checks.quiet,
-            recording: self.recording,
-            problems: self.checks.problems,
-        }
-    }
 }
 
 impl RunReport {
+    pub(crate) fn new(mut world: World) -> Self {
+        if !world.cx.checks.is_broken() {
+            let problems = check_end(&world);
+            problems.into_iter().for_each(|problem| world.cx.problem(problem));
+        }
+        let elapsed_ns = world.launchers.elapsed_ns(&world.cx);
+        RunReport {
+            seed: world.cx.spec.seed,
+            digest: world.cx.digest.value(),
+            events: world.cx.clock.happened(),
+            elapsed_ns,
+            code: world.jobs.all.first().and_then(|job| match world.launchers.all[job.launcher as usize].state {
+                LauncherState::Left { code } => Some(code),
+                LauncherState::Running | LauncherState::Killed => None,
+            }),
+            notices: world.jobs.all.iter().flat_map(|job| job.checks.notices.iter().cloned()).collect(),
+            jobs: JobCounts::new(&world.jobs.all),
+            nodes: world.cx.checks.nodes.unwrap_or_default(),
+            classes: world.net.classes,
+            routed_frames: world.net.routed_frames,
+            direct_links: (0..world.net.next_link()).filter(|link| world.net.is_direct(*link)).count() as u32,
+            recording: world.agents.recording,
+            checks: world.cx.checks,
+        }
+    }
+
     /// Returns a good run.
     ///
     /// # Panics
     /// If a rule was broken; the message contains the seed.
     #[track_caller]
     pub fn expect_good(self) -> Self {
-        assert!(self.problems.is_empty(), "seed {}: {:#?}\nnotices: {:?}", self.seed, self.problems, self.notices);
+        assert!(
+            self.checks.problems.is_empty(),
+            "seed {}: {:#?}\nnotices: {:?}",
+            self.seed,
+            self.checks.problems,
+            self.notices
+        );
         self
     }
 
@@ -166,6 +134,28 @@ impl RunReport {
             Notice::Note(note) => Some(note),
             _ => None,
         })
+    }
+}
+
+impl JobCounts {
+    fn new(jobs: &[Job]) -> Self {
+        let checks = || jobs.iter().map(|job| &job.checks);
+        let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
+        let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
+        JobCounts {
+            launched: jobs.len() as u32,
+            succeeded: count(&|checks| u32::from(checks.has_succeeded())),
+            torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
+            fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
+            collectives: count(&|checks| checks.collectives.complete(None)),
+            barriers: count(&|checks| checks.group_barriers.complete()),
+            modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
+            excused: count(&|checks| checks.modex.excused),
+            timeouts: count(&|checks| checks.modex.timeouts),
+            events_told: checks().map(|checks| checks.modex.events).sum(),
+            pmix_complete: count(&|checks| checks.modex.complete),
+            output_bytes: checks().map(|checks| checks.output.bytes).sum(),
+        }
     }
 }
 

@@ -7,18 +7,19 @@
 mod answers;
 mod asks;
 
-use crate::checkers::JobChecks;
 use crate::checkers::modex::{Call, record};
 use crate::clock::Event;
+use crate::cx::Cx;
 use crate::fifo::Fifo;
-use crate::jobs::{Job, Node};
-use crate::ranks::{Phase, Proc};
-use crate::world::World;
+use crate::jobs::{Job, Jobs, Node};
+use crate::ranks::{Doing, Phase, Proc};
+use crate::sockets::cut;
+use crate::workload::PmixStep;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_proto::io::{ExitStatus, Input, JobEvent, PmixEnd, PmixPlan};
+use wireup_proto::io::{ExitStatus, JobEvent, PmixEnd, PmixPlan};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Event as PmixEvent, FromServer, Status, ToServer, Unpacker, Wanted, pack};
+use wireup_wire::pmix::{Answer, Event as PmixEvent, FromServer, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::signal::SIGKILL;
 
 /// How a server process fails.
@@ -36,29 +37,38 @@ pub enum NoServer {
 /// One server process.
 #[derive(Default)]
 pub struct Server {
+    /// Index of the part of the job that the process serves, its host, and its ranks.
+    node: u32,
+    host: u32,
+    ranks: Vec<u32>,
     pub is_running: bool,
     /// Whether the process has opened its library.
     opened: bool,
     /// Whether the process waits for the addresses of all ranks.
     lacks_endpoints: bool,
-    serving: bool,
     unpacker: Unpacker,
-    pub to_agent: Fifo<Bytes>,
+    to_agent: Fifo<Bytes>,
     to_server: Fifo<Bytes>,
     next_id: u64,
     asked: BTreeMap<u64, Asked>,
     /// Local ranks that have entered a call, with their timeouts in seconds.
     entered: BTreeMap<Call, Vec<(u32, Option<u32>)>>,
+    commits: Commits,
+    /// Local ranks whose connection is lost: nothing waits for them any more.
+    lost: BTreeSet<u32>,
+}
+
+/// What ranks have committed, as far as a server knows, and who waits for it.
+#[derive(Default)]
+struct Commits {
     /// Number of commits of each local rank.
-    committed: BTreeMap<u32, u32>,
+    local: BTreeMap<u32, u32>,
     /// Number of commits of each remote rank, as far as known.
-    known: BTreeMap<u32, u32>,
+    remote: BTreeMap<u32, u32>,
     /// Tickets of requests that wait for a local rank's commit.
     held: Vec<(u64, u32)>,
     /// Local ranks that will not commit again.
     left: BTreeSet<u32>,
-    /// Local ranks whose connection is lost: nothing waits for them any more.
-    lost: BTreeSet<u32>,
     /// Local ranks that wait for the data of a remote rank; the agent is asked once for all of them.
     wanting: BTreeMap<u32, Vec<u32>>,
     /// Local ranks that wait for a commit of another local rank.
@@ -75,222 +85,311 @@ enum Asked {
     Procs { rank: u32 },
 }
 
-impl World {
-    pub(crate) fn start_server(&mut self, node: u32, plan: &PmixPlan) {
-        if plan.begin.cpus.len() != self.nodes[node as usize].ranks.len() {
-            let count = plan.begin.cpus.len();
-            return self.server_problem(node, &format!("is started for {count} ranks"));
-        }
-        if !self.nodes[node as usize].keeper_is_running {
-            return;
-        }
+/// What a server has for one of its ranks, or for several that wait for the same.
+enum Served {
+    /// The current step of the rank is done.
+    Step(u32),
+    /// One value for the rank's step.
+    Value(u32),
+    /// An answer without the data of rank `of`, for which these ranks wait.
+    NoData { of: u32, ranks: Vec<u32>, answer: Answer },
+}
+
+/// What the agent's driver and the keeper do for the server of a node.
+impl Node {
+    pub fn start_server(&mut self, cx: &mut Cx, job: &Job, procs: &[Proc], plan: &PmixPlan) {
+        let ranks = self.ranks.iter().map(|id| procs[*id as usize].rank).collect();
         let lacks_endpoints = plan.begin.has_endpoints;
-        self.nodes[node as usize].server = Some(Server { is_running: true, lacks_endpoints, ..Server::default() });
-        let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::ServerBegins(node));
+        let Node { index: node, host, .. } = *self;
+        let server = Server { node, host, ranks, is_running: true, lacks_endpoints, ..Server::default() };
+        let count = plan.begin.cpus.len();
+        if count != self.ranks.len() {
+            return server.problem(cx, job, &format!("is started for {count} ranks"));
+        }
+        if self.keeper_is_running {
+            self.server = Some(server);
+            cx.after(cx.spec.timing.spawn, Event::ServerBegins(self.index));
+        }
     }
 
-    pub(crate) fn on_server_begins(&mut self, node: u32) {
-        let host = self.nodes[node as usize].host;
-        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) else { return };
-        match self.no_server.get(&host) {
+    fn running_server(&mut self) -> Option<&mut Server> {
+        self.server.as_mut().filter(|server| server.is_running)
+    }
+
+    pub fn on_server_begins(&mut self, cx: &mut Cx) {
+        let Some(server) = self.running_server() else { return };
+        match cx.spec.no_server(server.host) {
             None => {
                 server.opened = true;
-                self.serve_if_complete(node);
+                server.serve_if_complete(cx);
             }
             Some(NoServer::Fails) => {
-                self.server_says(node, &FromServer::Failed { problem: "no libpmix here".into() });
-                self.server_ends(node, ExitStatus::Exited(0));
+                server.say(cx, &FromServer::Failed { problem: "no libpmix here".into() });
+                self.server_ends(cx, ExitStatus::Exited(0));
             }
-            Some(NoServer::Dies) => {
-                self.server_ends(node, ExitStatus::Signalled { signal: 11, core_dumped: false });
-            }
-            Some(NoServer::Garbage) => self.server_says_bytes(node, Bytes::from_static(b"\x04\0\0\0garbage")),
+            Some(NoServer::Dies) => self.server_ends(cx, ExitStatus::Signalled { signal: 11, core_dumped: false }),
+            Some(NoServer::Garbage) => server.say_bytes(cx, Bytes::from_static(b"\x04\0\0\0garbage")),
             Some(NoServer::Silent) => {}
         }
     }
 
-    fn serve_if_complete(&mut self, node: u32) {
-        let Node { host, ref ranks, .. } = self.nodes[node as usize];
-        let ranks: Vec<u32> = ranks.iter().map(|id| self.rank_of(*id)).collect();
-        let server = self.server(node);
-        if server.opened && !server.lacks_endpoints {
-            server.serving = true;
-            let env = ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
-            let version = self.versions.get(&host).unwrap_or(&"4.2.2").to_string();
-            self.server_says(node, &FromServer::Ready { version, env, defaults: Vec::new() });
-        }
-    }
-
-    pub(crate) fn send_to_server(&mut self, node: u32, bytes: Bytes) {
-        let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-        if let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) {
-            server.to_server.push(&mut self.clock, delay_ns, bytes, Event::ServerHears(node));
+    pub fn send_to_server(&mut self, cx: &mut Cx, bytes: Bytes) {
+        let delay_ns = cx.draw(cx.spec.timing.client);
+        if let Some(server) = self.running_server() {
+            server.to_server.push(&mut cx.clock, delay_ns, bytes, Event::ServerHears(server.node));
         }
     }
 
     /// The process has ended; its keeper reports it.
-    pub(crate) fn server_ends(&mut self, node: u32, status: ExitStatus) {
-        let Some(server) = self.nodes[node as usize].server.as_mut() else { return };
-        if std::mem::replace(&mut server.is_running, false) {
-            server.serving = false;
-            self.keeper_says(node, |job| Input::Job {
-                job,
-                event: JobEvent::PmixGone { end: Ok(PmixEnd { status, stderr: "last words".into(), no_room: None }) },
-            });
+    fn server_ends(&mut self, cx: &mut Cx, status: ExitStatus) {
+        if let Some(server) = self.running_server() {
+            server.is_running = false;
+            let end = PmixEnd { status, stderr: "last words".into(), no_room: None };
+            self.keeper_says(cx, JobEvent::PmixGone { end: Ok(end) });
         }
     }
 
-    pub(crate) fn stop_server(&mut self, node: u32) {
-        self.server_ends(node, ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
+    pub fn stop_server(&mut self, cx: &mut Cx) {
+        self.server_ends(cx, ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
     }
 
-    fn server_says(&mut self, node: u32, message: &FromServer) {
-        self.server_says_bytes(node, pack(message));
+    pub fn has_server_bytes(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| !server.to_agent.is_empty())
     }
 
-    fn server_says_bytes(&mut self, node: u32, mut bytes: Bytes) {
-        let cut = bytes.len() > 1 && self.rng.chance(self.spec.timing.cut_permille);
-        let piece = cut.then(|| bytes.split_to(self.rng.between(1, bytes.len() as u64 - 1) as usize));
-        for piece in piece.into_iter().chain([bytes]) {
-            let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-            if let Some(server) = self.nodes[node as usize].server.as_mut() {
-                server.to_agent.push(&mut self.clock, delay_ns, piece, Event::ServerSpeaks(node));
-            }
-        }
+    /// The agent reads from the server; `None`: there is nothing to tell it.
+    pub fn on_server_speaks(&mut self) -> Option<JobEvent> {
+        let bytes = self.server.as_mut()?.to_agent.pop()?;
+        (!self.job_is_gone).then_some(JobEvent::PmixBytes { bytes })
     }
+}
 
-    pub(crate) fn on_server_speaks(&mut self, node: u32) {
-        let Some(bytes) = self.nodes[node as usize].server.as_mut().and_then(|server| server.to_agent.pop()) else {
-            return;
-        };
-        if !self.nodes[node as usize].job_is_gone {
-            self.tell_node(node, |job| Input::Job { job, event: JobEvent::PmixBytes { bytes } });
-        }
-    }
-
-    pub(crate) fn on_server_hears(&mut self, node: u32) {
-        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) else { return };
+/// What ranks get of their servers.
+impl Jobs {
+    pub fn on_server_hears(&mut self, cx: &mut Cx, node: u32) {
+        let Some(server) = self.nodes[node as usize].running_server() else { return };
         let Some(bytes) = server.to_server.pop() else { return };
         server.unpacker.push(&bytes);
-        while let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) {
-            match server.unpacker.next::<ToServer>() {
-                Ok(Some(message)) => self.on_message(node, message),
+        while let Some(server) = self.nodes[node as usize].running_server() {
+            let message = server.unpacker.next::<ToServer>();
+            match message {
+                Ok(Some(ToServer::End)) => self.on_server_end(cx, node),
+                Ok(Some(message)) => {
+                    self.with_server(cx, node, |server, cx, job, procs| server.on_message(cx, job, procs, message))
+                }
                 Ok(None) => return,
-                Err(error) => return self.server_problem(node, &format!("reads: {error}")),
+                Err(error) => return self.server_problem(cx, node, &format!("reads: {error}")),
             }
         }
     }
 
-    fn server_problem(&mut self, node: u32, problem: &str) {
-        let (host, job) = (self.nodes[node as usize].host, self.job_at(node).id);
-        self.checks.problem(format!("the server of agent {host} for job {job} {problem}"));
+    fn on_server_end(&mut self, cx: &mut Cx, node: u32) {
+        if let Some(rank) = self.running_rank(node) {
+            self.server_problem(cx, node, &format!("is ended while rank {rank} runs"));
+        }
+        if !cx.spec.servers.are_stubborn {
+            self.nodes[node as usize].server_ends(cx, ExitStatus::Exited(0));
+        }
     }
 
-    /// The job of a node.
-    fn job_at(&self, node: u32) -> &Job {
-        &self.jobs[self.nodes[node as usize].job as usize]
+    /// A rank does a step in a job with PMIx. One whose server is not ready waits forever.
+    pub fn do_pmix_step(&mut self, cx: &mut Cx, id: u32, step: PmixStep) {
+        let (proc, job, node) = self.at(id);
+        let other = match step {
+            PmixStep::Get { whose } => match proc.nth_of(cx, job, whose) {
+                Some(other) => other,
+                None => return proc.step_done(cx),
+            },
+            PmixStep::LookUp { whose } => proc.nth_of(cx, job, whose).unwrap_or(proc.rank),
+            _ => proc.rank,
+        };
+        if let PmixStep::Abort { .. } = step {
+            proc.blame(job, true);
+        }
+        let (node, rank) = (node.index, proc.rank);
+        proc.doing = Doing::Reply;
+        let is_ready = self.nodes[node as usize].server.as_ref().is_some_and(Server::is_serving);
+        if !is_ready {
+            return;
+        }
+        let proc = &mut self.procs[id as usize];
+        match step {
+            PmixStep::Finalize => proc.progress.finalized = true,
+            PmixStep::Abort { .. } => proc.doing = Doing::Nothing,
+            _ => {}
+        }
+        self.with_server(cx, node, |server, cx, job, _| server.on_step(cx, job, rank, step, other));
     }
 
-    pub(crate) fn checks_at(&mut self, node: u32) -> &mut JobChecks {
-        &mut self.jobs[self.nodes[node as usize].job as usize].checks
+    /// A rank has ended, and the library continues without it.
+    pub fn server_loses(&mut self, cx: &mut Cx, id: u32) {
+        let (proc, _, node) = self.at(id);
+        let rank = proc.rank;
+        if node.server.as_ref().is_some_and(Server::is_serving) {
+            let node = node.index;
+            self.with_server(cx, node, |server, cx, job, _| server.on_lost(cx, job, rank));
+        }
     }
 
-    /// The number of a rank of the job of this node.
-    fn id_of(&self, node: u32, rank: u32) -> u32 {
-        self.job_at(node).first_proc + rank
+    /// A server does something, and its ranks continue with what they get.
+    fn with_server(
+        &mut self,
+        cx: &mut Cx,
+        node: u32,
+        act: impl FnOnce(&mut Server, &mut Cx, &mut Job, &[Proc]) -> Vec<Served>,
+    ) {
+        let Node { job, server: Some(server), .. } = &mut self.nodes[node as usize] else { return };
+        let job = &mut self.all[*job as usize];
+        let first = job.first_proc as usize;
+        for served in act(server, cx, job, &self.procs[first..]) {
+            let ranks = match served {
+                Served::Step(rank) => {
+                    let proc = &mut self.procs[first + rank as usize];
+                    if proc.goes_on() {
+                        proc.step_done(cx);
+                    }
+                    continue;
+                }
+                Served::Value(rank) => vec![rank],
+                Served::NoData { of, ranks, answer } => {
+                    if !may_be_gone(self, cx, node, of) {
+                        let problem = format!("gets rank {of} for {ranks:?}: {answer:?}");
+                        return self.server_problem(cx, node, &problem);
+                    }
+                    ranks
+                }
+            };
+            for rank in ranks {
+                let proc = &mut self.procs[first + rank as usize];
+                if proc.is_running() {
+                    proc.got(cx);
+                }
+            }
+        }
     }
 
-    fn proc_of(&self, node: u32, rank: u32) -> &Proc {
-        &self.procs[self.id_of(node, rank) as usize]
+    fn server_problem(&self, cx: &mut Cx, node: u32, problem: &str) {
+        if let Some(server) = &self.nodes[node as usize].server {
+            server.problem(cx, self.job_at(node), problem);
+        }
+    }
+}
+
+impl Server {
+    fn is_serving(&self) -> bool {
+        self.is_running && self.opened && !self.lacks_endpoints
     }
 
-    fn server(&mut self, node: u32) -> &mut Server {
-        self.nodes[node as usize].server.get_or_insert_with(Server::default)
+    fn serve_if_complete(&mut self, cx: &mut Cx) {
+        if self.is_serving() {
+            let env = self.ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
+            let version = if cx.spec.has_other_library(self.host) { "5.0.1" } else { "4.2.2" }.to_owned();
+            self.say(cx, &FromServer::Ready { version, env, defaults: Vec::new() });
+        }
     }
 
-    fn on_message(&mut self, node: u32, message: ToServer) {
+    fn say(&mut self, cx: &mut Cx, message: &FromServer) {
+        self.say_bytes(cx, pack(message));
+    }
+
+    fn say_bytes(&mut self, cx: &mut Cx, mut bytes: Bytes) {
+        let piece = cut(cx, &mut bytes);
+        for piece in piece.into_iter().chain([bytes]) {
+            let delay_ns = cx.draw(cx.spec.timing.client);
+            self.to_agent.push(&mut cx.clock, delay_ns, piece, Event::ServerSpeaks(self.node));
+        }
+    }
+
+    /// What the server waits for, for the report of a hang.
+    pub fn waits(&self) -> Option<String> {
+        (self.is_running && !self.asked.is_empty()).then(|| format!("server {}: {:?}", self.host, self.asked))
+    }
+
+    fn problem(&self, cx: &mut Cx, job: &Job, problem: &str) {
+        cx.problem(format!("the server of agent {} for job {} {problem}", self.host, job.id));
+    }
+
+    fn on_message(&mut self, cx: &mut Cx, job: &mut Job, procs: &[Proc], message: ToServer) -> Vec<Served> {
         match message {
-            ToServer::Open(_) | ToServer::Begin(_) => {
-                self.server_problem(node, "is sent a first message, which is for its driver");
+            ToServer::Open(_) | ToServer::Begin(_) | ToServer::End => {
+                self.problem(cx, job, "is sent a message that is for its driver");
             }
             ToServer::Endpoints { rows } => {
-                let is_new = std::mem::replace(&mut self.server(node).lacks_endpoints, false);
+                let is_new = std::mem::replace(&mut self.lacks_endpoints, false);
                 if !is_new || rows.iter().all(Bytes::is_empty) {
-                    self.server_problem(node, "is told twice where ranks listen, or nothing");
+                    self.problem(cx, job, "is told twice where ranks listen, or nothing");
                 }
-                self.serve_if_complete(node);
+                self.serve_if_complete(cx);
             }
-            ToServer::Answer { id, answer } => match self.server(node).asked.remove(&id) {
-                Some(asked) => self.on_ask_answered(node, asked, answer),
-                None => self.server_problem(node, &format!("has no request {id}: {answer:?}")),
+            ToServer::Answer { id, answer } => match self.asked.remove(&id) {
+                Some(asked) => return self.on_answer(cx, job, procs, asked, answer),
+                None => self.problem(cx, job, &format!("has no request {id}: {answer:?}")),
             },
             ToServer::ModexWanted { request, wanted: Wanted { rank, .. } } => {
-                self.checks_at(node).modex.wanted += 1;
-                let server = self.server(node);
-                if let Some(version) = server.committed.get(&rank.0).copied() {
-                    self.give_modex(node, request, rank.0, Some(version));
-                } else if server.left.contains(&rank.0) {
-                    self.give_modex(node, request, rank.0, None);
+                job.checks.modex.wanted += 1;
+                if let Some(version) = self.commits.local.get(&rank.0).copied() {
+                    self.give_modex(cx, job, request, rank.0, Some(version));
+                } else if self.commits.left.contains(&rank.0) {
+                    self.give_modex(cx, job, request, rank.0, None);
                 } else {
-                    server.held.push((request, rank.0));
+                    self.commits.held.push((request, rank.0));
                 }
             }
-            ToServer::Gone { rank } => self.commits_no_more(node, rank.0),
+            ToServer::Gone { rank } => return self.commits_no_more(cx, job, rank.0),
             // The ranks here have nothing to do with another job.
-            ToServer::Forget { nspace } => self.server_problem(node, &format!("is told of job {nspace}")),
+            ToServer::Forget { nspace } => self.problem(cx, job, &format!("is told of job {nspace}")),
             ToServer::Event { code, affected, .. } => {
-                self.checks_at(node).modex.events += 1;
-                let is_gone = |rank: Rank| matches!(self.proc_of(node, rank.0).phase, Phase::Ended(_));
+                job.checks.modex.events += 1;
+                let is_gone = |rank: Rank| matches!(procs[rank.0 as usize].phase, Phase::Ended(_));
                 if code == PmixEvent::ProcAborted && !affected.is_some_and(is_gone) {
-                    self.server_problem(node, &format!("is told of the end of {affected:?}, which has not ended"));
+                    self.problem(cx, job, &format!("is told of the end of {affected:?}, which has not ended"));
                 }
             }
-            ToServer::AreYouAlive => self.server_says(node, &FromServer::Alive),
-            ToServer::End => {
-                if let Some(id) = self.running_rank(node) {
-                    self.server_problem(node, &format!("is ended while rank {} runs", self.rank_of(id)));
-                }
-                if !self.spec.stubborn_servers {
-                    self.server_ends(node, ExitStatus::Exited(0));
-                }
-            }
+            ToServer::AreYouAlive => self.say(cx, &FromServer::Alive),
         }
+        Vec::new()
     }
 
-    /// Answers with the data of a local rank; `None` if it will never commit. A server with `deaf_servers` does not
-    /// answer then.
-    fn give_modex(&mut self, node: u32, request: u64, rank: u32, version: Option<u32>) {
+    /// Answers with the data of a local rank; `None` if it will never commit. A deaf server does not answer
+    /// then.
+    fn give_modex(&mut self, cx: &mut Cx, job: &Job, request: u64, rank: u32, version: Option<u32>) {
         let message = match version {
             Some(version) => {
-                let blob = record(self.job_at(node).seed, rank, version).into();
+                let blob = record(job.seed, rank, version).into();
                 FromServer::Modex { request, status: Status::Ok, blob }
             }
-            None if self.spec.deaf_servers => return,
+            None if cx.spec.servers.are_deaf => return,
             None => FromServer::Modex { request, status: Status::NotFound, blob: Bytes::new() },
         };
-        self.server_says(node, &message);
+        self.say(cx, &message);
     }
 
-    fn commits_no_more(&mut self, node: u32, rank: u32) {
-        let server = self.server(node);
-        server.left.insert(rank);
-        let (done, here) = (take_of(&mut server.held, rank), take_of(&mut server.waiting, rank));
-        for (request, of) in done {
-            self.give_modex(node, request, of, None);
+    fn commits_no_more(&mut self, cx: &mut Cx, job: &Job, rank: u32) -> Vec<Served> {
+        self.commits.left.insert(rank);
+        self.serve_waiting(cx, job, rank, None)
+    }
+
+    /// Serves those who wait for a commit of this local rank.
+    fn serve_waiting(&mut self, cx: &mut Cx, job: &Job, rank: u32, version: Option<u32>) -> Vec<Served> {
+        for (request, of) in take_of(&mut self.commits.held, rank) {
+            self.give_modex(cx, job, request, of, version);
         }
-        here.into_iter().for_each(|(getter, _)| self.got(node, getter));
-    }
-
-    /// The servers that wait for an answer, for the report of a hang.
-    pub(crate) fn servers_wait(&self) -> Vec<String> {
-        let servers = self.nodes.iter().filter_map(|node| node.server.as_ref().map(|server| (node.host, server)));
-        let waits = servers.filter(|(_, server)| server.is_running && !server.asked.is_empty());
-        waits.map(|(agent, server)| format!("server {agent}: {:?}", server.asked)).collect()
+        take_of(&mut self.commits.waiting, rank).into_iter().map(|(getter, _)| Served::Value(getter)).collect()
     }
 }
 
 /// Removes and returns the entries of a rank.
 fn take_of<T>(all: &mut Vec<(T, u32)>, rank: u32) -> Vec<(T, u32)> {
     all.extract_if(.., |(_, of)| *of == rank).collect()
+}
+
+/// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends;
+/// or its server was killed.
+fn may_be_gone(jobs: &Jobs, cx: &Cx, node: u32, of: u32) -> bool {
+    let job = jobs.job_at(node);
+    let proc = &jobs.procs[(job.first_proc + of) as usize];
+    let has_fault = !job.checks.culprits.is_empty() || cx.checks.was_any_struck(&job.plan.nodes);
+    let is_unserved = !jobs.nodes[proc.node as usize].has_running_server();
+    let has_committed = job.checks.modex.has_committed(of);
+    (is_unserved && has_fault) || proc.has_left() && (!has_committed || cx.spec.servers.are_deaf || has_fault)
 }

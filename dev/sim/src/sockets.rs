@@ -1,104 +1,148 @@
 //! The PMI sockets between ranks and their agents: bytes in flight, sometimes split, and ends that close.
 
 use crate::clock::Event;
+use crate::cx::Cx;
+use crate::fifo::Fifo;
+use crate::jobs::{Jobs, Node};
 use crate::memory::Shared;
-use crate::ranks::{Doing, FromAgent, ToAgent};
+use crate::ranks::{Doing, Proc};
 use crate::steps::PMI_FAILED_CODE;
-use crate::world::World;
 use bytes::Bytes;
-use wireup_proto::io::{ExitStatus, Input, JobEvent};
+use wireup_proto::io::{ExitStatus, JobEvent};
 use wireup_wire::ids::LocalRank;
 
-impl World {
-    /// Writes bytes to the PMI socket, sometimes in pieces.
-    pub(crate) fn send_client_bytes(&mut self, id: u32, mut bytes: Bytes) {
-        let proc = &mut self.procs[id as usize];
-        if !proc.socket[0] {
-            return;
-        }
-        if bytes.len() > 1 && self.rng.chance(self.spec.timing.cut_permille) {
-            let piece = bytes.split_to(self.rng.between(1, bytes.len() as u64 - 1) as usize);
-            let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-            proc.to_agent.push(&mut self.clock, delay_ns, ToAgent::Bytes(piece), Event::ClientArrive(id));
-        }
-        let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-        proc.to_agent.push(&mut self.clock, delay_ns, ToAgent::Bytes(bytes), Event::ClientArrive(id));
+/// The PMI socket of a rank.
+#[derive(Default)]
+pub struct Socket {
+    to_agent: Fifo<ToAgent>,
+    from_agent: Fifo<FromAgent>,
+    /// Whether the ends of the socket are open: the rank's, the agent's.
+    pub open: [bool; 2],
+}
+
+enum ToAgent {
+    Bytes(Bytes),
+    Gone,
+}
+
+enum FromAgent {
+    /// Bytes, with the memory whose descriptors are passed along.
+    Bytes(Bytes, Vec<Shared>),
+    Closed,
+}
+
+impl Socket {
+    pub fn has_bytes_for_agent(&self) -> bool {
+        !self.to_agent.is_empty()
     }
 
-    pub(crate) fn on_client_arrive(&mut self, id: u32) {
-        let proc = &mut self.procs[id as usize];
-        let (node, local) = (proc.node, proc.local);
-        if !proc.start_is_known {
+    pub fn clear(&mut self) {
+        self.to_agent.clear();
+        self.from_agent.clear();
+    }
+
+    /// A rank writes bytes, sometimes in pieces.
+    pub fn send(&mut self, cx: &mut Cx, id: u32, mut bytes: Bytes) {
+        if self.open[0] {
+            if let Some(piece) = cut(cx, &mut bytes) {
+                self.push_to_agent(cx, id, ToAgent::Bytes(piece));
+            }
+            self.push_to_agent(cx, id, ToAgent::Bytes(bytes));
+        }
+    }
+
+    /// Closes the rank's end, also when the rank ends.
+    pub fn close(&mut self, cx: &mut Cx, id: u32) {
+        if std::mem::replace(&mut self.open[0], false) {
+            self.from_agent.clear();
+            self.push_to_agent(cx, id, ToAgent::Gone);
+        }
+    }
+
+    pub fn close_agents_end(&mut self, cx: &mut Cx, id: u32) {
+        self.push_to_rank(cx, id, FromAgent::Closed);
+        self.open[1] = false;
+    }
+
+    fn push_to_agent(&mut self, cx: &mut Cx, id: u32, item: ToAgent) {
+        let delay_ns = cx.draw(cx.spec.timing.client);
+        self.to_agent.push(&mut cx.clock, delay_ns, item, Event::ClientArrive(id));
+    }
+
+    fn push_to_rank(&mut self, cx: &mut Cx, id: u32, item: FromAgent) {
+        if self.open == [true; 2] {
+            let delay_ns = cx.draw(cx.spec.timing.client);
+            self.from_agent.push(&mut cx.clock, delay_ns, item, Event::ReplyArrive(id));
+        }
+    }
+}
+
+/// The first piece of bytes that are cut in two, which happens to some.
+pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
+    let is_cut = bytes.len() > 1 && cx.rng.chance(cx.spec.timing.cut_permille);
+    is_cut.then(|| bytes.split_to(cx.rng.between(1, bytes.len() as u64 - 1) as usize))
+}
+
+impl Proc {
+    /// The agent reads from the socket; `None`: there is nothing to tell it.
+    pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
+        if !self.start_is_known {
             // The agent receives the socket together with the report that the rank runs.
-            if self.nodes[node as usize].keeper.is_empty() {
-                return proc.to_agent.clear();
+            if node.keeper.is_empty() {
+                self.socket.to_agent.clear();
+                return None;
             }
-            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-            return self.clock.after(delay_ns.max(1), Event::ClientArrive(id));
+            let delay_ns = cx.draw(cx.spec.timing.report);
+            cx.clock.after(delay_ns.max(1), Event::ClientArrive(self.id));
+            return None;
         }
-        let Some(item) = proc.to_agent.pop() else { return };
-        if !proc.socket[1] || self.nodes[node as usize].job_is_gone {
-            return;
+        let item = self.socket.to_agent.pop()?;
+        if !self.socket.open[1] || node.job_is_gone {
+            return None;
         }
-        match item {
-            ToAgent::Bytes(bytes) => self.tell_node(node, |job| Input::Job {
-                job,
-                event: JobEvent::ClientBytes { client: local.into(), bytes },
-            }),
+        let client = self.local.into();
+        Some(match item {
+            ToAgent::Bytes(bytes) => JobEvent::ClientBytes { client, bytes },
             ToAgent::Gone => {
-                proc.socket[1] = false;
-                self.tell_node(node, |job| Input::Job { job, event: JobEvent::ClientGone { client: local.into() } });
+                self.socket.open[1] = false;
+                JobEvent::ClientGone { client }
             }
-        }
+        })
     }
+}
 
-    /// Memory is passed with the first bytes, which may arrive in pieces.
-    pub(crate) fn reply(&mut self, node: u32, local: LocalRank, mut bytes: Bytes, mut shares: Vec<Shared>) {
-        let id = self.nodes[node as usize].ranks.get(local.index()).copied();
-        let is_own = id.is_some_and(|id| self.is_own(id));
-        if is_own && bytes.len() > 1 && self.rng.chance(self.spec.timing.cut_permille) {
-            let piece = bytes.split_to(self.rng.between(1, bytes.len() as u64 - 1) as usize);
-            self.push_to_rank(node, local, FromAgent::Bytes(piece, std::mem::take(&mut shares)));
-        }
-        self.push_to_rank(node, local, FromAgent::Bytes(bytes, shares));
-    }
-
-    pub(crate) fn close_client(&mut self, node: u32, local: LocalRank) {
-        self.push_to_rank(node, local, FromAgent::Closed);
-        let id = self.nodes[node as usize].ranks[local.index()];
-        self.procs[id as usize].socket[1] = false;
-    }
-
-    fn push_to_rank(&mut self, node: u32, local: LocalRank, item: FromAgent) {
+impl Jobs {
+    /// The agent answers a rank. Memory is passed with the first bytes, which may arrive in pieces.
+    pub fn reply(&mut self, cx: &mut Cx, node: u32, local: LocalRank, mut bytes: Bytes, mut shares: Vec<Shared>) {
         let Some(&id) = self.nodes[node as usize].ranks.get(local.index()) else {
             let host = self.nodes[node as usize].host;
-            return self.checks.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
+            return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
-        if proc.socket[0] && proc.socket[1] {
-            let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-            proc.from_agent.push(&mut self.clock, delay_ns, item, Event::ReplyArrive(id));
+        if proc.is_own()
+            && let Some(piece) = cut(cx, &mut bytes)
+        {
+            proc.socket.push_to_rank(cx, id, FromAgent::Bytes(piece, std::mem::take(&mut shares)));
         }
+        proc.socket.push_to_rank(cx, id, FromAgent::Bytes(bytes, shares));
     }
 
-    pub(crate) fn on_reply_arrive(&mut self, id: u32) {
-        let proc = &mut self.procs[id as usize];
-        let Some(item) = proc.from_agent.pop() else { return };
-        if !proc.is_running() || proc.is_leaving() {
+    pub fn on_reply_arrive(&mut self, cx: &mut Cx, id: u32) {
+        let (proc, job, _) = self.at(id);
+        let Some(item) = proc.socket.from_agent.pop() else { return };
+        if !proc.goes_on() {
             return;
         }
         match item {
             FromAgent::Bytes(bytes, shares) => {
-                self.digest.number(u64::from(id) ^ self.clock.now().0 << 16);
-                self.digest.bytes(&bytes);
-                self.checks.shared += shares.len() as u64;
-                let Some(client) = &mut proc.pmi else { return };
-                let heard = client.hear(&bytes, shares);
-                self.on_heard(id, heard);
+                cx.digest.number(u64::from(id) ^ cx.clock.now().0 << 16);
+                cx.digest.bytes(&bytes);
+                cx.checks.shared += shares.len() as u64;
+                proc.hear(cx, job, &bytes, shares);
             }
             FromAgent::Closed => {
                 if matches!(proc.doing, Doing::Reply | Doing::Nothing) {
-                    self.end_rank(id, ExitStatus::Exited(PMI_FAILED_CODE));
+                    self.end_rank(cx, id, ExitStatus::Exited(PMI_FAILED_CODE));
                 }
             }
         }

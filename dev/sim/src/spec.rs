@@ -2,7 +2,8 @@
 //!
 //! A run is a function of this and nothing else.
 
-use crate::fault_injection::Fault;
+use crate::clock::START;
+use crate::fault_injection::{Fault, NoServer};
 use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::{Script, Step};
@@ -10,6 +11,9 @@ use std::rc::Rc;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, JobOptions, StdinTarget, StdioOptions};
 use wireup_wire::peer::AgentTransport;
+
+/// Virtual time that a run may take beyond its last fault and all of its own time limits (ns).
+const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -24,10 +28,7 @@ pub struct WorldSpec {
     pub transport: AgentTransport,
     /// The jobs, each with its own launcher.
     pub jobs: Vec<JobPlan>,
-    /// Whether PMIx servers give no answer about a rank that ended without a commit; `stubborn_servers`: whether they
-    /// ignore the request to end.
-    pub deaf_servers: bool,
-    pub stubborn_servers: bool,
+    pub servers: ServerManners,
     pub start_timeout_ns: u64,
     /// Time of silence after which a link is lost (ns).
     pub node_timeout_ns: u64,
@@ -41,6 +42,15 @@ pub struct WorldSpec {
     pub trace: bool,
     /// Number of events above which a run counts as a hang.
     pub event_max: u64,
+}
+
+/// What PMIx servers do not do.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ServerManners {
+    /// Whether servers give no answer about a rank that ended without a commit.
+    pub are_deaf: bool,
+    /// Whether servers ignore the request to end.
+    pub are_stubborn: bool,
 }
 
 /// The agent of a host that a job adds, before the root has numbered it.
@@ -142,8 +152,7 @@ impl WorldSpec {
             fanout: 16,
             transport: AgentTransport::Auto,
             jobs: vec![JobPlan::even(0..nodes, ppn, script)],
-            deaf_servers: false,
-            stubborn_servers: false,
+            servers: ServerManners::default(),
             start_timeout_ns: 10_000_000_000,
             node_timeout_ns: 2_000_000_000,
             remote: None,
@@ -155,10 +164,53 @@ impl WorldSpec {
         }
     }
 
+    /// Virtual time after which a single run counts as a hang (ns). In a session, leases and repeated attempts may take
+    /// any time: there, only the number of events is limited.
+    pub fn patience_ns(&self) -> u64 {
+        if self.is_standing {
+            return u64::MAX - START.0;
+        }
+        let last_fault_ns = self.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
+        let job = &self.jobs[0];
+        let limits_ns = self.start_timeout_ns + job.options.kill_grace_ns + job.timeout_ns.unwrap_or(0);
+        last_fault_ns + limits_ns + PATIENCE_NS
+    }
+
     /// Number of the session's agents and of the hosts that jobs add.
     pub fn agents_max(&self) -> u32 {
         let added = self.jobs.iter().flat_map(|job| &job.nodes).filter(|agent| **agent == ADDED);
         self.agents + added.count() as u32
+    }
+
+    /// The error with which the program of a rank fails to start, if it does.
+    pub fn no_exec(&self, id: u32) -> Option<i32> {
+        self.faults.iter().rev().find_map(|fault| match fault {
+            Fault::NoExec { rank, errno } if *rank == id => Some(*errno),
+            _ => None,
+        })
+    }
+
+    /// How the PMIx servers of an agent fail, if they do.
+    pub fn no_server(&self, host: u32) -> Option<NoServer> {
+        self.faults.iter().rev().find_map(|fault| match fault {
+            Fault::NoServer { agent, how } if *agent == host => Some(*how),
+            _ => None,
+        })
+    }
+
+    /// Whether the PMIx servers of an agent open another version of the library than the others.
+    pub fn has_other_library(&self, agent: u32) -> bool {
+        self.faults.contains(&Fault::OtherLibrary { agent })
+    }
+
+    /// Agents that may report a PMIx server that does not start, or mismatched libraries.
+    pub fn blamed_for_servers(&self) -> Vec<u32> {
+        let blamed = |fault: &Fault| match fault {
+            Fault::NoServer { agent, .. } => *agent..agent + 1,
+            Fault::OtherLibrary { .. } => 0..self.agents,
+            _ => 0..0,
+        };
+        self.faults.iter().flat_map(blamed).collect()
     }
 
     /// Changes the first job of the world.

@@ -1,19 +1,24 @@
-//! The ranks' pipes: a writer that waits while a pipe is full, and a driver that reads when it is told to.
+//! Standard streams of the ranks: pipes of limited size between each rank and its agent's driver.
 
 use crate::clock::Event;
-use crate::ranks::{Doing, Phase, Proc};
-use crate::steps::PIPE_BYTES;
+use crate::cx::Cx;
+use crate::jobs::{Jobs, Node};
+use crate::ranks::{Doing, Proc};
 use crate::workload;
-use crate::world::World;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_proto::io::{Input, JobEvent, Stream};
-use wireup_wire::ids::LocalRank;
+use wireup_proto::io::{JobEvent, Stream};
 use wireup_wire::limits::STDIO_CHUNK_MAX;
 
+/// The size of a pipe in bytes.
+const PIPE_BYTES: usize = 64 << 10;
+
 /// Standard output or error of a rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pipe {
+    /// The number of the rank among those of all jobs, and the stream (1 or 2).
+    id: u32,
+    stream: u8,
     bytes: Vec<u8>,
     /// Lines written so far.
     pub lines: u32,
@@ -24,122 +29,78 @@ pub struct Pipe {
 }
 
 /// Standard input of a rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StdinPipe {
+    id: u32,
     /// Bytes that the agent has written and that do not yet fit into the pipe.
     pending: VecDeque<Bytes>,
     in_pipe: Vec<u8>,
     /// The number of bytes that the rank has read.
-    pub read: u64,
+    read: u64,
     ended: bool,
     due: bool,
 }
 
-impl World {
-    /// One attempt of a `Write` step: writes as many lines as fit into the pipe.
-    pub(crate) fn write_lines(&mut self, id: u32, stream: u8, lines: u32, line_bytes: u16) {
-        let proc = &mut self.procs[id as usize];
-        let pipe = &mut proc.pipes[usize::from(stream) - 1];
-        while proc.nth < lines && pipe.bytes.len() < PIPE_BYTES {
-            workload::line(stream, id, pipe.lines, line_bytes, &mut pipe.bytes);
-            pipe.lines += 1;
-            proc.nth += 1;
+impl Pipe {
+    pub fn new(id: u32, stream: u8) -> Self {
+        Pipe { id, stream, bytes: Vec::new(), lines: 0, due: false, closed: false }
+    }
+
+    /// Writes lines as long as there is room; returns their number.
+    pub fn write(&mut self, lines_max: u32, line_bytes: u16) -> u32 {
+        let before = self.lines;
+        while self.lines < before + lines_max && self.bytes.len() < PIPE_BYTES {
+            workload::line(self.stream, self.id, self.lines, line_bytes, &mut self.bytes);
+            self.lines += 1;
         }
-        let done = proc.nth == lines;
-        if !done {
-            proc.doing = Doing::PipeSpace;
-        }
-        self.schedule_read(id, stream);
-        if done {
-            self.step_done(id);
+        self.lines - before
+    }
+
+    /// Schedules a read, if the driver is told to read and there is something to read.
+    pub fn schedule_read(&mut self, cx: &mut Cx, node: &Node, writer_is_over: bool) {
+        let has_something = writer_is_over || !self.bytes.is_empty();
+        if has_something && !self.due && !self.closed && node.reads(self.stream) {
+            self.due = true;
+            cx.after(cx.spec.timing.stdio, Event::StdioRead(self.id, self.stream));
         }
     }
 
-    /// Schedules a read of a pipe, if the driver is told to read and there is something to read.
-    pub(crate) fn schedule_read(&mut self, id: u32, stream: u8) {
-        let which = usize::from(stream) - 1;
-        let proc = &mut self.procs[id as usize];
-        let pipe = &mut proc.pipes[which];
-        let is_over = matches!(proc.phase, Phase::Ended(_) | Phase::Vanished);
-        if pipe.due || pipe.closed || (!is_over && pipe.bytes.is_empty()) {
-            return;
-        }
-        let node = &self.nodes[proc.node as usize];
-        if node.reading[which] && node.agent.is_some_and(|agent| self.agents[agent as usize].is_running()) {
-            pipe.due = true;
-            let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::StdioRead(id, stream));
+    /// All bytes in the pipe, or only some of them.
+    fn read(&mut self, cx: &mut Cx) -> Bytes {
+        let most = self.bytes.len().min(STDIO_CHUNK_MAX);
+        let some = cx.rng.between(1, most as u64) as usize;
+        let take = if cx.rng.chance(700) { most } else { some };
+        let rest = self.bytes.split_off(take);
+        Bytes::from(std::mem::replace(&mut self.bytes, rest))
+    }
+}
+
+impl StdinPipe {
+    pub fn new(id: u32) -> Self {
+        StdinPipe { id, pending: VecDeque::new(), in_pipe: Vec::new(), read: 0, ended: false, due: false }
+    }
+
+    /// The agent writes; no bytes mean the end.
+    pub fn write(&mut self, cx: &mut Cx, bytes: Bytes) {
+        self.pending.push_back(bytes);
+        self.schedule(cx);
+    }
+
+    pub fn schedule(&mut self, cx: &mut Cx) {
+        if !self.due && !self.pending.is_empty() {
+            self.due = true;
+            cx.after(cx.spec.timing.stdio, Event::StdinMove(self.id));
         }
     }
 
-    pub(crate) fn on_stdio_read(&mut self, id: u32, stream: u8) {
-        let which = usize::from(stream) - 1;
-        let proc = &mut self.procs[id as usize];
-        let (at, local) = (proc.node, proc.local);
-        let pipe = &mut proc.pipes[which];
-        pipe.due = false;
-        let node = &self.nodes[at as usize];
-        if !node.reading[which] || node.job_is_gone {
-            return;
-        }
-        if !proc.start_is_known {
-            // The agent receives the pipe together with the report that the rank runs.
-            if !node.keeper.is_empty() {
-                self.schedule_read(id, stream);
-            }
-            return;
-        }
-        let stream = if stream == 1 { Stream::Out } else { Stream::Err };
-        if pipe.bytes.is_empty() {
-            if matches!(proc.phase, Phase::Ended(_) | Phase::Vanished) {
-                pipe.closed = true;
-                self.tell_node(at, |job| Input::Job { job, event: JobEvent::StdioClosed { local, stream } });
-            }
-            return;
-        }
-        let most = pipe.bytes.len().min(STDIO_CHUNK_MAX);
-        let some = self.rng.between(1, most as u64) as usize;
-        let take = if self.rng.chance(700) { most } else { some };
-        let rest = pipe.bytes.split_off(take);
-        let bytes = Bytes::from(std::mem::replace(&mut pipe.bytes, rest));
-        let has_room = pipe.bytes.len() < PIPE_BYTES;
-        if has_room && proc.doing == Doing::PipeSpace && proc.phase == Phase::Running {
-            self.next_step(id);
-        }
-        self.tell_node(at, |job| Input::Job { job, event: JobEvent::StdioBytes { local, stream, bytes } });
-        self.schedule_read(id, stream as u8);
-    }
-
-    /// The agent writes standard input; no bytes mean its end.
-    pub(crate) fn write_stdin(&mut self, node: u32, local: LocalRank, bytes: Bytes) {
-        let id = self.nodes[node as usize].ranks[local.index()];
-        self.procs[id as usize].stdin.pending.push_back(bytes);
-        self.schedule_stdin(id);
-    }
-
-    pub(crate) fn schedule_stdin(&mut self, id: u32) {
-        let proc = &mut self.procs[id as usize];
-        if proc.stdin.due || proc.stdin.pending.is_empty() {
-            return;
-        }
-        proc.stdin.due = true;
-        let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::StdinMove(id));
-    }
-
-    /// The driver moves what fits into the pipe; for a rank that has ended, everything is discarded.
-    pub(crate) fn on_stdin_move(&mut self, id: u32) {
-        let proc = &mut self.procs[id as usize];
-        let (node, local) = (proc.node, proc.local);
-        let is_over = !proc.exists();
-        let stdin = &mut proc.stdin;
-        stdin.due = false;
-        let mut room = if is_over { usize::MAX } else { PIPE_BYTES - stdin.in_pipe.len() };
+    /// Moves what fits into the pipe; for a rank that has ended, everything is discarded. Returns the number of bytes.
+    fn fill(&mut self, is_over: bool) -> u32 {
+        let mut room = if is_over { usize::MAX } else { PIPE_BYTES - self.in_pipe.len() };
         let mut taken = 0;
-        while let Some(front) = stdin.pending.front_mut() {
+        while let Some(front) = self.pending.front_mut() {
             if front.is_empty() {
-                stdin.ended = true;
-                stdin.pending.clear();
+                self.ended = true;
+                self.pending.clear();
                 break;
             }
             let part = front.split_to(front.len().min(room));
@@ -149,39 +110,86 @@ impl World {
             room -= part.len();
             taken += part.len() as u32;
             if !is_over {
-                stdin.in_pipe.extend_from_slice(&part);
+                self.in_pipe.extend_from_slice(&part);
             }
             if front.is_empty() {
-                stdin.pending.pop_front();
+                self.pending.pop_front();
             }
         }
-        if proc.doing == Doing::Stdin {
-            self.next_step(id);
-        }
-        if taken > 0 && !self.nodes[node as usize].job_is_gone {
-            self.tell_node(node, |job| Input::Job { job, event: JobEvent::StdinTaken { local, bytes: taken } });
-        }
+        taken
     }
 
-    /// One attempt of a `ReadStdin` step.
-    pub(crate) fn read_stdin(&mut self, id: u32) {
-        let Proc { job, ref mut stdin, .. } = self.procs[id as usize];
-        let bytes = std::mem::take(&mut stdin.in_pipe);
-        let wrong = bytes.iter().zip(stdin.read..).any(|(byte, at)| *byte != workload::stdin_byte(job, at));
-        stdin.read += bytes.len() as u64;
-        self.checks.stdin_bytes += bytes.len() as u64;
-        let (ended, read) = (stdin.ended, stdin.read);
+    /// The rank reads what there is. True at the end of `all_bytes`, which are those of the launcher of the job.
+    pub fn read(&mut self, cx: &mut Cx, job: u32, all_bytes: u64) -> Result<bool, String> {
+        let bytes = std::mem::take(&mut self.in_pipe);
+        let wrong = bytes.iter().zip(self.read..).any(|(byte, at)| *byte != workload::stdin_byte(job, at));
+        self.read += bytes.len() as u64;
+        cx.checks.stdin_bytes += bytes.len() as u64;
         if wrong {
-            return self.rank_problem(id, &format!("reads wrong standard input before byte {read}"));
+            return Err(format!("reads wrong standard input before byte {}", self.read));
         }
-        self.procs[id as usize].doing = Doing::Stdin;
-        self.schedule_stdin(id);
-        if !ended {
-            return;
+        self.schedule(cx);
+        if self.ended && self.read != all_bytes {
+            return Err(format!("reads {} bytes of standard input, then its end", self.read));
         }
-        if read != self.plan_of(id).stdin_bytes {
-            return self.rank_problem(id, &format!("reads {read} bytes of standard input, then its end"));
+        Ok(self.ended)
+    }
+}
+
+/// What the agent's driver does with the streams of a rank.
+impl Proc {
+    /// The driver reads from a pipe; `None`: there is nothing to tell the agent.
+    pub fn on_stdio_read(&mut self, cx: &mut Cx, node: &Node, stream: u8) -> Option<JobEvent> {
+        let (local, is_over) = (self.local, self.is_over());
+        let pipe = &mut self.pipes[usize::from(stream) - 1];
+        pipe.due = false;
+        if !node.reading[usize::from(stream) - 1] || node.job_is_gone {
+            return None;
         }
-        self.step_done(id);
+        if !self.start_is_known {
+            // The agent receives the pipe together with the report that the rank runs.
+            if !node.keeper.is_empty() {
+                pipe.schedule_read(cx, node, is_over);
+            }
+            return None;
+        }
+        let stream = if stream == 1 { Stream::Out } else { Stream::Err };
+        if pipe.bytes.is_empty() {
+            pipe.closed = is_over;
+            return is_over.then_some(JobEvent::StdioClosed { local, stream });
+        }
+        let bytes = pipe.read(cx);
+        let has_room = pipe.bytes.len() < PIPE_BYTES;
+        if has_room && self.doing == Doing::PipeSpace && self.is_running() {
+            self.next_step(cx);
+        }
+        Some(JobEvent::StdioBytes { local, stream, bytes })
+    }
+
+    /// The driver reads a pipe as soon as it can.
+    pub fn schedule_read(&mut self, cx: &mut Cx, node: &Node, stream: u8) {
+        let is_over = self.is_over();
+        self.pipes[usize::from(stream) - 1].schedule_read(cx, node, is_over);
+    }
+
+    /// The driver moves what the agent has written into the pipe.
+    pub fn on_stdin_move(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
+        self.stdin.due = false;
+        let bytes = self.stdin.fill(!self.exists());
+        if self.doing == Doing::Stdin {
+            self.next_step(cx);
+        }
+        let is_told = bytes > 0 && !node.job_is_gone;
+        is_told.then_some(JobEvent::StdinTaken { local: self.local, bytes })
+    }
+}
+
+impl Jobs {
+    /// The agent's driver begins or ends to read a stream of a node's ranks.
+    pub fn read_stdio(&mut self, cx: &mut Cx, node: u32, stream: Stream, on: bool) {
+        let at = &mut self.nodes[node as usize];
+        if std::mem::replace(&mut at.reading[stream as usize - 1], on) != on {
+            at.ranks.iter().for_each(|id| self.procs[*id as usize].schedule_read(cx, at, stream as u8));
+        }
     }
 }

@@ -1,299 +1,318 @@
 //! The ranks' scripts, step by step, and the meaning of answers to them.
 
-use crate::client::{Answer, Heard, Op};
+use crate::client::{Answer, Op};
 use crate::clock::Event;
 use crate::contributions;
-use crate::ranks::{Doing, Phase, Proc};
-use crate::workload::{self, PmixStep, Step, Whose};
-use crate::world::World;
+use crate::cx::Cx;
+use crate::fault_injection::Culprit;
+use crate::jobs::{Job, Node};
+use crate::memory::Shared;
+use crate::ranks::{Doing, Proc};
+use crate::workload::{self, PmixStep, Script, Step, Whose};
 use bytes::Bytes;
+use std::rc::Rc;
 use wireup_proto::io::ExitStatus;
 use wireup_wire::collective::Collective;
 
 /// The exit code of a rank whose PMI failed, as in MPI libraries.
 pub const PMI_FAILED_CODE: u8 = 1;
-/// The size of a pipe in bytes.
-pub const PIPE_BYTES: usize = 64 << 10;
 
-impl World {
-    pub(crate) fn on_rank_step(&mut self, id: u32) {
-        match self.procs[id as usize].phase {
-            Phase::Starting => return self.start_rank(id),
-            Phase::Running => {}
-            Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
-        }
-        let proc = &self.procs[id as usize];
-        if let Some(code) = proc.leaving {
-            return self.end_rank(id, ExitStatus::Exited(code));
-        }
-        if proc.doing != Doing::Step {
-            return;
-        }
-        let step = proc.script.steps.get(usize::from(proc.step)).copied().unwrap_or(Step::Exit { code: 0 });
-        self.do_step(id, step);
+/// How far a rank has come in its script.
+pub struct Progress {
+    pub script: Rc<Script>,
+    /// Position in the script, and how often the step there was done.
+    pub step: u16,
+    pub nth: u32,
+    /// The rank whose value the last get asked for.
+    asked: u32,
+    pub finalized: bool,
+}
+
+/// What the owner of a rank does after a step.
+#[must_use]
+pub enum Then {
+    /// Nothing: the request of the rank is sent, and the rank may continue at once.
+    Continues,
+    /// Nothing: the rank's next step is scheduled, or the rank waits.
+    Waits,
+    Ends(ExitStatus),
+    /// Asks the file server, then continues with the next step.
+    Loads {
+        work_ns: u64,
+    },
+    /// Asks the PMIx server of the node.
+    AsksServer(PmixStep),
+}
+
+impl Progress {
+    pub fn new(script: Rc<Script>) -> Self {
+        Progress { script, step: 0, nth: 0, asked: 0, finalized: false }
     }
 
-    fn do_step(&mut self, id: u32, step: Step) {
-        match step {
-            Step::Init => self.ask(id, Op::Init),
+    /// The step that the rank does now; `None` after the last.
+    fn current(&self) -> Option<Step> {
+        self.script.steps.get(usize::from(self.step)).copied()
+    }
+
+    /// Whether the rank joined PMI or PMIx and has not left it.
+    fn is_joined(&self) -> bool {
+        let done = self.script.steps.iter().take(self.step.into());
+        let joins = |step: &Step| matches!(step, Step::Init | Step::Pmix(PmixStep::Init));
+        !self.finalized && done.into_iter().any(joins)
+    }
+}
+
+impl Proc {
+    pub fn do_step(&mut self, cx: &mut Cx, job: &mut Job, node: &Node) -> Then {
+        if let Some(code) = self.leaving {
+            return Then::Ends(ExitStatus::Exited(code));
+        }
+        if self.doing != Doing::Step {
+            return Then::Waits;
+        }
+        match self.progress.current().unwrap_or(Step::Exit { code: 0 }) {
+            Step::Init => return self.ask(cx, job, Op::Init),
             Step::Put { pair, value_bytes } => {
                 let (key, value) =
-                    (workload::key(self.rank_of(id), pair), self.value(id, self.rank_of(id), pair, value_bytes));
-                self.put(id, &key, &value);
+                    (workload::key(self.rank, pair), workload::value(job.seed, self.rank, pair, value_bytes));
+                return self.put(cx, job, &key, &value);
             }
             Step::PutAs { name, value_bytes } => {
-                let rank = self.rank_of(id);
-                let (key, value) = (format!("{name}{rank}"), self.value(id, rank, 0, value_bytes));
-                self.put(id, &key, &value);
+                let key = format!("{name}{}", self.rank);
+                return self.put(cx, job, &key, &workload::value(job.seed, self.rank, 0, value_bytes));
             }
             Step::Fence => {
-                self.enter_blocking(id, Collective::Fence);
-                self.ask(id, Op::Fence);
+                self.collecting.enter_blocking(job, Collective::Fence);
+                return self.ask(cx, job, Op::Fence);
             }
-            Step::Barrier(group) => self.enter_group(id, group),
+            Step::Barrier(team) => {
+                let group = job.group(self.rank, team);
+                job.checks.group_barriers.on_enter(self.rank, &group.name, &group.members);
+                return self.ask(cx, job, Op::Barrier { group: &group.text });
+            }
             Step::Ring { value_bytes } => {
-                let epoch = self.enter_blocking(id, Collective::Ring);
-                self.ask(id, Op::Ring { value: &contributions::ring_value(self.rank_of(id), epoch, value_bytes) });
+                let epoch = self.collecting.enter_blocking(job, Collective::Ring);
+                let value = contributions::ring_value(self.rank, epoch, value_bytes);
+                return self.ask(cx, job, Op::Ring { value: &value });
             }
-            Step::StartFence => self.start_fence(id),
-            Step::StartAllgather { lens, shared } => self.start_allgather(id, lens, shared),
-            Step::Wait(which) => self.wait_for(id, which),
-            Step::LookUp { pair, value_bytes, whose } => self.look_up(id, pair, value_bytes, whose),
-            Step::Get { pair, whose, .. } => match self.nth_of(id, whose) {
+            Step::StartFence => return self.start_fence(cx, job),
+            Step::StartAllgather { lens, shared } => return self.start_allgather(cx, job, lens, shared),
+            Step::Wait(which) => return self.wait_for(cx, job, which),
+            Step::LookUp { pair, value_bytes, whose } => return self.look_up(cx, job, pair, value_bytes, whose),
+            Step::Get { pair, whose, .. } => match self.nth_of(cx, job, whose) {
                 Some(other) => {
-                    self.procs[id as usize].asked = other;
-                    self.ask(id, Op::Get { key: &workload::key(other, pair) });
+                    self.progress.asked = other;
+                    return self.ask(cx, job, Op::Get { key: &workload::key(other, pair) });
                 }
-                None => self.step_done(id),
+                None => self.step_done(cx),
             },
-            Step::GetMissing => self.ask(id, Op::Get { key: "nobody-put-this" }),
-            Step::Write { stream, lines, line_bytes } => self.write_lines(id, stream, lines, line_bytes),
-            Step::ReadStdin => self.read_stdin(id),
+            Step::GetMissing => return self.ask(cx, job, Op::Get { key: "nobody-put-this" }),
+            Step::Write { stream, lines, line_bytes } => self.write(cx, node, stream, lines, line_bytes),
+            Step::ReadStdin => {
+                self.doing = Doing::Stdin;
+                match self.stdin.read(cx, self.job, job.plan.stdin_bytes) {
+                    Ok(true) => self.step_done(cx),
+                    Ok(false) => {}
+                    Err(problem) => self.problem(cx, job, &problem),
+                }
+            }
             Step::Compute { ns } => {
-                self.procs[id as usize].step += 1;
-                self.clock.after(ns, Event::RankStep(id));
+                self.progress.step += 1;
+                cx.clock.after(ns, Event::RankStep(self.id));
             }
             Step::Load { requests, request_ns } => {
-                let work_ns = u64::from(requests) * request_ns;
-                let ns = self.file_server.ask(self.clock.now(), work_ns);
-                self.procs[id as usize].step += 1;
-                self.clock.after(ns, Event::RankStep(id));
+                self.progress.step += 1;
+                return Then::Loads { work_ns: u64::from(requests) * request_ns };
             }
-            Step::Pmix(step) => self.do_pmix_step(id, step),
-            Step::Finalize => self.ask(id, Op::Finalize),
+            Step::Pmix(step) => return Then::AsksServer(step),
+            Step::Finalize => return self.ask(cx, job, Op::Finalize),
             Step::Abort { code } => {
-                self.blame_rank(id, true);
-                self.ask(id, Op::Abort { code: i32::from(code) });
-                self.procs[id as usize].doing = Doing::Nothing;
+                self.blame(job, true);
+                let then = self.ask(cx, job, Op::Abort { code: i32::from(code) });
+                self.doing = Doing::Nothing;
+                return then;
             }
             Step::SendGarbage => {
-                self.blame_rank(id, false);
-                self.send_client_bytes(id, Bytes::from_static(b"\0\xff\xfegarbage without sense\n\n    \x01\n"));
-                self.procs[id as usize].doing = Doing::Nothing;
+                self.blame(job, false);
+                self.socket.send(cx, self.id, Bytes::from_static(b"\0\xff\xfegarbage without sense\n\n    \x01\n"));
+                self.doing = Doing::Nothing;
             }
             Step::HalfRequest => {
-                self.blame_rank(id, false);
-                self.send_client_bytes(id, Bytes::from_static(b"cmd=in"));
-                self.close_socket(id);
-                self.step_done(id);
+                self.blame(job, false);
+                self.socket.send(cx, self.id, Bytes::from_static(b"cmd=in"));
+                self.socket.close(cx, self.id);
+                self.step_done(cx);
             }
             Step::CloseClient => {
-                self.close_socket(id);
-                self.step_done(id);
+                self.socket.close(cx, self.id);
+                self.step_done(cx);
             }
             Step::Exit { code } => {
-                let proc = &self.procs[id as usize];
-                let done = &proc.script.steps[..usize::from(proc.step).min(proc.script.steps.len())];
-                if code != 0 {
-                    self.blame_rank(id, true);
-                } else if (done.contains(&Step::Init) || done.contains(&Step::Pmix(PmixStep::Init))) && !proc.finalized
-                {
-                    // The rank is blamed, unless the job ends for another reason first or the rank is alone.
-                    self.blame_rank(id, false);
+                // A rank that has not finalized is blamed, unless the job ends for another reason first or the rank is
+                // alone.
+                if code != 0 || self.progress.is_joined() {
+                    self.blame(job, code != 0);
                 }
-                self.end_rank(id, ExitStatus::Exited(code));
+                return Then::Ends(ExitStatus::Exited(code));
             }
             Step::Die { signal } => {
-                self.blame_rank(id, true);
-                self.end_rank(id, ExitStatus::Signalled { signal: i32::from(signal), core_dumped: false });
+                self.blame(job, true);
+                return Then::Ends(ExitStatus::Signalled { signal: i32::from(signal), core_dumped: false });
             }
-            Step::Hang => self.procs[id as usize].doing = Doing::Nothing,
+            Step::Hang => self.doing = Doing::Nothing,
             Step::OnlyRank { rank: only } => {
-                self.procs[id as usize].step += u16::from(self.rank_of(id) != only);
-                self.step_done(id);
+                self.progress.step += u16::from(self.rank != only);
+                self.step_done(cx);
             }
         }
+        Then::Waits
     }
 
-    fn do_pmix_step(&mut self, id: u32, step: PmixStep) {
-        match step {
-            PmixStep::Init => self.pmix_init(id),
-            PmixStep::Commit => self.pmix_commit(id),
-            PmixStep::Watch => self.pmix_watch(id),
-            PmixStep::Publish => self.pmix_publish(id),
-            PmixStep::Procs => self.pmix_procs(id),
-            PmixStep::Finalize => self.pmix_finalize(id),
-            PmixStep::Abort { code } => {
-                self.blame_rank(id, true);
-                self.pmix_abort(id, code);
-            }
-            PmixStep::Fence { who, collect, timeout_s } => {
-                let call = self.call(id, who, None, collect);
-                self.pmix_enter(id, call, timeout_s);
-            }
-            PmixStep::Group { who, tag, timeout_s } => {
-                let call = self.call(id, who, Some(tag), false);
-                self.pmix_enter(id, call, timeout_s);
-            }
-            PmixStep::Get { whose } => match self.nth_of(id, whose) {
-                Some(other) => self.pmix_get(id, other),
-                None => self.step_done(id),
-            },
-            PmixStep::LookUp { whose } => {
-                let other = self.nth_of(id, whose).unwrap_or(self.rank_of(id));
-                self.pmix_look_up(id, other);
-            }
-        }
-    }
-
-    /// What rank `of` of the job puts.
-    fn value(&self, id: u32, of: u32, pair: u16, value_bytes: u16) -> String {
-        workload::value(self.job(id).seed, of, pair, value_bytes)
+    pub fn blame(&self, job: &mut Job, must: bool) {
+        job.checks.blame(Culprit::Rank(self.rank), must);
     }
 
     /// The next rank whose values this step reads.
-    fn nth_of(&mut self, id: u32, whose: Whose) -> Option<u32> {
-        let (size, Proc { rank, nth, .. }) = (self.job(id).size(), &self.procs[id as usize]);
-        whose.nth(*rank, size, *nth, &mut self.rng)
-    }
-
-    pub(crate) fn rank_of(&self, id: u32) -> u32 {
-        self.procs[id as usize].rank
+    pub fn nth_of(&self, cx: &mut Cx, job: &Job, whose: Whose) -> Option<u32> {
+        whose.nth(self.rank, job.size(), self.progress.nth, &mut cx.rng)
     }
 
     /// The current step is done: continues with the next one.
-    pub(crate) fn step_done(&mut self, id: u32) {
-        let proc = &mut self.procs[id as usize];
-        proc.step += 1;
-        proc.nth = 0;
-        self.next_step(id);
+    pub fn step_done(&mut self, cx: &mut Cx) {
+        self.progress.step += 1;
+        self.progress.nth = 0;
+        self.next_step(cx);
     }
 
-    fn put(&mut self, id: u32, key: &str, value: &str) {
-        self.procs[id as usize].collecting.on_put();
-        if self.is_own(id) {
+    /// One value was read: the step continues with the next one.
+    pub fn got(&mut self, cx: &mut Cx) {
+        cx.checks.gets += 1;
+        self.progress.nth += 1;
+        self.next_step(cx);
+    }
+
+    /// Schedules the next step, after the rank's think time.
+    pub fn next_step(&mut self, cx: &mut Cx) {
+        self.doing = Doing::Step;
+        cx.after(cx.spec.timing.think, Event::RankStep(self.id));
+    }
+
+    /// Writes as many lines as fit into the pipe.
+    fn write(&mut self, cx: &mut Cx, node: &Node, stream: u8, lines: u32, line_bytes: u16) {
+        let pipe = &mut self.pipes[usize::from(stream) - 1];
+        self.progress.nth += pipe.write(lines - self.progress.nth, line_bytes);
+        let done = self.progress.nth == lines;
+        if !done {
+            self.doing = Doing::PipeSpace;
+        }
+        pipe.schedule_read(cx, node, false);
+        if done {
+            self.step_done(cx);
+        }
+    }
+
+    fn put(&mut self, cx: &mut Cx, job: &mut Job, key: &str, value: &str) -> Then {
+        self.collecting.on_put();
+        if self.is_own() {
             // The pair is sent with the next request.
-            self.ask_and_go_on(id, Op::Put { key, value });
+            self.ask_and_go_on(cx, job, Op::Put { key, value })
         } else {
-            self.ask(id, Op::Put { key, value });
+            self.ask(cx, job, Op::Put { key, value })
         }
     }
 
     /// Sends a request and waits for its reply.
-    pub(crate) fn ask(&mut self, id: u32, op: Op<'_>) {
-        self.procs[id as usize].doing = Doing::Reply;
-        self.send_request(id, op);
+    pub fn ask(&mut self, cx: &mut Cx, job: &mut Job, op: Op<'_>) -> Then {
+        self.doing = Doing::Reply;
+        self.send_request(cx, job, op)
     }
 
     /// Sends a request and continues at once.
-    pub(crate) fn ask_and_go_on(&mut self, id: u32, op: Op<'_>) {
-        if self.send_request(id, op) {
-            self.step_done(id);
+    pub fn ask_and_go_on(&mut self, cx: &mut Cx, job: &mut Job, op: Op<'_>) -> Then {
+        let then = self.send_request(cx, job, op);
+        if let Then::Continues = then {
+            self.step_done(cx);
         }
+        then
     }
 
-    /// Sends a request. `false`: the agent has closed the socket, which ends the rank, as it would an MPI library.
-    fn send_request(&mut self, id: u32, op: Op<'_>) -> bool {
-        let proc = &mut self.procs[id as usize];
-        let Some(client) = &mut proc.pmi else { return false };
+    fn send_request(&mut self, cx: &mut Cx, job: &mut Job, op: Op<'_>) -> Then {
+        let Some(client) = &mut self.pmi else { return Then::Waits };
         let bytes = client.ask(op);
-        if proc.socket == [true; 2] {
-            if let Some(bytes) = bytes {
-                self.send_client_bytes(id, bytes);
-            }
-            return true;
+        if self.socket.open != [true; 2] {
+            return self.pmi_fails(job);
         }
-        self.pmi_fails(id);
-        false
-    }
-
-    /// A rank finds its socket closed.
-    pub(crate) fn pmi_fails(&mut self, id: u32) {
-        self.blame_rank(id, true);
-        self.end_rank(id, ExitStatus::Exited(PMI_FAILED_CODE));
-    }
-
-    /// A rule is broken at a rank.
-    pub(crate) fn rank_problem(&mut self, id: u32, problem: &str) {
-        let (rank, job) = (self.rank_of(id), self.job(id).id);
-        self.checks.problem(format!("rank {rank} of job {job} {problem}"));
-    }
-
-    pub(crate) fn on_heard(&mut self, id: u32, heard: Heard) {
-        let Heard { send, answers, broken } = heard;
-        if !send.is_empty() {
-            self.send_client_bytes(id, send);
+        if let Some(bytes) = bytes {
+            self.socket.send(cx, self.id, bytes);
         }
-        for answer in answers {
-            if let Err(problem) = self.on_answer(id, answer) {
-                return self.rank_problem(id, &problem);
+        Then::Continues
+    }
+
+    /// The rank finds that the agent has closed the socket, which ends the rank, as it would an MPI library.
+    pub fn pmi_fails(&self, job: &mut Job) -> Then {
+        self.blame(job, true);
+        Then::Ends(ExitStatus::Exited(PMI_FAILED_CODE))
+    }
+
+    /// Reads bytes from the agent, with the memory that was passed with them.
+    pub fn hear(&mut self, cx: &mut Cx, job: &mut Job, bytes: &[u8], shares: Vec<Shared>) {
+        let Some(client) = &mut self.pmi else { return };
+        let heard = client.hear(bytes, shares);
+        if !heard.send.is_empty() {
+            self.socket.send(cx, self.id, heard.send);
+        }
+        for answer in heard.answers {
+            if let Err(problem) = self.on_answer(cx, job, answer) {
+                return self.problem(cx, job, &problem);
             }
         }
         // The answer to garbage is up to the agent.
-        if let Some(problem) = broken.filter(|_| self.procs[id as usize].doing != Doing::Nothing) {
-            self.rank_problem(id, &format!("cannot read a reply: {problem}"));
+        if let Some(problem) = heard.broken.filter(|_| self.doing != Doing::Nothing) {
+            self.problem(cx, job, &format!("cannot read a reply: {problem}"));
         }
     }
 
-    fn on_answer(&mut self, id: u32, answer: Answer) -> Result<(), String> {
-        let proc = &self.procs[id as usize];
+    fn on_answer(&mut self, cx: &mut Cx, job: &mut Job, answer: Answer) -> Result<(), String> {
         match answer {
-            Answer::FenceOver { id: request, version } => return self.on_fence_over(id, request, version),
-            Answer::AllgatherOver { id: request, array } => return self.on_allgather_over(id, request, &array),
-            _ if proc.doing != Doing::Reply => {
+            Answer::FenceOver { id: request, version } => return self.on_fence_over(cx, job, request, version),
+            Answer::AllgatherOver { id: request, array } => return self.on_allgather_over(cx, job, request, &array),
+            _ if self.doing != Doing::Reply => {
                 return Err(format!("gets a reply that it did not ask for: {answer:?}"));
             }
             _ => {}
         }
-        match (proc.script.steps[usize::from(proc.step)], answer) {
-            (Step::Init, Answer::Init) | (Step::Put { .. } | Step::PutAs { .. }, Answer::Put) => self.step_done(id),
-            (Step::Finalize, Answer::Finalize) => {
-                self.procs[id as usize].finalized = true;
-                self.step_done(id);
-            }
+        match (self.progress.script.steps[usize::from(self.progress.step)], answer) {
+            (Step::Init, Answer::Init) | (Step::Put { .. } | Step::PutAs { .. }, Answer::Put) => {}
+            (Step::Finalize, Answer::Finalize) => self.progress.finalized = true,
             // The collective was in progress when the agent refused.
-            (Step::Finalize, Answer::Refused) if self.is_own(id) => self.step_done(id),
-            (Step::Fence, Answer::Fence) => {
-                self.on_fence_answer(id)?;
-                self.step_done(id);
-            }
-            (Step::Barrier(group), Answer::Fence) => {
-                self.on_group_answer(id, group)?;
-                self.step_done(id);
+            (Step::Finalize, Answer::Refused) if self.is_own() => {}
+            (Step::Fence, Answer::Fence) => self.collecting.on_fence_answer(job)?,
+            (Step::Barrier(team), Answer::Fence) => {
+                let group = job.group(self.rank, team);
+                job.checks.group_barriers.on_release(self.rank, &group.name)?;
             }
             (Step::Ring { .. }, Answer::Ring { position, left, right }) => {
-                self.on_ring_answer(id, position, &left, &right)?;
-                self.step_done(id);
+                self.collecting.on_ring_answer(job, (position, self.rank), &left, &right)?;
             }
             // The step is repeated, with the segments that are mapped now.
-            (Step::LookUp { .. }, Answer::Mapped) => self.next_step(id),
-            (Step::GetMissing, Answer::Get(None)) => {
-                self.on_get_answer(id)?;
-                self.step_done(id);
+            (Step::LookUp { .. }, Answer::Mapped) => {
+                self.next_step(cx);
+                return Ok(());
             }
+            (Step::GetMissing, Answer::Get(None)) => self.collecting.on_get_answer(job)?,
             (Step::Get { pair, value_bytes, .. }, Answer::Get(Some(value))) => {
-                let other = proc.asked;
-                self.on_get_answer(id)?;
-                if value != self.value(id, other, pair, value_bytes).as_bytes() {
+                let other = self.progress.asked;
+                self.collecting.on_get_answer(job)?;
+                if value != workload::value(job.seed, other, pair, value_bytes).as_bytes() {
                     return Err(format!("gets a wrong value of rank {other}"));
                 }
-                self.procs[id as usize].nth += 1;
-                self.checks.gets += 1;
-                self.next_step(id);
+                self.got(cx);
+                return Ok(());
             }
             (step, Answer::Strange(problem)) => return Err(format!("at {step:?}: the answer is {problem}")),
             (step, answer) => return Err(format!("at {step:?}: the answer is {answer:?}")),
         }
+        self.step_done(cx);
         Ok(())
     }
 }

@@ -1,92 +1,40 @@
 //! One world: a session with its hosts, agents, launchers and jobs, and the main loop.
 //!
-//! A run of one job is a session that ends with it, whose launcher is in the root's process. The parts of a world hold
-//! state (`hosts`, `agents`, `jobs`, `ranks`, `launchers`, `net`). An effect of one part on another goes through the
-//! clock, so that no machine is called from inside another.
+//! A run of one job is a session that ends with it, whose launcher is in the root's process. A part of the world owns
+//! its state. Its effect on another part goes through the clock, or is what a method returns to the world.
 
-use crate::agents::AgentProcess;
-use crate::batch::Batch;
+use crate::batch::{Batch, on_task_reads};
 use crate::calls::Calls;
-use crate::checkers::Checks;
-use crate::checkers::quiet::QUIET_NS;
-use crate::clock::{Clock, Event};
+use crate::checkers::ending::who_waits;
+use crate::checkers::idle::{check_idle, check_nodes};
+use crate::checkers::missing::blamed_hosts;
+use crate::checkers::quiet::{QUIET_NS, check_quiet};
+use crate::clock::{Event, START};
 use crate::configs;
-use crate::digest::Digest;
-use crate::fault_injection::Fault;
-use crate::file_server::FileServer;
-use crate::hosts::{Host, Wall};
-use crate::jobs::{Job, Node};
-use crate::launchers::{LauncherHost, Role};
+use crate::cx::{Cx, Pending};
+use crate::fault_injection::Culprit;
+use crate::fault_injection::inject::inject;
+use crate::hosts::Agents;
+use crate::jobs::{Jobs, Node};
+use crate::launchers::{Launchers, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
-use crate::ranks::Proc;
 use crate::report::RunReport;
-use crate::rng::Rng;
-use crate::servers::NoServer;
-use crate::spec::WorldSpec;
-use std::collections::{BTreeMap, BTreeSet};
-use wireup_coll::tree::Tree;
-use wireup_proto::Instant;
-use wireup_proto::io::{Input, LinkId, Peer};
-use wireup_proto::replay::Recording;
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::Rejoin;
-
-/// Virtual time that a run may take beyond its last fault and all of its own time limits (ns).
-const PATIENCE_NS: u64 = 120_000_000_000;
+use crate::spec::{JobPlan, WorldSpec};
+use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
+use wireup_proto::launcher_io::LauncherInput;
+use wireup_wire::ids::JobId;
 
 /// A world and everything in it.
 pub struct World {
-    pub(crate) spec: WorldSpec,
-    pub(crate) clock: Clock,
+    pub(crate) cx: Cx,
     pub(crate) net: Net,
-    pub(crate) hosts: Vec<Host>,
-    pub(crate) walls: Vec<Wall>,
-    pub(crate) agents: Vec<AgentProcess>,
+    pub(crate) agents: Agents,
     pub(crate) membership: Membership,
     pub(crate) calls: Calls,
     pub(crate) batch: Batch,
-    pub(crate) launchers: Vec<LauncherHost>,
-    pub(crate) jobs: Vec<Job>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) procs: Vec<Proc>,
-    pub(crate) file_server: FileServer,
-    pending: Vec<Option<Pending>>,
-    pub(crate) rng: Rng,
-    pub(crate) checks: Checks,
-    pub(crate) digest: Digest,
-    pub(crate) recording: Option<Recording>,
-    pub(crate) no_exec: BTreeMap<u32, i32>,
-    pub(crate) no_server: BTreeMap<u32, NoServer>,
-    /// The PMIx library versions of agents that differ from the others.
-    pub(crate) versions: BTreeMap<u32, &'static str>,
-    /// Agents that no other agent can dial for a direct link.
-    pub(crate) no_dial: BTreeSet<u32>,
-    start: Instant,
-}
-
-/// Something that happens later to a process, if it still runs then.
-pub enum Pending {
-    Hears {
-        agent: u32,
-        input: Input,
-    },
-    /// The process gives up, if it has not reached its parent.
-    GivesUp {
-        agent: u32,
-    },
-    /// The process dials for a direct link.
-    Dials {
-        agent: u32,
-        target: AgentId,
-        address: Option<String>,
-    },
-    /// The process dials the root.
-    Rejoins {
-        agent: u32,
-        root: Option<String>,
-        rejoin: Rejoin,
-    },
+    pub(crate) launchers: Launchers,
+    pub(crate) jobs: Jobs,
 }
 
 /// Runs a world to its end. A session that outlives its jobs is ended when nothing more happens in it.
@@ -94,194 +42,209 @@ pub fn run(spec: WorldSpec) -> RunReport {
     let mut world = World::new(spec);
     world.begin();
     world.go_on();
-    if world.spec.is_standing && !world.checks.is_broken() {
-        world.check_idle();
+    if world.cx.spec.is_standing && !world.cx.checks.is_broken() {
+        let (problems, holds) = check_idle(&world);
+        world.cx.checks.holds = holds;
+        problems.into_iter().for_each(|problem| world.cx.problem(problem));
         world.membership.on_ending();
         world.attach(Role::EndSession);
         world.go_on();
     }
-    world.into_report()
+    RunReport::new(world)
 }
 
 impl World {
     fn new(spec: WorldSpec) -> Self {
-        let seed = spec.seed;
-        let clock = Clock::new(seed);
-        let tree = Tree::new(spec.agents, spec.fanout);
-        let ahead_ns =
-            |agent: u32| spec.remote.as_ref().map_or(0, |remote| remote.hosts[agent as usize].clock_ahead_ns);
-        let parent = |agent: u32| tree.parent(AgentId(agent)).map(|parent| parent.0);
-        let host = |agent| Host { parent: parent(agent), clock_ahead_ns: ahead_ns(agent), ..Host::default() };
         World {
-            hosts: (0..spec.agents_max()).map(host).collect(),
-            net: Net::new(seed, spec.timing.clone()),
-            walls: Vec::new(),
-            agents: Vec::new(),
+            net: Net::new(spec.seed, spec.timing.clone()),
+            agents: Agents::new(&spec),
             membership: Membership::default(),
             calls: Calls::default(),
             batch: Batch::default(),
-            launchers: Vec::new(),
-            jobs: Vec::new(),
-            nodes: Vec::new(),
-            procs: Vec::new(),
-            file_server: FileServer::default(),
-            pending: Vec::new(),
-            rng: Rng::stream(seed, "world"),
-            checks: Checks::default(),
-            digest: Digest::default(),
-            recording: None,
-            no_exec: BTreeMap::new(),
-            no_server: BTreeMap::new(),
-            versions: BTreeMap::new(),
-            no_dial: BTreeSet::new(),
-            start: clock.now(),
-            clock,
-            spec,
+            launchers: Launchers::default(),
+            jobs: Jobs::new(spec.agents_max()),
+            cx: Cx::new(spec),
         }
     }
 
     fn begin(&mut self) {
-        for fault in self.spec.faults.clone() {
-            match fault {
-                Fault::NoStart { agent, how } => self.hosts[agent as usize].no_start = Some(how),
-                Fault::BreakShells { agent, times } => self.hosts[agent as usize].broken_shells += times,
-                Fault::NoServer { agent, how } => drop(self.no_server.insert(agent, how)),
-                Fault::OtherLibrary { agent } => drop(self.versions.insert(agent, "5.0.1")),
-                Fault::NoExec { rank, errno } => drop(self.no_exec.insert(rank, errno)),
-                Fault::NoDial { agent } => drop(self.no_dial.insert(agent)),
-                _ => {}
-            }
-        }
-        self.start_agent(configs::root(&self.spec, self.local_now(0)), Vec::new());
-        if self.spec.is_standing {
-            for (plan, job) in (0..).zip(&self.spec.jobs) {
-                self.clock.at(self.start + job.at_ns, Event::LauncherAttaches(plan));
+        self.start_agent(configs::root(&self.cx.spec, self.cx.local_now(0)), Vec::new());
+        if self.cx.spec.is_standing {
+            for (plan, job) in (0..).zip(&self.cx.spec.jobs) {
+                self.cx.clock.at(START + job.at_ns, Event::LauncherAttaches(plan));
             }
         } else {
             self.attach(Role::Job(0));
-            self.launch(0, JobId(1), self.spec.jobs[0].clone());
-            self.blame_hosts();
-        }
-        for (index, fault) in (0..).zip(&self.spec.faults) {
-            if let Some(at_ns) = fault.at_ns() {
-                self.clock.at(self.start + at_ns, Event::Fault(index));
+            self.launch(0, JobId(1), self.cx.spec.jobs[0].clone());
+            for (agent, must) in blamed_hosts(&self.cx.spec, &self.jobs) {
+                self.jobs.all[0].checks.blame(Culprit::Agent(agent), must);
             }
         }
-        self.clock.after(0, Event::AgentTurn(0));
-        if !self.spec.is_standing {
-            self.clock.after(0, Event::LauncherTurn(0));
+        for (index, fault) in (0..).zip(&self.cx.spec.faults) {
+            if let Some(at_ns) = fault.at_ns() {
+                self.cx.clock.at(START + at_ns, Event::Fault(index));
+            }
+        }
+        self.cx.clock.after(0, Event::AgentTurn(0));
+        if !self.cx.spec.is_standing {
+            self.cx.clock.after(0, Event::LauncherTurn(0));
+        }
+    }
+
+    /// A launcher starts and connects to the root.
+    pub(crate) fn attach(&mut self, role: Role) {
+        self.launchers.attach(&mut self.cx, &mut self.net, &mut self.agents[0], role);
+    }
+
+    fn launch(&mut self, launcher: u32, id: JobId, plan: JobPlan) {
+        if let Some(after_ns) = plan.launcher_dies_ns {
+            self.cx.clock.after(after_ns, Event::LauncherDies(launcher));
+        }
+        let is_struck = plan.nodes.iter().any(|host| self.membership.is_struck(*host));
+        let job = self.jobs.add(&self.cx, id, plan, launcher);
+        if is_struck {
+            self.jobs.all[job as usize].expect_losses(&mut self.cx);
+        }
+        self.launchers.begin(&self.cx, &self.jobs, launcher, job);
+    }
+
+    fn on_launches(&mut self, launcher: u32) {
+        match self.launchers.on_launches(&self.cx, launcher) {
+            Some((id, Some(plan))) => {
+                self.launch(launcher, id, plan);
+                let input = LauncherInput::LinkUp { link: LinkId(0) };
+                self.launchers.tell(&mut self.cx, &mut self.net, &mut self.jobs, launcher, input);
+            }
+            Some((_, None)) => self.launchers.leave(&mut self.cx, &mut self.net, &mut self.jobs, launcher, 0),
+            None => {}
         }
     }
 
     /// Carries out events until there are none.
     fn go_on(&mut self) {
-        let patience = self.patience();
+        let patience = START + self.cx.spec.patience_ns();
         loop {
-            if self.clock.pause_ns() >= QUIET_NS {
-                self.check_quiet();
+            if self.cx.clock.pause_ns() >= QUIET_NS {
+                match check_quiet(self) {
+                    Ok(is_quiet) => self.cx.checks.quiet += u32::from(is_quiet),
+                    Err(problem) => self.cx.problem(problem),
+                }
             }
-            let Some(event) = self.clock.next() else { break };
-            if self.clock.now() > patience || self.clock.happened() > self.spec.event_max {
-                let waits = self.who_waits();
-                self.checks.problem(format!("no end after {} events: {waits}", self.clock.happened()));
+            let Some(event) = self.cx.clock.next() else { break };
+            if self.cx.clock.now() > patience || self.cx.clock.happened() > self.cx.spec.event_max {
+                let waits = who_waits(self);
+                self.cx.problem(format!("no end after {} events: {waits}", self.cx.clock.happened()));
                 break;
             }
-            if self.spec.trace {
-                eprintln!("{} {event:?}", self.clock.now() - self.start);
+            if self.cx.spec.trace {
+                eprintln!("{} {event:?}", self.cx.clock.now() - START);
             }
             self.on_event(event);
-            self.check_membership();
-            if self.checks.is_broken() {
+            self.membership.check(&mut self.cx, &self.agents, &self.net);
+            if self.cx.checks.is_broken() {
                 break;
             }
         }
-    }
-
-    /// From the start until the launcher of a single run left or died, or until now.
-    pub(crate) fn elapsed_ns(&self) -> u64 {
-        let launcher = self.launchers.first().filter(|_| !self.spec.is_standing);
-        launcher.and_then(|launcher| launcher.gone_at).unwrap_or(self.clock.now()) - self.start
-    }
-
-    fn patience(&self) -> Instant {
-        if self.spec.is_standing {
-            // Leases and repeated attempts may take any time. The number of events is limited.
-            return Instant(u64::MAX);
-        }
-        let last_fault_ns = self.spec.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
-        let job = &self.spec.jobs[0];
-        let limits_ns = self.spec.start_timeout_ns + job.options.kill_grace_ns + job.timeout_ns.unwrap_or(0);
-        self.start + (last_fault_ns + limits_ns + PATIENCE_NS)
-    }
-
-    pub(crate) fn later(&mut self, delay_ns: u64, pending: Pending) {
-        self.clock.after(delay_ns, Event::Later(self.pending.len() as u32));
-        self.pending.push(Some(pending));
     }
 
     fn on_later(&mut self, index: u32) {
-        let Some(pending) = self.pending[index as usize].take() else { return };
-        let (Pending::Hears { agent, .. }
-        | Pending::GivesUp { agent }
-        | Pending::Dials { agent, .. }
-        | Pending::Rejoins { agent, .. }) = pending;
-        if !self.agents[agent as usize].is_running() {
+        let World { cx, net, agents, membership, .. } = self;
+        let Some(pending) = cx.pending[index as usize].take() else { return };
+        let agent = pending.agent();
+        if !agents[agent].is_running() {
             return;
         }
-        match pending {
-            Pending::Hears { input, .. } => self.tell_agent(agent, input),
-            Pending::GivesUp { .. } => self.kill_agent(agent),
-            Pending::Dials { target, address, .. } => self.on_dials(agent, target, address),
-            Pending::Rejoins { root, rejoin, .. } => self.on_rejoins(agent, root, rejoin),
+        let input = match pending {
+            Pending::Hears { input, .. } => Some(input),
+            Pending::GivesUp { .. } => return self.kill_agent(agent),
+            Pending::Dials { target, address, .. } => agents.on_dials(cx, net, agent, target, address),
+            Pending::Rejoins { root, rejoin, .. } => agents.on_rejoins(cx, net, membership, agent, (root, rejoin)),
+        };
+        if let Some(input) = input {
+            self.tell_agent(agent, input);
         }
     }
 
     fn on_event(&mut self, event: Event) {
+        let World { cx, net, agents, calls, batch, launchers, jobs, .. } = self;
         match event {
-            Event::Call(call) => self.on_call(call),
-            Event::ShellGone(call) => self.on_shell_gone(call),
-            Event::CallEnded(call) => self.on_call_ended(call),
+            Event::Call(call) => {
+                let outcome = calls.on_call(cx, agents, call);
+                self.on_call_outcome(call, outcome);
+            }
+            Event::ShellGone(call) => {
+                let outcome = calls.on_shell_gone(cx, agents, jobs, call);
+                self.on_call_outcome(call, outcome);
+            }
+            Event::CallEnded(call) => {
+                let outcome = calls.on_ended(call);
+                self.on_call_outcome(call, outcome);
+            }
             Event::Task(step, agent) => self.on_task(step, agent),
-            Event::StepSays(step) => self.on_step_says(step),
-            Event::TaskReads(agent, at) => self.on_task_reads(agent, at),
-            Event::TaskWaited(agent) => self.on_task_waited(agent),
-            Event::StepKilled(step) => self.on_step_killed(step),
+            Event::StepSays(step) => {
+                if let Some(input) = batch.on_says(cx, agents, step) {
+                    self.tell_agent(0, input);
+                }
+            }
+            Event::TaskReads(agent, at) => on_task_reads(cx, agents, agent, at),
+            Event::TaskWaited(agent) => {
+                let dies = batch.on_task_waited(cx, agents, agent);
+                self.kill_agents(dies.then_some(agent));
+            }
+            Event::StepKilled(step) => {
+                let dying = batch.on_killed(cx, agents, step);
+                self.kill_agents(dying);
+            }
             Event::AgentLink(agent) => self.on_agent_link(agent),
-            Event::TransportOpened(agent) => self.on_transport_opened(agent),
+            Event::TransportOpened(agent) => {
+                let input = agents.on_transport_opened(cx, agent);
+                self.tell_agent(agent, input);
+            }
             Event::AgentListens(agent) => self.on_agent_listens(agent),
             Event::AgentTurn(agent) => self.on_agent_turn(agent),
             Event::AgentTick(agent) => self.on_agent_tick(agent),
             Event::AgentContinues(agent) => self.on_continues(agent),
             Event::Later(index) => self.on_later(index),
             Event::KeeperReport(node) => self.on_keeper_report(node),
-            Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
+            Event::LinkFree(link, lane) => net.on_free(&mut cx.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_link_arrive(link, usize::from(lane)),
-            Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.clock, link, usize::from(lane)),
+            Event::LinkSilent(link, lane) => net.on_silent(&mut cx.clock, link, usize::from(lane)),
             Event::LauncherAttaches(plan) => self.attach(Role::Job(plan)),
             Event::LauncherLaunches(launcher) => self.on_launches(launcher),
-            Event::LauncherDies(launcher) => self.on_launcher_dies(launcher),
-            Event::LauncherTurn(launcher) => self.on_launcher_turn(launcher),
-            Event::LauncherTick(launcher) => self.on_launcher_tick(launcher),
-            Event::LauncherWritten(launcher) => self.on_launcher_written(launcher),
-            Event::LauncherStdin(launcher) => self.on_launcher_stdin(launcher),
-            Event::TerminalResumes(launcher) => self.on_terminal_resumes(launcher),
-            Event::RankStep(id) => self.on_rank_step(id),
+            Event::LauncherDies(launcher) => launchers.on_dies(cx, net, jobs, launcher),
+            Event::LauncherTurn(launcher) => launchers.on_turn(cx, net, jobs, launcher),
+            Event::LauncherTick(launcher) => launchers.on_tick(cx, net, jobs, launcher),
+            Event::LauncherWritten(launcher) => launchers.on_written(cx, net, jobs, launcher),
+            Event::LauncherStdin(launcher) => launchers.on_stdin(cx, net, jobs, launcher),
+            Event::TerminalResumes(launcher) => launchers.on_terminal_resumes(cx, launcher),
+            Event::RankStep(id) => jobs.on_rank_step(cx, id),
             Event::ClientArrive(id) => self.on_client_arrive(id),
-            Event::ReplyArrive(id) => self.on_reply_arrive(id),
+            Event::ReplyArrive(id) => jobs.on_reply_arrive(cx, id),
             Event::StdioRead(id, stream) => self.on_stdio_read(id, stream),
-            Event::StdinMove(id) => self.on_stdin_move(id),
-            Event::Signal(id, signal) => self.on_signal(id, i32::from(signal)),
-            Event::ServerBegins(node) => self.on_server_begins(node),
+            Event::StdinMove(id) => {
+                let (proc, _, node) = self.jobs.at(id);
+                let (event, node) = (proc.on_stdin_move(&mut self.cx, node), node.index);
+                self.tell_node(node, event);
+            }
+            Event::Signal(id, signal) => jobs.on_signal(cx, id, i32::from(signal)),
+            Event::ServerBegins(node) => jobs.nodes[node as usize].on_server_begins(cx),
             Event::ServerSpeaks(node) => self.on_server_speaks(node),
-            Event::ServerHears(node) => self.on_server_hears(node),
-            Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
+            Event::ServerHears(node) => jobs.on_server_hears(cx, node),
+            Event::Fault(index) => inject(self, self.cx.spec.faults[index as usize]),
         }
     }
 
     fn on_link_arrive(&mut self, at: u32, lane: usize) {
         let Some(arrival) = self.net.on_arrive(at, lane) else { return };
         match self.net.ends(at)[1 - lane] {
-            End::Launcher(launcher) => self.launcher_hears(launcher, arrival),
+            End::Launcher(launcher) => {
+                self.launchers.hear(&mut self.cx, &mut self.net, &mut self.jobs, launcher, arrival);
+                if let Some(nodes) = self.launchers.nodes.take() {
+                    let (problems, counts) = check_nodes(self, &nodes);
+                    self.cx.checks.nodes = Some(counts);
+                    problems.into_iter().for_each(|problem| self.cx.problem(problem));
+                }
+            }
             End::Agent(agent, link) => self.agent_hears(agent, (at, 1 - lane), link, arrival),
         }
     }
@@ -291,7 +254,7 @@ impl World {
         match arrival {
             Arrival::Up => {
                 if matches!(peer, Peer::Child { .. }) {
-                    self.on_child_link(at);
+                    self.membership.on_child_link(&self.net, at);
                 }
                 self.tell_agent(agent, Input::LinkUp { link, peer, local: String::new() });
             }
@@ -305,9 +268,58 @@ impl World {
                 if end == 0 {
                     self.membership.on_unlinked(at);
                 }
-                self.agents[agent as usize].is_cut_off |= matches!(peer, Peer::Parent | Peer::Launcher);
+                self.agents[agent].is_cut_off |= matches!(peer, Peer::Parent | Peer::Launcher);
                 self.tell_agent(agent, Input::LinkDown { link, problem: problem.into() });
             }
+        }
+    }
+
+    /// Tells the agent of a node something about the job there.
+    fn tell_node(&mut self, node: u32, event: Option<JobEvent>) {
+        let Node { agent, .. } = self.jobs.nodes[node as usize];
+        if let (Some(agent), Some(event)) = (agent, event) {
+            self.tell_agent(agent, Input::Job { job: self.jobs.job_at(node).id, event });
+        }
+    }
+
+    fn on_client_arrive(&mut self, id: u32) {
+        let (proc, _, node) = self.jobs.at(id);
+        let (event, node) = (proc.on_client_arrive(&mut self.cx, node), node.index);
+        self.tell_node(node, event);
+    }
+
+    fn on_stdio_read(&mut self, id: u32, stream: u8) {
+        let (proc, _, node) = self.jobs.at(id);
+        let (event, node) = (proc.on_stdio_read(&mut self.cx, node, stream), node.index);
+        let is_read = event.is_some();
+        self.tell_node(node, event);
+        if is_read {
+            let (proc, _, node) = self.jobs.at(id);
+            proc.schedule_read(&mut self.cx, node, stream);
+        }
+    }
+
+    fn on_server_speaks(&mut self, node: u32) {
+        let event = self.jobs.nodes[node as usize].on_server_speaks();
+        self.tell_node(node, event);
+    }
+
+    fn on_keeper_report(&mut self, node: u32) {
+        let Some((event, exited)) = self.jobs.take_keeper_report(node) else { return };
+        if matches!(event, JobEvent::PmixGone { .. }) || exited.is_some() {
+            // The server's messages are delivered before its end, and before the end of the rank that they may concern.
+            while self.jobs.nodes[node as usize].has_server_bytes() {
+                self.on_server_speaks(node);
+            }
+        }
+        if let Some(id) = exited {
+            // The driver reads what a dying rank has sent before it reports the rank's exit.
+            while self.jobs.procs[id as usize].socket.has_bytes_for_agent() {
+                self.on_client_arrive(id);
+            }
+        }
+        if !self.jobs.nodes[node as usize].job_is_gone || matches!(event, JobEvent::KeeperLost { .. }) {
+            self.tell_node(node, Some(event));
         }
     }
 }

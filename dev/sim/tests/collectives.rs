@@ -22,15 +22,12 @@ fn every_rule_holds_in_every_collective_world() {
         println!("seed {seed}");
         let (calm, stormy, may_hang) = run_both(seed);
         let is_late = stormy.elapsed_ns > calm.elapsed_ns + END_NS_MAX || (cause(&stormy) == "TimedOut" && !may_hang);
-        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
-        if let Some(problem) = problems.or((calm.code != Some(0) || is_late).then(|| "fails, or is late".into())) {
-            broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
-        }
-        calm_sum += calm.collectives;
-        quiet += calm.quiet;
+        broken.extend(seeds::broken(seed, &calm, &stormy, is_late.then_some("is late")));
+        calm_sum += calm.jobs.collectives;
+        quiet += calm.checks.quiet;
         *causes.entry(cause(&stormy)).or_insert(0) += 1;
     }
-    assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
+    seeds::expect_none(&broken);
     println!("{calm_sum} collectives; all was quiet {quiet} times; stormy runs ended by {causes:?}");
     assert!(quiet > 0, "no run checked the state that agents keep");
 }
@@ -48,13 +45,6 @@ fn cause(report: &RunReport) -> String {
         None => format!("{:?}", report.code),
         Some(Cause::Pmi { problem }) => problem.clone(),
         Some(cause) => format!("{cause:?}").split([' ', '(']).next().unwrap_or_default().to_owned(),
-    }
-}
-
-#[test]
-fn same_seed_same_run() {
-    for seed in 0..10 {
-        assert_eq!(run(collective_world(seed)), run(collective_world(seed)), "seed {seed}");
     }
 }
 

@@ -41,7 +41,7 @@ fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
             for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
                 let report = run(world(seed, exchange).options(|options| options.exchange.early_wireup = early_wireup))
                     .expect_good();
-                assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
+                assert_eq!((report.code, report.jobs.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
                 assert_eq!(report.direct_links, links, "seed {seed}, {exchange:?}");
                 assert_eq!(notes(&report), []);
             }
@@ -54,7 +54,11 @@ fn the_tree_alone_is_enough() {
     for seed in 0..SEEDS {
         for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             let report = run(WorldSpec { transport: AgentTransport::Tree, ..world(seed, exchange) }).expect_good();
-            assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}, {exchange:?}");
+            assert_eq!(
+                (report.code, report.jobs.fences, report.direct_links),
+                (Some(0), 2, 0),
+                "seed {seed}, {exchange:?}"
+            );
             assert_eq!(notes(&report), []);
         }
     }
@@ -73,7 +77,7 @@ fn ucx_is_for_all_or_for_nobody() {
             ] {
                 let count = faults.len();
                 let report = run(WorldSpec { faults, ..spec.clone() }).expect_good();
-                assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
+                assert_eq!((report.code, report.jobs.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
                 let without = report.notes().filter(|note| matches!(note, Note::NoTransport(_)));
                 assert_eq!(without.count(), count.min(1), "one agent is reported");
                 assert_eq!(notes(&report), []);
@@ -115,7 +119,7 @@ fn who_cannot_be_dialled_dials_and_of_those_who_cannot_both_ways_one_is_told() {
         assert_eq!((report.code, report.direct_links, notes(&report)), (Some(0), 6, vec![]), "seed {seed}");
         let all = (0..7).map(|agent| Fault::NoDial { agent }).collect();
         let report = run(WorldSpec { faults: all, ..world(seed, ExchangeScheme::RING) }).expect_good();
-        assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}");
+        assert_eq!((report.code, report.jobs.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}");
         let told = notes(&report);
         assert_eq!(told.len(), 6, "seed {seed}: one for each pair: {told:?}");
         for (agent, peer, problem) in told {
@@ -133,7 +137,7 @@ fn a_job_survives_a_link_that_breaks_and_says_so() {
         let silent = Fault::SilenceDirect { agent: 3, at_ns: at_ns - 2000 * MS };
         for fault in [Fault::CutDirect { agent: 3, at_ns }, silent] {
             let report = run(WorldSpec { faults: vec![fault], ..slow(seed) }).expect_good();
-            assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}: {:?}", report.notices);
+            assert_eq!((report.code, report.jobs.fences), (Some(0), 2), "seed {seed}: {:?}", report.notices);
             let told = notes(&report);
             assert!(told.len() == 1 || told.len() == 2, "seed {seed}: {told:?}");
             assert!(
@@ -151,11 +155,11 @@ fn a_link_that_breaks_in_an_exchange_loses_none_of_it() {
         for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             let calm = run(world(seed, exchange)).expect_good();
             let mut faults = Vec::new();
-            for (n, at_ns) in calm.exchange_ns.iter().skip(seed as usize % 7).step_by(5).take(6).enumerate() {
+            for (n, at_ns) in calm.checks.exchange_ns.iter().skip(seed as usize % 7).step_by(5).take(6).enumerate() {
                 faults.push(Fault::CutDirect { agent: n as u32, at_ns: at_ns + seed * 500 % 40_000 });
             }
             let report = run(WorldSpec { faults, ..world(seed, exchange) }).expect_good();
-            assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}: {:?}", report.notices);
+            assert_eq!((report.code, report.jobs.fences), (Some(0), 2), "seed {seed}: {:?}", report.notices);
         }
     }
 }

@@ -47,7 +47,7 @@ fn few_bytes_take_the_tree_and_many_do_not() {
             let allgather = Step::StartAllgather { lens: Lens::Fixed(len), shared: true };
             let script = own(&[allgather, ALL, Step::StartFence, ALL]);
             let report = run(world(seed, ExchangeScheme::Auto, script)).expect_good();
-            assert_eq!((report.code, report.collectives), (Some(0), 2), "seed {seed}");
+            assert_eq!((report.code, report.jobs.collectives), (Some(0), 2), "seed {seed}");
             assert_eq!(report.direct_links > 0, is_direct, "seed {seed}: {len} bytes");
         }
     }
@@ -143,7 +143,7 @@ fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
             let steps =
                 [&late[..], &[put(0), Step::Fence, put(1), Step::Fence, get(1), get(0), Step::GetMissing]].concat();
             let report = run(lazy(seed, exchange, &steps)).expect_good();
-            assert_eq!((report.code, report.fences, report.gets), (Some(0), 2, 2 * 21 * 21), "seed {seed}");
+            assert_eq!((report.code, report.jobs.fences, report.checks.gets), (Some(0), 2, 2 * 21 * 21), "seed {seed}");
         }
     }
 }
@@ -157,7 +157,7 @@ fn ranks_that_leave_in_lazy_fences_hold_nobody_up() {
             let get = one_alone(&[Step::Get { pair: 0, value_bytes: 40, whose: Whose::All }]);
             let steps = [&[put, Step::Fence][..], &get].concat();
             let report = run(lazy(seed, exchange, &steps)).expect_good();
-            assert_eq!((report.code, report.fences, report.gets), (Some(0), 1, 21), "seed {seed}");
+            assert_eq!((report.code, report.jobs.fences, report.checks.gets), (Some(0), 1, 21), "seed {seed}");
         }
     }
 }
@@ -166,7 +166,7 @@ fn ranks_that_leave_in_lazy_fences_hold_nobody_up() {
 fn a_lazy_fence_without_puts_is_a_barrier() {
     for seed in 0..SEEDS {
         let report = run(lazy(seed, ExchangeScheme::Auto, &[Step::Fence, Step::Fence])).expect_good();
-        assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}");
+        assert_eq!((report.code, report.jobs.fences), (Some(0), 2), "seed {seed}");
         // Rank 9 never enters the fence, and the waiting ranks get an error.
         let finalizes = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
         let steps = [&finalizes[..], &[Step::Put { pair: 0, value_bytes: 8 }, Step::Fence, Step::Fence]].concat();

@@ -19,27 +19,17 @@ fn every_rule_holds_in_every_world_of_groups() {
         println!("seed {seed}");
         let calm = run(group_world(seed));
         let stormy = run(with_faults(seed, &calm));
-        barriers += calm.barriers;
+        barriers += calm.jobs.barriers;
         left += u32::from(stormy.failure().is_some_and(is_left));
-        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
-        if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
-            broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
-        }
+        broken.extend(seeds::broken(seed, &calm, &stormy, None));
     }
-    assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
+    seeds::expect_none(&broken);
     println!("{barriers} barriers; {left} jobs ended by a member that left");
     assert!(barriers > 0 && left > 0);
 }
 
 fn is_left(failure: &Failure) -> bool {
     matches!(failure.cause, Cause::LeftGroup { .. })
-}
-
-#[test]
-fn same_seed_same_run() {
-    for seed in 0..5 {
-        assert_eq!(run(group_world(seed)), run(group_world(seed)), "seed {seed}");
-    }
 }
 
 /// 64 nodes with 4 ranks each. One rank leaves after the first barrier of its group, and the others enter a second one.
@@ -58,5 +48,5 @@ fn a_member_that_left_is_named() {
     let failure = report.failure().expect("the job fails");
     assert!(is_left(failure), "{failure:?}");
     assert_eq!((failure.rank, report.code), (Some(Rank(late)), Some(1)));
-    assert!(report.barriers >= 2, "the first round of the other groups");
+    assert!(report.jobs.barriers >= 2, "the first round of the other groups");
 }

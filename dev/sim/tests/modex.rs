@@ -19,30 +19,20 @@ fn every_rule_holds_in_every_world_of_pmix() {
         let calm = run(modex_world(seed));
         let stormy = run(with_faults(seed, &calm));
         for report in [&calm, &stormy] {
-            gets += report.gets;
-            fences += report.barriers;
-            excused += report.excused;
-            timeouts += report.timeouts;
-            events += report.events_told;
+            gets += report.checks.gets;
+            fences += report.jobs.barriers;
+            excused += report.jobs.excused;
+            timeouts += report.jobs.timeouts;
+            events += report.jobs.events_told;
         }
         let is_server = |failure: &Failure| matches!(failure.cause, Cause::PmixServer { .. });
         servers += u32::from(stormy.failure().is_some_and(is_server));
-        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
-        if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
-            broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
-        }
+        broken.extend(seeds::broken(seed, &calm, &stormy, None));
     }
-    assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
+    seeds::expect_none(&broken);
     println!("{fences} fences, {gets} gets, {excused} without who had left, {timeouts} too long, {events} events");
     println!("{servers} jobs ended by their server");
     assert!(fences > 0 && gets > 0 && excused > 0 && timeouts > 0 && servers > 0 && events > 0);
-}
-
-#[test]
-fn same_seed_same_run() {
-    for seed in 0..5 {
-        assert_eq!(run(modex_world(seed)), run(modex_world(seed)), "seed {seed}");
-    }
 }
 
 /// Direct modex: a node does not ask again for the data of a rank, whichever of its own ranks wants it.
@@ -64,11 +54,19 @@ fn a_rank_is_asked_for_once_by_each_node() {
                 world.options(|options| (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct));
             let report = run(world).expect_good();
             let ranks = NODES * PPN;
-            assert!(report.gets >= turns as u64 * ranks * (ranks - 1), "seed {seed}: {} gets", report.gets);
+            assert!(
+                report.checks.gets >= turns as u64 * ranks * (ranks - 1),
+                "seed {seed}: {} gets",
+                report.checks.gets
+            );
             // At most one request per node and rank of another node, and one by each rank's own agent, which
             // keeps the data of ranks that have ended.
             let most = NODES * (ranks - PPN) + ranks;
-            assert!((1..=most).contains(&report.modex_wanted), "seed {seed}: {} requests", report.modex_wanted);
+            assert!(
+                (1..=most).contains(&report.jobs.modex_wanted),
+                "seed {seed}: {} requests",
+                report.jobs.modex_wanted
+            );
         }
     }
 }

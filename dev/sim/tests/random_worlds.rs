@@ -3,6 +3,9 @@
 
 mod seeds;
 
+use wireup_sim::random::collectives::collective_world;
+use wireup_sim::random::groups::group_world;
+use wireup_sim::random::modex::modex_world;
 use wireup_sim::random::{run_with_faults, world};
 use wireup_sim::{WorldSpec, run};
 use wireup_wire::peer::{Cause, Failure, Note};
@@ -21,7 +24,7 @@ fn every_rule_holds_in_every_world() {
         let is_without_link = |failure: &Failure| matches!(failure.cause, Cause::NoDirectLink { .. });
         assert!(!stormy.failure().is_some_and(is_without_link), "seed {seed}: a lost direct link does not end a job");
         unlinked += stormy.notes().filter(|note| matches!(note, Note::Routed { .. })).count();
-        struck += stormy.strikes;
+        struck += stormy.checks.strikes;
         failed += u32::from(stormy.code != Some(0));
     }
     println!("{struck} faults struck, {failed} runs failed as they should");
@@ -53,5 +56,10 @@ fn same_seed_same_run() {
         assert_eq!(run(world(seed)), run(world(seed)), "seed {seed}");
         let other = WorldSpec { seed: seed + 1_000_000, ..world(seed) };
         assert_ne!(run(world(seed)).digest, run(other).digest, "seed {seed}");
+    }
+    for seed in 0..10 {
+        for world in [collective_world, group_world, modex_world] {
+            assert_eq!(run(world(seed)), run(world(seed)), "seed {seed}");
+        }
     }
 }

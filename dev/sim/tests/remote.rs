@@ -1,34 +1,45 @@
-//! Agents on separate hosts: whatever problems the hosts have, all missing ones are reported together and in time, and
-//! no others. `WIREUP_SIM_SEEDS` works as for the random worlds.
+//! Agents on separate hosts, started by remote shells or all with one call of a batch system: whatever problems the
+//! hosts have, all missing ones are reported together and in time, and no others. `WIREUP_SIM_SEEDS` works as for the
+//! random worlds.
 
 mod seeds;
 
+use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::fault_injection::Fault;
-use wireup_sim::random::{remote_with_faults, remote_world};
-use wireup_sim::remote::{self, HostSpec, Pace, Program, Reach, Remote};
+use wireup_sim::fault_injection::{Fault, NoStart};
+use wireup_sim::random::{remote_with_faults, remote_world, step_with_faults, step_world};
+use wireup_sim::remote::{HostSpec, Pace, Program, Reach, Remote, rsh, srun, ssh};
 use wireup_sim::workload::{Dialect, Script, Step};
 use wireup_sim::{WorldSpec, run};
-use wireup_wire::peer::{Cause, Note};
+use wireup_wire::peer::{Cause, Note, RemoteShell};
 
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 10;
 
-#[test]
-fn every_rule_holds_with_hosts_in_trouble() {
+fn all_good(calm: fn(u64) -> WorldSpec, stormy: fn(u64) -> WorldSpec) {
     let (mut ran, mut struck) = (0, 0);
     for seed in seeds::seeds(300) {
         // Shown only if this seed panics.
         println!("seed {seed}");
-        ran += u32::from(run(remote_world(seed)).expect_good().code == Some(0));
-        struck += run(remote_with_faults(seed)).expect_good().strikes;
+        ran += u32::from(run(calm(seed)).expect_good().code == Some(0));
+        struck += run(stormy(seed)).expect_good().checks.strikes;
     }
     println!("{ran} jobs ran undisturbed, {struck} faults struck");
 }
 
+#[test]
+fn every_rule_holds_with_hosts_in_trouble() {
+    all_good(remote_world, remote_with_faults);
+}
+
+#[test]
+fn every_rule_holds_with_tasks_in_trouble() {
+    all_good(step_world, step_with_faults);
+}
+
 /// Fifteen hosts in a binary tree: 0 - (1, 2), 1 - (3, 4), 3 - (7, 8).
-fn world(seed: u64, ssh: bool, trouble: &[(u32, HostSpec)]) -> WorldSpec {
-    let mut remote = Remote::prompt(15, if ssh { remote::ssh() } else { remote::rsh() });
+fn world(seed: u64, shell: RemoteShell, trouble: &[(u32, HostSpec)]) -> WorldSpec {
+    let mut remote = Remote::prompt(15, shell);
     for (agent, host) in trouble {
         remote.hosts[*agent as usize] = *host;
     }
@@ -36,55 +47,63 @@ fn world(seed: u64, ssh: bool, trouble: &[(u32, HostSpec)]) -> WorldSpec {
     WorldSpec { fanout: 2, remote: Some(remote), ..WorldSpec::even(seed, 15, 2, script) }
 }
 
+/// A world with one fault, in which all ranks do this step.
+fn struck(seed: u64, shell: RemoteShell, fault: Fault, step: Step) -> WorldSpec {
+    let apps = vec![(30, Rc::new(Script::plain(&[step])))];
+    WorldSpec { faults: vec![fault], ..world(seed, shell, &[]).job(|job| job.apps = apps) }
+}
+
 fn fine() -> HostSpec {
     HostSpec::default()
 }
 
-fn out() -> HostSpec {
-    HostSpec { reach: Reach::Nobody, ..fine() }
-}
-
-fn silent() -> HostSpec {
-    HostSpec { pace: Pace::Never, ..fine() }
+fn slow(by_ns: u64) -> HostSpec {
+    HostSpec { pace: Pace::Slow { by_ns }, ..fine() }
 }
 
 #[test]
-fn a_host_without_the_program_is_sent_it_once() {
+fn hosts_without_the_program_are_sent_it_once() {
+    let without = HostSpec { program: Program::Missing, ..fine() };
     for seed in 0..SEEDS {
-        for ssh in [true, false] {
-            let without = HostSpec { program: Program::Missing, ..fine() };
-            let report = run(world(seed, ssh, &[(1, without), (8, without)])).expect_good();
-            assert_eq!(report.code, Some(0), "seed {seed}");
-            let sent = report.notes().filter(|note| matches!(note, Note::Sent { .. })).count();
-            assert_eq!(sent, 2, "seed {seed}: {:?}", report.notices);
+        // No node of the batch system has it.
+        for (shell, hosts, sent) in [(ssh(), vec![1, 8], 2), (rsh(), vec![1, 8], 2), (srun(), (0..15).collect(), 14)] {
+            let trouble: Vec<(u32, HostSpec)> = hosts.into_iter().map(|agent| (agent, without)).collect();
+            let report = run(world(seed, shell, &trouble)).expect_good();
+            assert_eq!(report.code, Some(0), "seed {seed}: {:?}", report.notices);
+            let notes = report.notes().filter(|note| matches!(note, Note::Sent { .. })).count();
+            assert_eq!(notes, sent, "seed {seed}: {:?}", report.notices);
         }
     }
 }
 
 #[test]
-fn all_that_are_out_are_named_together_and_at_once() {
+fn all_that_are_missing_are_named_together_and_in_time() {
+    let other = HostSpec { program: Program::OtherArch, ..fine() };
+    let out = HostSpec { reach: Reach::Nobody, ..fine() };
+    let silent = HostSpec { pace: Pace::Never, ..fine() };
     for seed in 0..SEEDS {
-        let other = HostSpec { program: Program::OtherArch, ..fine() };
-        // Hosts below each other, hosts beside each other, and one whose problem only its parent finds.
-        let report =
-            run(world(seed, true, &[(1, out()), (3, other), (7, out()), (2, out()), (11, other)])).expect_good();
-        assert_eq!(report.missing(), [1, 2, 3, 7, 11], "seed {seed}");
-        assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: no timeout was needed");
-    }
-}
-
-#[test]
-fn hosts_that_never_answer_are_named_when_the_time_is_over() {
-    for seed in 0..SEEDS {
-        for trouble in [
-            vec![(1, silent()), (4, silent()), (7, out())],
+        for (shell, trouble, ms_max) in [
+            // Hosts below each other, hosts beside each other, and one whose problem only its parent finds: no timeout
+            // is needed.
+            (ssh(), vec![(1, out), (2, out), (3, other), (7, out), (11, other)], 2_000),
+            (ssh(), vec![(1, silent), (4, silent), (7, out)], 20_000),
             // The root waits only for an answer to its probe, not for a child.
-            vec![(1, out()), (4, silent()), (7, out())],
-            vec![(3, out()), (8, silent())],
+            (ssh(), vec![(1, out), (4, silent), (7, out)], 20_000),
+            (ssh(), vec![(3, out), (8, silent)], 20_000),
+            // The start time is counted from the launcher's start, however late an agent in between started.
+            (ssh(), vec![(1, slow(6_000 * MS)), (8, silent)], 13_000),
+            (srun(), vec![(3, other), (6, silent)], 20_000),
+            (srun(), vec![(1, silent), (4, silent), (8, silent)], 20_000),
+            // Silent tasks behind an agent that is out.
+            (srun(), vec![(1, other), (3, silent), (9, silent)], 20_000),
+            (srun(), vec![(3, other), (7, silent), (8, silent)], 20_000),
+            // The batch system kills the other tasks, which have no problem.
+            (srun(), vec![(2, out), (9, out)], 5_000),
         ] {
-            let report = run(world(seed, true, &trouble)).expect_good();
-            let all: Vec<u32> = trouble.iter().map(|(agent, _)| *agent).collect();
-            assert_eq!(report.missing(), all, "seed {seed}");
+            let report = run(world(seed, shell, &trouble)).expect_good();
+            let missing: Vec<u32> = trouble.iter().filter(|(_, host)| host.is_out()).map(|(agent, _)| *agent).collect();
+            assert_eq!(report.missing(), missing, "seed {seed}: {:?}", report.notices);
+            assert!(report.elapsed_ns < ms_max * MS, "seed {seed}, {missing:?}: {}", report.elapsed_ns);
         }
     }
 }
@@ -92,7 +111,7 @@ fn hosts_that_never_answer_are_named_when_the_time_is_over() {
 #[test]
 fn a_busy_host_is_tried_again() {
     for seed in 0..SEEDS {
-        let report = run(world(seed, true, &[(1, HostSpec { busy: 3, ..fine() })])).expect_good();
+        let report = run(world(seed, ssh(), &[(1, HostSpec { busy: 3, ..fine() })])).expect_good();
         assert_eq!(report.code, Some(0));
         let retries = report.notes().filter(|note| matches!(note, Note::Retry { .. })).count();
         assert_eq!(retries, 3, "seed {seed}");
@@ -105,7 +124,7 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
     let shut = HostSpec { onward: false, ..fine() };
     for seed in 0..SEEDS {
         let mut trouble: Vec<(u32, HostSpec)> = (1..15).map(|agent| (agent, shut)).collect();
-        let report = run(world(seed, true, &trouble)).expect_good();
+        let report = run(world(seed, ssh(), &trouble)).expect_good();
         assert_eq!(report.code, Some(0), "seed {seed}: {:?}", report.notices);
         let mut started: Vec<u32> = report
             .notes()
@@ -119,19 +138,8 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
         // Hosts below a missing host are also probed by the launcher's host, and are not reported as missing.
         trouble[2].1.reach = Reach::Nobody;
         trouble[13].1.reach = Reach::Nobody;
-        let report = run(world(seed, true, &trouble)).expect_good();
+        let report = run(world(seed, ssh(), &trouble)).expect_good();
         assert_eq!(report.missing(), [3, 14], "seed {seed}");
-    }
-}
-
-/// The start time is counted from the launcher's start, however late an agent in between started.
-#[test]
-fn a_late_birth_does_not_prolong_the_start_time() {
-    for seed in 0..SEEDS {
-        let slow = HostSpec { pace: Pace::Slow { by_ns: 6_000 * MS }, ..fine() };
-        let report = run(world(seed, true, &[(1, slow), (8, silent())])).expect_good();
-        assert_eq!(report.missing(), [8], "seed {seed}");
-        assert!(report.elapsed_ns < 13_000 * MS, "seed {seed}: {}", report.elapsed_ns);
     }
 }
 
@@ -139,9 +147,8 @@ fn a_late_birth_does_not_prolong_the_start_time() {
 fn a_silent_link_ends_the_job_in_its_time() {
     for seed in 0..SEEDS {
         for agent in [1, 7, 14] {
-            let faults = vec![Fault::SilenceLink { agent, at_ns: 300 * MS }];
-            let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Hang])))];
-            let report = run(WorldSpec { faults, ..world(seed, true, &[]).job(|job| job.apps = apps) }).expect_good();
+            let fault = Fault::SilenceLink { agent, at_ns: 300 * MS };
+            let report = run(struck(seed, ssh(), fault, Step::Hang)).expect_good();
             let cause = report.failure().map(|failure| &failure.cause);
             let is_lost = matches!(cause, Some(Cause::AgentLost { agent: lost, .. }) if lost.0 == agent);
             assert!(is_lost, "seed {seed}: {:?}", report.notices);
@@ -155,9 +162,46 @@ fn clocks_that_differ_by_days_are_brought_together() {
     for seed in 0..SEEDS {
         let ahead = |agent: u32| HostSpec { clock_ahead_ns: u64::from(agent % 4) * 86_400_000 * MS, ..fine() };
         let trouble: Vec<(u32, HostSpec)> = (0..15).map(|agent| (agent, ahead(agent))).collect();
-        let report = run(world(seed, true, &trouble).options(|options| options.profile = true)).expect_good();
+        let report = run(world(seed, ssh(), &trouble).options(|options| options.profile = true)).expect_good();
         let traces = report.notices.iter().filter(|notice| matches!(notice, Notice::Trace(_))).count();
         assert_eq!((report.code, traces), (Some(0), 15), "seed {seed}");
+    }
+}
+
+#[test]
+fn one_step_brings_slow_hosts_too() {
+    for seed in 0..SEEDS {
+        let slow = slow(3_000 * MS);
+        let report = run(world(seed, srun(), &[(1, slow), (8, slow)])).expect_good();
+        assert_eq!(report.code, Some(0), "seed {seed}: {:?}", report.notices);
+    }
+}
+
+#[test]
+fn a_step_that_cannot_be_called_misses_all() {
+    for seed in 0..SEEDS {
+        let faults = vec![Fault::NoStart { agent: 5, how: NoStart::NoShell }];
+        let report = run(WorldSpec { faults, ..world(seed, srun(), &[]) }).expect_good();
+        assert_eq!(report.missing(), (1..15).collect::<Vec<_>>(), "seed {seed}: {:?}", report.notices);
+    }
+}
+
+#[test]
+fn a_cancelled_step_ends_the_job() {
+    for seed in 0..SEEDS {
+        let report = run(struck(seed, srun(), Fault::CancelStep { at_ns: 2_000 * MS }, Step::Hang)).expect_good();
+        let cause = report.failure().map(|failure| &failure.cause);
+        assert!(matches!(cause, Some(Cause::ToldToEnd { signal: 15 })), "seed {seed}: {cause:?}");
+    }
+}
+
+/// Agents that have linked no longer need the step.
+#[test]
+fn the_end_of_the_call_alone_is_no_end_of_the_job() {
+    for seed in 0..SEEDS {
+        let work = Step::Compute { ns: 4_000 * MS };
+        let report = run(struck(seed, srun(), Fault::KillStep { at_ns: 2_000 * MS }, work)).expect_good();
+        assert_eq!((report.code, report.checks.strikes), (Some(0), 1), "seed {seed}: {:?}", report.notices);
     }
 }
 

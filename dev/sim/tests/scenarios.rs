@@ -39,7 +39,7 @@ fn a_clean_exchange_ends_well() {
         for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
             let script = Script::exchange(dialect, 40, 3);
             let report = run(WorldSpec { fanout: 2, ..WorldSpec::even(seed, 5, 3, script) }).expect_good();
-            assert_eq!((report.code, report.ranks_started, report.fences), (Some(0), 15, 1), "seed {seed}");
+            assert_eq!((report.code, report.checks.started, report.jobs.fences), (Some(0), 15, 1), "seed {seed}");
         }
     }
 }
@@ -51,7 +51,7 @@ fn nodes_without_ranks_hold_no_fence_up() {
         let blocks = vec![Block { first_node: 0, nodes: 7, ppn: 3 }];
         let spec = exchange(seed).job(|job| (job.blocks, job.apps) = (blocks, vec![(8, script)]));
         let report = run(spec).expect_good();
-        assert_eq!((report.code, report.fences), (Some(0), 1), "seed {seed}");
+        assert_eq!((report.code, report.jobs.fences), (Some(0), 1), "seed {seed}");
     }
 }
 
@@ -175,7 +175,7 @@ fn a_stopped_terminal_delays_no_fence() {
         let apps = vec![(3, Rc::new(writer)), (18, Rc::new(Script::plain(&[Step::Exit { code: 0 }])))];
         let stop = Fault::StopTerminal { at_ns: 0, for_ns: 2_000 * MS };
         let report = run(WorldSpec { faults: vec![stop], ..exchange(seed).job(|job| job.apps = apps) }).expect_good();
-        assert_eq!((report.code, report.output_bytes), (Some(0), 3 * 20_000 * 100), "seed {seed}");
+        assert_eq!((report.code, report.jobs.output_bytes), (Some(0), 3 * 20_000 * 100), "seed {seed}");
         assert!(report.elapsed_ns > 2_000 * MS);
 
         let steps = [
@@ -191,7 +191,7 @@ fn a_stopped_terminal_delays_no_fence() {
         ];
         let apps = vec![(21, Rc::new(Script::new(Dialect::Pmi1, &steps)))];
         let report = run(WorldSpec { faults: vec![stop], ..exchange(seed).job(|job| job.apps = apps) }).expect_good();
-        assert_eq!((report.code, report.fences), (Some(9), 1), "seed {seed}");
+        assert_eq!((report.code, report.jobs.fences), (Some(9), 1), "seed {seed}");
     }
 }
 

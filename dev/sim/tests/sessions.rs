@@ -22,9 +22,9 @@ fn all_good(seeds: Range<u64>, kind: fn(u64) -> WorldSpec) {
         // Shown only if this seed panics.
         println!("seed {seed}");
         let report = run(kind(seed)).expect_good();
-        launched += report.launched;
-        succeeded += report.succeeded;
-        torn += report.torn;
+        launched += report.jobs.launched;
+        succeeded += report.jobs.succeeded;
+        torn += report.jobs.torn;
         lost += report.nodes.1;
     }
     println!("{succeeded} of {launched} jobs succeeded, {torn} lost a node; {lost} nodes were lost at the end");
@@ -35,7 +35,7 @@ fn every_rule_holds_in_calm_sessions_and_nobody_is_lost() {
     for seed in seeds::seeds(200) {
         println!("seed {seed}");
         let report = run(calm(seed)).expect_good();
-        assert_eq!((report.torn, report.nodes.1), (0, 0), "seed {seed}");
+        assert_eq!((report.jobs.torn, report.nodes.1), (0, 0), "seed {seed}");
     }
 }
 
@@ -81,7 +81,9 @@ fn sessions_that_break_a_rule_are_listed() {
     for seed in seeds::parse(range) {
         match std::panic::catch_unwind(|| run(of_kind(kind, seed))) {
             Err(_) => println!("seed {seed}: panics, or has no end"),
-            Ok(report) if !report.problems.is_empty() => println!("seed {seed}: {}", report.problems.join("; ")),
+            Ok(report) if !report.checks.problems.is_empty() => {
+                println!("seed {seed}: {}", report.checks.problems.join("; "))
+            }
             Ok(_) => {}
         }
     }
@@ -93,7 +95,7 @@ fn broken_rules(spec: &WorldSpec) -> Vec<String> {
     let Ok(report) = std::panic::catch_unwind(|| run(spec.clone())) else { return vec!["panics".into()] };
     let is_plain = |word: &&str| word.chars().all(char::is_alphabetic);
     let rule = |problem: &String| problem.split_whitespace().filter(is_plain).take(4).collect::<Vec<_>>().join(" ");
-    report.problems.iter().map(rule).collect()
+    report.checks.problems.iter().map(rule).collect()
 }
 
 /// The session that an environment variable names, as `fierce:1234`.
@@ -118,13 +120,13 @@ fn of_kind(kind: &str, seed: u64) -> WorldSpec {
 #[test]
 fn a_session_that_breaks_a_rule_is_made_small() {
     if let Some(spec) = named("WIREUP_SIM_TRACE") {
-        println!("{:?}", run(WorldSpec { trace: true, ..spec }).problems);
+        println!("{:?}", run(WorldSpec { trace: true, ..spec }).checks.problems);
     }
     let Some(spec) = named("WIREUP_SIM_SHRINK") else { return };
     let Some(rule) = broken_rules(&spec).first().cloned() else { return println!("it breaks no rule") };
     let small = shrink(spec, |spec| broken_rules(spec).contains(&rule));
     println!("{}", as_rust(&small));
-    println!("{:?}", run(WorldSpec { trace: true, ..small }).problems);
+    println!("{:?}", run(WorldSpec { trace: true, ..small }).checks.problems);
 }
 
 /// The jobs of random sessions do all that the jobs of single runs do, also while agents are lost.
@@ -135,15 +137,15 @@ fn jobs_in_sessions_use_all_interfaces() {
         let (mut stdin_bytes, mut shared, mut direct_links, mut output_bytes) = (0, 0, 0, 0);
         for seed in 0..20 {
             let report = run(kind(seed)).expect_good();
-            fences += report.fences;
-            barriers += report.barriers;
-            gets += report.gets;
-            pmix += report.pmix_complete;
-            wanted += report.modex_wanted;
-            stdin_bytes += report.stdin_bytes;
-            shared += report.shared;
+            fences += report.jobs.fences;
+            barriers += report.jobs.barriers;
+            gets += report.checks.gets;
+            pmix += report.jobs.pmix_complete;
+            wanted += report.jobs.modex_wanted;
+            stdin_bytes += report.checks.stdin_bytes;
+            shared += report.checks.shared;
             direct_links += report.direct_links;
-            output_bytes += report.output_bytes;
+            output_bytes += report.jobs.output_bytes;
         }
         println!("{fences} fences, {barriers} barriers, {gets} gets; PMIx: {pmix} calls, {wanted} requests");
         println!("{stdin_bytes} bytes read, {shared} pieces of memory, {direct_links} links, {output_bytes} written");
@@ -168,8 +170,8 @@ fn agents_do_not_grow_with_jobs() {
         let job = |index: u64| job(10_000_000 * index, &[(index % 5) as u32, (index % 4) as u32 + 5, 9], 1, MS);
         let spec = WorldSpec { jobs: (0..jobs).map(job).collect(), ..empty(1, 10, 3) };
         let report = run(spec).expect_good();
-        assert_eq!(u64::from(report.succeeded), jobs);
-        report.holds
+        assert_eq!(u64::from(report.jobs.succeeded), jobs);
+        report.checks.holds
     };
     let (few, many) = (after(90), after(1080));
     for (few, many) in few.iter().zip(&many) {
@@ -189,7 +191,7 @@ fn the_tree_closes_around_a_lost_agent() {
         ..empty(1, 7, 2)
     };
     let report = run(spec).expect_good();
-    assert_eq!((report.launched, report.succeeded, report.torn, report.nodes), (5, 4, 1, (7, 0)));
+    assert_eq!((report.jobs.launched, report.jobs.succeeded, report.jobs.torn, report.nodes), (5, 4, 1, (7, 0)));
 }
 
 const MS: u64 = 1_000_000;
@@ -235,7 +237,7 @@ fn who_was_adopted_is_found_there() {
     for transport in [AgentTransport::Auto, AgentTransport::Tree] {
         let spec = WorldSpec { transport, ..chain(5, &[(3 * SECOND, on), (4 * SECOND, &on[1..])], &faults) };
         let report = run(spec).expect_good();
-        assert_eq!((report.succeeded, report.nodes), (2, (5, 0)));
+        assert_eq!((report.jobs.succeeded, report.nodes), (2, (5, 0)));
     }
 }
 
@@ -250,7 +252,7 @@ fn one_agent_starts_another_again() {
         Fault::Revive { at_ns: 4 * SECOND },
     ];
     let report = run(chain(6, &[(5 * SECOND, &[2, 3, 4, 5])], &faults)).expect_good();
-    assert_eq!((report.succeeded, report.nodes), (1, (6, 0)));
+    assert_eq!((report.jobs.succeeded, report.nodes), (1, (6, 0)));
 }
 
 /// Agent 2 is lost and started again while nothing is received from 1 and its subtree; jobs on 2, 3 and 5 run before
@@ -268,7 +270,7 @@ fn frames_of_another_life_are_void() {
         let jobs: [(u64, &[u32]); 2] = [(SECOND / 2, on), (20 * SECOND, on)];
         let spec = WorldSpec { transport, fanout: 2, ..chain(7, &jobs, &faults) };
         let report = run(spec).expect_good();
-        assert_eq!((report.succeeded, report.nodes), (2, (7, 0)));
+        assert_eq!((report.jobs.succeeded, report.nodes), (2, (7, 0)));
     }
 }
 
@@ -284,7 +286,7 @@ fn a_healthy_agent_outlives_all_three_above_it() {
             &faults,
         );
         let report = run(WorldSpec { transport, ..spec }).expect_good();
-        assert_eq!((report.launched, report.succeeded, report.nodes), (3, 3, (3, 3)));
+        assert_eq!((report.jobs.launched, report.jobs.succeeded, report.nodes), (3, 3, (3, 3)));
     }
 }
 
@@ -300,7 +302,7 @@ fn a_revival_may_come_during_a_failure() {
             let faults = [fault, revive, Fault::Revive { at_ns: 30 * SECOND }];
             let spec = chain_with_long_job(7, 20 * SECOND, &jobs, &faults);
             let report = run(WorldSpec { fanout: 2, ..spec }).expect_good();
-            assert_eq!((report.succeeded, report.nodes), (2, (7, 0)), "{fault:?}, revived after {after_ms} ms");
+            assert_eq!((report.jobs.succeeded, report.nodes), (2, (7, 0)), "{fault:?}, revived after {after_ms} ms");
         }
     }
 }
@@ -317,7 +319,7 @@ fn of_two_living_copies_the_older_one_leaves() {
     let jobs: [(u64, &[u32]); 2] = [(SECOND / 2, &[7, 8]), (40 * SECOND, &[1, 3, 7, 8])];
     let spec = chain_with_long_job(15, 20 * SECOND, &jobs, &faults);
     let report = run(WorldSpec { fanout: 2, ..spec }).expect_good();
-    assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 2, (15, 0)));
+    assert_eq!((report.checks.copies_most, report.jobs.succeeded, report.nodes), (2, 2, (15, 0)));
 }
 
 /// Nothing is received from agent 3, and it cannot reach the root for longer than the leases of its children last. The
@@ -330,7 +332,7 @@ fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     ];
     let spec = chain_with_long_job(15, 20 * SECOND, &[(SECOND / 2, &[7, 8])], &faults);
     let report = run(WorldSpec { fanout: 2, ..spec }).expect_good();
-    assert_eq!((report.succeeded, report.nodes), (1, (14, 1)));
+    assert_eq!((report.jobs.succeeded, report.nodes), (1, (14, 1)));
 }
 
 /// The shell that starts agent 2 breaks at that moment, and another one starts it once more: one of the two copies
@@ -344,7 +346,7 @@ fn of_two_processes_at_the_start_one_stays() {
             let remote = Some(Remote::prompt(4, ssh()));
             let spec = WorldSpec { seed, transport, remote, ..spec };
             let report = run(spec).expect_good();
-            assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 1, (4, 0)), "seed {seed}");
+            assert_eq!((report.checks.copies_most, report.jobs.succeeded, report.nodes), (2, 1, (4, 0)), "seed {seed}");
         }
     }
 }
@@ -357,7 +359,7 @@ fn what_goes_again_waits_for_the_new_parent() {
     let agents = [16, 13, 12, 9, 4, 1];
     spec.jobs = vec![job(1_815_677_093, &agents, 3, 705_117_011)];
     let spec = WorldSpec { seed: 2042, fanout: 3, transport: AgentTransport::Tree, ..spec };
-    assert_eq!(run(spec).expect_good().succeeded, 1);
+    assert_eq!(run(spec).expect_good().jobs.succeeded, 1);
 }
 
 /// The end of a job is sent to agent 9 through 4, which has no power; that is not known yet. Then the root adopts 9.
@@ -381,7 +383,7 @@ fn a_stopped_agent_is_lost() {
     let jobs: [(u64, &[u32]); 2] = [(SECOND / 2, &[3, 4]), (20 * SECOND, &[0, 3, 4])];
     let spec = chain_with_long_job(7, 15 * SECOND, &jobs, &faults);
     let report = run(WorldSpec { fanout: 2, ..spec }).expect_good();
-    assert_eq!((report.succeeded, report.nodes), (2, (6, 1)));
+    assert_eq!((report.jobs.succeeded, report.nodes), (2, (6, 1)));
 }
 
 /// Agent 14 dials agent 0 in vain, and its report is lost, since 13 between them has no power. When 14 has a new

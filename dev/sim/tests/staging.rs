@@ -31,7 +31,7 @@ fn single(seed: u64, nodes: u32, bytes: u64, faults: Vec<Fault>) -> RunReport {
 fn every_node_has_every_byte() {
     for (seed, nodes, bytes) in [(1, 64, 3 << 20), (2, 17, 5_000_001), (3, 200, 700_000), (4, 1, 1 << 20), (5, 9, 0)] {
         let report = single(seed, nodes, bytes, Vec::new());
-        assert_eq!((report.code, report.stdin_bytes), (Some(0), u64::from(nodes) * bytes), "seed {seed}");
+        assert_eq!((report.code, report.checks.stdin_bytes), (Some(0), u64::from(nodes) * bytes), "seed {seed}");
     }
 }
 
@@ -45,7 +45,7 @@ fn a_node_that_reads_no_more_does_not_stop_the_others() {
         job.apps = vec![(nodes, Rc::new(Script::plain(&steps)))];
         let spec = WorldSpec { jobs: vec![job], fanout: 3, ..WorldSpec::even(seed, nodes, 1, Script::default()) };
         let report = run(spec).expect_good();
-        assert_eq!((report.code, report.stdin_bytes), (Some(0), u64::from(nodes - 1) * bytes), "rank {rank}");
+        assert_eq!((report.code, report.checks.stdin_bytes), (Some(0), u64::from(nodes - 1) * bytes), "rank {rank}");
     }
 }
 
@@ -58,7 +58,7 @@ fn nodes_without_ranks_do_not_stop_the_others() {
     job.apps = vec![(7, Rc::new(Script::plain(&[Step::ReadStdin])))];
     let spec = WorldSpec { jobs: vec![job], fanout: 2, ..WorldSpec::even(1, 13, 1, Script::default()) };
     let report = run(spec).expect_good();
-    assert_eq!((report.code, report.stdin_bytes), (Some(0), 7 * bytes));
+    assert_eq!((report.code, report.checks.stdin_bytes), (Some(0), 7 * bytes));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_fault_ends_the_job_or_changes_nothing() {
             _ => Fault::StopAgent { agent, for_ns: SECOND / 2, at_ns },
         };
         let report = single(seed, nodes, bytes, vec![fault]);
-        let has_all = report.stdin_bytes == u64::from(nodes) * bytes;
+        let has_all = report.checks.stdin_bytes == u64::from(nodes) * bytes;
         assert!(report.code != Some(0) || has_all, "seed {seed}: {:?}", report.notices);
         failed += u32::from(report.code != Some(0));
     }
@@ -109,10 +109,11 @@ fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
     let alone = single(7, nodes, bytes, Vec::new());
     assert!(alone.elapsed_ns < STAGED_NS, "the job begins when the files are there: {} ns", alone.elapsed_ns);
     let [without, with] = [start(nodes, requests, None), start(nodes, 0, Some(bytes))];
-    assert_eq!((without.succeeded, with.succeeded), (1, 2));
-    assert_eq!(with.stdin_bytes, u64::from(nodes) * bytes);
+    assert_eq!((without.jobs.succeeded, with.jobs.succeeded), (1, 2));
+    assert_eq!(with.checks.stdin_bytes, u64::from(nodes) * bytes);
     // The last node enters the barrier: from the start of the session, and so with the time for staging.
-    let [without_ns, with_ns] = [&without, &with].map(|report| report.exchange_ns.iter().copied().max().unwrap_or(0));
+    let [without_ns, with_ns] =
+        [&without, &with].map(|report| report.checks.exchange_ns.iter().copied().max().unwrap_or(0));
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
     assert!(with_ns > STAGED_NS && with_ns * times < without_ns, "{with_ns} {without_ns}");
     for report in [without, with] {
@@ -136,9 +137,13 @@ fn sixteen_thousand_nodes() {
     // once more.
     let [without, with] = [68, 0].map(|requests| start(nodes, requests, None));
     let staging = single(7, nodes, bytes, Vec::new());
-    assert_eq!((without.succeeded, with.succeeded, staging.stdin_bytes), (1, 1, u64::from(nodes) * bytes));
+    assert_eq!(
+        (without.jobs.succeeded, with.jobs.succeeded, staging.checks.stdin_bytes),
+        (1, 1, u64::from(nodes) * bytes)
+    );
     // Only the first 4,096 frames of the barrier are timed: a quarter of the nodes.
-    let [without_ns, with_ns] = [&without, &with].map(|report| report.exchange_ns.iter().copied().max().unwrap_or(0));
+    let [without_ns, with_ns] =
+        [&without, &with].map(|report| report.checks.exchange_ns.iter().copied().max().unwrap_or(0));
     let with_ns = staging.elapsed_ns + with_ns;
     println!("{nodes} nodes: staged after {} ms", staging.elapsed_ns / MS);
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
@@ -146,7 +151,7 @@ fn sixteen_thousand_nodes() {
     // A cut link ends the job, or the agents below it find another way.
     let cut = Fault::CutLink { agent: 1_000, at_ns: staging.elapsed_ns / 10 * 9 };
     let report = single(8, nodes, bytes, vec![cut]);
-    assert!(report.code == Some(125) || report.stdin_bytes == staging.stdin_bytes, "{:?}", report.code);
+    assert!(report.code == Some(125) || report.checks.stdin_bytes == staging.checks.stdin_bytes, "{:?}", report.code);
 }
 
 #[test]
@@ -155,5 +160,5 @@ fn two_staging_jobs_share_the_links() {
     let jobs = vec![staging(nodes, 2 << 20), staging(nodes, 2 << 20)];
     let spec = WorldSpec { is_standing: true, jobs, fanout: 3, ..WorldSpec::even(9, nodes, 1, Script::default()) };
     let report = run(spec).expect_good();
-    assert_eq!((report.succeeded, report.stdin_bytes), (2, 2 * u64::from(nodes) * (2 << 20)));
+    assert_eq!((report.jobs.succeeded, report.checks.stdin_bytes), (2, 2 * u64::from(nodes) * (2 << 20)));
 }

@@ -49,8 +49,8 @@ fn cause(report: &RunReport) -> Option<(&Cause, Option<Rank>)> {
 #[test]
 fn a_thousand_nodes_exchange_and_leave() {
     let report = thousand(64, Vec::new());
-    assert_eq!((report.code, report.ranks_started, report.fences), (Some(0), 64_000, 1));
-    assert_eq!(report.gets, 125 * 64 * 4);
+    assert_eq!((report.code, report.checks.started, report.jobs.fences), (Some(0), 64_000, 1));
+    assert_eq!(report.checks.gets, 125 * 64 * 4);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn one_lost_link_ends_a_thousand_nodes() {
 #[test]
 fn one_dying_rank_ends_a_thousand_nodes() {
     let report = thousand(16, vec![Fault::KillRank { rank: 10_000, at_ns: 14 * MS }]);
-    assert_eq!((report.code, report.fences), (Some(137), 0));
+    assert_eq!((report.code, report.jobs.fences), (Some(137), 0));
     let killed = cause(&report)
         .is_some_and(|(cause, rank)| matches!(cause, Cause::Signalled { signal: 9, .. }) && rank == Some(Rank(10_000)));
     assert!(killed, "{:?}", report.notices);
@@ -93,7 +93,11 @@ fn all_schemes_beside_the_tree() {
         let spec =
             WorldSpec::even(2, 128, 16, Script::own(&steps)).options(|options| options.exchange.scheme = exchange);
         let report = measure(spec);
-        assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
+        assert_eq!(
+            (report.code, report.jobs.collectives, report.checks.gets),
+            (Some(0), 4, 2 * 128 * 16),
+            "{exchange:?}"
+        );
         // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and
         // first frames through the tree, hop by hop, and acknowledgements.
         let frames = report.classes[Class::Exchange as usize].frames;

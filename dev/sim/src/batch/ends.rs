@@ -1,9 +1,12 @@
 //! Steps that end before their tasks: given up, cancelled, or ended by the death of their call.
 
-use super::{KILLED, Said, State};
+use super::{Batch, KILLED, Said, State};
 use crate::clock::Event;
-use crate::world::World;
-use wireup_proto::io::{ExitStatus, Input};
+use crate::cx::Cx;
+use crate::hosts::Agents;
+use crate::jobs::Jobs;
+use crate::membership::Membership;
+use wireup_proto::io::ExitStatus;
 use wireup_wire::signal::SIGTERM;
 
 /// Time from SIGTERM to SIGKILL for a cancelled step (ns), as in Slurm (`KillWait`).
@@ -11,80 +14,70 @@ const KILL_WAIT_NS: u64 = 30_000_000_000;
 /// Time for which a root that has left lets its steps run before they are killed (ns).
 const STEP_END_NS: u64 = 2_000_000_000;
 
-impl World {
+impl Batch {
     /// Gives up a step. As with Slurm, the report is in the root's pipe before the other tasks are killed.
-    pub(super) fn give_up_step(&mut self, index: u32) {
+    pub(super) fn give_up(&mut self, cx: &mut Cx, index: u32) {
         self.append_error(index, "srun: error: Application launch failed: Communication connection failure\n");
-        let step = &mut self.batch.steps[index as usize];
-        if step.state == State::Over {
-            return;
+        let step = &mut self.steps[index as usize];
+        if step.state != State::Over {
+            step.state = State::GivenUp;
+            self.say(cx, index, Said::GivenUp);
         }
-        step.state = State::GivenUp;
-        self.say(index, Said::GivenUp);
     }
 
-    /// Kills all remaining tasks of a step.
-    pub(crate) fn on_step_killed(&mut self, index: u32) {
-        for agent in self.batch.steps[index as usize].left() {
-            if let Some(process) = self.newest_at(agent) {
-                self.expect_losses();
-                self.kill_agent(process);
-            } else {
-                self.task_gone(index, agent, KILLED);
+    /// All remaining tasks of a step are killed; returns those of their agents that run, which die with them.
+    pub fn on_killed(&mut self, cx: &mut Cx, agents: &Agents, index: u32) -> Vec<u32> {
+        self.end_tasks(cx, agents, index, KILLED)
+    }
+
+    /// Ends the tasks without agents with this code; returns the agents of the others.
+    fn end_tasks(&mut self, cx: &mut Cx, agents: &Agents, index: u32, code: u8) -> Vec<u32> {
+        let mut running = Vec::new();
+        for agent in self.steps[index as usize].left() {
+            match agents.newest_at(agent) {
+                Some(process) => running.push(process),
+                None => self.task_gone(cx, index, agent, code),
             }
         }
+        running
     }
 
-    pub(super) fn blame_step(&mut self, index: u32, must: bool) {
-        let tasks: Vec<u32> = self.batch.steps[index as usize].tasks.keys().copied().collect();
-        for agent in tasks {
-            self.blame_agent(agent, must && self.has_ranks(agent));
-        }
-    }
-
-    pub(crate) fn cancel_steps(&mut self) {
-        for index in self.batch.running() {
-            self.blame_step(index, false);
-            let step = &mut self.batch.steps[index as usize];
+    /// The batch system cancels the running steps; returns the agents that are told to end.
+    pub fn cancel(&mut self, cx: &mut Cx, agents: &Agents, membership: &mut Membership, jobs: &mut Jobs) -> Vec<u32> {
+        let mut told = Vec::new();
+        for index in self.running() {
+            self.blame(cx, membership, jobs, index, false);
+            let step = &mut self.steps[index as usize];
             if step.state != State::Running {
                 continue;
             }
             let words = format!("STEP 1.{index} ON node1 CANCELLED AT 2026-01-01T00:00:00");
             step.stderr.push_str(&format!("slurmstepd: error: *** {words} ***\n"));
             step.state = State::Cancelled(words);
-            for agent in step.left() {
-                if let Some(process) = self.newest_at(agent) {
-                    self.expect_losses();
-                    self.tell_agent(process, Input::ToldToEnd { signal: SIGTERM });
-                } else {
-                    self.task_gone(index, agent, 128 + SIGTERM as u8);
-                }
-            }
-            self.clock.after(KILL_WAIT_NS, Event::StepKilled(index));
+            told.extend(self.end_tasks(cx, agents, index, 128 + SIGTERM as u8));
+            cx.clock.after(KILL_WAIT_NS, Event::StepKilled(index));
         }
+        told
     }
 
-    /// The calls die: their tasks receive no more input, and tasks that have not started do not start.
-    pub(crate) fn kill_steps(&mut self) {
-        for index in self.batch.running() {
-            self.blame_step(index, false);
-            self.batch.steps[index as usize].state = State::Over;
-            for agent in self.batch.steps[index as usize].left() {
-                if let Some(process) = self.newest_at(agent) {
-                    self.give_up_waiting(process, "");
-                }
-                if self.newest_at(agent).is_none() {
-                    self.task_gone(index, agent, KILLED);
-                }
-            }
-            self.say(index, Said::Exited(ExitStatus::Signalled { signal: 9, core_dumped: false }));
+    /// The calls die: their tasks receive no more input, and tasks that have not started do not start. Returns the
+    /// agents that wait for the address of their parent in vain.
+    pub fn kill(&mut self, cx: &mut Cx, agents: &Agents, membership: &mut Membership, jobs: &mut Jobs) -> Vec<u32> {
+        let mut waiting = Vec::new();
+        for index in self.running() {
+            self.blame(cx, membership, jobs, index, false);
+            self.steps[index as usize].state = State::Over;
+            let running = self.end_tasks(cx, agents, index, KILLED);
+            waiting.extend(running.into_iter().filter(|process| self.gives_up(cx, agents, *process, "")));
+            self.say(cx, index, Said::Exited(ExitStatus::Signalled { signal: 9, core_dumped: false }));
         }
+        waiting
     }
 
     /// The root has left: its steps end on their own, or are killed.
-    pub(crate) fn end_steps(&mut self) {
-        for index in self.batch.running() {
-            self.clock.after(STEP_END_NS, Event::StepKilled(index));
+    pub fn on_root_left(&self, cx: &mut Cx) {
+        for index in self.running() {
+            cx.clock.after(STEP_END_NS, Event::StepKilled(index));
         }
     }
 }

@@ -1,69 +1,70 @@
 //! The messages from a step to the root, in order and with a delay.
 
-use super::{Said, State, Task};
+use super::{Batch, Said, State, Task};
 use crate::clock::Event;
-use crate::world::World;
+use crate::cx::Cx;
+use crate::hosts::Agents;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-impl World {
+impl Batch {
     pub(super) fn append_error(&mut self, index: u32, words: &str) {
-        self.batch.steps[index as usize].stderr.push_str(words);
+        self.steps[index as usize].stderr.push_str(words);
     }
 
     /// Nothing is reported about tasks once a step is given up.
-    pub(super) fn say_problem(&mut self, index: u32, agent: u32, problem: &str) {
-        match self.batch.steps[index as usize].state {
+    pub(super) fn say_problem(&mut self, cx: &mut Cx, index: u32, agent: u32, problem: &str) {
+        match self.steps[index as usize].state {
             State::Running | State::Cancelled(_) => {
-                self.say(index, Said::Problem { agent, problem: problem.to_owned() });
+                self.say(cx, index, Said::Problem { agent, problem: problem.to_owned() });
             }
             State::GivenUp | State::Over => {}
         }
     }
 
-    pub(super) fn say(&mut self, index: u32, said: Said) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.batch.steps[index as usize].says.push(&mut self.clock, delay_ns, said, Event::StepSays(index));
+    pub(super) fn say(&mut self, cx: &mut Cx, index: u32, said: Said) {
+        let delay_ns = cx.draw(cx.spec.timing.report);
+        self.steps[index as usize].says.push(&mut cx.clock, delay_ns, said, Event::StepSays(index));
     }
 
-    pub(crate) fn on_step_says(&mut self, index: u32) {
-        let step = &mut self.batch.steps[index as usize];
+    /// The root hears the next message of a step; `None`: it is not for the root.
+    pub fn on_says(&mut self, cx: &mut Cx, agents: &Agents, index: u32) -> Option<Input> {
+        let step = &mut self.steps[index as usize];
         let shell = step.shell;
-        let Some(said) = step.says.pop() else { return };
-        if !self.agents[0].is_running() {
-            return;
+        let told = |agent, problem| Input::StepTold { shell, agent: AgentId(agent), problem };
+        let said = step.says.pop()?;
+        if !agents[0].is_running() {
+            return None;
         }
-        match said {
+        Some(match said {
             Said::Begun { agent, listens } => {
-                self.tell_agent(0, Input::StepTold { shell, agent: AgentId(agent), problem: None });
-                if listens && self.batch.known.insert(agent) {
-                    self.tell_tasks(agent);
+                if listens && self.known.insert(agent) {
+                    self.tell_tasks(cx, agents, agent);
                 }
+                told(agent, None)
             }
-            Said::Problem { agent, problem } => {
-                self.tell_agent(0, Input::StepTold { shell, agent: AgentId(agent), problem: Some(problem.into()) });
+            Said::Problem { agent, problem } => told(agent, Some(problem.into())),
+            Said::GivenUp => {
+                cx.clock.after(0, Event::StepKilled(index));
+                return None;
             }
-            Said::GivenUp => self.on_step_killed(index),
             Said::CannotCall => {
                 let error = SpawnError { step: SpawnStep::Find, what: "srun".into(), errno: 2 };
-                self.tell_agent(0, Input::ShellEnded { shell, end: Err(error) });
+                Input::ShellEnded { shell, end: Err(error) }
             }
-            Said::Exited(status) => {
-                let stderr = step.stderr.clone();
-                self.tell_agent(0, Input::ShellEnded { shell, end: Ok((status, stderr)) });
-            }
-        }
+            Said::Exited(status) => Input::ShellEnded { shell, end: Ok((status, step.stderr.clone())) },
+        })
     }
 
     /// The root tells all started tasks where an agent listens.
-    fn tell_tasks(&mut self, at: u32) {
-        for step in self.batch.running() {
-            let step = &self.batch.steps[step as usize];
-            let begun = step.tasks.iter().filter(|(_, task)| **task == Task::Begun).map(|(agent, _)| *agent);
-            for host in begun.collect::<Vec<u32>>() {
+    fn tell_tasks(&self, cx: &mut Cx, agents: &Agents, at: u32) {
+        for step in self.running() {
+            let tasks = &self.steps[step as usize].tasks;
+            for (host, _) in tasks.iter().filter(|(_, task)| **task == Task::Begun) {
                 // A task that has begun has one process.
-                self.tell_task(self.hosts[host as usize].processes[0], at);
+                let agent = agents.hosts[*host as usize].processes[0];
+                cx.after(cx.spec.timing.report, Event::TaskReads(agent, at));
             }
         }
     }

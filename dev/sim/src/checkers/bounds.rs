@@ -11,7 +11,7 @@ const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
 const INPUT_WINDOW_MAX: i64 = (STDIN_WINDOW_BYTES + STDIN_CHUNK_MAX) as i64;
 
 /// The bytes in flight, by link, job, stream and direction.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bounds {
     output: BTreeMap<(u32, u32, u16), i64>,
     input: BTreeMap<(u32, u32), i64>,

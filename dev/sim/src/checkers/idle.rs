@@ -3,67 +3,65 @@
 
 use crate::agents::ProcessState;
 use crate::world::World;
+use wireup_proto::Holds;
 use wireup_wire::session::{NodeState, Presence};
 
 /// Most bytes that an agent may keep for each other agent between jobs: some small frames that were not acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
-impl World {
-    /// Checks the state of all agents when nothing is planned any more.
-    pub(crate) fn check_idle(&mut self) {
-        for agent in 0..self.agents.len() as u32 {
-            self.check_idle_agent(agent);
-        }
-    }
-
-    fn check_idle_agent(&mut self, agent: u32) {
-        let process = &self.agents[agent as usize];
-        let ProcessState::Running(machine) = &process.state else { return };
+/// What is wrong with the agents when nothing is planned any more, and what each of them keeps.
+pub fn check_idle(world: &World) -> (Vec<String>, Vec<Holds>) {
+    let (mut problems, mut all) = (Vec::new(), Vec::new());
+    for (agent, process) in (0..).zip(&world.agents.all) {
+        let ProcessState::Running(machine) = &process.state else { continue };
         if process.is_stopped() {
-            return;
+            continue;
         }
-        let (holds, deadline) = (machine.holds(), machine.deadline());
-        let running = self.nodes_of(agent).into_iter().filter(|node| !self.nodes[*node as usize].job_is_gone).count();
-        let kept_max = KEPT_BYTES_MAX * self.hosts.len();
+        let (holds, deadline, name) = (machine.holds(), machine.deadline(), world.agents.name(agent));
+        let nodes = world.jobs.nodes_of(process.host, agent);
+        let running = nodes.into_iter().filter(|node| !world.jobs.nodes[*node as usize].job_is_gone).count();
+        let kept_max = KEPT_BYTES_MAX * world.agents.hosts.len();
         if holds.jobs + holds.early_frames + holds.direct_jobs + running > 0 || holds.direct_bytes > kept_max {
-            self.checks.problem(format!("{} still holds {holds:?}, and runs {running} jobs", self.name(agent)));
+            problems.push(format!("{name} still holds {holds:?}, and runs {running} jobs"));
         }
         if let Some(deadline) = deadline {
-            self.checks.problem(format!("{} is idle and has a deadline at {deadline:?}", self.name(agent)));
+            problems.push(format!("{name} is idle and has a deadline at {deadline:?}"));
         }
-        self.checks.holds.push(holds);
+        all.push(holds);
     }
+    (problems, all)
+}
 
-    /// Checks the root's answer about its nodes, at the end.
-    pub(crate) fn check_nodes(&mut self, nodes: &[NodeState]) {
-        let (mut up, mut lost) = (0, 0);
-        for (host, node) in (0..).zip(nodes) {
-            let active = |agent: &u32| !self.agents[*agent as usize].is_stopped();
-            let processes = self.running_at(host).into_iter().filter(active).count();
-            let problem = match &node.presence {
-                Presence::Starting => "is neither up nor lost".to_owned(),
-                Presence::Up if processes == 0 => "has no process and is not lost".into(),
-                Presence::Up if processes > 1 => format!("has {processes} processes"),
-                Presence::Lost { problem } if processes > 0 => format!("has a process and is lost: {problem}"),
-                Presence::Lost { problem } if !self.membership.is_struck(host) => {
-                    format!("is lost without a fault: {problem}")
-                }
-                Presence::Lost { .. } => {
-                    lost += 1;
-                    continue;
-                }
-                Presence::Up => {
-                    up += 1;
-                    continue;
-                }
-            };
-            self.checks.problem(format!("agent {host} {problem}"));
-        }
-        for host in nodes.len() as u32..self.hosts.len() as u32 {
-            if self.running_at(host).iter().any(|agent| !self.agents[*agent as usize].is_stopped()) {
-                self.checks.problem(format!("agent {host} runs, and the job that it was added for is over"));
+/// What is wrong with the root's answer about its nodes at the end, and how many of these are up and lost.
+pub fn check_nodes(world: &World, nodes: &[NodeState]) -> (Vec<String>, (usize, usize)) {
+    let (mut problems, mut up, mut lost) = (Vec::new(), 0, 0);
+    let active = |host: u32| {
+        let processes = world.agents.running_at(host).into_iter();
+        processes.filter(|agent| !world.agents[*agent].is_stopped()).count()
+    };
+    for (host, node) in (0..).zip(nodes) {
+        let processes = active(host);
+        let problem = match &node.presence {
+            Presence::Starting => "is neither up nor lost".to_owned(),
+            Presence::Up if processes == 0 => "has no process and is not lost".into(),
+            Presence::Up if processes > 1 => format!("has {processes} processes"),
+            Presence::Lost { problem } if processes > 0 => format!("has a process and is lost: {problem}"),
+            Presence::Lost { problem } if !world.membership.is_struck(host) => {
+                format!("is lost without a fault: {problem}")
             }
-        }
-        self.checks.nodes = Some((up, lost));
+            Presence::Lost { .. } => {
+                lost += 1;
+                continue;
+            }
+            Presence::Up => {
+                up += 1;
+                continue;
+            }
+        };
+        problems.push(format!("agent {host} {problem}"));
     }
+    for host in (nodes.len() as u32..world.agents.hosts.len() as u32).filter(|host| active(*host) > 0) {
+        problems.push(format!("agent {host} runs, and the job that it was added for is over"));
+    }
+    (problems, (up, lost))
 }

@@ -1,9 +1,10 @@
 //! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are
 //! right.
 
-use crate::fault_injection::Culprit;
+use crate::jobs::Jobs;
 use crate::launchers::LauncherState;
 use crate::remote::Remote;
+use crate::spec::WorldSpec;
 use crate::world::World;
 use std::collections::BTreeSet;
 use wireup_coll::tree::Tree;
@@ -15,112 +16,106 @@ use wireup_wire::peer::{Cause, Failure, TracePart};
 /// hops, and what is then in flight or running gets its grace period before it is given up.
 const SLACK_NS: u64 = 6_000_000_000;
 
-impl World {
-    /// Hosts with a problem may be blamed from the start.
-    pub(crate) fn blame_hosts(&mut self) {
-        let Some(remote) = self.spec.remote.clone() else { return };
-        let tree = Tree::new(self.spec.agents, self.spec.fanout);
-        let needed = self.needed_agents(&tree);
-        for agent in 1..self.spec.agents {
-            let is_out = remote.hosts[agent as usize].is_out();
-            if is_out || remote.may_starve() || remote.may_be_missed(agent, &tree, self.spec.start_timeout_ns) {
-                self.jobs[0].checks.blame(Culprit::Agent(agent), is_out && needed.contains(&agent));
-            }
+/// Hosts with a problem, which may be blamed from the start, each with whether the job must fail because of it.
+pub fn blamed_hosts(spec: &WorldSpec, jobs: &Jobs) -> Vec<(u32, bool)> {
+    let Some(remote) = &spec.remote else { return Vec::new() };
+    let tree = Tree::new(spec.agents, spec.fanout);
+    let needed = needed_agents(jobs, &tree);
+    let has_problem = |agent: &u32| {
+        let is_out = remote.hosts[*agent as usize].is_out();
+        is_out || remote.may_starve() || remote.may_be_missed(*agent, &tree, spec.start_timeout_ns)
+    };
+    let hosts = (1..spec.agents).filter(has_problem);
+    hosts.map(|agent| (agent, remote.hosts[agent as usize].is_out() && needed.contains(&agent))).collect()
+}
+
+pub fn check_missing(world: &World, found: &mut Vec<String>) {
+    let Some(remote) = &world.cx.spec.remote else { return };
+    let failed = world.jobs.all[0].checks.failure().cloned();
+    let is_undisturbed = world.cx.spec.faults.is_empty() && world.cx.spec.jobs[0].timeout_ns.is_none();
+    let tree = Tree::new(world.cx.spec.agents, world.cx.spec.fanout);
+    let needed: BTreeSet<u32> = needed_agents(&world.jobs, &tree);
+    let out: BTreeSet<u32> = remote.out().filter(|agent| needed.contains(agent)).collect();
+    match failed {
+        Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) => {
+            let named: Vec<(u32, String)> =
+                missing.into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect();
+            check_named(world, found, remote, &tree, &out, &named, is_undisturbed);
+        }
+        _ if is_undisturbed && !out.is_empty() => {
+            found.push(format!("{out:?} cannot start, and are not reported as missing"));
+        }
+        _ => {}
+    }
+}
+
+fn check_named(
+    world: &World,
+    found: &mut Vec<String>,
+    remote: &Remote,
+    tree: &Tree,
+    out: &BTreeSet<u32>,
+    named: &[(u32, String)],
+    is_undisturbed: bool,
+) {
+    let timeout_ns = world.cx.spec.start_timeout_ns;
+    let distinct: BTreeSet<u32> = named.iter().map(|(agent, _)| *agent).collect();
+    if distinct.len() < named.len() {
+        return found.push(format!("reported twice: {named:?}"));
+    }
+    if !is_undisturbed {
+        return;
+    }
+    // With few shells, those that hang keep other agents from being called.
+    if !remote.may_starve() {
+        let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
+        let unnamed: Vec<&u32> = unnamed.collect();
+        if !unnamed.is_empty() {
+            found.push(format!("not reported: {unnamed:?}; reported: {named:?}"));
         }
     }
-
-    pub(crate) fn check_missing(&mut self) {
-        let Some(remote) = self.spec.remote.clone() else { return };
-        let failed = self.jobs[0].checks.failure().cloned();
-        let is_undisturbed = self.spec.faults.is_empty() && self.spec.jobs[0].timeout_ns.is_none();
-        let tree = Tree::new(self.spec.agents, self.spec.fanout);
-        let needed: BTreeSet<u32> = self.needed_agents(&tree);
-        let out: BTreeSet<u32> = remote.out().filter(|agent| needed.contains(agent)).collect();
-        match failed {
-            Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) => {
-                let named: Vec<(u32, String)> =
-                    missing.into_iter().map(|missing| (missing.agent.0, missing.problem.words)).collect();
-                self.check_named(&remote, &tree, &out, &named, is_undisturbed);
-            }
-            _ if is_undisturbed && !out.is_empty() => {
-                self.checks.problem(format!("{out:?} cannot start, and are not reported as missing"));
-            }
-            _ => {}
-        }
+    let is_fine = |(agent, _): &&(u32, String)| {
+        let host = &remote.hosts[*agent as usize];
+        !host.is_out() && !remote.may_be_missed(*agent, tree, timeout_ns) && !remote.may_starve()
+    };
+    if let Some(fine) = named.iter().find(is_fine) {
+        found.push(format!("{fine:?} is reported, but can start; {out:?} cannot"));
     }
-
-    fn check_named(
-        &mut self,
-        remote: &Remote,
-        tree: &Tree,
-        out: &BTreeSet<u32>,
-        named: &[(u32, String)],
-        is_undisturbed: bool,
-    ) {
-        let timeout_ns = self.spec.start_timeout_ns;
-        let distinct: BTreeSet<u32> = named.iter().map(|(agent, _)| *agent).collect();
-        if distinct.len() < named.len() {
-            return self.checks.problem(format!("reported twice: {named:?}"));
-        }
-        if !is_undisturbed {
-            return;
-        }
-        // With few shells, those that hang keep other agents from being called.
-        if !remote.may_starve() {
-            let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
-            let unnamed: Vec<&u32> = unnamed.collect();
-            if !unnamed.is_empty() {
-                self.checks.problem(format!("not reported: {unnamed:?}; reported: {named:?}"));
-            }
-        }
-        let is_fine = |(agent, _): &&(u32, String)| {
-            let host = &remote.hosts[*agent as usize];
-            !host.is_out() && !remote.may_be_missed(*agent, tree, timeout_ns) && !remote.may_starve()
-        };
-        if let Some(fine) = named.iter().find(is_fine) {
-            self.checks.problem(format!("{fine:?} is reported, but can start; {out:?} cannot"));
-        }
-        let bound_ns = timeout_ns + self.spec.jobs[0].options.kill_grace_ns + SLACK_NS;
-        if self.elapsed_ns() > bound_ns {
-            let elapsed_ns = self.elapsed_ns();
-            self.checks.problem(format!("the run took {elapsed_ns} ns, more than {bound_ns}: {named:?}"));
-        }
+    let bound_ns = timeout_ns + world.cx.spec.jobs[0].options.kill_grace_ns + SLACK_NS;
+    if world.launchers.elapsed_ns(&world.cx) > bound_ns {
+        let elapsed_ns = world.launchers.elapsed_ns(&world.cx);
+        found.push(format!("the run took {elapsed_ns} ns, more than {bound_ns}: {named:?}"));
     }
+}
 
-    /// Agents whose subtree has ranks.
-    fn needed_agents(&self, tree: &Tree) -> BTreeSet<u32> {
-        let with_ranks = self.nodes.iter().filter(|node| !node.ranks.is_empty()).map(|node| AgentId(node.host));
-        with_ranks.flat_map(|agent| std::iter::successors(Some(agent), |at| tree.parent(*at))).map(|at| at.0).collect()
-    }
+/// Agents whose subtree has ranks.
+fn needed_agents(jobs: &Jobs, tree: &Tree) -> BTreeSet<u32> {
+    let with_ranks = jobs.nodes.iter().filter(|node| !node.ranks.is_empty()).map(|node| AgentId(node.host));
+    with_ranks.flat_map(|agent| std::iter::successors(Some(agent), |at| tree.parent(*at))).map(|at| at.0).collect()
+}
 
-    /// Whether ranks are placed on the host of this agent.
-    pub(crate) fn has_ranks(&self, host: u32) -> bool {
-        self.nodes.iter().any(|node| node.host == host && !node.ranks.is_empty())
-    }
-
-    pub(crate) fn check_clocks(&mut self) {
-        let tree = Tree::new(self.spec.agents, self.spec.fanout);
-        let parts = self.jobs[0].checks.notices.iter().filter_map(|notice| match notice {
-            Notice::Trace(part) => Some((**part).clone()),
-            _ => None,
-        });
-        let own: Vec<TracePart> = parts.collect();
-        let mut aligned = own.clone();
-        wireup_proto::clock_offset::align(&mut aligned);
-        let root_ahead_ns = self.hosts[0].clock_ahead_ns;
-        let is_clean = self.launchers[0].state == LauncherState::Left { code: 0 };
-        for (own, aligned) in own.iter().zip(&aligned) {
-            let ahead_ns = self.hosts[own.agent.index()].clock_ahead_ns;
-            // Each hop may round down by a nanosecond.
-            let error_ns = aligned.clock_error_ns.saturating_add(u64::from(tree.depth(own.agent)));
-            let on_root_ns = (own.job_ns + root_ahead_ns).saturating_sub(ahead_ns);
-            if aligned.job_ns.abs_diff(on_root_ns) > error_ns {
-                let problem = format!("a trace of agent {} is {} for {on_root_ns}", own.agent, aligned.job_ns);
-                return self.checks.problem(format!("{problem}, not within {error_ns}"));
-            }
-            if is_clean && self.spec.remote.is_some() && aligned.clock_error_ns > self.spec.start_timeout_ns {
-                return self.checks.problem(format!("the clock offset of agent {} is unknown", own.agent));
-            }
+pub fn check_clocks(world: &World, found: &mut Vec<String>) {
+    let tree = Tree::new(world.cx.spec.agents, world.cx.spec.fanout);
+    let parts = world.jobs.all[0].checks.notices.iter().filter_map(|notice| match notice {
+        Notice::Trace(part) => Some((**part).clone()),
+        _ => None,
+    });
+    let own: Vec<TracePart> = parts.collect();
+    let mut aligned = own.clone();
+    wireup_proto::clock_offset::align(&mut aligned);
+    let root_ahead_ns = world.cx.clock_ahead_ns(0);
+    let is_clean = world.launchers.all[0].state == LauncherState::Left { code: 0 };
+    for (own, aligned) in own.iter().zip(&aligned) {
+        let ahead_ns = world.cx.clock_ahead_ns(own.agent.0);
+        // Each hop may round down by a nanosecond.
+        let error_ns = aligned.clock_error_ns.saturating_add(u64::from(tree.depth(own.agent)));
+        let on_root_ns = (own.job_ns + root_ahead_ns).saturating_sub(ahead_ns);
+        if aligned.job_ns.abs_diff(on_root_ns) > error_ns {
+            let problem = format!("a trace of agent {} is {} for {on_root_ns}", own.agent, aligned.job_ns);
+            return found.push(format!("{problem}, not within {error_ns}"));
+        }
+        if is_clean && world.cx.spec.remote.is_some() && aligned.clock_error_ns > world.cx.spec.start_timeout_ns {
+            return found.push(format!("the clock offset of agent {} is unknown", own.agent));
         }
     }
 }

@@ -6,286 +6,216 @@ use crate::hosts::Wall;
 use crate::launchers::{LauncherState, Role};
 use crate::net::Net;
 use crate::world::World;
-use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
-use wireup_proto::io::ExitStatus;
+use wireup_proto::io::{ExitStatus, Input};
 use wireup_proto::launcher_io::LauncherInput;
-use wireup_wire::ids::AgentId;
+use wireup_wire::signal::SIGTERM;
 
 /// Time after the end of a wall or a stop during which an agent may still be lost because of it (ns). Chosen: the time
 /// of a dial, and the time that the root waits for an agent.
 const WALL_SHOWS_NS: u64 = 20_000_000_000;
 
-impl World {
-    pub(crate) fn on_fault(&mut self, fault: Fault) {
-        // After the launcher of a single run has left, faults no longer matter.
-        if !self.spec.is_standing && self.launchers[0].state != LauncherState::Running {
-            return;
-        }
-        self.checks.strikes += 1;
-        let timeout_ns = self.spec.node_timeout_ns;
-        let silence = |net: &mut Net, clock: &mut Clock, link| net.silence(clock, link, timeout_ns);
-        match fault {
-            Fault::KillRank { rank, .. } => {
-                if self.procs.get(rank as usize).is_some_and(|proc| proc.is_running()) {
-                    self.blame_rank(rank, true);
-                    self.end_rank(rank, ExitStatus::Signalled { signal: 9, core_dumped: false });
-                }
-            }
-            Fault::CutLink { agent, .. } => self.break_link(agent, Net::cut),
-            Fault::SilenceLink { agent, .. } => self.break_link(agent, silence),
-            Fault::KillAgent { agent: 0, .. } if !self.spec.is_standing => self.kill_launcher(),
-            Fault::KillAgent { agent, .. } => self.strike_agent(agent),
-            Fault::KillKeeper { agent, .. } => self.strike_keeper(agent),
-            Fault::PowerLoss { agent, above, off_ns, .. } => {
-                self.with_above(agent, above).into_iter().for_each(|host| self.lose_power(host, off_ns));
-            }
-            Fault::Wall { from, to, is_both, for_ns, .. } => {
-                self.build_wall(from, to, for_ns);
-                if is_both {
-                    self.build_wall(to, from, for_ns);
-                }
-            }
-            Fault::StopAgent { agent, for_ns, .. } => self.stop_agent(agent, for_ns),
-            Fault::CancelStep { .. } => self.cancel_steps(),
-            Fault::KillStep { .. } => self.kill_steps(),
-            Fault::StopTerminal { for_ns, .. } => {
-                if let Some(launcher) = self.active_launcher() {
-                    self.stop_terminal(launcher, for_ns);
-                }
-            }
-            Fault::Signal { signal, .. } => {
-                if let Some(launcher) = self.active_launcher() {
-                    self.interrupt(launcher, signal);
-                }
-            }
-            Fault::CutDirect { agent, .. } => self.break_direct(agent, Net::cut),
-            Fault::SilenceDirect { agent, .. } => self.break_direct(agent, silence),
-            Fault::KillServer { agent, .. } => {
-                let has_server =
-                    |node: &u32| self.nodes[*node as usize].server.as_ref().is_some_and(|server| server.is_running);
-                let nodes = self.newest_at(agent).map(|process| self.nodes_of(process)).unwrap_or_default();
-                if let Some(node) = nodes.into_iter().find(has_server) {
-                    self.checks_at(node).blame(Culprit::Agent(agent), false);
-                    self.stop_server(node);
-                }
-            }
-            Fault::Revive { .. } => self.attach(Role::Revive),
-            Fault::EndJobs { .. } => self.attach(Role::EndJobs),
-            Fault::NoStart { .. }
-            | Fault::BreakShells { .. }
-            | Fault::NoExec { .. }
-            | Fault::NoDial { .. }
-            | Fault::NoTransport { .. }
-            | Fault::NoServer { .. }
-            | Fault::OtherLibrary { .. } => {}
-        }
+pub fn inject(world: &mut World, fault: Fault) {
+    // After the launcher of a single run has left, faults no longer matter.
+    if !world.cx.spec.is_standing && world.launchers.all[0].state != LauncherState::Running {
+        return;
     }
-
-    pub(crate) fn blame_rank(&mut self, id: u32, must: bool) {
-        let rank = self.rank_of(id);
-        self.checks_of(id).blame(Culprit::Rank(rank), must);
-    }
-
-    /// An agent may be named by a failure of any job that is not over. `must`: a single run can no longer succeed.
-    pub(crate) fn blame_agent(&mut self, host: u32, must: bool) {
-        if self.spec.is_standing {
-            self.strike(host, self.clock.now());
-        }
-        for job in self.jobs.iter_mut().filter(|job| !job.checks.is_over()) {
-            job.checks.blame(Culprit::Agent(host), must && !self.spec.is_standing);
-        }
-    }
-
-    /// Any of several agents with their ranks may be named by a failure. A job fails if its ranks run there.
-    fn blame_agents(&mut self, hosts: &[u32]) {
-        for index in 0..self.jobs.len() {
-            let job = &self.jobs[index];
-            if !job.checks.is_over() {
-                let must = hosts.iter().any(|host| self.runs_ranks(job, *host));
-                let checks = &mut self.jobs[index].checks;
-                hosts.iter().for_each(|host| checks.blame(Culprit::Agent(*host), must));
+    world.cx.checks.strikes += 1;
+    let timeout_ns = world.cx.spec.node_timeout_ns;
+    let silence = |net: &mut Net, clock: &mut Clock, link| net.silence(clock, link, timeout_ns);
+    match fault {
+        Fault::KillRank { rank, .. } => {
+            if world.jobs.procs.get(rank as usize).is_some_and(|proc| proc.is_running()) {
+                world.jobs.blame_rank(rank, true);
+                world.jobs.end_rank(&mut world.cx, rank, ExitStatus::Signalled { signal: 9, core_dumped: false });
             }
         }
-    }
-
-    /// Output of all jobs may be lost from now on.
-    pub(crate) fn expect_losses(&mut self) {
-        if !self.spec.is_standing {
-            self.jobs.iter_mut().for_each(|job| job.checks.output.expect_losses());
+        Fault::CutLink { agent, .. } => break_link(world, agent, Net::cut),
+        Fault::SilenceLink { agent, .. } => break_link(world, agent, silence),
+        Fault::KillAgent { agent: 0, .. } if !world.cx.spec.is_standing => kill_launcher(world),
+        Fault::KillAgent { agent, .. } => strike_agent(world, agent),
+        Fault::KillKeeper { agent, .. } => strike_keeper(world, agent),
+        Fault::PowerLoss { agent, above, off_ns, .. } => {
+            world.agents.with_above(agent, above).into_iter().for_each(|host| lose_power(world, host, off_ns));
         }
-    }
-
-    /// Servers that do not start, and mismatched libraries, which any agent may report.
-    pub(crate) fn blame_servers(&mut self, job: u32) {
-        let servers: Vec<u32> = self.no_server.keys().copied().collect();
-        let all = (!self.versions.is_empty()).then_some(0..self.spec.agents);
-        let checks = &mut self.jobs[job as usize].checks;
-        for host in servers.into_iter().chain(all.into_iter().flatten()) {
-            checks.blame(Culprit::Agent(host), false);
-        }
-    }
-
-    fn break_link(&mut self, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
-        let process = self.newest_at(host);
-        let Some(link) = process.and_then(|agent| self.agents[agent as usize].up) else { return };
-        if self.spec.is_standing {
-            self.strike(host, self.clock.now());
-        } else {
-            self.blame_subtree(host);
-        }
-        self.expect_losses();
-        self.membership.on_broken(link);
-        how(&mut self.net, &mut self.clock, link);
-    }
-
-    /// Makes a link lose everything that is sent from now on.
-    pub(crate) fn silence(&mut self, link: u32) {
-        self.membership.on_broken(link);
-        self.net.silence(&mut self.clock, link, self.spec.node_timeout_ns);
-    }
-
-    /// Breaks a direct link of this agent, or of the next one that has any.
-    fn break_direct(&mut self, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
-        let count = self.spec.agents;
-        let direct_of = |host: u32| {
-            let links = self.running_at(host).into_iter().flat_map(|agent| self.agents[agent as usize].links.clone());
-            links.filter(|link| self.net.is_direct(*link)).collect::<Vec<u32>>()
-        };
-        let mut next = (0..count).map(|step| direct_of((host + step) % count));
-        let Some(direct) = next.find(|direct| !direct.is_empty()) else { return };
-        // Nobody is blamed: the job continues without the link.
-        let link = *self.rng.pick(&direct);
-        how(&mut self.net, &mut self.clock, link);
-    }
-
-    fn strike_agent(&mut self, host: u32) {
-        let Some(agent) = self.newest_at(host).filter(|_| host != 0) else { return };
-        if self.spec.is_standing {
-            self.strike(host, self.clock.now());
-            self.blame_agents(&[host]);
-        } else {
-            self.blame_subtree(host);
-            self.hosts[host as usize].is_gone = true;
-        }
-        self.expect_losses();
-        self.kill_agent(agent);
-    }
-
-    fn strike_keeper(&mut self, host: u32) {
-        let Some(agent) = self.newest_at(host) else { return };
-        let has_keeper = |node: &u32| {
-            let node = &self.nodes[*node as usize];
-            node.keeper_is_running && !node.ranks.is_empty() && !node.job_is_gone
-        };
-        let Some(node) = self.nodes_of(agent).into_iter().find(has_keeper) else { return };
-        let job = &self.jobs[self.nodes[node as usize].job as usize];
-        let must = self.runs_ranks(job, host);
-        self.checks_at(node).blame(Culprit::Agent(host), must);
-        self.checks_at(node).output.expect_losses();
-        for id in self.nodes[node as usize].ranks.clone() {
-            // The rank's socket may be seen to close before the loss of the keeper is noticed.
-            self.blame_rank(id, false);
-        }
-        self.kill_keeper(node);
-    }
-
-    /// The launcher of a single run dies, and the root agent in it: there is no user left to report to.
-    fn kill_launcher(&mut self) {
-        self.launcher_gone(0, LauncherState::Killed);
-        self.expect_losses();
-        self.kill_agent(0);
-    }
-
-    /// The user sends a signal.
-    fn interrupt(&mut self, launcher: u32, signal: u8) {
-        let Some(job) = self.launchers[launcher as usize].job else { return };
-        self.jobs[job as usize].checks.interrupted = true;
-        self.jobs[job as usize].checks.blame(Culprit::Launcher, false);
-        for id in self.jobs[job as usize].procs() {
-            self.blame_rank(id, false);
-        }
-        self.tell_launcher(launcher, LauncherInput::Signal { signal: i32::from(signal), sender: None });
-    }
-
-    /// An agent and this many of its ancestors in the original tree, without the root.
-    fn with_above(&self, agent: u32, above: u32) -> Vec<u32> {
-        let tree = Tree::new(self.spec.agents, self.spec.fanout);
-        let up = std::iter::successors(Some(AgentId(agent)), |agent| tree.parent(*agent));
-        up.take(above as usize + 1).map(|agent| agent.0).filter(|agent| *agent != 0).collect()
-    }
-
-    fn lose_power(&mut self, host: u32, off_ns: u64) {
-        let until = self.until(off_ns);
-        self.hosts[host as usize].off_until = until;
-        self.strike(host, until);
-        self.blame_agents(&[host]);
-        self.running_at(host).into_iter().for_each(|agent| self.vanish(agent));
-    }
-
-    fn until(&self, for_ns: u64) -> Instant {
-        Instant(self.clock.now().0.saturating_add(for_ns))
-    }
-
-    fn build_wall(&mut self, from: u32, to: u32, for_ns: u64) {
-        let until = self.until(for_ns);
-        self.walls.push(Wall { from, to, until });
-        for host in [from, to] {
-            self.strike(host, Instant(until.0.saturating_add(WALL_SHOWS_NS)));
-        }
-    }
-
-    fn stop_agent(&mut self, host: u32, for_ns: u64) {
-        let Some(agent) = self.newest_at(host).filter(|_| host != 0) else { return };
-        let until = self.until(for_ns);
-        self.strike(host, until);
-        // The children of the stopped agent give up their links to it; when it continues, it takes them for lost. In a
-        // session that does not probe they notice only then, and the whole subtree may be lost with them.
-        let mut below = vec![agent];
-        let mut next = 0;
-        while let Some(&above) = below.get(next) {
-            for other in 0..self.agents.len() as u32 {
-                let up = self.agents[other as usize].up.filter(|_| self.agents[other as usize].is_running());
-                if up.is_some_and(|up| self.upper_end(up) == Some(above)) && !below.contains(&other) {
-                    below.push(other);
-                }
+        Fault::Wall { from, to, is_both, for_ns, .. } => {
+            build_wall(world, from, to, for_ns);
+            if is_both {
+                build_wall(world, to, from, for_ns);
             }
-            next += 1;
         }
-        for other in below.into_iter().skip(1) {
-            let host = self.agents[other as usize].host;
-            self.strike(host, Instant(until.0.saturating_add(WALL_SHOWS_NS)));
+        Fault::StopAgent { agent, for_ns, .. } => stop_agent(world, agent, for_ns),
+        Fault::CancelStep { .. } => {
+            let World { cx, agents, membership, jobs, .. } = world;
+            for agent in world.batch.cancel(cx, agents, membership, jobs) {
+                world.jobs.expect_losses(&world.cx);
+                world.tell_agent(agent, Input::ToldToEnd { signal: SIGTERM });
+            }
         }
-        self.agents[agent as usize].stop();
-        if until < Instant(u64::MAX) {
-            self.clock.after(for_ns, Event::AgentContinues(agent));
+        Fault::KillStep { .. } => world.kill_steps(),
+        Fault::StopTerminal { for_ns, .. } => {
+            if let Some(launcher) = world.launchers.active() {
+                world.launchers.stop_terminal(&mut world.cx, &mut world.jobs, launcher, for_ns);
+            }
         }
+        Fault::Signal { signal, .. } => {
+            if let Some(launcher) = world.launchers.active() {
+                interrupt(world, launcher, signal);
+            }
+        }
+        Fault::CutDirect { agent, .. } => break_direct(world, agent, Net::cut),
+        Fault::SilenceDirect { agent, .. } => break_direct(world, agent, silence),
+        Fault::KillServer { agent, .. } => {
+            let has_server = |node: &u32| world.jobs.nodes[*node as usize].has_running_server();
+            let nodes =
+                world.agents.newest_at(agent).map(|process| world.jobs.nodes_of(agent, process)).unwrap_or_default();
+            if let Some(node) = nodes.into_iter().find(has_server) {
+                world.jobs.checks_at(node).blame(Culprit::Agent(agent), false);
+                world.jobs.nodes[node as usize].stop_server(&mut world.cx);
+            }
+        }
+        Fault::Revive { .. } => world.attach(Role::Revive),
+        Fault::EndJobs { .. } => world.attach(Role::EndJobs),
+        Fault::NoStart { .. }
+        | Fault::BreakShells { .. }
+        | Fault::NoExec { .. }
+        | Fault::NoDial { .. }
+        | Fault::NoTransport { .. }
+        | Fault::NoServer { .. }
+        | Fault::OtherLibrary { .. } => {}
     }
+}
 
-    /// All agents of a subtree may be blamed for a fault at its top; the job must fail if ranks run in it.
-    fn blame_subtree(&mut self, top: u32) {
-        let subtree: Vec<u32> = (0..self.spec.agents).filter(|agent| self.is_below(*agent, top)).collect();
-        self.blame_agents(&subtree);
+fn break_link(world: &mut World, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
+    let process = world.agents.newest_at(host);
+    let Some(link) = process.and_then(|agent| world.agents[agent].up) else { return };
+    if world.cx.spec.is_standing {
+        world.strike_now(host);
+    } else {
+        blame_subtree(world, host);
     }
+    world.jobs.expect_losses(&world.cx);
+    world.membership.on_broken(link);
+    how(&mut world.net, &mut world.cx.clock, link);
+}
 
-    fn is_below(&self, agent: u32, top: u32) -> bool {
-        std::iter::successors(Some(agent), |at| self.hosts[*at as usize].parent).any(|at| at == top)
-    }
+/// Breaks a direct link of this agent, or of the next one that has any.
+fn break_direct(world: &mut World, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
+    let count = world.cx.spec.agents;
+    let direct_of = |host: u32| {
+        let links = world.agents.running_at(host).into_iter().flat_map(|agent| world.agents[agent].links.clone());
+        links.filter(|link| world.net.is_direct(*link)).collect::<Vec<u32>>()
+    };
+    let mut next = (0..count).map(|step| direct_of((host + step) % count));
+    let Some(direct) = next.find(|direct| !direct.is_empty()) else { return };
+    // Nobody is blamed: the job continues without the link.
+    let link = *world.cx.rng.pick(&direct);
+    how(&mut world.net, &mut world.cx.clock, link);
+}
 
-    /// What the run waits for, for the report of a hang.
-    pub(crate) fn who_waits(&self) -> String {
-        let running: Vec<u32> = (0..self.spec.agents).filter(|host| self.newest_at(*host).is_some()).collect();
-        let ranks: Vec<String> = (self.procs.iter().filter(|proc| proc.exists()).take(8))
-            .map(|proc| format!("{} of job {} (step {}, {:?})", proc.rank, proc.job, proc.step, proc.doing))
-            .collect();
-        let launchers: Vec<LauncherState> = self.launchers.iter().map(|launcher| launcher.state).take(8).collect();
-        let jobs = self.jobs.iter().filter(|job| !job.checks.is_over());
-        let collectives: Vec<_> = jobs.map(|job| &job.checks.collectives).take(4).collect();
-        format!(
-            "launchers {launchers:?}, agents {running:?}, calls {}, ranks {ranks:?}, collectives {collectives:?}, \
-             servers {:?}",
-            self.calls.count(),
-            self.servers_wait()
-        )
+fn strike_agent(world: &mut World, host: u32) {
+    let Some(agent) = world.agents.newest_at(host).filter(|_| host != 0) else { return };
+    if world.cx.spec.is_standing {
+        world.strike_now(host);
+        world.jobs.blame_agents(&[host]);
+    } else {
+        blame_subtree(world, host);
+        world.agents.hosts[host as usize].is_gone = true;
     }
+    world.jobs.expect_losses(&world.cx);
+    world.kill_agent(agent);
+}
+
+fn strike_keeper(world: &mut World, host: u32) {
+    let Some(agent) = world.agents.newest_at(host) else { return };
+    let has_keeper = |node: &u32| {
+        let node = &world.jobs.nodes[*node as usize];
+        node.keeper_is_running && !node.ranks.is_empty() && !node.job_is_gone
+    };
+    let Some(node) = world.jobs.nodes_of(host, agent).into_iter().find(has_keeper) else { return };
+    let job = &world.jobs.all[world.jobs.nodes[node as usize].job as usize];
+    let must = world.jobs.runs_ranks(job, host);
+    world.jobs.checks_at(node).blame(Culprit::Agent(host), must);
+    world.jobs.checks_at(node).output.expect_losses();
+    for id in world.jobs.nodes[node as usize].ranks.clone() {
+        // The rank's socket may be seen to close before the loss of the keeper is noticed.
+        world.jobs.blame_rank(id, false);
+    }
+    world.jobs.kill_keeper(&mut world.cx, node);
+}
+
+/// The launcher of a single run dies, and the root agent in it: there is no user left to report to.
+fn kill_launcher(world: &mut World) {
+    world.launchers.on_gone(&world.cx, &mut world.jobs, 0, LauncherState::Killed);
+    world.jobs.expect_losses(&world.cx);
+    world.kill_agent(0);
+}
+
+/// The user sends a signal.
+fn interrupt(world: &mut World, launcher: u32, signal: u8) {
+    let Some(job) = world.launchers.all[launcher as usize].job else { return };
+    world.jobs.all[job as usize].checks.interrupted = true;
+    world.jobs.all[job as usize].checks.blame(Culprit::Launcher, false);
+    for id in world.jobs.all[job as usize].procs() {
+        world.jobs.blame_rank(id, false);
+    }
+    world.launchers.tell(
+        &mut world.cx,
+        &mut world.net,
+        &mut world.jobs,
+        launcher,
+        LauncherInput::Signal { signal: i32::from(signal), sender: None },
+    );
+}
+
+fn lose_power(world: &mut World, host: u32, off_ns: u64) {
+    let until = until(world, off_ns);
+    world.agents.hosts[host as usize].off_until = until;
+    world.membership.strike(&mut world.cx, &mut world.jobs, host, until);
+    world.jobs.blame_agents(&[host]);
+    world.agents.running_at(host).into_iter().for_each(|agent| world.vanish(agent));
+}
+
+fn until(world: &World, for_ns: u64) -> Instant {
+    Instant(world.cx.clock.now().0.saturating_add(for_ns))
+}
+
+fn build_wall(world: &mut World, from: u32, to: u32, for_ns: u64) {
+    let until = until(world, for_ns);
+    world.agents.walls.push(Wall { from, to, until });
+    for host in [from, to] {
+        world.membership.strike(&mut world.cx, &mut world.jobs, host, Instant(until.0.saturating_add(WALL_SHOWS_NS)));
+    }
+}
+
+fn stop_agent(world: &mut World, host: u32, for_ns: u64) {
+    let Some(agent) = world.agents.newest_at(host).filter(|_| host != 0) else { return };
+    let until = until(world, for_ns);
+    world.membership.strike(&mut world.cx, &mut world.jobs, host, until);
+    // The children of the stopped agent give up their links to it; when it continues, it takes them for lost. In a
+    // session that does not probe they notice only then, and the whole subtree may be lost with them.
+    let mut below = vec![agent];
+    let mut next = 0;
+    while let Some(&above) = below.get(next) {
+        for other in 0..world.agents.all.len() as u32 {
+            let up = world.agents[other].up.filter(|_| world.agents[other].is_running());
+            if up.is_some_and(|up| world.net.upper_end(up) == Some(above)) && !below.contains(&other) {
+                below.push(other);
+            }
+        }
+        next += 1;
+    }
+    for other in below.into_iter().skip(1) {
+        let host = world.agents[other].host;
+        world.membership.strike(&mut world.cx, &mut world.jobs, host, Instant(until.0.saturating_add(WALL_SHOWS_NS)));
+    }
+    world.agents[agent].stop();
+    if until < Instant(u64::MAX) {
+        world.cx.clock.after(for_ns, Event::AgentContinues(agent));
+    }
+}
+
+/// All agents of a subtree may be blamed for a fault at its top; the job must fail if ranks run in it.
+fn blame_subtree(world: &mut World, top: u32) {
+    world.jobs.blame_agents(&world.agents.subtree(top));
 }

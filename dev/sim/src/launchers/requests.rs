@@ -1,10 +1,12 @@
 //! What launchers ask of a session that outlives its jobs: the welcome, a revival, the end of jobs, the end of the
 //! session.
 
-use super::{LauncherState, Role};
+use super::{LauncherState, Launchers, Role};
 use crate::clock::Event;
+use crate::cx::Cx;
 use crate::fault_injection::Culprit;
-use crate::world::World;
+use crate::jobs::Jobs;
+use crate::net::Net;
 use bytes::Bytes;
 use wireup_proto::control_frame;
 use wireup_wire::ids::JobId;
@@ -12,76 +14,75 @@ use wireup_wire::peer;
 use wireup_wire::session::Presence;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
-impl World {
+impl Launchers {
     /// Bytes of the root for a launcher that has no job yet.
-    pub(super) fn on_answers(&mut self, launcher: u32, bytes: &mut Bytes) {
-        while let Some(frame) = match self.launchers[launcher as usize].reader.next(bytes) {
+    pub(super) fn on_answers(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, bytes: &mut Bytes) {
+        while let Some(frame) = match self.all[launcher as usize].reader.next(bytes) {
             Ok(frame) => frame,
-            Err(error) => return self.checks.problem(format!("launcher {launcher} reads: {error}")),
+            Err(error) => return cx.problem(format!("launcher {launcher} reads: {error}")),
         } {
             match peer::decode(&frame.payload) {
-                Ok(message) => self.on_answer_to_launcher(launcher, message),
-                Err(error) => self.checks.problem(format!("launcher {launcher} reads: {error}")),
+                Ok(message) => self.on_answer(cx, net, jobs, launcher, message),
+                Err(error) => cx.problem(format!("launcher {launcher} reads: {error}")),
             }
         }
     }
 
-    fn on_answer_to_launcher(&mut self, launcher: u32, message: Control) {
-        match (self.launchers[launcher as usize].role, message) {
+    fn on_answer(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, message: Control) {
+        match (self.all[launcher as usize].role, message) {
             (Role::Job(plan), Control::ToLauncher(ToLauncher::Welcome(welcome))) => {
-                self.launchers[launcher as usize].welcome = Some(welcome);
-                self.clock.after(self.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
+                self.all[launcher as usize].welcome = Some(welcome);
+                cx.clock.after(cx.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Welcome(_))) => {
-                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }))
+                self.ask_root(cx, net, launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }))
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
                 if nodes.iter().any(|node| node.presence == Presence::Starting) {
-                    self.checks.problem("the answer to Revive contains nodes that are still starting".into());
+                    cx.problem("the answer to Revive contains nodes that are still starting".into());
                 }
-                self.launcher_leaves(launcher, 0);
+                self.leave(cx, net, jobs, launcher, 0);
             }
             (Role::EndJobs, Control::ToLauncher(ToLauncher::Welcome(_))) => {
-                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskJobs))
+                self.ask_root(cx, net, launcher, &Control::FromLauncher(FromLauncher::AskJobs))
             }
-            (Role::EndJobs, Control::ToLauncher(ToLauncher::JobList(jobs))) => {
-                for entry in jobs {
-                    let job = self.jobs.iter().position(|job| job.id == entry.job && job.plan.is_endless());
-                    if let Some(job) = job {
-                        self.expect_losses_of(job as u32);
-                        let checks = &mut self.jobs[job].checks;
-                        checks.interrupted = true;
-                        checks.blame(Culprit::Launcher, false);
+            (Role::EndJobs, Control::ToLauncher(ToLauncher::JobList(entries))) => {
+                for entry in entries {
+                    let mut jobs = jobs.all.iter_mut();
+                    if let Some(job) = jobs.find(|job| job.id == entry.job && job.plan.is_endless()) {
+                        job.expect_losses(cx);
+                        job.checks.interrupted = true;
+                        job.checks.blame(Culprit::Launcher, false);
                         let kill = Control::FromLauncher(FromLauncher::KillJob {
                             job: entry.job,
                             signal: None,
                             by: "helper".into(),
                         });
-                        self.ask_root(launcher, &kill);
+                        self.ask_root(cx, net, launcher, &kill);
                     }
                 }
                 // The requests of the launcher are on their way, and it needs no answers.
-                self.launcher_leaves(launcher, 0);
+                self.leave(cx, net, jobs, launcher, 0);
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::Welcome(_))) => {
-                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: false }))
+                self.ask_root(cx, net, launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: false }))
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::Nodes(nodes))) => {
-                self.check_nodes(&nodes);
-                self.ask_root(launcher, &Control::FromLauncher(FromLauncher::EndSession { kill: true }));
+                self.nodes = Some(nodes);
+                self.ask_root(cx, net, launcher, &Control::FromLauncher(FromLauncher::EndSession { kill: true }));
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::JobList(_)))
             | (_, Control::ToLauncher(ToLauncher::Decided(Ok(()))) | Control::Note(_)) => {}
             (role, message) => {
-                self.checks.problem(format!("a launcher for {role:?} receives {message:?}"));
+                cx.problem(format!("a launcher for {role:?} receives {message:?}"));
             }
         }
     }
 
-    fn ask_root(&mut self, launcher: u32, message: &Control) {
-        let at = &self.launchers[launcher as usize];
+    fn ask_root(&self, cx: &mut Cx, net: &mut Net, launcher: u32, message: &Control) {
+        let at = &self.all[launcher as usize];
         if at.state == LauncherState::Running {
-            self.net.send(&mut self.clock, at.link, 0, control_frame(JobId(0), message));
+            net.send(&mut cx.clock, at.link, 0, control_frame(JobId(0), message));
         }
     }
 }

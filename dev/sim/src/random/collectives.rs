@@ -109,10 +109,10 @@ pub(super) fn strike_with(
 
 /// A time when an exchange is in progress, if there is one: close to the time at which a frame was sent.
 fn moment(rng: &mut Rng, calm: &RunReport) -> u64 {
-    if calm.exchange_ns.is_empty() || rng.chance(100) {
+    if calm.checks.exchange_ns.is_empty() || rng.chance(100) {
         return rng.below(calm.elapsed_ns + 1);
     }
-    let sent_ns = *rng.pick(&calm.exchange_ns);
+    let sent_ns = *rng.pick(&calm.checks.exchange_ns);
     sent_ns.saturating_sub(rng.below(50_000)) + rng.below(150_000)
 }
 

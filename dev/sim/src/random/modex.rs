@@ -14,8 +14,8 @@ use wireup_wire::job::{Modex, PmiFlavour, PortRange, RankPorts};
 pub fn modex_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex");
     let mut world = collective_world(seed).job(|job| set_program(rng, job));
-    world.deaf_servers = rng.chance(200);
-    world.stubborn_servers = rng.chance(100);
+    world.servers.are_deaf = rng.chance(200);
+    world.servers.are_stubborn = rng.chance(100);
     let ports = rng.chance(300).then_some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true });
     world.options(|options| {
         options.process.rank_ports = ports;

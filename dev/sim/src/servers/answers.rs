@@ -1,119 +1,87 @@
 //! Checks the answers of agents.
 
-use super::Asked;
+use super::{Asked, Served, Server};
 use crate::checkers::modex::{Call, record, records};
-use crate::world::World;
-use bytes::Bytes;
+use crate::cx::Cx;
+use crate::jobs::Job;
+use crate::ranks::Proc;
 use wireup_wire::block;
 use wireup_wire::job::Modex;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::names::{self, Found, Refusal, Value};
-use wireup_wire::pmix::{Answer, Proc, ProcState, Status};
+use wireup_wire::pmix::{self, Answer, ProcState, Status};
 
-impl World {
-    pub(super) fn on_ask_answered(&mut self, node: u32, asked: Asked, answer: Answer) {
-        let goes_on = |world: &mut World, rank: u32| {
-            let (id, proc) = (world.id_of(node, rank), world.proc_of(node, rank));
-            if proc.is_running() && !proc.is_leaving() {
-                world.step_done(id);
-            }
-        };
-        match asked {
-            Asked::Together { call, ranks, patient } => {
-                if let Err(problem) = self.check_together(node, &call, &ranks, patient, &answer) {
-                    return self.server_problem(node, &format!("in {}: {problem}", call.name));
+impl Server {
+    pub(super) fn on_answer(
+        &mut self,
+        cx: &mut Cx,
+        job: &mut Job,
+        procs: &[Proc],
+        asked: Asked,
+        answer: Answer,
+    ) -> Vec<Served> {
+        match (asked, answer) {
+            (Asked::Together { call, ranks, patient }, answer) => {
+                match self.check_together(cx, job, procs, &call, &ranks, patient, &answer) {
+                    Ok(()) => return ranks.into_iter().map(Served::Step).collect(),
+                    Err(problem) => self.problem(cx, job, &format!("in {}: {problem}", call.name)),
                 }
-                ranks.into_iter().for_each(|rank| goes_on(self, rank));
             }
-            Asked::Get { of } => {
-                let waiting = self.server(node).wanting.remove(&of).unwrap_or_default();
+            (Asked::Get { of }, answer) => {
+                let ranks = self.commits.wanting.remove(&of).unwrap_or_default();
                 match answer {
-                    Answer::Modex { blob }
-                        if records(self.job_at(node).seed, &blob).is_some_and(|known| known.contains_key(&of)) =>
-                    {
-                        self.server(node).known.insert(of, 1);
+                    Answer::Modex { blob } if records(job.seed, &blob).is_some_and(|known| known.contains_key(&of)) => {
+                        self.commits.remote.insert(of, 1);
+                        return ranks.into_iter().map(Served::Value).collect();
                     }
-                    Answer::Status(Status::RankGone | Status::NotFound) if self.may_be_gone(node, of) => {}
-                    other => {
-                        return self.server_problem(node, &format!("gets rank {of} for {waiting:?}: {other:?}"));
+                    Answer::Status(Status::RankGone | Status::NotFound) => {
+                        return vec![Served::NoData { of, ranks, answer }];
                     }
+                    other => self.problem(cx, job, &format!("gets rank {of} for {ranks:?}: {other:?}")),
                 }
-                waiting.into_iter().for_each(|rank| self.got(node, rank));
             }
-            Asked::Publish { rank } => match answer {
-                Answer::Names(names::Answer::Done) => {
-                    self.checks_at(node).modex.published.insert(rank);
-                    goes_on(self, rank);
-                }
-                other => self.server_problem(node, &format!("publishes for rank {rank}: {other:?}")),
-            },
-            Asked::LookUp { rank, of } => {
-                let value: Bytes = record(self.job_at(node).seed, of, 1).into();
-                let value = Value::Packed(value);
+            (Asked::Publish { rank }, Answer::Names(names::Answer::Done)) => {
+                job.checks.modex.published.insert(rank);
+                return vec![Served::Step(rank)];
+            }
+            (Asked::LookUp { rank, of }, answer) => {
+                let value = Value::Packed(record(job.seed, of, 1).into());
                 let is_found = |found: &[Found]| matches!(found, [one] if one.rank.0 == of && one.item.value == value);
-                match answer {
-                    Answer::Names(names::Answer::Found(found)) if is_found(&found) => goes_on(self, rank),
-                    Answer::Names(names::Answer::Refused(Refusal::TimedOut))
-                        if !self.job_at(node).checks.modex.published.contains(&of) =>
-                    {
-                        goes_on(self, rank)
+                let is_right = match &answer {
+                    Answer::Names(names::Answer::Found(found)) => is_found(found),
+                    Answer::Names(names::Answer::Refused(Refusal::TimedOut)) => {
+                        !job.checks.modex.published.contains(&of)
                     }
-                    other => {
-                        self.server_problem(node, &format!("looks up for rank {rank} what {of} published: {other:?}"))
-                    }
+                    _ => false,
+                };
+                if is_right {
+                    return vec![Served::Step(rank)];
                 }
+                self.problem(cx, job, &format!("looks up for rank {rank} what {of} published: {answer:?}"));
             }
-            Asked::Procs { rank } => match answer {
-                Answer::ProcTable { procs } if self.are_all(node, &procs) => goes_on(self, rank),
-                other => self.server_problem(node, &format!("asks for processes for rank {rank}: {other:?}")),
-            },
+            (Asked::Procs { rank }, Answer::ProcTable { procs }) if are_all(job, &procs) => {
+                return vec![Served::Step(rank)];
+            }
+            (asked, answer) => self.problem(cx, job, &format!("is answered {asked:?}: {answer:?}")),
         }
-    }
-
-    fn are_all(&self, node: u32, procs: &[Proc]) -> bool {
-        let job = self.job_at(node);
-        let is_right = |(rank, proc): (u32, &Proc)| {
-            let runs = matches!(proc.state, ProcState::Running | ProcState::Connected);
-            let is_there = job.agent_of(proc.node.0) == self.host_of(job.first_proc + rank);
-            proc.rank.0 == rank && is_there && (!runs || proc.pid == 1000 + rank)
-        };
-        procs.len() == job.size() as usize && (0..).zip(procs).all(is_right)
-    }
-
-    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends;
-    /// or its server was killed.
-    fn may_be_gone(&self, node: u32, of: u32) -> bool {
-        let checks = &self.job_at(node).checks;
-        let has_committed = checks.modex.has_committed(of);
-        let server = &self.nodes[self.proc_of(node, of).node as usize].server;
-        let is_unserved = server.as_ref().is_none_or(|server| !server.is_running);
-        let has_fault = !checks.culprits.is_empty() || self.has_lost_nodes(node);
-        (is_unserved && has_fault) || self.has_left(node, of) && (!has_committed || self.spec.deaf_servers || has_fault)
-    }
-
-    /// Whether a node of this node's job was killed or cut off: the job ends, and what its ranks do together fails.
-    fn has_lost_nodes(&self, node: u32) -> bool {
-        self.job_at(node).plan.nodes.iter().any(|host| self.membership.was_struck(*host))
-    }
-
-    fn has_left(&self, node: u32, rank: u32) -> bool {
-        let proc = self.proc_of(node, rank);
-        proc.finalized || !proc.exists()
+        Vec::new()
     }
 
     fn check_together(
         &mut self,
-        node: u32,
+        cx: &Cx,
+        job: &mut Job,
+        procs: &[Proc],
         call: &Call,
         ranks: &[u32],
         patient: bool,
         answer: &Answer,
     ) -> Result<(), String> {
+        let has_left = |rank: &u32| procs[*rank as usize].has_left();
         // A member that runs on cannot be reached if it is behind a node that was lost.
-        let is_one_gone = self.has_lost_nodes(node) || call.members.iter().any(|rank| self.has_left(node, *rank));
-        let job = self.job_at(node);
+        let is_one_gone = cx.checks.was_any_struck(&job.plan.nodes) || call.members.iter().any(has_left);
         let (seed, size, modex) = (job.seed, job.size(), job.plan.options.pmi.modex);
-        let checks = &mut self.jobs[self.nodes[node as usize].job as usize].checks;
+        let checks = &mut job.checks;
         let known = match (answer, &call.group) {
             (Answer::Fenced { blocks }, None) => {
                 let data =
@@ -147,12 +115,20 @@ impl World {
             || (call.collect && modex == Modex::Full)
             || (call.collect && call.members.len() < size as usize);
         if brings {
-            self.job_at(node).checks.modex.check_data(call, &known, |rank| self.has_left(node, *rank))?;
+            checks.modex.check_data(call, &known, has_left)?;
         }
         if call.collect {
-            let server = self.server(node);
-            server.known.extend(known);
+            self.commits.remote.extend(known);
         }
         Ok(())
     }
+}
+
+fn are_all(job: &Job, procs: &[pmix::Proc]) -> bool {
+    let is_right = |(rank, proc): (u32, &pmix::Proc)| {
+        let runs = matches!(proc.state, ProcState::Running | ProcState::Connected);
+        let is_there = proc.node.0 == job.placement[rank as usize];
+        proc.rank.0 == rank && is_there && (!runs || proc.pid == 1000 + rank)
+    };
+    procs.len() == job.size() as usize && (0..).zip(procs).all(is_right)
 }

@@ -22,7 +22,7 @@ pub fn check(tree: &Tree) -> Result<Finding> {
 
 fn check_with(tree: &Tree, permitted: &[(&str, usize)]) -> Result<Finding> {
     let (mut broken, mut left) = (Vec::new(), Vec::new());
-    for root in roots(tree) {
+    for root in roots(tree, "crates/") {
         let lines = circles(&Modules::from_root(tree, root)?);
         let name = root.split('/').nth(1).unwrap_or(root);
         let most = permitted.iter().find(|(of, _)| *of == name).map_or(0, |(_, most)| *most);
@@ -37,11 +37,11 @@ fn check_with(tree: &Tree, permitted: &[(&str, usize)]) -> Result<Finding> {
     Ok(Finding { rule: format!("no circle between the files of a crate{left}"), broken })
 }
 
-/// The files with which the product's crates and programs begin.
-pub fn roots(tree: &Tree) -> impl Iterator<Item = &str> {
-    let is_root = |path: &&str| {
+/// The files with which the crates and programs in a folder begin.
+pub fn roots<'t>(tree: &'t Tree, folder: &str) -> impl Iterator<Item = &'t str> {
+    let is_root = move |path: &&str| {
         let is_of_crate = path.split('/').count() == 4 && path.split('/').nth(2) == Some("src");
-        path.starts_with("crates/")
+        path.starts_with(folder)
             && (is_of_crate && (path.ends_with("/lib.rs") || path.ends_with("/main.rs"))
                 || path.ends_with("/shim/shim.rs"))
     };

@@ -1,0 +1,101 @@
+//! What every part of a world uses: its description, the clock, random numbers, and the results so far.
+
+use crate::checkers::Checks;
+use crate::clock::{Clock, Event};
+use crate::digest::Digest;
+use crate::remote::HostSpec;
+use crate::rng::Rng;
+use crate::spec::{Delay, WorldSpec};
+use wireup_proto::Instant;
+use wireup_proto::io::Input;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Rejoin;
+
+pub struct Cx {
+    pub spec: WorldSpec,
+    pub clock: Clock,
+    pub rng: Rng,
+    pub checks: Checks,
+    pub digest: Digest,
+    pub pending: Vec<Option<Pending>>,
+}
+
+/// Something that happens later to a process, if it still runs then.
+pub enum Pending {
+    Hears {
+        agent: u32,
+        input: Input,
+    },
+    /// The process gives up, if it has not reached its parent.
+    GivesUp {
+        agent: u32,
+    },
+    /// The process dials for a direct link.
+    Dials {
+        agent: u32,
+        target: AgentId,
+        address: Option<String>,
+    },
+    /// The process dials the root.
+    Rejoins {
+        agent: u32,
+        root: Option<String>,
+        rejoin: Rejoin,
+    },
+}
+
+impl Pending {
+    pub fn agent(&self) -> u32 {
+        let (Pending::Hears { agent, .. }
+        | Pending::GivesUp { agent }
+        | Pending::Dials { agent, .. }
+        | Pending::Rejoins { agent, .. }) = self;
+        *agent
+    }
+}
+
+impl Cx {
+    pub fn new(spec: WorldSpec) -> Self {
+        Cx {
+            clock: Clock::new(spec.seed),
+            rng: Rng::stream(spec.seed, "world"),
+            checks: Checks::default(),
+            digest: Digest::default(),
+            pending: Vec::new(),
+            spec,
+        }
+    }
+
+    pub fn draw(&mut self, delay: Delay) -> u64 {
+        delay.draw(&mut self.rng)
+    }
+
+    /// Schedules an event after a delay that is drawn.
+    pub fn after(&mut self, delay: Delay, event: Event) {
+        let delay_ns = self.draw(delay);
+        self.clock.after(delay_ns, event);
+    }
+
+    pub fn problem(&mut self, problem: String) {
+        self.checks.problem(problem);
+    }
+
+    pub fn later(&mut self, delay_ns: u64, pending: Pending) {
+        self.clock.after(delay_ns, Event::Later(self.pending.len() as u32));
+        self.pending.push(Some(pending));
+    }
+
+    pub fn host_spec(&self, host: u32) -> Option<HostSpec> {
+        self.spec.remote.as_ref().map(|remote| remote.hosts[host as usize])
+    }
+
+    /// The time on the clock of a host.
+    pub fn local_now(&self, host: u32) -> Instant {
+        self.clock.now() + self.clock_ahead_ns(host)
+    }
+
+    /// Time by which a host's clock is ahead of the world's (ns).
+    pub fn clock_ahead_ns(&self, host: u32) -> u64 {
+        self.host_spec(host).map_or(0, |host| host.clock_ahead_ns)
+    }
+}
