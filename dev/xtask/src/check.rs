@@ -21,27 +21,20 @@ const LAST_LINES: usize = 60;
 pub fn run() -> Result {
     if has("fmt") {
         step::step("cargo fmt --check", || step::run(cargo().args(["fmt", "--all", "--check"])))?;
-        step::step("cargo fmt --check, in lab/", || step::run(build::lab().args(["fmt", "--all", "--check"])))?;
     }
     step::step("cargo xtask check", structure::run)?;
     if has("clippy") {
         let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         step::step("cargo clippy", || step::run(cargo().args(args).env("CARGO_INCREMENTAL", "0")))?;
-        step::step("cargo clippy, in lab/", || step::run(build::lab().args(args).env("CARGO_INCREMENTAL", "0")))?;
     }
     step::step("the report of the benchmarks, in lab/", report)?;
     build::programs()?;
-    build::bench()?;
+    build::lab()?;
     demo::programs()?;
-    let mut product = cargo();
-    product.args(["test", "--workspace", "--no-fail-fast"]);
-    let mut lab = build::lab();
-    lab.args(["test", "--no-fail-fast"]);
-    let tested = [("cargo test --workspace", product), ("cargo test, in lab/", lab)].map(|(name, mut tests)| {
-        prepare(&mut tests)?;
-        step::step(name, || show_failures_last(&mut tests))
-    });
-    tested.into_iter().collect()
+    let mut tests = cargo();
+    tests.args(["test", "--workspace", "--no-fail-fast"]);
+    prepare(&mut tests)?;
+    step::step("cargo test --workspace", || show_failures_last(&mut tests))
 }
 
 /// The tests of the report, and whether pages and figures are what the data give.
