@@ -22,7 +22,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| match env!("CARGO_BIN_NAME") {
     "control" => decoders::control(input),
     "elf" => fuzzing::elf(input),
     "frame" => decoders::frame(input),
-    "further" => decoders::ranks::further(input),
+    "secondary_client" => decoders::ranks::secondary_client(input),
     "gather" => wireup_stage::gather::fuzzing::gather(input),
     "group" => wireup_group::fuzzing::group(input),
     "handshake" => wireup_node::fuzzing::handshake(input),

@@ -38,9 +38,7 @@ def run(args):
         if unknown:
             raise tables.BadSpec(f"no figure {', '.join(unknown)}; there are {', '.join(specs)}")
         for name in args.names or specs:
-            path = args.to / f"{name}.svg"
-            path.write_text(figures.draw(name, specs[name], pages.DATA, args.data), encoding="utf-8")
-            print(path)
+            print(figures.write(name, specs[name], pages.DATA, args.data, args.to))
     else:
         texts = pages.made()
         changed = pages.differing(texts)

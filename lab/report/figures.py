@@ -10,7 +10,9 @@ import pandas
 matplotlib.use("svg")
 from matplotlib import font_manager, pyplot, ticker  # noqa: E402
 
-from .results import digits, load  # noqa: E402
+from model import results_of  # noqa: E402
+
+from .results import digits  # noqa: E402
 from .tables import BadSpec, chosen  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -46,7 +48,10 @@ def specs():
 
 def draw(name, spec, folder=None, files=None):
     """The SVG text of a figure. Its data are `files`, else the file that the spec names, in `folder`."""
-    results = load(files or [folder / f"{spec['data']}.jsonl"])
+    results = results_of(spec, folder, files)
+    if files:
+        # A reader's own data lack series of the documentation, such as published ones.
+        spec = spec | {"known": set(results.values.contestant)}
     with matplotlib.rc_context(STYLE):
         font_manager.fontManager.ttflist = [f for f in font_manager.fontManager.ttflist if f.fname.startswith(BUNDLED)]
         figure = {"bars": bars, "lines": lines}[spec["kind"]](results, spec)
@@ -57,6 +62,13 @@ def draw(name, spec, folder=None, files=None):
         figure.savefig(text, format="svg", metadata=metadata, facecolor="white")
         pyplot.close(figure)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+
+
+def write(name, spec, data, files, to):
+    """Draws a figure into a folder; returns the path of its file."""
+    path = to / f"{name}.svg"
+    path.write_text(draw(name, spec, data, files), encoding="utf-8")
+    return path
 
 
 def bars(results, spec):
@@ -94,15 +106,33 @@ def bars(results, spec):
 
 
 def lines(results, spec):
-    """A line for each series over the field `x`, both axes logarithmic; bars from low to high."""
-    figure, axis = pyplot.subplots(figsize=(9, 4.9))
+    """A panel, or several side by side with one vertical axis, each with a line for each series over the field `x`.
+    All axes are logarithmic; bars go from low to high."""
+    panels = spec.get("panels", [spec])
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(9, 4.9), sharey=True, squeeze=False)
+    for panel, axis in zip(panels, axes.flat):
+        draw_lines(axis, results, spec | panel)
+        if panel is spec:
+            axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8.5)
+        else:
+            axis.legend(loc="upper left", fontsize=8)
+            axis.set_title(panel["title"], fontsize=9, loc="left")
+            axis.label_outer()
+            axis.tick_params(axis="x", labelsize=7.5)
+    figure.tight_layout(rect=(0, 0.07, 1, 0.96))
+    return figure
+
+
+def draw_lines(axis, results, spec):
+    """One panel. A series has its own colour if it was measured and grey if not, or the colour number `colour`."""
     across = spec["x"]
     scale = UNITS[spec["unit"]]
     ticks = set()
     for at, series in enumerate(spec["series"]):
-        frame = chosen(
-            results, {"contestant": series["contestant"], "quantity": spec["quantity"]} | spec.get("where", {})
-        )
+        if series["contestant"] not in spec.get("known", [series["contestant"]]):
+            continue
+        where = spec.get("where", {}) | series.get("where", {})
+        frame = chosen(results, {"contestant": series["contestant"], "quantity": spec["quantity"]} | where)
         if frame[across].duplicated().any():
             raise BadSpec(f"{series['contestant']}: several values for one {across}; name more fields in where")
         frame = frame.sort_values(across)
@@ -110,13 +140,14 @@ def lines(results, spec):
         values, sizes = frame["median"].astype(float) / scale, frame[across].astype(float)
         ticks |= set(frame[across])
         spread = None if frame.low.isna().all() else [values - frame.low / scale, frame.high / scale - values]
+        own = series.get("colour", at if style == "measured" else None)
         axis.errorbar(
             sizes,
             values,
             yerr=spread,
             label=series.get("label", series["contestant"]),
-            color=COLOURS[at % len(COLOURS)] if style == "measured" else "#777777",
-            marker=MARKERS[at % len(MARKERS)],
+            color="#777777" if own is None else COLOURS[own % len(COLOURS)],
+            marker=MARKERS[(at if own is None else own) % len(MARKERS)],
             markersize=4.5,
             linestyle=LINES[style],
             linewidth=1.4,
@@ -125,8 +156,9 @@ def lines(results, spec):
     axis.set(xscale="log", yscale="log", xlabel=spec.get("xlabel", across), ylabel=f"{spec['ylabel']} [{spec['unit']}]")
     axis.set_xticks(sorted(ticks), labels=[f"{tick:,}" for tick in sorted(ticks)])
     axis.xaxis.set_minor_locator(ticker.NullLocator())
-    axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.set_ylim(bottom=spec.get("ymin"))
-    axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8.5)
-    figure.tight_layout(rect=(0, 0.07, 1, 0.96))
-    return figure
+    axis.set_ylim(bottom=spec.get("ymin"), top=spec.get("ymax"))
+    number = ticker.FuncFormatter(lambda value, _: f"{value:,.6g}")
+    axis.yaxis.set_major_formatter(number)
+    least, most = axis.get_ylim()
+    # Powers of ten alone label hardly anything of a short axis.
+    axis.yaxis.set_minor_formatter(number if most < 20 * least else ticker.NullFormatter())

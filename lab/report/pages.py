@@ -9,8 +9,9 @@ import tomllib
 from datetime import date
 from pathlib import Path
 
+from model import results_of
+
 from . import figures, tables
-from .results import load
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "lab/data"
@@ -20,7 +21,13 @@ BLOCK = re.compile(r"(<!-- (table|ratios|runs)\n(.*?)-->\n).*?(<!-- end -->)", r
 
 def pages():
     """The pages that contain such tables."""
-    return [ROOT / "docs/benchmarks.md", *sorted(DATA.glob("*.md"))]
+    return [ROOT / "docs/benchmarks.md", ROOT / "lab/model/README.md", *sorted(DATA.glob("*.md"))]
+
+
+def tables_of(text):
+    """The tables of a page, made anew."""
+    blocks = (found.group(0).removeprefix(found.group(1)) for found in BLOCK.finditer(filled(text)))
+    return [block.removesuffix("<!-- end -->").strip() for block in blocks]
 
 
 def filled(text):
@@ -33,7 +40,7 @@ def filled(text):
         begin, kind, description, end = found.groups()
         try:
             spec = tomllib.loads(description)
-            results = load([DATA / f"{spec['data']}.jsonl"])
+            results = results_of(spec, DATA)
             made = {"table": tables.markdown, "ratios": tables.ratios, "runs": runs}[kind](results, spec)
         except (tomllib.TOMLDecodeError, KeyError, tables.BadSpec) as error:
             raise tables.BadSpec(f"{kind} {description.strip()}\n{type(error).__name__}: {error}") from error

@@ -81,13 +81,19 @@ FIELDS = {
 }
 
 
-def load(paths):
-    """Reads files of JSON lines.
+def load(paths, computed=()):
+    """Reads files of JSON lines, and takes computed lines `summary` as if they stood at the end of the last file.
 
     Raises BadLine if a line is no JSON object, is of another schema, or lacks a field.
     """
     lines = {kind: [] for kind in FIELDS}
     cases = {}
+
+    def keep_case(record):
+        key = case_key(record["case"])
+        cases[key] = record["case"]
+        return record | {"case": key}
+
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -104,11 +110,11 @@ def load(paths):
                     if kind == "run" and record["schema"] != SCHEMA:
                         raise BadLine(f"schema {record['schema']}; this report reads {SCHEMA}")
                     if "case" in record:
-                        key = case_key(record["case"])
-                        cases[key], record["case"] = record["case"], key
+                        record = keep_case(record)
                 except (BadLine, ValueError, TypeError, AttributeError) as error:
                     raise BadLine(f"{path}:{number}: {error}") from error
                 lines[kind].append(record if kind == "run" else record | {"run": len(lines["run"])})
+    lines["summary"] += map(keep_case, computed)
     samples = pandas.DataFrame(lines["sample"], columns=[*FIELDS["sample"], "run"])
     summaries = pandas.DataFrame(lines["summary"], columns=[*SERIES, *STATISTICS, "digits"])
     summaries["digits"] = summaries["digits"].fillna(DIGITS)

@@ -113,7 +113,7 @@ def markdown(results, spec):
     columns, or a list of STATISTICS. order: these values of `columns`, in this order. ratios: columns of ratios,
     "A / B". heads: other words for names and values. range: also the smallest and the largest value of the rounds.
     """
-    unknown = set(spec) - {"data", "where", "rows", "columns", "order", "ratios", "heads", "range"}
+    unknown = set(spec) - {"data", "model", "where", "rows", "columns", "order", "ratios", "heads", "range"}
     if unknown:
         raise BadSpec(f"unknown words {unknown}")
     frame = chosen(results, spec.get("where", {}))

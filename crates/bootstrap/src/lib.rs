@@ -9,15 +9,16 @@
 //! ```
 //!
 //! `context` is a process's place in its job, `worker` makes progress on what was started there; `agents` makes
-//! collectives of allgathers, `parts` has the groups for which agents do that, `answers` the answers that the program
-//! has not taken yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it when it is first
-//! needed. `libwireup` is the C interface to this.
+//! collectives of allgathers, `agent_groups` has the groups for which agents do that, `answers` the answers that the
+//! program has not taken yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it when it
+//! is first needed. `libwireup` is the C interface to this.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod agent_groups;
 mod agents;
 mod agreement;
 mod answers;
@@ -29,7 +30,6 @@ mod lazy_network;
 mod network;
 mod operation;
 mod pairs;
-mod parts;
 mod start;
 mod worker;
 

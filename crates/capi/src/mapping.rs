@@ -135,12 +135,12 @@ impl Shared {
 
 /// A mapping, starting at some offset.
 #[derive(Debug)]
-pub struct Part {
+pub struct MappedBytes {
     mapping: Arc<Mapping>,
     at: usize,
 }
 
-impl Deref for Part {
+impl Deref for MappedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -149,16 +149,16 @@ impl Deref for Part {
 }
 
 impl Memory for Shared {
-    type Part = Part;
+    type SharedBytes = MappedBytes;
 
-    fn whole(&self) -> Option<Part> {
+    fn whole(&self) -> Option<MappedBytes> {
         let mapping = self.memory().filter(|mapping| mapping.contents == Contents::Final)?;
-        Some(Part { mapping: mapping.clone(), at: 0 })
+        Some(MappedBytes { mapping: mapping.clone(), at: 0 })
     }
 
-    fn slot(&self, slot: u32) -> Option<Part> {
+    fn slot(&self, slot: u32) -> Option<MappedBytes> {
         let mapping = self.memory()?;
-        Some(Part { mapping: mapping.clone(), at: mapping.len() / ARENA_SLOTS as usize * slot as usize })
+        Some(MappedBytes { mapping: mapping.clone(), at: mapping.len() / ARENA_SLOTS as usize * slot as usize })
     }
 }
 

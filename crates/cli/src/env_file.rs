@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn assignments_are_parsed_as_in_a_shell() {
-        let text = "# all\n\nA=1\r\nexport B=two # said\n\tC='a b'\"c\\\"d\\n\"e\\ f\nD=\nE=$HOME`x`\nF=a#b\nG=\"# no\"\nH=x=y\n\
-                    exported=1\nI='\\'";
+        let text = "# all\n\nA=1\r\nexport B=two # said\n\tC='a b'\"c\\\"d\\n\"e\\ f\nD=\nE=$HOME`x`\nF=a#b\n\
+                    G=\"# no\"\nH=x=y\nexported=1\nI='\\'";
         assert_eq!(
             parsed(text),
             ["A=1", "B=two", "C=a bc\"d\\ne f", "D=", "E=$HOME`x`", "F=a#b", "G=# no", "H=x=y", "exported=1", "I=\\"]

@@ -73,7 +73,8 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let prefix = prefix(line)?;
     if has_the_wheel(&prefix) {
         return Err(format!(
-            "install: the wireup in {} is pip's, which would not remove these files later; use another --prefix, such as {}",
+            "install: the wireup in {} is pip's, which would not remove these files later; use another \
+             --prefix, such as {}",
             prefix.display(),
             prefix.join("wireup").display()
         ));

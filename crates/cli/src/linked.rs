@@ -8,7 +8,7 @@
 
 use crate::program;
 use crate::program::elf::Content;
-use crate::program::families::{Family, family};
+use crate::program::library_family::{LibraryFamily, library_family};
 use wireup_wire::job::{JobSpec, PmiFlavour};
 use wireup_wire::peer::{Done, Ended};
 
@@ -20,8 +20,8 @@ pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
     }
     let app = job.apps.first()?;
     let path = program::path(app, &job.env)?;
-    let Content::Dynamic(found) = Content::of(&path) else { return None };
-    let (library, family) = found.needed.iter().find_map(|library| Some((library, family(library)?)))?;
+    let Content::Dynamic(found) = Content::read(&path) else { return None };
+    let (library, family) = found.needed.iter().find_map(|library| Some((library, library_family(library)?)))?;
     let program = String::from_utf8_lossy(&app.argv[0]);
     if library.starts_with("libpmix.so") && offered.has_pmix() {
         return Some(format!("{program} is linked to {library}, but no rank called PMIx_Init"));
@@ -47,15 +47,17 @@ fn name(offered: PmiFlavour) -> &'static str {
     }
 }
 
-fn advice(family: Family, offered: PmiFlavour) -> &'static str {
+fn advice(family: LibraryFamily, offered: PmiFlavour) -> &'static str {
     match family {
-        Family::Pmix if !offered.has_pmix() => "it needs PMIx: use --pmi auto or --pmi pmix",
-        Family::Pmix => {
+        LibraryFamily::Pmix if !offered.has_pmix() => "it needs PMIx: use --pmi auto or --pmi pmix",
+        LibraryFamily::Pmix => {
             "if it reached MPI_Init, its Open MPI did not look for PMIx: was it built, or told, to use something else?"
         }
-        Family::Mpich if !offered.has_simple() => "it needs PMI-1: use --pmi auto or --pmi simple",
-        Family::Mpich => "if it reached MPI_Init, it was built for another launcher; use one built for PMI-1 or PMI-2",
-        Family::Pmi => "if it reached PMI_Init, this library belongs to another launcher (Slurm, Flux, Cray)",
+        LibraryFamily::Mpich if !offered.has_simple() => "it needs PMI-1: use --pmi auto or --pmi simple",
+        LibraryFamily::Mpich => {
+            "if it reached MPI_Init, it was built for another launcher; use one built for PMI-1 or PMI-2"
+        }
+        LibraryFamily::Pmi => "if it reached PMI_Init, this library belongs to another launcher (Slurm, Flux, Cray)",
     }
 }
 
@@ -79,9 +81,9 @@ mod tests {
 
     #[test]
     fn advice_matches_the_offered_pmi() {
-        assert!(advice(Family::Pmix, PmiFlavour::Simple).contains("--pmi pmix"));
-        assert!(advice(Family::Pmix, PmiFlavour::Both).contains("MPI_Init"));
-        assert!(advice(Family::Mpich, PmiFlavour::Pmix).contains("--pmi simple"));
-        assert!(advice(Family::Pmi, PmiFlavour::Simple).contains("PMI_Init"));
+        assert!(advice(LibraryFamily::Pmix, PmiFlavour::Simple).contains("--pmi pmix"));
+        assert!(advice(LibraryFamily::Pmix, PmiFlavour::Both).contains("MPI_Init"));
+        assert!(advice(LibraryFamily::Mpich, PmiFlavour::Pmix).contains("--pmi simple"));
+        assert!(advice(LibraryFamily::Pmi, PmiFlavour::Simple).contains("PMI_Init"));
     }
 }

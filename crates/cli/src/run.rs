@@ -82,7 +82,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     // Both take jobs of their own.
     if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
         let surroundings = look_around(&parsed)?;
-        let temporary = Temporary::begin(&parsed, &surroundings, process_ns)?;
+        let temporary = Temporary::start(&parsed, &surroundings, process_ns)?;
         return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
     let surroundings = look_around(&parsed)?;
@@ -238,7 +238,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
 
 /// Ranks that are to be bound, and outnumber the cores or cpus of this machine, which all of them use.
 fn shared_places(resolved: &Resolved) -> Option<String> {
-    let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.starter().same_machine;
+    let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.start_method().same_machine;
     let binding = &resolved.job.options.binding;
     let (name, noun, object, count) = match binding.to {
         _ if resolved.in_session || !is_here || resolved.flags.bind.overload => return None,
@@ -257,7 +257,10 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     }
     let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };
     (ranks as usize > have / each).then(|| {
-        format!("--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with --bind-to none")
+        format!(
+            "--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with \
+             --bind-to none"
+        )
     })
 }
 

@@ -130,7 +130,7 @@ fn named_by(resolved: &Resolved) -> String {
 
 /// Whether agents are reached by a remote shell.
 fn is_remote(resolved: &Resolved) -> bool {
-    resolved.session.agents.len() > 1 && !resolved.session.remote_shell.starter().same_machine
+    resolved.session.agents.len() > 1 && !resolved.session.remote_shell.start_method().same_machine
 }
 
 /// The number of nodes, with their names if they are other machines.
@@ -182,7 +182,7 @@ fn tree(resolved: &Resolved, agents: u32) -> String {
         Start::Tree => "fewest levels with at most 32 children",
     };
     let remote_shell = &resolved.session.remote_shell;
-    let shell = match remote_shell.starter().same_machine {
+    let shell = match remote_shell.start_method().same_machine {
         true => "children of this machine".to_owned(),
         false => format!("started by {}", shell(remote_shell)),
     };
@@ -300,8 +300,10 @@ mod tests {
         let said = choices(&resolved, &mapping);
         for part in [
             "8 ranks on 4 nodes n[1-4] (consecutive",
-            "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), fan-out 4, depth 1",
-            "; links: interface eth0, encrypted; containment: a PID namespace on each node where wireup has CAP_SYS_ADMIN; exchange",
+            "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), \
+             fan-out 4, depth 1",
+            "; links: interface eth0, encrypted; containment: a PID namespace on each node where wireup has \
+             CAP_SYS_ADMIN; exchange",
         ] {
             assert!(said.contains(part), "{said}");
         }

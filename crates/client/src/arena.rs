@@ -11,7 +11,7 @@ use wireup_wire::shared::rows::ARENA_SLOTS;
 
 /// The result of an allgather. The server does not write this memory while the value exists.
 pub struct Values<M: Memory> {
-    part: M::Part,
+    part: M::SharedBytes,
     arena: Arc<Arena<M>>,
     slot: u32,
 }

@@ -9,7 +9,7 @@ use crate::arena::Mapped;
 use crate::emulated;
 use crate::link::{Failure, Link};
 use crate::memory::Memory;
-use crate::requests::{Id, Kind, Requests, Stage};
+use crate::requests::{CollectiveKind, Id, Requests, Stage};
 use crate::segments::Segments;
 use alloc::vec::Vec;
 use wireup_wire::pmi::escape::doubled;
@@ -52,16 +52,16 @@ impl<M: Memory> Collectives<M> {
 
     /// Starts a fence; needs no round trip.
     pub fn start_fence(&mut self, link: Option<&mut Link<M>>) -> Id {
-        self.start(link, Kind::Fence, &[])
+        self.start(link, CollectiveKind::Fence, &[])
     }
 
     /// Starts an allgather; needs no round trip.
     pub fn start_allgather(&mut self, link: Option<&mut Link<M>>, value: &[u8], max_len: usize, shared: bool) -> Id {
         self.generation += 1;
-        self.start(link, Kind::Allgather { generation: self.generation, max_len, shared }, value)
+        self.start(link, CollectiveKind::Allgather { generation: self.generation, max_len, shared }, value)
     }
 
-    fn start(&mut self, link: Option<&mut Link<M>>, kind: Kind, value: &[u8]) -> Id {
+    fn start(&mut self, link: Option<&mut Link<M>>, kind: CollectiveKind, value: &[u8]) -> Id {
         let posted = link.as_ref().map_or(0, |link| link.posted());
         match (link, &mut self.own) {
             (None, _) => {
@@ -112,10 +112,10 @@ impl<M: Memory> Collectives<M> {
 }
 
 impl<M: Memory> SharedWithServer<M> {
-    fn ask(&mut self, link: &mut Link<M>, id: u32, kind: Kind, value: &[u8]) -> Result<(), Failure> {
+    fn ask(&mut self, link: &mut Link<M>, id: u32, kind: CollectiveKind, value: &[u8]) -> Result<(), Failure> {
         match kind {
-            Kind::Fence => link.ask(&Request::FenceNb { id }),
-            Kind::Allgather { max_len, shared, .. } => {
+            CollectiveKind::Fence => link.ask(&Request::FenceNb { id }),
+            CollectiveKind::Allgather { max_len, shared, .. } => {
                 self.arena.take_freed(&mut self.freed);
                 let (freed, value) = (&self.freed[..], doubled(value, &mut self.room));
                 link.ask(&Request::Allgather { id, max_len: max_len as u32, shared, freed, value: Raw(value) })
@@ -129,8 +129,8 @@ impl<M: Memory> SharedWithServer<M> {
                 continue;
             };
             one.stage = Stage::Over(match one.kind {
-                Kind::Allgather { .. } => Ok(self.arena.values(over.number, over.memory)),
-                Kind::Fence => {
+                CollectiveKind::Allgather { .. } => Ok(self.arena.values(over.number, over.memory)),
+                CollectiveKind::Fence => {
                     self.segments.on_version(over.number);
                     if link.take_refusal(one.posted) { Err(Failure::Refused) } else { Ok(None) }
                 }

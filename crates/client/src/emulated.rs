@@ -12,7 +12,7 @@
 use crate::link::{Answer, Failure, Link};
 use crate::memory::Memory;
 use crate::number;
-use crate::requests::{Kind, Requests, Stage};
+use crate::requests::{CollectiveKind, Requests, Stage};
 use alloc::vec::Vec;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::escape::halve;
@@ -31,9 +31,9 @@ const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
 pub fn advance<M: Memory>(requests: &mut Requests<M>, link: &mut Link<M>, rank: u32) {
     while let Some(first) = requests.first() {
         let stage = match (&mut first.stage, first.kind) {
-            (Stage::Queued, Kind::Allgather { .. }) => Ok(Stage::Putting(pieces(&first.value))),
-            (Stage::Queued, Kind::Fence) => link.begin_fence(None).map(|()| Stage::UnderWay),
-            (Stage::Putting(pieces), Kind::Allgather { generation, .. }) if !pieces.is_empty() => {
+            (Stage::Queued, CollectiveKind::Allgather { .. }) => Ok(Stage::Putting(pieces(&first.value))),
+            (Stage::Queued, CollectiveKind::Fence) => link.begin_fence(None).map(|()| Stage::UnderWay),
+            (Stage::Putting(pieces), CollectiveKind::Allgather { generation, .. }) if !pieces.is_empty() => {
                 if link.unanswered_posts() > 0 {
                     return;
                 }
@@ -69,7 +69,7 @@ pub struct Gather {
     ranks: Vec<u32>,
     /// Values of which a piece was asked for.
     partial: Vec<Partial>,
-    /// Of the batch under way: which value each get is for.
+    /// The index of the value that each get of the batch under way is for.
     asked: Vec<usize>,
     is_wrong: bool,
 }
@@ -121,7 +121,7 @@ impl Gather {
         let at = nth.and_then(|nth| self.asked.get(nth));
         let value =
             answer.fields.get("value").filter(|_| answer.fields.answers(Command::Get) && answer.fields.succeeded());
-        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.take(value));
+        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.add_piece(value));
         self.is_wrong |= taken.is_none();
     }
 
@@ -136,7 +136,7 @@ impl Gather {
 
 impl Partial {
     /// The next piece; `None`: it makes no sense.
-    fn take(&mut self, value: &[u8]) -> Option<()> {
+    fn add_piece(&mut self, value: &[u8]) -> Option<()> {
         let mut plain = Vec::new();
         let mut text = halve(value, &mut plain);
         if self.count == 1 {
@@ -239,7 +239,7 @@ mod tests {
         let mut link = Link::<NoMemory>::new(Dialect::Pmi2);
         link.switch_to_pmi2();
         let mut requests = Requests::default();
-        let kind = Kind::Allgather { generation: 1, max_len: 40_000, shared: false };
+        let kind = CollectiveKind::Allgather { generation: 1, max_len: 40_000, shared: false };
         requests.push(kind, b"v".repeat(40_000), 0);
         let (mut batches, mut puts) = (0, 0);
         while !link.is_in_fence() {

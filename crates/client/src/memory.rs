@@ -7,13 +7,13 @@ use core::ops::Deref;
 /// [`ARENA_SLOTS`]: wireup_wire::shared::rows::ARENA_SLOTS
 pub trait Memory {
     /// Bytes that do not change while the value exists.
-    type Part: Deref<Target = [u8]>;
+    type SharedBytes: Deref<Target = [u8]>;
 
     /// The whole piece; `None` if only its slots can be read.
-    fn whole(&self) -> Option<Self::Part>;
+    fn whole(&self) -> Option<Self::SharedBytes>;
 
     /// The bytes from the start of a slot of an arena on.
-    fn slot(&self, slot: u32) -> Option<Self::Part>;
+    fn slot(&self, slot: u32) -> Option<Self::SharedBytes>;
 }
 
 /// For a conversation with a server that shares no memory.
@@ -21,7 +21,7 @@ pub trait Memory {
 pub enum NoMemory {}
 
 impl Memory for NoMemory {
-    type Part = &'static [u8];
+    type SharedBytes = &'static [u8];
 
     fn whole(&self) -> Option<&'static [u8]> {
         None

@@ -20,7 +20,7 @@ pub type Id = usize;
 
 /// What a collective does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum CollectiveKind {
     Fence,
     Allgather {
         /// Number of the allgather, equal on all ranks, since every rank starts the same allgathers in the same order.
@@ -42,7 +42,7 @@ pub enum Stage<M: Memory> {
 
 pub struct Outstanding<M: Memory> {
     pub id: Id,
-    pub kind: Kind,
+    pub kind: CollectiveKind,
     pub stage: Stage<M>,
     /// This rank's part of an allgather, where the server does not give it back.
     pub value: Vec<u8>,
@@ -64,9 +64,9 @@ impl<M: Memory> Default for Requests<M> {
 }
 
 impl<M: Memory> Requests<M> {
-    pub fn push(&mut self, kind: Kind, value: Vec<u8>, posted: u64) -> &mut Outstanding<M> {
+    pub fn push(&mut self, kind: CollectiveKind, value: Vec<u8>, posted: u64) -> &mut Outstanding<M> {
         self.last += 1;
-        self.fences += usize::from(kind == Kind::Fence);
+        self.fences += usize::from(kind == CollectiveKind::Fence);
         self.all.push(Outstanding { id: self.last, kind, stage: Stage::Queued, value, posted });
         let last = self.all.len() - 1;
         &mut self.all[last]
@@ -94,7 +94,7 @@ impl<M: Memory> Requests<M> {
 
     pub fn remove(&mut self, id: Id) -> Option<Outstanding<M>> {
         let one = self.all.remove(self.position(id)?);
-        self.fences -= usize::from(one.kind == Kind::Fence);
+        self.fences -= usize::from(one.kind == CollectiveKind::Fence);
         Some(one)
     }
 

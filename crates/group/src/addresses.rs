@@ -10,7 +10,7 @@
 
 use crate::algorithms::{push_peer, take_peer};
 use crate::collectives::Send;
-use crate::message::{Kind, Malformed, Message};
+use crate::message::{Malformed, Message, MessageKind};
 use crate::request::{Context, Request};
 use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
@@ -114,7 +114,7 @@ impl Addresses {
         let (place, peer) = self.nearest(shape, member)?;
         let mut payload = Vec::new();
         push_peer(&mut payload, peer);
-        Some(Message { context, kind: Kind::ThereIs { member: place, question }, payload: &payload }.encode())
+        Some(Message { context, kind: MessageKind::ThereIs { member: place, question }, payload: &payload }.encode())
     }
 
     /// An answer: who is known now, and the member if it is the one that was looked for; else asks on.
@@ -151,7 +151,7 @@ impl Addresses {
         let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };
         let distance = distance(shape, place, member);
         self.questions.insert(number, Question { member, distance, asked: Some(place) });
-        let message = Message { context, kind: Kind::WhereIs { member, question: number }, payload: &[] };
+        let message = Message { context, kind: MessageKind::WhereIs { member, question: number }, payload: &[] };
         out.push((rank, message.encode()));
         self.asked += 1;
     }

@@ -2,7 +2,7 @@
 
 use crate::algorithms::{Algorithm, Outcome, Step};
 use crate::mail::{Key, Mail};
-use crate::message::{Kind, Malformed, Message};
+use crate::message::{Malformed, Message, MessageKind};
 use crate::shape::{Link, Shape, Side};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -111,8 +111,11 @@ impl Collectives {
                     for (link, payload) in sends {
                         let nth = running.count(link, false);
                         let step = nth << 1 | u32::from(link.side == Side::Right);
-                        let message =
-                            Message { context: self.context, kind: Kind::Step { epoch, step }, payload: &payload };
+                        let message = Message {
+                            context: self.context,
+                            kind: MessageKind::Step { epoch, step },
+                            payload: &payload,
+                        };
                         out.push((self.shape.peer(link).rank, message.encode()));
                     }
                 }

@@ -7,7 +7,7 @@
 //! The context is derived from the name, the list and how many groups this member has made of both, so it is the same
 //! for all of them.
 
-use crate::message::{Kind, Malformed, Message};
+use crate::message::{Malformed, Message, MessageKind};
 use crate::outbox::Outbox;
 use crate::request::{Context, Failure, Request, derived};
 use crate::shape::Peer;
@@ -93,7 +93,7 @@ impl Announcement {
     /// `from`: this member's place in the other group.
     fn encode(&self, of: Context, from: u32) -> Vec<u8> {
         let payload: Vec<u8> = [self.name, self.members, self.context].into_iter().flat_map(u64::to_le_bytes).collect();
-        Message { context: of, kind: Kind::Creates { from }, payload: &payload }.encode()
+        Message { context: of, kind: MessageKind::Creates { from }, payload: &payload }.encode()
     }
 
     pub fn decode(payload: &[u8]) -> Result<Announcement, Malformed> {
@@ -127,7 +127,7 @@ impl Creations {
     ///
     /// # Errors
     /// This process is none of the members, or one of them is there twice.
-    pub fn begin(
+    pub fn start_creation(
         &mut self,
         (request, of, own): (Request, Context, u32),
         members: &[u32],

@@ -54,11 +54,11 @@ impl EarlyMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Kind, Message};
+    use crate::message::{Message, MessageKind};
 
     #[test]
     fn messages_wait_for_their_group_unless_it_was_given_up() {
-        let of = |context| Message { context, kind: Kind::Failed { rank: 9 }, payload: b"" }.encode();
+        let of = |context| Message { context, kind: MessageKind::Failed { rank: 9 }, payload: b"" }.encode();
         let mut early = EarlyMessages::default();
         early.forget(3);
         for (from, context) in [(1, 7), (2, 8), (1, 7), (1, 3)] {

@@ -13,7 +13,7 @@ use crate::collectives::{Over, Send};
 use crate::creation::{Announcement, Begun, Creation, Creations, Heard, Sender};
 use crate::early_messages::EarlyMessages;
 use crate::group::{Awaited, Group, Then};
-use crate::message::{self, Kind, Malformed, Message};
+use crate::message::{self, Malformed, Message, MessageKind};
 use crate::outbox::{Outbox, Output};
 use crate::request::{Context, Done, Failure, Request, derived};
 use crate::shape::{Peer, Shape};
@@ -101,7 +101,7 @@ impl Groups {
     pub fn split(&mut self, of: Context, wanted: Wanted) -> Request {
         let split = Split::new(wanted, self.out.own.clone());
         let request = self.out.request();
-        self.begin(request, of, Box::new(split), Then::Build);
+        self.start_algorithm(request, of, Box::new(split), Then::Build);
         request
     }
 
@@ -111,7 +111,7 @@ impl Groups {
         let request = self.out.request();
         let last = members.iter().copied().max().ok_or(Failure::NoMember);
         let own = last.and_then(|last| self.usable(of, last)).map(|group| group.shape().me);
-        match own.and_then(|own| self.creations.begin((request, of, own), members, name)) {
+        match own.and_then(|own| self.creations.start_creation((request, of, own), members, name)) {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(Begun { context, neighbours: None, .. }) => {
                 let own = &self.out.own;
@@ -153,7 +153,7 @@ impl Groups {
             group.made_from = Some(of);
             self.insert(context, group);
             // Only a disagreement anywhere keeps it from its end.
-            self.begin(request, context, Box::new(Barrier::default()), Then::Join);
+            self.start_algorithm(request, context, Box::new(Barrier::default()), Then::Join);
             return self.take_early(context);
         }
         self.build(request, context, Some(of), Shape::new(me, size, left, right));
@@ -171,7 +171,7 @@ impl Groups {
     /// Starts a collective. All members start the same ones in the same order.
     pub fn start(&mut self, of: Context, algorithm: Box<dyn Algorithm>) -> Request {
         let request = self.out.request();
-        self.begin(request, of, algorithm, Then::Tell);
+        self.start_algorithm(request, of, algorithm, Then::Tell);
         request
     }
 
@@ -186,7 +186,7 @@ impl Groups {
     pub fn send_tagged(&mut self, to: u32, of: Context, tag: u32, payload: &[u8]) -> Request {
         let request = self.out.request();
         let from = self.shape(of).map_or(0, |shape| shape.me);
-        let message = Message { context: of, kind: Kind::Tagged { from, tag }, payload };
+        let message = Message { context: of, kind: MessageKind::Tagged { from, tag }, payload };
         self.toward(of, to, Waiter::Message(request, message.encode()));
         request
     }
@@ -258,8 +258,8 @@ impl Groups {
     pub fn on_message(&mut self, from: u32, bytes: &[u8]) -> Result<(), Malformed> {
         let Message { context, kind, payload } = message::decode(bytes)?;
         let failure = match kind {
-            Kind::Failed { rank } => Some(Failure::Lost { rank }),
-            Kind::Disagrees { rank } => Some(Failure::Disagrees { rank }),
+            MessageKind::Failed { rank } => Some(Failure::Lost { rank }),
+            MessageKind::Disagrees { rank } => Some(Failure::Disagrees { rank }),
             _ => None,
         };
         if let Some(failure) = failure
@@ -276,20 +276,20 @@ impl Groups {
             return Ok(());
         }
         match kind {
-            Kind::Failed { .. } | Kind::Disagrees { .. } => {}
+            MessageKind::Failed { .. } | MessageKind::Disagrees { .. } => {}
             _ if group.failed.is_some() => {}
-            Kind::Step { epoch, step } => {
+            MessageKind::Step { epoch, step } => {
                 let mut sends = Vec::new();
                 let over = group.collectives.on_step(from, (epoch, step), payload, &mut sends)?;
                 self.carry_out(context, sends, over);
             }
-            Kind::WhereIs { member, .. } if member >= group.shape().size => return Err(Malformed),
-            Kind::WhereIs { member, question } => {
+            MessageKind::WhereIs { member, .. } if member >= group.shape().size => return Err(Malformed),
+            MessageKind::WhereIs { member, question } => {
                 if let Some(message) = group.addresses.answer(context, group.shape(), (member, question)) {
                     self.out.send(from, message);
                 }
             }
-            Kind::ThereIs { member, question } => {
+            MessageKind::ThereIs { member, question } => {
                 let Group { collectives, addresses, .. } = group;
                 let mut sends = Vec::new();
                 let answer = (member, question);
@@ -300,12 +300,12 @@ impl Groups {
                     self.on_located(context, member);
                 }
             }
-            Kind::Creates { from: place } => {
+            MessageKind::Creates { from: place } => {
                 let from = Sender { rank: from, place };
                 let heard = self.creations.hear(from, context, Announcement::decode(payload)?)?;
                 self.on_heard(from, heard);
             }
-            Kind::Tagged { from: place, tag } => {
+            MessageKind::Tagged { from: place, tag } => {
                 if let Some(request) = group.tagged.on_message((place, tag), from, payload) {
                     self.out.done(request, Ok(Done::Bytes(payload.to_vec())));
                 }
@@ -400,7 +400,7 @@ impl Groups {
         waiting.into_iter().for_each(|waiter| self.go_on(peer.clone(), waiter));
     }
 
-    fn begin(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
+    fn start_algorithm(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
         let failure = match self.groups.get_mut(&of) {
             None => Failure::NoGroup,
             Some(Group { failed: Some(failure), .. }) => *failure,
@@ -423,7 +423,7 @@ impl Groups {
         let mut group = Group::new(context, shape);
         group.made_from = made_from;
         self.insert(context, group);
-        self.begin(request, context, Box::new(Build::default()), Then::Join);
+        self.start_algorithm(request, context, Box::new(Build::default()), Then::Join);
         self.take_early(context);
     }
 

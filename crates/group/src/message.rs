@@ -27,7 +27,7 @@ pub struct Malformed;
 pub const HEADER_LEN: usize = 17;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum MessageKind {
     Step { epoch: u32, step: u32 },
     Failed { rank: u32 },
     WhereIs { member: u32, question: u32 },
@@ -40,7 +40,7 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
     pub context: u64,
-    pub kind: Kind,
+    pub kind: MessageKind,
     pub payload: &'a [u8],
 }
 
@@ -52,13 +52,13 @@ pub fn message_len(payload: &[u8]) -> usize {
 impl Message<'_> {
     pub fn encode(&self) -> Vec<u8> {
         let (kind, a, b) = match self.kind {
-            Kind::Step { epoch, step } => (0, epoch, step),
-            Kind::Failed { rank } => (1, rank, 0),
-            Kind::WhereIs { member, question } => (2, member, question),
-            Kind::ThereIs { member, question } => (3, member, question),
-            Kind::Tagged { from, tag } => (4, from, tag),
-            Kind::Disagrees { rank } => (5, rank, 0),
-            Kind::Creates { from } => (6, from, 0),
+            MessageKind::Step { epoch, step } => (0, epoch, step),
+            MessageKind::Failed { rank } => (1, rank, 0),
+            MessageKind::WhereIs { member, question } => (2, member, question),
+            MessageKind::ThereIs { member, question } => (3, member, question),
+            MessageKind::Tagged { from, tag } => (4, from, tag),
+            MessageKind::Disagrees { rank } => (5, rank, 0),
+            MessageKind::Creates { from } => (6, from, 0),
         };
         let mut out = Vec::with_capacity(HEADER_LEN + self.payload.len());
         out.push(kind);
@@ -76,13 +76,13 @@ pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     let context = u64::from(number(1)) | u64::from(number(5)) << 32;
     let (a, b) = (number(9), number(13));
     let kind = match head[0] {
-        0 => Kind::Step { epoch: a, step: b },
-        1 if b == 0 => Kind::Failed { rank: a },
-        2 => Kind::WhereIs { member: a, question: b },
-        3 => Kind::ThereIs { member: a, question: b },
-        4 => Kind::Tagged { from: a, tag: b },
-        5 if b == 0 => Kind::Disagrees { rank: a },
-        6 if b == 0 => Kind::Creates { from: a },
+        0 => MessageKind::Step { epoch: a, step: b },
+        1 if b == 0 => MessageKind::Failed { rank: a },
+        2 => MessageKind::WhereIs { member: a, question: b },
+        3 => MessageKind::ThereIs { member: a, question: b },
+        4 => MessageKind::Tagged { from: a, tag: b },
+        5 if b == 0 => MessageKind::Disagrees { rank: a },
+        6 if b == 0 => MessageKind::Creates { from: a },
         _ => return Err(Malformed),
     };
     Ok(Message { context, kind, payload })
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_byte_layout_matches_the_documentation() {
-        let kind = Kind::Step { epoch: 2, step: 0x0403_0201 };
+        let kind = MessageKind::Step { epoch: 2, step: 0x0403_0201 };
         let bytes = Message { context: 0x0807_0605_0403_0201, kind, payload: b"xy" }.encode();
         assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 2, 0, 0, 0, 1, 2, 3, 4, b'x', b'y']);
     }

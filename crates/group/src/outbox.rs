@@ -1,6 +1,6 @@
 //! What a process's groups have for their driver: messages, addresses of ranks, and the ends of requests.
 
-use crate::message::{Kind, Message};
+use crate::message::{Message, MessageKind};
 use crate::request::{Context, Done, Failure, Request};
 use crate::shape::Peer;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -54,8 +54,8 @@ impl Outbox {
     /// Tells a member that a group has failed, unless the member is lost or the failure itself says that it knows.
     pub fn tell_failure(&mut self, context: Context, failure: Failure, to: u32) {
         let (kind, rank) = match failure {
-            Failure::Lost { rank } => (Kind::Failed { rank }, rank),
-            Failure::Disagrees { rank } => (Kind::Disagrees { rank }, rank),
+            Failure::Lost { rank } => (MessageKind::Failed { rank }, rank),
+            Failure::Disagrees { rank } => (MessageKind::Disagrees { rank }, rank),
             _ => return,
         };
         if to != rank && to != self.own.rank && !self.lost.contains(&to) {

@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::job::{Gathered, MAX_LEN};
 use wireup_capi::text;
-use wireup_client::requests::{Id, Kind};
+use wireup_client::requests::{CollectiveKind, Id};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
@@ -53,7 +53,7 @@ unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into)
 /// The buffers passed at the start and here have the sizes that their forms require.
 pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
     let outstanding = job.collectives.requests.get(id).ok_or(Code::INVALID_ARG)?;
-    let Kind::Allgather { max_len, .. } = outstanding.kind else {
+    let CollectiveKind::Allgather { max_len, .. } = outstanding.kind else {
         return job.finish(id);
     };
     let place = job.handles.take_place(id);

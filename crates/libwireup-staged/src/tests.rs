@@ -21,7 +21,7 @@ use std::string::{String, ToString};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::vec::Vec;
 use wireup_redirect::build::Names;
-use wireup_redirect::{Kind, Map};
+use wireup_redirect::{Map, StagedKind};
 
 const HERE: c_int = libc::AT_FDCWD;
 
@@ -111,18 +111,18 @@ impl Shown {
         let mut add = |kind, name: &Path, more: &[u8]| names.add(kind, name.as_os_str().as_bytes(), more);
         for way in root.ancestors().chain(self.tree_folder().ancestors()).filter(|way| way.parent().is_some()) {
             if way == self.tree_folder() {
-                add(Kind::Tree, way, b"");
+                add(StagedKind::Tree, way, b"");
             }
-            add(Kind::Open, way, b"");
+            add(StagedKind::Open, way, b"");
         }
-        add(Kind::Folder, &root.join("env"), b"");
-        add(Kind::Original, &root.join("env/left"), b"");
+        add(StagedKind::Folder, &root.join("env"), b"");
+        add(StagedKind::Original, &root.join("env/left"), b"");
         for (name, target) in links {
-            add(Kind::Link, &root.join("env").join(name), target.as_os_str().as_bytes());
+            add(StagedKind::Link, &root.join("env").join(name), target.as_os_str().as_bytes());
         }
-        add(Kind::Closed, &root.join("app"), b"");
-        add(Kind::File, &root.join("app/run"), b"");
-        add(Kind::Other, &root.join("app/data"), b"");
+        add(StagedKind::Closed, &root.join("app"), b"");
+        add(StagedKind::File, &root.join("app/run"), b"");
+        add(StagedKind::Other, &root.join("app/data"), b"");
         let paths: Vec<(PathBuf, u32)> = [("env", 0o755), ("env/dir", 0o755), ("env/dir/sub", 0o755)]
             .iter()
             .chain(FILES.iter().filter(|(name, _)| !name.starts_with("outside")))

@@ -14,13 +14,13 @@
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::Job;
 use crate::link::Arrived;
-use crate::session::starts::{Purpose, Wish};
+use crate::session::shell_calls::{Purpose, Wish};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{Session, Side};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Note, PeerError, SessionSpec};
@@ -120,13 +120,14 @@ impl Agent {
             }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
             Input::ShellEnded { shell, end: Ok((status, stderr)) } => {
-                session.start(|starter, cx, snapshot| starter.on_exited(cx, snapshot, shell, status, &stderr));
+                session
+                    .start(|child_starts, cx, snapshot| child_starts.on_exited(cx, snapshot, shell, status, &stderr));
             }
             Input::ShellEnded { shell, end: Err(error) } => {
-                session.start(|starter, cx, snapshot| starter.on_failed(cx, snapshot, shell, error));
+                session.start(|child_starts, cx, snapshot| child_starts.on_failed(cx, snapshot, shell, error));
             }
             Input::StepTold { shell, agent, problem } => {
-                session.start(|starter, cx, _| starter.on_step_told(cx, shell, agent, problem));
+                session.start(|child_starts, cx, _| child_starts.on_step_told(cx, shell, agent, problem));
             }
             Input::ParentReached { address, took_ns, failed } => {
                 if cx.session.verbose {
@@ -194,36 +195,39 @@ impl Agent {
         };
         let neighbour = cx.links.agent_at(peer);
         match (frame.kind, neighbour) {
-            (Kind::Routed, _) => {
+            (FrameKind::Routed, _) => {
                 if let Some(arrived) = cx.links.on_routed(branch, frame, &mut cx.out)? {
                     self.session.on_arrived(arrived);
                 }
             }
-            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
+            (FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay, None) => {}
             // Orders of the root (`NamesDown`) are answered even after the job has ended here.
-            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
+            (
+                FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay | FrameKind::NamesDown,
+                Some(from),
+            ) => {
                 let job = JobId(frame.job);
                 self.session.on_arrived(Arrived { from, job, frame: Some(frame) });
             }
-            (Kind::Control, _) => {
+            (FrameKind::Control, _) => {
                 let message: Control = peer::decode(&frame.payload)?;
                 return self.on_control(branch, neighbour, &frame, message);
             }
             (
-                Kind::ExchangeUp
-                | Kind::ExchangeDown
-                | Kind::Output
-                | Kind::OutputCredit
-                | Kind::Input
-                | Kind::InputCredit
-                | Kind::Trace
-                | Kind::Pair
-                | Kind::GroupUp
-                | Kind::GroupDown
-                | Kind::PmixUp
-                | Kind::PmixDown
-                | Kind::NamesUp
-                | Kind::NamesDown,
+                FrameKind::ExchangeUp
+                | FrameKind::ExchangeDown
+                | FrameKind::Output
+                | FrameKind::OutputCredit
+                | FrameKind::Input
+                | FrameKind::InputCredit
+                | FrameKind::Trace
+                | FrameKind::Pair
+                | FrameKind::GroupUp
+                | FrameKind::GroupDown
+                | FrameKind::PmixUp
+                | FrameKind::PmixDown
+                | FrameKind::NamesUp
+                | FrameKind::NamesDown,
                 _,
             ) => cx.on_job_frame(neighbour, frame),
         }
@@ -234,7 +238,7 @@ impl Agent {
         if !self.session.launchers.is_attached(link) {
             return Ok(());
         }
-        if frame.kind == Kind::Control {
+        if frame.kind == FrameKind::Control {
             let (job, message) = (JobId(frame.job), peer::decode(&frame.payload)?);
             self.session.serve_launchers(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, job, message));
         } else {
@@ -270,7 +274,7 @@ impl Agent {
             }
             (_, Control::JobDown(message)) => cx.on_job_down(neighbour, job, message),
             (_, Control::JobUp(message)) => cx.on_job_up(neighbour, job, message),
-            (Some(branch), Control::Note(note)) => session.starter.on_note(cx, branch, (job, note)),
+            (Some(branch), Control::Note(note)) => session.child_starts.on_note(cx, branch, (job, note)),
             (_, Control::AreYouAlive) => session.heartbeat.on_asked(cx, side),
             (_, Control::Alive) => session.heartbeat.on_answered(cx, side),
             (_, _message) => return Err(PeerError::Misdirected),
@@ -285,11 +289,13 @@ impl Agent {
         match message {
             SessionDown::Launch(spec) => session.on_job_sent(spec),
             SessionDown::Shutdown => session.leaving.on_shutdown(cx),
-            SessionDown::NotStarted(missing) => session.start(|starter, cx, _| starter.on_not_started(cx, missing)),
+            SessionDown::NotStarted(missing) => {
+                session.start(|child_starts, cx, _| child_starts.on_not_started(cx, missing))
+            }
             SessionDown::ClockTell { asked_ns, told_ns } => cx.on_clock_told(asked_ns, told_ns),
-            SessionDown::TimeLeft { left_ns } => session.starter.on_time_left(cx, left_ns),
+            SessionDown::TimeLeft { left_ns } => session.child_starts.on_time_left(cx, left_ns),
             SessionDown::Probed { agent, asker, problem } => {
-                session.start(|starter, cx, _| starter.on_probed_above(cx, agent, asker, problem));
+                session.start(|child_starts, cx, _| child_starts.on_probed_above(cx, agent, asker, problem));
             }
             SessionDown::UseTransport { yes } => session.agreement.on_decided(cx, yes),
             SessionDown::Start { spec, newest, live } if survives => session.on_start(frame, *spec, newest, &live),
@@ -306,10 +312,10 @@ impl Agent {
         match message {
             SessionUp::StartFor { agent, jobs, parent, problem, snapshot } => {
                 let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, snapshot } };
-                session.start(|starter, cx, _| starter.on_start_for(cx, branch, wish, problem));
+                session.start(|child_starts, cx, _| child_starts.on_start_for(cx, branch, wish, problem));
             }
             SessionUp::Probe { agent, asker } => {
-                session.start(|starter, cx, _| starter.on_probe_for(cx, branch, agent, asker));
+                session.start(|child_starts, cx, _| child_starts.on_probe_for(cx, branch, agent, asker));
             }
             SessionUp::TransportLooked { missing } => session.agreement.on_looked(cx, branch, missing),
             SessionUp::ClockAsk { asked_ns } => {

@@ -36,7 +36,7 @@ impl ClockOffset {
 
     /// The initial offset of an agent that is started by this remote shell.
     pub fn of(shell: &RemoteShell) -> Self {
-        if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
+        if shell.start_method().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
     /// Forgets what the previous parent has answered, because the agent has another one. On one machine all agents have
@@ -125,7 +125,10 @@ mod tests {
     proptest! {
         /// Whatever the delays, the true offset lies within the stated error.
         #[test]
-        fn the_error_of_an_offset_is_within_its_bound(offset in -1_000_000_000i64..1_000_000_000, delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8)) {
+        fn the_error_of_an_offset_is_within_its_bound(
+            offset in -1_000_000_000i64..1_000_000_000,
+            delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8),
+        ) {
             let mut estimate = ClockOffset::default();
             let mut now = 10_000_000_000u64;
             let mut question = Some(estimate.ask(AgentId(0), Instant(now)));

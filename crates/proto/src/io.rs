@@ -124,8 +124,8 @@ pub enum Input {
     /// An agent could not be reached at any of its addresses; lists each with its problem, for the user. `None`: the
     /// root, at the addresses in `Rejoin`.
     DialFailed { agent: Option<AgentId>, problem: String },
-    /// A remote shell ended; with the end of its standard error. Or it could not be called: the error's `what` says what
-    /// was tried and why it failed, for the user.
+    /// A remote shell ended; with the end of its standard error. Or it could not be called: the error's `what` says
+    /// what was tried and why it failed, for the user.
     ShellEnded { shell: ShellId, end: Result<(ExitStatus, String), SpawnError> },
     /// The task of a step has started an agent, or has failed.
     StepTold { shell: ShellId, agent: AgentId, problem: Option<Problem> },

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use stdio::Stdio;
 pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::Down;
@@ -412,55 +412,55 @@ impl JobParts {
         let child = from.map(|agent| cx.facts.child_index(agent));
         let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
         match (child, frame.kind) {
-            (Some(_), Kind::ExchangeUp) | (None, Kind::ExchangeDown) => {
+            (Some(_), FrameKind::ExchangeUp) | (None, FrameKind::ExchangeDown) => {
                 self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
             }
-            (Some(_), Kind::GroupUp) | (None, Kind::GroupDown) => {
+            (Some(_), FrameKind::GroupUp) | (None, FrameKind::GroupDown) => {
                 self.serve(cx, |service, cx| service.on_group(cx, child, frame));
             }
-            (Some(child), Kind::Output) => self.stdio.on_child_output(child, frame),
-            (None, Kind::OutputCredit) => self.stdio.on_output_credit(&frame),
-            (None, Kind::Input) => {
+            (Some(child), FrameKind::Output) => self.stdio.on_child_output(child, frame),
+            (None, FrameKind::OutputCredit) => self.stdio.on_output_credit(&frame),
+            (None, FrameKind::Input) => {
                 for local in self.stdio.on_input(cx, &frame) {
                     let bytes = frame.payload.clone();
                     self.lifecycle.for_ranks(cx, Output::Write { job: cx.facts.id(), local, bytes });
                 }
             }
-            (Some(child), Kind::InputCredit) => {
+            (Some(child), FrameKind::InputCredit) => {
                 self.stdio.on_taken(cx, Sink::Child(child), frame.arg);
             }
-            (Some(_), Kind::PmixUp) | (None, Kind::PmixDown) => {
+            (Some(_), FrameKind::PmixUp) | (None, FrameKind::PmixDown) => {
                 self.tell_pmix(cx, |pmix, cx| pmix.on_frame(cx, from, &frame));
             }
-            (Some(_), Kind::NamesUp) => names::on_request(cx, frame),
-            (None, Kind::NamesDown) => {
+            (Some(_), FrameKind::NamesUp) => names::on_request(cx, frame),
+            (None, FrameKind::NamesDown) => {
                 let here = names::on_answer(cx, frame);
                 self.serve(cx, |service, cx| service.on_named(cx, here));
             }
-            (Some(_), Kind::Trace) => cx.up(profile::frame(cx.facts, frame.payload)),
+            (Some(_), FrameKind::Trace) => cx.up(profile::frame(cx.facts, frame.payload)),
             // No correct agent sends frames in the wrong direction: ignore them.
             (
                 _,
-                Kind::Control
-                | Kind::ExchangeUp
-                | Kind::ExchangeDown
-                | Kind::Output
-                | Kind::OutputCredit
-                | Kind::Input
-                | Kind::InputCredit
-                | Kind::Trace
-                | Kind::Direct
-                | Kind::Routed
-                | Kind::Pair
-                | Kind::GroupUp
-                | Kind::GroupDown
-                | Kind::Modex
-                | Kind::Addresses
-                | Kind::Relay
-                | Kind::PmixUp
-                | Kind::PmixDown
-                | Kind::NamesUp
-                | Kind::NamesDown,
+                FrameKind::Control
+                | FrameKind::ExchangeUp
+                | FrameKind::ExchangeDown
+                | FrameKind::Output
+                | FrameKind::OutputCredit
+                | FrameKind::Input
+                | FrameKind::InputCredit
+                | FrameKind::Trace
+                | FrameKind::Direct
+                | FrameKind::Routed
+                | FrameKind::Pair
+                | FrameKind::GroupUp
+                | FrameKind::GroupDown
+                | FrameKind::Modex
+                | FrameKind::Addresses
+                | FrameKind::Relay
+                | FrameKind::PmixUp
+                | FrameKind::PmixDown
+                | FrameKind::NamesUp
+                | FrameKind::NamesDown,
             ) => {}
         }
     }

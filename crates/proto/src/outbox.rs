@@ -3,7 +3,7 @@
 use crate::io::{LinkId, Output};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Class, Frame, FrameKind};
 use wireup_wire::ids::JobId;
 use wireup_wire::peer;
 use wireup_wire::talk::{Control, JobUp, ToLauncher};
@@ -33,6 +33,13 @@ impl Outbox {
 /// the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let is_last = matches!(message, Control::JobUp(JobUp::Done(_)) | Control::ToLauncher(ToLauncher::Ended(_)));
-    let class = if is_last { Class::Staging } else { Class::Control };
-    Frame { kind: Kind::Control, class, stream: 0, job: job.0, arg: 0, payload: Bytes::from(peer::encode(message)) }
+    let class = if is_last { Class::AfterOutput } else { Class::Control };
+    Frame {
+        kind: FrameKind::Control,
+        class,
+        stream: 0,
+        job: job.0,
+        arg: 0,
+        payload: Bytes::from(peer::encode(message)),
+    }
 }

@@ -402,7 +402,9 @@ mod tests {
             if label {
                 for (who, text) in texts.iter().enumerate() {
                     let mark = format!("[{who}] ");
-                    let mine: String = String::from_utf8_lossy(&lines).split_inclusive('\n').filter_map(|line| line.strip_prefix(&mark).map(str::to_owned)).collect();
+                    let lines = String::from_utf8_lossy(&lines);
+                    let mine: String =
+                        lines.split_inclusive('\n').filter_map(|line| line.strip_prefix(&mark)).collect();
                     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
                     prop_assert_eq!(mine, whole);
                 }

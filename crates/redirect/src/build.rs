@@ -1,23 +1,23 @@
 //! Makes maps.
 
-use crate::map::{HEAD_LEN, Hash, Kind, MAGIC, RECORD_HEAD_LEN, WRITE};
+use crate::map::{HEAD_LEN, Hash, MAGIC, RECORD_HEAD_LEN, StagedKind, WRITE};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
 /// The names of a map, before it is written.
 #[derive(Default)]
 pub struct Names {
-    /// The records by name, each with its kind and further bytes. The flag is set for records of [`Kind::Bits`], which
-    /// a name may have next to another record.
-    all: BTreeMap<(Vec<u8>, bool), (Kind, Vec<u8>)>,
+    /// The records by name, each with its kind and further bytes. The flag is set for records of [`StagedKind::Bits`],
+    /// which a name may have next to another record.
+    all: BTreeMap<(Vec<u8>, bool), (StagedKind, Vec<u8>)>,
     bits: u32,
 }
 
 impl Names {
     /// The first one stays. What cannot be in a map, because it is longer than the kernel permits, is left out.
-    pub fn add(&mut self, kind: Kind, name: &[u8], more: &[u8]) {
+    pub fn add(&mut self, kind: StagedKind, name: &[u8], more: &[u8]) {
         if u16::try_from(name.len()).is_ok() && u16::try_from(more.len()).is_ok() {
-            self.all.entry((name.to_vec(), kind == Kind::Bits)).or_insert((kind, more.to_vec()));
+            self.all.entry((name.to_vec(), kind == StagedKind::Bits)).or_insert((kind, more.to_vec()));
         }
     }
 
@@ -27,7 +27,7 @@ impl Names {
         modes.clone().for_each(|(_, mode)| *counts.entry(mode & WRITE).or_insert(0usize) += 1);
         self.bits = counts.iter().max_by_key(|(_, count)| **count).map_or(0, |(bits, _)| *bits);
         for (name, mode) in modes.filter(|(_, mode)| mode & WRITE != self.bits).collect::<Vec<_>>() {
-            self.add(Kind::Bits, name, &((mode & WRITE) as u16).to_le_bytes());
+            self.add(StagedKind::Bits, name, &((mode & WRITE) as u16).to_le_bytes());
         }
     }
 

@@ -2,8 +2,11 @@
 //! so that it serves the keeper and the library in each rank (`libwireup-staged`) alike.
 //!
 //! ```text
-//!   build ──► map: a table of names, which ranks share ──► walk: a path, as the kernel resolves it ──► a copy, an original, or nothing
-//!   program: what a file is that is to be started      cache: the system's list of libraries           text: paths in memory of one length
+//!   build ──► map: a table of names, which ranks share ──► walk: a path, as the kernel resolves it ──► a copy, an
+//!                                                                                        original, or nothing
+//!   program: what a file is that is to be started
+//!   cache: the system's list of libraries
+//!   text: paths in memory of one length
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,6 +22,6 @@ pub mod program;
 pub mod text;
 pub mod walk;
 
-pub use map::{Kind, Map};
+pub use map::{Map, StagedKind};
 pub use text::Text;
 pub use walk::{Found, Walk, resolve};

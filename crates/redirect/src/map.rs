@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   "WIREUPM1"  tree: u32  library: u32  slots: u32 (a power of two)  bits: u32  place: u32
-//!   tree, library, place                              lengths of three texts, the write bits of most files; up to the next multiple of 8
-//!   slots x { hash: u32, record: u32 }                                            0: an empty slot; collisions go to the next one
+//!   tree, library, place                 up to the next multiple of 8. The head has the lengths of these three texts;
+//!                                        `bits` are the write bits of most files.
+//!   slots x { hash: u32, record: u32 }   0: an empty slot; collisions go to the next one
 //!   records { kind: u8, name: u16, more: u16, name, more }
 //! ```
 
@@ -13,7 +14,7 @@ pub(crate) const HEAD_LEN: usize = 28;
 pub(crate) const RECORD_HEAD_LEN: usize = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum StagedKind {
     /// A staged folder: all in it is in the copy, also what does not exist.
     Folder = b'd' as isize,
     /// A file that was staged by itself.
@@ -34,9 +35,9 @@ pub enum Kind {
     Bits = b'w' as isize,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        use Kind::*;
+impl StagedKind {
+    fn from_byte(byte: u8) -> Option<StagedKind> {
+        use StagedKind::*;
         [Folder, File, Link, Original, Open, Closed, Other, Tree, Bits].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -102,13 +103,13 @@ impl<'a> Map<'a> {
     }
 
     /// What a name is, and what belongs to it.
-    pub fn find(&self, name: &[u8], hash: Hash) -> Option<(Kind, &'a [u8])> {
-        self.find_where(name, hash, |kind| kind != Kind::Bits)
+    pub fn find(&self, name: &[u8], hash: Hash) -> Option<(StagedKind, &'a [u8])> {
+        self.find_where(name, hash, |kind| kind != StagedKind::Bits)
     }
 
     /// The permission bits of an original, from those of its copy, which has no write bits.
     pub fn mode(&self, name: &[u8], mode: u32) -> u32 {
-        let found = self.find_where(name, Hash::EMPTY.with(name), |kind| kind == Kind::Bits);
+        let found = self.find_where(name, Hash::EMPTY.with(name), |kind| kind == StagedKind::Bits);
         let bits = match found.map(|(_, more)| more) {
             Some(&[low, high]) => u32::from(u16::from_le_bytes([low, high])) & WRITE,
             _ => self.bits,
@@ -116,7 +117,7 @@ impl<'a> Map<'a> {
         mode & !WRITE | bits
     }
 
-    fn find_where(&self, name: &[u8], hash: Hash, fits: impl Fn(Kind) -> bool) -> Option<(Kind, &'a [u8])> {
+    fn find_where(&self, name: &[u8], hash: Hash, fits: impl Fn(StagedKind) -> bool) -> Option<(StagedKind, &'a [u8])> {
         let count = self.slots.len() / 8;
         for step in 0..count {
             let at = (hash.0 as usize).wrapping_add(step) & (count - 1);
@@ -137,12 +138,12 @@ impl<'a> Map<'a> {
         None
     }
 
-    fn record(&self, at: usize) -> Option<(Kind, &'a [u8], &'a [u8])> {
+    fn record(&self, at: usize) -> Option<(StagedKind, &'a [u8], &'a [u8])> {
         let record = self.all.get(at..)?;
         let number = |at: usize| Some(usize::from(u16::from_ne_bytes(*record.get(at..)?.first_chunk()?)));
         let (name, more) = (number(1)?, number(3)?);
         let texts = record.get(RECORD_HEAD_LEN..)?;
-        Some((Kind::of(*record.first()?)?, texts.get(..name)?, texts.get(name..name + more)?))
+        Some((StagedKind::from_byte(*record.first()?)?, texts.get(..name)?, texts.get(name..name + more)?))
     }
 
     /// The original of a path in the tree.

@@ -1,6 +1,6 @@
 //! A path resolved as the kernel does it, through the links that are staged, and no further than what the map knows.
 
-use crate::map::{Hash, Kind, Map};
+use crate::map::{Hash, Map, StagedKind};
 use crate::text::Text;
 use core::ffi::CStr;
 
@@ -98,14 +98,14 @@ impl Walk {
         self.hash = None;
     }
 
-    fn find<'m>(&mut self, map: &Map<'m>) -> Option<(Kind, &'m [u8])> {
+    fn find<'m>(&mut self, map: &Map<'m>) -> Option<(StagedKind, &'m [u8])> {
         let hash = self.hash();
         map.find(&self.path.as_bytes()[self.tree..], hash)
     }
 
     /// What a folder on the way is, after a step up.
     fn way(&mut self, map: &Map<'_>) -> State {
-        State::Way(matches!(self.find(map), Some((Kind::Closed, _))))
+        State::Way(matches!(self.find(map), Some((StagedKind::Closed, _))))
     }
 
     /// Appends what was not walked.
@@ -198,10 +198,10 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
             (Step::Name, _) => {
                 walk.push(from, to)?;
                 match walk.find(map) {
-                    Some((Kind::Folder, _)) => state = State::Within(walk.path.as_bytes().len()),
-                    Some((Kind::File, _)) => state = State::File,
-                    Some((Kind::Link, _)) if is_last && !follows => return Some(Found::Copy),
-                    Some((Kind::Link, target)) => {
+                    Some((StagedKind::Folder, _)) => state = State::Within(walk.path.as_bytes().len()),
+                    Some((StagedKind::File, _)) => state = State::File,
+                    Some((StagedKind::Link, _)) if is_last && !follows => return Some(Found::Copy),
+                    Some((StagedKind::Link, target)) => {
                         links += 1;
                         if links > LINKS_MAX || target.is_empty() {
                             return None;
@@ -217,14 +217,14 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
                             _ => walk.way(map),
                         };
                     }
-                    Some((Kind::Open, _)) => state = State::Way(false),
-                    Some((Kind::Closed, _)) => state = State::Way(true),
-                    Some((Kind::Tree, _)) => {
+                    Some((StagedKind::Open, _)) => state = State::Way(false),
+                    Some((StagedKind::Closed, _)) => state = State::Way(true),
+                    Some((StagedKind::Tree, _)) => {
                         walk.restart();
                         (state, is_changed) = (State::Way(false), true);
                     }
-                    Some((Kind::Original | Kind::Other, _)) => return walk.kernel(at, is_changed),
-                    Some((Kind::Bits, _)) | None => match state {
+                    Some((StagedKind::Original | StagedKind::Other, _)) => return walk.kernel(at, is_changed),
+                    Some((StagedKind::Bits, _)) | None => match state {
                         State::Within(_) => {}
                         State::Way(true) => return Some(Found::Absent),
                         State::Way(false) | State::File => return walk.kernel(at, is_changed),

@@ -30,5 +30,5 @@ mod testing;
 pub mod view;
 
 pub use image::mounted::Files;
-pub use set::{Entry, Kind, Set};
+pub use set::{Entry, EntryKind, Set};
 pub use store::Store;

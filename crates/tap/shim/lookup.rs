@@ -16,7 +16,7 @@ static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// `Dl_info`.
 #[repr(C)]
-struct Place {
+struct DlInfo {
     file: *const c_char,
     base: *mut c_void,
     symbol: *const c_char,
@@ -36,7 +36,7 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
     fn dlclose(handle: *mut c_void) -> c_int;
-    fn dladdr(address: *const c_void, place: *mut Place) -> c_int;
+    fn dladdr(address: *const c_void, place: *mut DlInfo) -> c_int;
     fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
 }
 
@@ -90,8 +90,8 @@ fn next(name: &CStr) -> *mut c_void {
     }
 }
 
-fn place(address: *const c_void) -> Option<Place> {
-    let mut place = Place { file: null_mut(), base: null_mut(), symbol: null_mut(), address: null_mut() };
+fn place(address: *const c_void) -> Option<DlInfo> {
+    let mut place = DlInfo { file: null_mut(), base: null_mut(), symbol: null_mut(), address: null_mut() };
     // SAFETY: the structure is writable.
     let is_known = !address.is_null() && unsafe { dladdr(address, &raw mut place) } != 0 && !place.file.is_null();
     is_known.then_some(place)

@@ -73,7 +73,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn joined_blobs_hold_all_pairs(input in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..64), proptest::collection::vec(any::<u8>(), 0..100)), 0..20), cut in 0usize..20) {
+        fn joined_blobs_hold_all_pairs(
+            input in proptest::collection::vec(
+                (proptest::collection::vec(any::<u8>(), 0..64), proptest::collection::vec(any::<u8>(), 0..100)),
+                0..20,
+            ),
+            cut in 0usize..20,
+        ) {
             let cut = cut.min(input.len());
             let (mut left, mut right) = (Vec::new(), Vec::new());
             for (key, value) in &input[..cut] {

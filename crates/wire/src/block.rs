@@ -5,12 +5,14 @@
 //! | node << 1 | compressed   | len         | bytes |   set in all but the last byte (LEB128); the blocks of several
 //! | varint, 1 to 5 bytes     | varint, 1-5 |       |   nodes are joined by concatenation, in any order
 //! +--------------------------+-------------+-------+
+//! ```
 //!
-//! `bytes` are packed pairs ([`crate::blob`]) for a fence and values in local-rank order ([`crate::values`]) for an allgather, either plain
-//! or compressed ([`crate::packed`]). Code that joins, counts or splits blocks reads only their headers.
+//! `bytes` are packed pairs ([`crate::blob`]) for a fence and values in local-rank order ([`crate::values`]) for an
+//! allgather, either plain or compressed ([`crate::packed`]). Code that joins, counts or splits blocks reads only their
+//! headers.
 //!
-//! Cost: 2 to 6 bytes per node for up to 8,192 nodes with up to 268 million bytes each; 4 for a node with 16 values of 18 bytes, a quarter
-//! of a byte per value.
+//! Cost: 2 to 6 bytes per node for up to 8,192 nodes with up to 268 million bytes each; 4 for a node with 16 values of
+//! 18 bytes, a quarter of a byte per value.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -291,12 +293,14 @@ mod tests {
             let cut = cut.min(input.len());
             let mut bytes = joined(&input[..cut]);
             bytes.extend(joined(&input[cut..]));
-            let len = |blocks: &[Block]| blocks.iter().map(|block| encoded_len(block.node, block.bytes.len())).sum::<usize>();
+            let len =
+                |blocks: &[Block]| blocks.iter().map(|block| encoded_len(block.node, block.bytes.len())).sum::<usize>();
             prop_assert_eq!(bytes.len(), len(&input));
             prop_assert_eq!(read(&bytes), Ok(input.clone()));
             let bytes = Bytes::from(bytes);
             let middle = len(&input[..cut]);
-            for rope in [bytes.clone().into(), Rope::join([bytes.slice(..middle).into(), bytes.slice(middle..).into()])] {
+            let halves = [bytes.slice(..middle).into(), bytes.slice(middle..).into()];
+            for rope in [bytes.clone().into(), Rope::join(halves)] {
                 prop_assert_eq!(count(&rope), Ok(input.len()));
                 prop_assert_eq!(first(&rope, cut).map(Rope::into_bytes), Ok(bytes.slice(..middle)));
                 prop_assert_eq!(first(&rope, input.len() + 1), Err(Truncated));

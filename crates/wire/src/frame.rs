@@ -10,9 +10,9 @@
 //!       +--------+------+-------+--------+---------+---------+----------------+
 //! ```
 //!
-//! `length` counts only the payload. `kind` is a [`Kind`]; `class` is the [`Class`], which gives the priority of frames
-//! on a congested link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely within
-//! one chunk is returned as a slice of that chunk, without a copy.
+//! `length` counts only the payload. `kind` is a [`FrameKind`]; `class` is the [`Class`], which gives the priority of
+//! frames on a congested link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely
+//! within one chunk is returned as a slice of that chunk, without a copy.
 //!
 //! ```text
 //!          possible  in use  free
@@ -65,7 +65,7 @@ macro_rules! byte_enum {
 
 byte_enum! {
     /// The purpose of a frame.
-    Kind {
+    FrameKind {
         /// A control message: `postcard` of [`crate::peer::Control`].
         Control = 1,
         /// Up: a subtree's part of collective `arg`; `stream` is a [`crate::collective::Tag`].
@@ -89,7 +89,7 @@ byte_enum! {
         /// ([`crate::block`]) follow the group.
         GroupUp = 10,
         /// Down: the barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the
-        /// number of [`Kind::GroupUp`] frames that had arrived from the child by then.
+        /// number of [`FrameKind::GroupUp`] frames that had arrived from the child by then.
         GroupDown = 11,
         /// Between any two agents: `postcard` of [`crate::modex::Between`].
         Modex = 12,
@@ -122,34 +122,34 @@ byte_enum! {
         Exchange = 1,
         /// Standard input, output, error.
         Stdio = 2,
-        /// Files being copied to node-local storage; traces.
-        Staging = 3,
+        /// Traces, and the last control message of a job: both follow the output of the ranks.
+        AfterOutput = 3,
     }
 }
 
-impl Kind {
+impl FrameKind {
     /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so
     /// that it follows the output. On a link beside the tree all frames have one class, which keeps them in order; the
     /// receiver restores theirs.
     pub fn class(self) -> Class {
         match self {
             // Credit must not wait behind the bytes that it is for.
-            Kind::Control | Kind::OutputCredit | Kind::InputCredit => Class::Control,
-            Kind::Output | Kind::Input | Kind::Relay => Class::Stdio,
-            Kind::Trace => Class::Staging,
-            Kind::ExchangeUp
-            | Kind::ExchangeDown
-            | Kind::Direct
-            | Kind::GroupUp
-            | Kind::GroupDown
-            | Kind::Modex
-            | Kind::Addresses
-            | Kind::PmixUp
-            | Kind::PmixDown
-            | Kind::NamesUp
-            | Kind::NamesDown
-            | Kind::Routed
-            | Kind::Pair => Class::Exchange,
+            FrameKind::Control | FrameKind::OutputCredit | FrameKind::InputCredit => Class::Control,
+            FrameKind::Output | FrameKind::Input | FrameKind::Relay => Class::Stdio,
+            FrameKind::Trace => Class::AfterOutput,
+            FrameKind::ExchangeUp
+            | FrameKind::ExchangeDown
+            | FrameKind::Direct
+            | FrameKind::GroupUp
+            | FrameKind::GroupDown
+            | FrameKind::Modex
+            | FrameKind::Addresses
+            | FrameKind::PmixUp
+            | FrameKind::PmixDown
+            | FrameKind::NamesUp
+            | FrameKind::NamesDown
+            | FrameKind::Routed
+            | FrameKind::Pair => Class::Exchange,
         }
     }
 }
@@ -157,7 +157,7 @@ impl Kind {
 /// One frame, decoded.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Frame {
-    pub kind: Kind,
+    pub kind: FrameKind,
     pub class: Class,
     pub stream: u16,
     pub job: u32,
@@ -178,7 +178,7 @@ pub enum FrameError {
 
 impl Frame {
     /// A frame of its kind's class.
-    pub fn new(kind: Kind, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
+    pub fn new(kind: FrameKind, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
         Frame { kind, class: kind.class(), stream, job, arg, payload }
     }
 
@@ -213,7 +213,7 @@ fn decode_header(bytes: &[u8; HEADER_LEN], limit: usize) -> Result<(Frame, usize
     if length as usize > limit {
         return Err(FrameError::TooLong { length, limit });
     }
-    let kind = Kind::from_byte(raw.kind).ok_or(FrameError::UnknownKind(raw.kind))?;
+    let kind = FrameKind::from_byte(raw.kind).ok_or(FrameError::UnknownKind(raw.kind))?;
     let class = Class::from_byte(raw.class).ok_or(FrameError::UnknownClass(raw.class))?;
     let frame =
         Frame { kind, class, stream: raw.stream.get(), job: raw.job.get(), arg: raw.arg.get(), payload: Bytes::new() };
@@ -292,7 +292,7 @@ mod tests {
 
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
         let one = (
-            0..Kind::ALL.len(),
+            0..FrameKind::ALL.len(),
             0..Class::ALL.len(),
             any::<u16>(),
             any::<u32>(),
@@ -300,7 +300,7 @@ mod tests {
             proptest::collection::vec(any::<u8>(), 0..300),
         )
             .prop_map(|(kind, class, stream, job, arg, payload)| Frame {
-                kind: Kind::ALL[kind],
+                kind: FrameKind::ALL[kind],
                 class: Class::ALL[class],
                 stream,
                 job,
@@ -312,7 +312,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_of_the_bytes_gives_the_same_frames(frames in frames(), cuts in proptest::collection::vec(1usize..40, 1..20)) {
+        fn any_split_of_the_bytes_gives_the_same_frames(
+            frames in frames(),
+            cuts in proptest::collection::vec(1usize..40, 1..20),
+        ) {
             let mut wire = Vec::new();
             for frame in &frames {
                 wire.extend_from_slice(&frame.header());
@@ -352,14 +355,20 @@ mod tests {
     #[test]
     fn unknown_kind_and_class_numbers_are_named() {
         let with = |at: usize, byte| {
-            let frame =
-                Frame { kind: Kind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload: Bytes::new() };
+            let frame = Frame {
+                kind: FrameKind::Control,
+                class: Class::Control,
+                stream: 0,
+                job: 0,
+                arg: 0,
+                payload: Bytes::new(),
+            };
             let mut header = frame.header();
             header[at] = byte;
             FrameReader::new().next(&mut Bytes::copy_from_slice(&header)).map(|frame| frame.map(|frame| frame.kind))
         };
         for byte in 0..=u8::MAX {
-            let kind = Kind::ALL.iter().find(|kind| **kind as u8 == byte).copied();
+            let kind = FrameKind::ALL.iter().find(|kind| **kind as u8 == byte).copied();
             assert_eq!(with(4, byte), kind.map(Some).ok_or(FrameError::UnknownKind(byte)));
             let is_class = Class::ALL.iter().any(|class| *class as u8 == byte);
             assert_eq!(with(5, byte).err(), (!is_class).then_some(FrameError::UnknownClass(byte)));
@@ -370,7 +379,7 @@ mod tests {
     fn a_frame_reader_may_have_a_lower_length_limit() {
         let frame = |length| {
             let payload = Bytes::from(alloc::vec![0; length]);
-            Frame { kind: Kind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload }
+            Frame { kind: FrameKind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload }
         };
         let header = |length| Bytes::copy_from_slice(&frame(length).header());
         assert_eq!(FrameReader::with_limit(10).next(&mut header(10)), Ok(None));
@@ -381,7 +390,7 @@ mod tests {
     #[test]
     fn the_byte_layout_matches_the_documentation() {
         let frame = Frame {
-            kind: Kind::ExchangeUp,
+            kind: FrameKind::ExchangeUp,
             class: Class::Exchange,
             stream: 0x0102,
             job: 3,

@@ -4,10 +4,11 @@
 //! same ranks; a list is in any order. Our own client writes ranges, `0-7,9`, once for each group. Agents write
 //!
 //! ```text
-//! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list; +16: not a barrier
-//! | who  | tag     | runs            | runs times: gap, length          |   gap: number of ranks skipped since the previous run
-//! | u8   | i64 LE  | varint, if list | varint, varint                   |
-//! +------+---------+-----------------+----------------------------------+
+//! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list;
+//! | who  | tag     | runs            | runs times: gap, length          |   +16: not a barrier
+//! | u8   | i64 LE  | varint, if list | varint, varint                   |   gap: number of ranks skipped since the
+//! +------+---------+-----------------+----------------------------------+   previous run
+//! ```
 //!
 //! Cost of a list: 2 bytes per run of consecutive ranks, as long as runs and gaps are short.
 

@@ -4,7 +4,9 @@
 //!
 //! ```text
 //!   PMIx server ── Joint ──► its agent ── up ──► root: until the last node has entered ── Joined ──► each node
-//!   PMIx server ── Fetch ──► its agent ── up ──► root ── Order::Give ──► agent of the rank ── Given ──► root ── Fetched ──► it
+//!   PMIx server ── Fetch ──► its agent ── up ──► root ── Order::Give ──► agent of the rank
+//!                                                root ◄──────────────────────── Given ──
+//!   PMIx server ◄── its agent ◄────── Fetched ── root
 //! ```
 
 use crate::ids::{AgentId, Rank};
@@ -96,7 +98,7 @@ pub enum Order {
 
 /// An agent to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Report {
+pub enum InterJobReport {
     /// The answer to [`Order::Give`].
     Given { ticket: u64, status: Status, blob: Bytes },
     /// Ranks of this node that will enter no more collectives.

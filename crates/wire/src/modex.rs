@@ -12,7 +12,7 @@
 //! requests are bundled, and none waits for another rank's commit.
 
 use crate::ids::{Epoch, NodeId, Rank};
-use crate::inter_job::{Order, Report};
+use crate::inter_job::{InterJobReport, Order};
 use crate::pmix::{Answer, Ask, Event, Proc, Set, Status, Wanted};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub enum Between {
     /// An order of the root that has found no way along the job's tree, since the agent's part of the job has ended.
     Order(Order),
     /// To the root: such an agent's answer.
-    Report(Report),
+    Report(InterJobReport),
 }
 
 /// The data that a rank has committed, or the reason why there is none.
@@ -91,7 +91,7 @@ pub enum Down {
 
 /// One node's contribution to a fence of some ranks, or to a group: the bytes of its block.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Part {
+pub enum NodeContribution {
     Fence {
         data: Bytes,
     },

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::ids::{AgentId, Client, Rank};
-use crate::inter_job::{Fetch, Fetched, Joined, Joint, Order, Report};
+use crate::inter_job::{Fetch, Fetched, InterJobReport, Joined, Joint, Order};
 use crate::pmi::SpawnRequest;
 use crate::pmix_types::Status;
 use alloc::string::String;
@@ -160,7 +160,7 @@ pub enum Up {
     },
     Report {
         agent: AgentId,
-        report: Report,
+        report: InterJobReport,
     },
 }
 

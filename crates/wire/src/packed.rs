@@ -1,9 +1,9 @@
 //! Compression of blocks in transit, and of the bootstrap message.
 //!
 //! ```text
-//! +-------------+---------------+   len: uncompressed length (varint, 1 to 5 bytes); then LZ4's block format without a frame
-//! | len         | LZ4 block     |
 //! +-------------+---------------+
+//! | len         | LZ4 block     |   len: uncompressed length (varint, 1 to 5 bytes); then LZ4's block format without a
+//! +-------------+---------------+   frame
 //! ```
 //!
 //! LZ4 rather than deflate, since every node unpacks the blocks of all nodes: it reduces a node's 64 business cards of

@@ -7,7 +7,7 @@ mod bootstrap;
 mod failure;
 pub(crate) mod problem;
 mod stall;
-mod starter;
+mod start_method;
 mod trace;
 pub(crate) mod transport;
 
@@ -17,7 +17,7 @@ pub use bootstrap::{
 pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
 pub use problem::{MissingAgent, PmixFault, PmixProblem, Problem, ProblemKind};
 pub use stall::{GroupStall, InitStall, StallReport};
-pub use starter::{Batch, Caller, RemoteShell, Starter};
+pub use start_method::{Batch, Caller, RemoteShell, StartMethod};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 pub use transport::AgentTransport;
 

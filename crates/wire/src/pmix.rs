@@ -23,10 +23,13 @@
 //! ```
 //!
 //! ```text
-//! +----------+--------+--------------------------------+   len: of struct and blocks (u32, little-endian); blocks: the nodes'
-//! | len      | struct | blocks                         |   blocks as transferred ([`crate::block`]), only after the outcome of
-//! +----------+--------+--------------------------------+   a fence: an agent forwards them, its server process unpacks them
+//! +----------+--------+--------------------------------+
+//! | len      | struct | blocks                         |   len: of struct and blocks (u32, little-endian)
+//! +----------+--------+--------------------------------+
 //! ```
+//!
+//! Only the outcome of a fence has blocks, those of the nodes as transferred ([`crate::block`]): an agent forwards
+//! them, its server process unpacks them.
 //!
 //! Blobs are packed by the library; agents forward them without inspecting them.
 
@@ -123,7 +126,7 @@ pub enum ToServer {
     Gone {
         rank: Rank,
     },
-    /// Another job, of which an answer has told, is over.
+    /// Another job, whose data the server got in an answer, is over.
     Forget {
         nspace: String,
     },
@@ -140,18 +143,19 @@ pub enum ToServer {
 pub enum Event {
     /// A rank has died or exited without finalizing.
     ProcAborted,
-    /// The library's own code: raised by some rank.
+    /// An event that a rank has raised, by the library's code for it.
     Library(i32),
 }
 
 /// From a server process to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromServer {
-    /// Ranks may be started, each with these additional variables (`NAME=VALUE`), in local order.
+    /// Ranks may be started.
     Ready {
         version: String,
+        /// Additional variables (`NAME=VALUE`) of each local rank, in local order.
         env: Vec<Vec<Vec<u8>>>,
-        /// For all ranks; what the job itself sets takes precedence.
+        /// Variables (`NAME=VALUE`) of all ranks that apply where the job itself does not set them.
         defaults: Vec<Vec<u8>>,
     },
     /// This node cannot serve PMIx. The text includes advice.

@@ -1,8 +1,8 @@
 //! A rank's address as others get it: where it listens.
 //!
 //! ```text
-//! +--------+---------+---------------------------------------+
-//! | host   | port    | IP addresses: 4 or 16, and so many    |   host: the same for ranks that reach each other by loopback
+//! +--------+---------+---------------------------------------+   host: equal for ranks that reach each other by
+//! | host   | port    | IP addresses: 4 or 16, and so many    |   loopback
 //! | u64 LE | u16 LE  | bytes; up to 8 of them                |
 //! +--------+---------+---------------------------------------+
 //! ```

@@ -173,7 +173,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_ropes_prefix_equals_the_prefix_of_its_bytes(sizes in proptest::collection::vec(0usize..9, 0..20), cut in 0usize..100) {
+        fn a_ropes_prefix_equals_the_prefix_of_its_bytes(
+            sizes in proptest::collection::vec(0usize..9, 0..20),
+            cut in 0usize..100,
+        ) {
             let rope = nested(&sizes, &mut 0);
             let whole = rope.clone().into_bytes();
             prop_assert_eq!(rope.len(), whole.len());

@@ -1,7 +1,7 @@
 //! A frame routed to another agent through the tree, and the address for reaching its sender directly.
 //!
-//! The frame gets another kind ([`Kind::Routed`]) and a header before its payload. A hop reads only the first eight
-//! bytes and forwards everything:
+//! The frame gets another kind ([`FrameKind::Routed`]) and a header before its payload. A hop reads only the first
+//! eight bytes and forwards everything:
 //!
 //! ```text
 //! byte  0     4      8                12                 16         20     21       22       24
@@ -18,7 +18,7 @@
 //! endpoint, `postcard` of [`Endpoint`]: the first message to a peer carries it (S3), so that the answer can avoid the
 //! tree.
 
-use crate::frame::{Class, Frame, Kind};
+use crate::frame::{Class, Frame, FrameKind};
 use crate::ids::AgentId;
 use crate::peer::{self, PeerError};
 use alloc::string::String;
@@ -79,7 +79,8 @@ impl Routed {
         let endpoint = self.endpoint.as_ref().map(peer::encode).unwrap_or_default();
         let length = u16::try_from(endpoint.len()).expect("addresses of one host are few");
         let parts = if self.frame.is_some() { HAS_FRAME } else { 0 };
-        let empty = Frame { kind: Kind::Routed, class: Class::Exchange, stream: 0, job, arg: 0, payload: Bytes::new() };
+        let empty =
+            Frame { kind: FrameKind::Routed, class: Class::Exchange, stream: 0, job, arg: 0, payload: Bytes::new() };
         let (sequence, frame) = self.frame.unwrap_or((0, empty));
         let mut payload = BytesMut::with_capacity(ROUTE_LEN + endpoint.len() + frame.payload.len());
         payload.put_u32_le(self.to.0);
@@ -92,7 +93,7 @@ impl Routed {
         payload.put_u16_le(length);
         payload.put_slice(&endpoint);
         payload.put_slice(&frame.payload);
-        Frame { kind: Kind::Routed, payload: payload.freeze(), ..frame }
+        Frame { kind: FrameKind::Routed, payload: payload.freeze(), ..frame }
     }
 
     /// Decodes a received frame.
@@ -114,7 +115,7 @@ impl Routed {
         let inner = match header[21] & HAS_FRAME {
             0 => None,
             _ => {
-                let kind = Kind::from_byte(header[20]).ok_or(PeerError::Malformed)?;
+                let kind = FrameKind::from_byte(header[20]).ok_or(PeerError::Malformed)?;
                 Some((word(16), Frame { kind, payload, ..frame }))
             }
         };
@@ -138,7 +139,7 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    fn frame(kind: Kind, payload: Vec<u8>) -> Frame {
+    fn frame(kind: FrameKind, payload: Vec<u8>) -> Frame {
         Frame { kind, class: Class::Exchange, stream: 7, job: 3, arg: 9, payload: payload.into() }
     }
 
@@ -156,18 +157,18 @@ mod tests {
         ) {
             let point = point.map(|address| Point { address, key: [7; 32] });
             let endpoint = addresses.map(|addresses| Endpoint { addresses, point, failed });
-            let inner = payload.map(|payload| (sequence, frame(Kind::Direct, payload)));
+            let inner = payload.map(|payload| (sequence, frame(FrameKind::Direct, payload)));
             let incarnations = Incarnations { to: incarnations.0, from: incarnations.1 };
             let routed = Routed { to: AgentId(to), from: AgentId(from), incarnations, endpoint, frame: inner };
             let wrapped = routed.clone().wrap(3);
-            prop_assert_eq!((wrapped.kind, wrapped.job), (Kind::Routed, 3));
+            prop_assert_eq!((wrapped.kind, wrapped.job), (FrameKind::Routed, 3));
             prop_assert_eq!(ends(&wrapped), Some((AgentId(to), AgentId(from))));
             prop_assert_eq!(Routed::unwrap(wrapped), Ok(routed));
         }
 
         #[test]
         fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let wrapped = frame(Kind::Routed, bytes);
+            let wrapped = frame(FrameKind::Routed, bytes);
             let known = ends(&wrapped).is_some();
             prop_assert!(Routed::unwrap(wrapped).is_err() || known);
         }
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_byte_layout_matches_the_documentation() {
-        let inner = Some((0x0403_0201, frame(Kind::Direct, vec![0xaa])));
+        let inner = Some((0x0403_0201, frame(FrameKind::Direct, vec![0xaa])));
         let incarnations = Incarnations { to: 2, from: 3 };
         let wrapped = Routed { to: AgentId(5), from: AgentId(6), incarnations, endpoint: None, frame: inner }.wrap(0);
         let ends = [5, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];

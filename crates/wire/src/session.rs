@@ -147,7 +147,7 @@ pub enum Entry {
 
 /// The position of an agent in the tree, if it differs from the original tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct TreePosition {
     /// The agent's incarnation: the length of the log when the agent was last started; 0: started with the session.
     pub incarnation: u32,
     pub parent: AgentId,
@@ -184,7 +184,7 @@ pub struct SessionSnapshot {
     pub root: Vec<String>,
     /// The length of the log, and its effect on the tree.
     pub at: u32,
-    pub places: Vec<(AgentId, Place)>,
+    pub places: Vec<(AgentId, TreePosition)>,
     /// Jobs, as in [`Log`].
     pub newest: JobId,
     pub live: Vec<JobId>,
@@ -192,7 +192,7 @@ pub struct SessionSnapshot {
 
 impl SessionSnapshot {
     /// The position of an agent, if it differs from the original tree.
-    pub fn place(&self, of: AgentId) -> Option<Place> {
+    pub fn place(&self, of: AgentId) -> Option<TreePosition> {
         self.places.iter().find(|(agent, _)| *agent == of).map(|(_, place)| *place)
     }
 }

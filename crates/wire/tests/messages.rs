@@ -22,8 +22,8 @@ use wireup_wire::peer::{
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
-    Entry, JobEntry, JobState, Log, NodeState, Place, PortsPerNode, Presence, RankPortsNews, RankPortsReport,
-    SeatOrder, SeatRequest, SessionSnapshot, Standing, Welcome,
+    Entry, JobEntry, JobState, Log, NodeState, PortsPerNode, Presence, RankPortsNews, RankPortsReport, SeatOrder,
+    SeatRequest, SessionSnapshot, Standing, TreePosition, Welcome,
 };
 use wireup_wire::talk::{Control, FromLauncher, JobDown, JobUp, SessionDown, SessionUp, ToLauncher};
 
@@ -113,7 +113,7 @@ fn session() -> SessionSpec {
 }
 
 fn snapshot() -> SessionSnapshot {
-    let place = Place { incarnation: 3, parent: AgentId(0), is_adopted: true, is_lost: false };
+    let place = TreePosition { incarnation: 3, parent: AgentId(0), is_adopted: true, is_lost: false };
     SessionSnapshot {
         root: vec!["10.0.0.1:5000".into()],
         at: 4,

@@ -14,13 +14,13 @@ pub mod faults;
 pub mod folders;
 pub mod libraries;
 pub mod machines;
+pub mod partitions;
 pub mod peers;
 pub mod programs;
 pub mod run_processes;
 pub mod sessions;
 pub mod strangers;
 pub mod tables;
-pub mod walls;
 
 use capture::Capture;
 pub use programs::wireup;
@@ -86,11 +86,11 @@ impl Run {
     }
 
     fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
-        Self::of(Command::new(program)).args(args)
+        Self::new(Command::new(program)).args(args)
     }
 
     /// The command, unchanged.
-    fn of(mut command: Command) -> Self {
+    fn new(mut command: Command) -> Self {
         let mark = Mark::new();
         // A run must not find the sessions of the user who runs the tests.
         let no_sessions = mark.folder().join("run");

@@ -357,5 +357,5 @@ impl World {
 
 /// Whether an agent dials the one that called its shell; otherwise it dials the address in its bootstrap message.
 fn is_dialled_back(bootstrap: &Bootstrap) -> bool {
-    bootstrap.by_parent || bootstrap.session.remote_shell.starter().same_machine
+    bootstrap.by_parent || bootstrap.session.remote_shell.start_method().same_machine
 }

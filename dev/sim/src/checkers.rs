@@ -1,28 +1,28 @@
 //! The rules that hold in every run.
 //!
-//! `collectives`: each completes once, and only after all ranks have entered it. `teams`: the same for group barriers.
-//! `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives
-//! whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may be blamed for a
-//! failure, and what is left at the end.
+//! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for
+//! barriers of groups. `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`:
+//! every line arrives whole, once, in order. `idle`: a session keeps nothing of jobs that are over. This file: who may
+//! be blamed for a failure, and what is left at the end.
 
 pub mod bounds;
 pub mod collectives;
 pub mod ending;
+pub mod group_barriers;
 mod idle;
 pub mod missing;
 pub mod modex;
 pub mod output;
 pub mod quiet;
-pub mod teams;
 
 use crate::fault_injection::Culprit;
 use crate::spec::JobPlan;
 use bounds::Bounds;
 use collectives::Collectives;
+use group_barriers::GroupBarriers;
 use modex::ModexCheck;
 use output::OutputCheck;
 use std::collections::BTreeMap;
-use teams::Teams;
 use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
@@ -35,7 +35,7 @@ const EXCHANGE_TIMES_MAX: usize = 4096;
 /// The checkers of one job and their results.
 pub struct JobChecks {
     pub collectives: Collectives,
-    pub teams: Teams,
+    pub group_barriers: GroupBarriers,
     pub modex: ModexCheck,
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
@@ -97,7 +97,7 @@ impl JobChecks {
         let timeout = plan.timeout_ns.map(|_| (Culprit::Launcher, false));
         JobChecks {
             collectives: Collectives::new(plan.size()),
-            teams: Teams::default(),
+            group_barriers: GroupBarriers::default(),
             modex: ModexCheck::default(),
             output: OutputCheck::new(plan, first_proc),
             notices: Vec::new(),

@@ -9,7 +9,7 @@ use wireup_client::collectives::Collectives;
 use wireup_client::env::{Contact, Env};
 use wireup_client::join::Join;
 use wireup_client::link;
-use wireup_client::requests::{Id, Kind, Stage};
+use wireup_client::requests::{CollectiveKind, Id, Stage};
 use wireup_client::segments::Update;
 use wireup_client::{Failure, Link};
 use wireup_proto::io::{RankPlan, SpawnPlan};
@@ -120,7 +120,7 @@ struct Own {
 }
 
 impl Client {
-    pub fn new(place: Place, speaks: Speaks) -> Client {
+    pub fn new(place: RankEnvironment, speaks: Speaks) -> Client {
         let (dialect, names) = match speaks {
             Speaks::Text(Dialect::Pmi1) => (Dialect::Pmi1, vec![Command::GetMyKvsname, Command::GetAppnum]),
             Speaks::Text(Dialect::Pmi2) => (Dialect::Pmi2, vec![Command::JobGetId]),
@@ -293,8 +293,10 @@ impl Own {
             let version = collectives.own.as_ref().map_or(0, |own| own.segments.latest());
             let id = *id as u32;
             answers.push(match over {
-                Some((Kind::Fence, Stage::Over(Ok(_)))) => Answer::FenceOver { id, version },
-                Some((Kind::Allgather { .. }, Stage::Over(Ok(Some(array))))) => Answer::AllgatherOver { id, array },
+                Some((CollectiveKind::Fence, Stage::Over(Ok(_)))) => Answer::FenceOver { id, version },
+                Some((CollectiveKind::Allgather { .. }, Stage::Over(Ok(Some(array))))) => {
+                    Answer::AllgatherOver { id, array }
+                }
                 _ => Answer::Strange(format!("collective {id} has failed")),
             });
             false
@@ -317,13 +319,13 @@ fn read(answer: &link::Answer<'_>) -> Answer {
 }
 
 /// A rank's place in the job, as read from its environment.
-pub struct Place {
+pub struct RankEnvironment {
     pub env: Env,
     pub job_id: Vec<u8>,
 }
 
 /// Reads the place of a rank from the environment in its plan.
-pub fn place_of(plan: &SpawnPlan, rank_plan: &RankPlan) -> Result<Place, String> {
+pub fn place_of(plan: &SpawnPlan, rank_plan: &RankPlan) -> Result<RankEnvironment, String> {
     let program = plan.programs.get(usize::from(rank_plan.program)).ok_or("has no program")?;
     let find = |name: &str| {
         let mut found = rank_plan
@@ -341,5 +343,5 @@ pub fn place_of(plan: &SpawnPlan, rank_plan: &RankPlan) -> Result<Place, String>
     if named != (Some(env.rank.to_string()), Some(env.size.to_string())) {
         return Err(format!("has the place {env:?} for PMI and {named:?} for wireup"));
     }
-    Ok(Place { env, job_id: find("PMI_JOBID").unwrap_or_default().into() })
+    Ok(RankEnvironment { env, job_id: find("PMI_JOBID").unwrap_or_default().into() })
 }

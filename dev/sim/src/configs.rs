@@ -84,7 +84,8 @@ fn session(spec: &WorldSpec) -> SessionSpec {
             ..LinkOptions::default()
         },
         // The program does the same for hosts that may be missing.
-        start_together: matches!(&spec.remote, Some(remote) if !spec.is_standing && !remote.shell.starter().by_step()),
+        start_together: !spec.is_standing
+            && spec.remote.as_ref().is_some_and(|remote| !remote.shell.start_method().by_step()),
         verbose: spec.jobs.iter().any(|job| job.options.profile),
         start_timeout_ns: spec.start_timeout_ns,
         standing: spec.is_standing.then(|| Standing { rank_ports: Some(RANK_PORTS), ..Standing::default() }),

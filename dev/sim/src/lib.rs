@@ -1,8 +1,8 @@
 //! Simulates thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
 //!
-//! [`run`] takes a [`WorldSpec`] and returns a [`Report`]. A run is a function of its spec, so a bug report is a seed.
-//! Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use
-//! `wireup-client`. Checkers watch every run.
+//! [`run`] takes a [`WorldSpec`] and returns a [`RunReport`]. A run is a function of its spec, so a bug report is a
+//! seed. Processes, links and the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks
+//! use `wireup-client`. Checkers watch every run.
 //!
 //! ```text
 //!   world: the main loop, on clock ──► hosts, remote, calls, batch    machines, remote shells, steps of a batch system
@@ -33,6 +33,7 @@ pub mod digest;
 pub mod fault_injection;
 mod fifo;
 mod file_server;
+mod group_barriers;
 mod hosts;
 mod jobs;
 mod launchers;
@@ -52,10 +53,9 @@ mod sockets;
 pub mod spec;
 mod stdio;
 mod steps;
-mod teams;
 pub mod workload;
 mod world;
 
-pub use report::Report;
+pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};
 pub use world::run;

@@ -15,7 +15,7 @@ use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::Instant;
 use wireup_proto::io::Peer;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, Bootstrap};
 use wireup_wire::session::{Entry, Log, SessionSnapshot};
@@ -225,7 +225,7 @@ impl World {
     /// The root sends entries of its log.
     pub(crate) fn on_sends(&mut self, agent: u32, link: u32, frame: &Frame) {
         let may_tell = frame.job == 0 || agent == ROOT && self.hosts.len() > self.spec.agents as usize;
-        if !self.spec.is_standing || frame.kind != Kind::Control || !may_tell {
+        if !self.spec.is_standing || frame.kind != FrameKind::Control || !may_tell {
             return;
         }
         let log = match peer::decode(&frame.payload) {

@@ -107,9 +107,9 @@ impl Drop for Page {
 
 /// The bytes of a page, with shared ownership.
 #[derive(Debug)]
-pub struct Part(Rc<Page>);
+pub struct PageBytes(Rc<Page>);
 
-impl Deref for Part {
+impl Deref for PageBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -118,18 +118,18 @@ impl Deref for Part {
 }
 
 impl Memory for Shared {
-    type Part = Part;
+    type SharedBytes = PageBytes;
 
-    fn whole(&self) -> Option<Part> {
+    fn whole(&self) -> Option<PageBytes> {
         match self {
-            Shared::Page(page) => Some(Part(page.clone())),
+            Shared::Page(page) => Some(PageBytes(page.clone())),
             Shared::Arena(_) => None,
         }
     }
 
-    fn slot(&self, slot: u32) -> Option<Part> {
+    fn slot(&self, slot: u32) -> Option<PageBytes> {
         match self {
-            Shared::Arena(slots) => slots.borrow().get(slot as usize)?.clone().map(Part),
+            Shared::Arena(slots) => slots.borrow().get(slot as usize)?.clone().map(PageBytes),
             Shared::Page(_) => None,
         }
     }

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use wireup_proto::Instant;
 use wireup_proto::io::{LinkId, Peer};
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Class, Frame, FrameKind};
 use wireup_wire::route::Routed;
 
 /// Length of the longest frame that is joined to the previous one, since joining copies.
@@ -148,7 +148,7 @@ impl Net {
         let class = &mut self.classes[frame.class as usize];
         class.frames += 1;
         class.bytes += frame.wire_len() as u64;
-        if frame.kind == Kind::Routed {
+        if frame.kind == FrameKind::Routed {
             let routed = Routed::unwrap(frame.clone()).expect("an agent encoded it");
             self.routed_frames += u64::from(routed.frame.is_some());
         }

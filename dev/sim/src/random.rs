@@ -10,7 +10,7 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::spec::{Delay, JobPlan, Timing, WorldSpec};
 use crate::workload::{Dialect, Disposition, Script, Step, Whose};
-use crate::{Report, run};
+use crate::{RunReport, run};
 use std::rc::Rc;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, StdinTarget};
@@ -126,7 +126,7 @@ pub fn remote_with_faults(seed: u64) -> WorldSpec {
 
 /// Runs a random world twice: without faults, to measure its duration, then with faults at any moment of that time.
 /// Returns both reports.
-pub fn run_with_faults(seed: u64) -> [Report; 2] {
+pub fn run_with_faults(seed: u64) -> [RunReport; 2] {
     let calm = run(world(seed));
     let stormy = run(with_faults(seed, calm.elapsed_ns));
     [calm, stormy]
@@ -225,7 +225,7 @@ fn draw_early_wireup(seed: u64) -> EarlyWireup {
 }
 
 fn draw_timing(rng: &mut Rng) -> Timing {
-    let slow = |rng: &mut Rng, max: u64| Delay::of(1, max << rng.below(8));
+    let slow = |rng: &mut Rng, max: u64| Delay::between(1, max << rng.below(8));
     Timing {
         link: slow(rng, 50_000),
         link_bytes_per_us: 1 << rng.between(2, 14),

@@ -118,7 +118,7 @@ impl Remote {
 
     /// Whether a batch system starts all agents at once.
     pub fn by_step(&self) -> bool {
-        self.shell.starter().by_step()
+        self.shell.start_method().by_step()
     }
 
     /// Random hosts; `timeout_ns` is the time that agents have to start.

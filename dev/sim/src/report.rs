@@ -17,7 +17,7 @@ const SHORT_MAX: usize = 300;
 
 /// The result and the measurements of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct RunReport {
     pub seed: u64,
     /// Digest of the run; equal runs have equal digests.
     pub digest: u64,
@@ -81,7 +81,7 @@ pub struct Report {
 }
 
 impl World {
-    pub(crate) fn into_report(mut self) -> Report {
+    pub(crate) fn into_report(mut self) -> RunReport {
         if !self.checks.is_broken() {
             self.check_end();
         }
@@ -89,7 +89,7 @@ impl World {
         let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
         let checks = || self.jobs.iter().map(|job| &job.checks);
         let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
-        Report {
+        RunReport {
             seed: self.spec.seed,
             digest: self.digest.value(),
             events: self.clock.happened(),
@@ -111,7 +111,7 @@ impl World {
             ranks_started: self.checks.started,
             fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
             collectives: count(&|checks| checks.collectives.complete(None)),
-            barriers: count(&|checks| checks.teams.complete()),
+            barriers: count(&|checks| checks.group_barriers.complete()),
             gets: self.checks.gets,
             modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
             excused: count(&|checks| checks.modex.excused),
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-impl Report {
+impl RunReport {
     /// Returns a good run.
     ///
     /// # Panics

@@ -50,7 +50,7 @@ impl World {
                 self.enter_blocking(id, Collective::Fence);
                 self.ask(id, Op::Fence);
             }
-            Step::Barrier(team) => self.enter_group(id, team),
+            Step::Barrier(group) => self.enter_group(id, group),
             Step::Ring { value_bytes } => {
                 let epoch = self.enter_blocking(id, Collective::Ring);
                 self.ask(id, Op::Ring { value: &contributions::ring_value(self.rank_of(id), epoch, value_bytes) });
@@ -267,8 +267,8 @@ impl World {
                 self.on_fence_answer(id)?;
                 self.step_done(id);
             }
-            (Step::Barrier(team), Answer::Fence) => {
-                self.on_group_answer(id, team)?;
+            (Step::Barrier(group), Answer::Fence) => {
+                self.on_group_answer(id, group)?;
                 self.step_done(id);
             }
             (Step::Ring { .. }, Answer::Ring { position, left, right }) => {

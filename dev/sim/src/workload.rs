@@ -50,7 +50,7 @@ pub enum Step {
         value_bytes: u16,
     },
     /// Waits in the barrier of a group that contains the rank.
-    Barrier(Team),
+    Barrier(BarrierGroup),
     /// Starts a fence and continues. This step and the next three are for wireup's own clients only.
     StartFence,
     /// Starts an allgather and continues; `shared`: the array is wanted as rows.
@@ -149,7 +149,7 @@ pub enum PmixStep {
 
 /// A group, described relative to a member, and a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Team {
+pub struct BarrierGroup {
     pub who: Who,
     pub tag: u8,
 }

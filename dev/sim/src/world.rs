@@ -20,7 +20,7 @@ use crate::launchers::{LauncherHost, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
 use crate::ranks::Proc;
-use crate::report::Report;
+use crate::report::RunReport;
 use crate::rng::Rng;
 use crate::servers::NoServer;
 use crate::spec::WorldSpec;
@@ -90,7 +90,7 @@ pub enum Pending {
 }
 
 /// Runs a world to its end. A session that outlives its jobs is ended when nothing more happens in it.
-pub fn run(spec: WorldSpec) -> Report {
+pub fn run(spec: WorldSpec) -> RunReport {
     let mut world = World::new(spec);
     world.begin();
     world.go_on();

@@ -6,7 +6,7 @@ mod seeds;
 use std::collections::BTreeMap;
 use wireup_sim::random::collectives::{collective_world, with_faults};
 use wireup_sim::workload::Step;
-use wireup_sim::{Report, run};
+use wireup_sim::{RunReport, run};
 use wireup_wire::peer::Cause;
 
 /// The most time that a run with faults takes beyond the one without (ns): a direct link is waited for for 20 s from
@@ -36,14 +36,14 @@ fn every_rule_holds_in_every_collective_world() {
 }
 
 /// Runs a world without and with its faults; also returns whether one of its ranks may hang.
-fn run_both(seed: u64) -> (Report, Report, bool) {
+fn run_both(seed: u64) -> (RunReport, RunReport, bool) {
     let calm = run(collective_world(seed));
     let stormy = with_faults(seed, &calm);
     let may_hang = stormy.jobs[0].apps.iter().any(|(_, script)| script.steps.contains(&Step::Hang));
     (calm, run(stormy), may_hang)
 }
 
-fn cause(report: &Report) -> String {
+fn cause(report: &RunReport) -> String {
     match report.failure().map(|failure| &failure.cause) {
         None => format!("{:?}", report.code),
         Some(Cause::Pmi { problem }) => problem.clone(),

@@ -7,13 +7,13 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 use wireup_sim::random::{self, collectives, groups, modex, sessions};
-use wireup_sim::{Report, run};
+use wireup_sim::{RunReport, run};
 
 const SEEDS: u64 = 2000;
 
 /// The kind of world for a seed, and the digests of its runs: first the run without faults.
 fn digests(seed: u64) -> (&'static str, Vec<u64>) {
-    let two = |reports: [Report; 2]| reports.iter().map(|report| report.digest).collect();
+    let two = |reports: [RunReport; 2]| reports.iter().map(|report| report.digest).collect();
     match seed % 8 {
         0 => ("world", two(random::run_with_faults(seed))),
         1 => {

@@ -3,7 +3,7 @@
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::spec::{Delay, Timing};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
-use wireup_sim::{Report, WorldSpec, run};
+use wireup_sim::{RunReport, WorldSpec, run};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{AgentTransport, Cause, Note};
 
@@ -25,7 +25,7 @@ fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     world.options(|options| options.exchange.scheme = exchange)
 }
 
-fn notes(report: &Report) -> Vec<(u32, u32, String)> {
+fn notes(report: &RunReport) -> Vec<(u32, u32, String)> {
     let note = |note: &Note| match note {
         Note::Routed { agent, peer, problem } => Some((agent.0, peer.0, problem.clone())),
         _ => None,
@@ -86,7 +86,7 @@ fn ucx_is_for_all_or_for_nobody() {
 #[test]
 fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
     for seed in 0..SEEDS {
-        let timing = Timing { spawn: Delay::of(50 * MS, 60 * MS), ..Timing::default() };
+        let timing = Timing { spawn: Delay::between(50 * MS, 60 * MS), ..Timing::default() };
         let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::BRUCK) };
         let routed = |early_wireup| {
             let report =

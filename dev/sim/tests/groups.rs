@@ -6,7 +6,7 @@ mod seeds;
 use wireup_sim::random::groups::{group_world, with_faults};
 use wireup_sim::run;
 use wireup_sim::spec::WorldSpec;
-use wireup_sim::workload::{Dialect, Script, Step, Team, Who};
+use wireup_sim::workload::{BarrierGroup, Dialect, Script, Step, Who};
 use wireup_wire::ids::Rank;
 use wireup_wire::job::PmiVersion;
 use wireup_wire::peer::{Cause, Failure};
@@ -47,7 +47,7 @@ fn same_seed_same_run() {
 #[test]
 fn a_member_that_left_is_named() {
     let late = 17 * 4 + 2;
-    let all = Step::Barrier(Team { who: Who::Alike(3), tag: 7 });
+    let all = Step::Barrier(BarrierGroup { who: Who::Alike(3), tag: 7 });
     let steps = [Step::Init, all, Step::OnlyRank { rank: late }, Step::Finalize, Step::OnlyRank { rank: late }];
     let rest = [Step::Exit { code: 0 }, all, Step::Finalize, Step::Exit { code: 0 }];
     let steps: Vec<Step> = steps.into_iter().chain(rest).collect();

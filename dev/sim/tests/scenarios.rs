@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::workload::{Dialect, Disposition, Script, Step};
-use wireup_sim::{Report, WorldSpec, run};
+use wireup_sim::{RunReport, WorldSpec, run};
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{Block, StdinTarget};
 use wireup_wire::peer::{Cause, Failure};
@@ -21,12 +21,12 @@ fn stuck(seed: u64, of_rank_0: Step) -> WorldSpec {
     WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, Script::new(Dialect::Pmi2, &steps)) }
 }
 
-fn failure(report: &Report) -> &Failure {
+fn failure(report: &RunReport) -> &Failure {
     report.failure().unwrap_or_else(|| panic!("seed {}: no failure was reported: {:?}", report.seed, report.notices))
 }
 
 /// Runs a world that must fail for one cause, with one exit code.
-fn fails(spec: WorldSpec, code: u8, is_cause: impl Fn(&Cause) -> bool) -> Report {
+fn fails(spec: WorldSpec, code: u8, is_cause: impl Fn(&Cause) -> bool) -> RunReport {
     let report = run(spec).expect_good();
     assert_eq!(report.code, Some(code), "seed {}: {:?}", report.seed, report.notices);
     assert!(is_cause(&failure(&report).cause), "seed {}: {:?}", report.seed, report.notices);

@@ -62,7 +62,7 @@ fn every_rule_holds_in_sessions_to_which_jobs_add_hosts() {
 /// Sessions that have broken a rule before the defect was fixed.
 #[test]
 fn sessions_that_found_a_defect_break_no_rule() {
-    for seed in [1195, 6166, 1_000_148] {
+    for seed in [1195, 6166, 1_000_148, 1_075_421] {
         all_good(seed..seed + 1, wild);
     }
     for seed in [686, 2605, 4797] {

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::workload::{Dialect, Script, Step};
-use wireup_sim::{JobPlan, Report, WorldSpec, run};
+use wireup_sim::{JobPlan, RunReport, WorldSpec, run};
 use wireup_wire::job::{Block, StdinTarget};
 
 const MS: u64 = 1_000_000;
@@ -21,7 +21,7 @@ fn staging(nodes: u32, bytes: u64) -> JobPlan {
     job
 }
 
-fn single(seed: u64, nodes: u32, bytes: u64, faults: Vec<Fault>) -> Report {
+fn single(seed: u64, nodes: u32, bytes: u64, faults: Vec<Fault>) -> RunReport {
     let spec = WorldSpec::even(seed, nodes, 1, Script::default());
     let event_max = 2_000_000_000;
     run(WorldSpec { jobs: vec![staging(nodes, bytes)], fanout: 4, faults, event_max, ..spec }).expect_good()
@@ -90,7 +90,7 @@ const STAGED_NS: u64 = 380 * MS;
 /// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s
 /// with staged files. `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the
 /// launcher has read the files.
-fn start(nodes: u32, requests: u32, staged: Option<u64>) -> Report {
+fn start(nodes: u32, requests: u32, staged: Option<u64>) -> RunReport {
     let load = Step::Load { requests, request_ns: MS / 5 };
     let steps = [load, Step::Init, Step::Fence, Step::Finalize];
     let mut jobs = vec![JobPlan::even(0..nodes, 1, Script::new(Dialect::Pmi1, &steps))];

@@ -9,7 +9,7 @@ use std::time::Instant;
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
-use wireup_sim::{Report, WorldSpec, run};
+use wireup_sim::{RunReport, WorldSpec, run};
 use wireup_wire::frame::Class;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::ExchangeScheme;
@@ -17,7 +17,7 @@ use wireup_wire::peer::Cause;
 
 const MS: u64 = 1_000_000;
 
-fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
+fn thousand(ppn: u32, faults: Vec<Fault>) -> RunReport {
     let gets = Rc::new(Script::exchange(Dialect::Pmi1, 32, 2));
     let steps = [Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
     let fences = Rc::new(Script::new(Dialect::Pmi1, &steps));
@@ -29,7 +29,7 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
     measure(WorldSpec { faults, ..even })
 }
 
-fn measure(spec: WorldSpec) -> Report {
+fn measure(spec: WorldSpec) -> RunReport {
     let start = Instant::now();
     let report = run(spec).expect_good();
     // The speed is printed for people; the test does not check it.
@@ -39,7 +39,7 @@ fn measure(spec: WorldSpec) -> Report {
     report
 }
 
-fn cause(report: &Report) -> Option<(&Cause, Option<Rank>)> {
+fn cause(report: &RunReport) -> Option<(&Cause, Option<Rank>)> {
     report.notices.iter().find_map(|notice| match notice {
         Notice::Failed(failure) => Some((&failure.cause, failure.rank)),
         _ => None,

@@ -26,7 +26,7 @@ impl Traffic {
     }
 
     /// Reads the counters of the network name space of process `pid`.
-    pub fn of(pid: u32) -> io::Result<Traffic> {
+    pub fn read(pid: u32) -> io::Result<Traffic> {
         Ok(Self::parse(&fs::read_to_string(format!("/proc/{pid}/net/dev"))?))
     }
 
@@ -66,8 +66,9 @@ mod tests {
 
     #[test]
     fn counters_of_nodes_and_hub_are_distinguished() {
-        let table = "Inter-|   Receive\n face |bytes\n    lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n   br0: 1 0 0 0 0 0 0 0 20 0\n    \
-                     v0: 300 0 0 0 0 0 0 0 4000 0\n    v1: 1 0 0 0 0 0 0 0 2 0\ndocker0: 7 0 0 0 0 0 0 0 7 0\n";
+        let table = "Inter-|   Receive\n face |bytes\n    lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n   \
+                     br0: 1 0 0 0 0 0 0 0 20 0\n    v0: 300 0 0 0 0 0 0 0 4000 0\n    \
+                     v1: 1 0 0 0 0 0 0 0 2 0\ndocker0: 7 0 0 0 0 0 0 0 7 0\n";
         let traffic = Traffic::parse(table);
         assert_eq!(traffic, Traffic { from_nodes: 301, to_nodes: 4002, from_hub: 20 });
         assert_eq!((traffic.sent(), traffic.on_cables()), (321, 4303));

@@ -51,6 +51,20 @@ pub fn cargo() -> Command {
     cargo
 }
 
+/// A subcommand of cargo that the set-up has installed, or another one that cargo finds.
+pub fn cargo_tool(name: &str) -> Command {
+    let folders = [layout::peer("cargo").join("bin")].into_iter();
+    let path = env::join_paths(folders.chain(env::split_paths(&env::var_os("PATH").unwrap_or_default())));
+    let mut tool = cargo();
+    tool.arg(name).envs(path.map(|path| ("PATH", path)));
+    tool
+}
+
+/// Whether there is such a subcommand.
+pub fn has_tool(name: &str) -> bool {
+    cargo_tool(name).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
 /// The output of `rustc --print WHAT` for the rustc that builds this.
 ///
 /// # Errors

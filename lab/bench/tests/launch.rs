@@ -32,7 +32,8 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     let files = format!("--json {}", json.display());
     let has = |words: &[&str]| count(&json, words) == 1;
 
-    let tiny = "launch --without wireup --rounds 2 --case true-1x3 --case pmi-init-1x3 --case pmi-bare-1x3 --case exchange-1x5";
+    let tiny = "launch --without wireup --rounds 2 --case true-1x3 --case pmi-init-1x3 --case pmi-bare-1x3 \
+                --case exchange-1x5";
     assert_eq!(bench(&format!("{tiny} {files}")), 0);
     for (contestant, program) in [
         ("baseline-1", "true"),

@@ -49,7 +49,8 @@ pub const OVERLAP: Command = Command {
     name: "reproduce overlap",
     purpose: "measure how much of a startup exchange hides behind other work",
     intro: "
-Every round has the blocking exchange; work alone, as long as that exchange has taken; the start of the same exchange, the
+Every round has the blocking exchange; work alone, as long as that exchange has taken; the start of the same \
+exchange, the
 same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores.
 ",
     sections: &[

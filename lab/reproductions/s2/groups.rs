@@ -24,7 +24,8 @@ pub const COMMAND: Command = Command {
     name: "reproduce groups",
     purpose: "measure what groups of ranks cost, beside the simulator",
     intro: "
-groups: every collective of libwireup by real ranks on virtual nodes: its time, its rounds, messages and bytes, and how many
+groups: every collective of libwireup by real ranks on virtual nodes: its time, its rounds, messages and bytes, and \
+how many
 ranks differ from the simulator's; then the simulator alone at larger sizes. connections: the connections, addresses and
 memory of ranks that talk to log2 P others, beside those of ranks that talk to all; real, then simulated.
 ",

@@ -35,7 +35,8 @@ pub const STEPS: Command = Command {
     name: "reproduce steps",
     purpose: "time the phases of a start, by the steps that made it faster",
     intro: "
-The phases launch, PMI ring, group, address exchange, connect, on virtual nodes of this machine. Each column has what the one
+The phases launch, PMI ring, group, address exchange, connect, on virtual nodes of this machine. Each column has what \
+the one
 before it has, with one thing replaced:
 
   baseline    put, fence and a get for each other rank, then a connection to each; the program is read from the disk

@@ -34,7 +34,8 @@ pub const COMMAND: Command = Command {
     intro: "
 Jobs whose processes connect to each other, one socket for each pair, by five schemes.
 
-  original    one remote shell and one connection back per process, one after the other; the launcher sends all values to all
+  original    one remote shell and one connection back per process, one after the other; the launcher sends all values \
+to all
   ssh-dr      the same, but each process is sent only what is meant for it
   ssh-bc      the same for the neighbours in a ring of the processes; the values go around that ring
   mpd-bc      standing agents in a ring start the processes and carry puts and gets; then the ring of the processes
@@ -63,10 +64,12 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
     let schemes = line.one(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?;
     let sizes = line.one(PROCESSES, |value| value.list(|size| Ok(size.number_in(2, SIZE_MAX.into())? as u16)))?;
+    let shell = bench.remote_shell()?;
+    let shell_name = shell.rsplit('/').next();
     let mut turns = Vec::new();
     for (&size, &scheme) in sizes.iter().flat_map(|size| schemes.iter().map(move |scheme| (size, scheme))) {
         scheme.fits(size, hosts as u16).or_else(together)?;
-        let case = json!({ "processes": size, "hosts": hosts });
+        let case = json!({ "ranks": size, "hosts": hosts, "shell": shell_name });
         let (contestant, rounds) = (scheme.name.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
         turns.push(Turn { contestant, case, rounds, what: (scheme, size) });
     }

@@ -1,11 +1,11 @@
 //! Groups: how they are made, and what is started in them.
 
 use super::{Context, Engine, Group, GroupKind};
+use crate::agent_groups;
 use crate::agents;
 use crate::error::Error;
 use crate::network::Network;
 use crate::operation::{Operation, Request, Then};
-use crate::parts;
 use crate::start::Start;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,22 +20,22 @@ use wireup_wire::pmi::Request as PmiRequest;
 impl Context {
     fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
         let unformed = match group.kind {
-            GroupKind::Part(context) => self.parts.get(context)?.unformed(),
+            GroupKind::Agents(context) => self.agent_groups.get(context)?.unformed(),
             GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => None,
         };
         let (network, world) = self.worker.network()?;
         let context = match group.kind {
             GroupKind::Job | GroupKind::World => *world,
-            GroupKind::Peers(context) | GroupKind::Part(context) => context,
+            GroupKind::Peers(context) | GroupKind::Agents(context) => context,
         };
         if let Some(ranks) = unformed {
-            network.part(context, &ranks);
+            network.form_group(context, &ranks);
         }
         Ok((network, context))
     }
 
     /// Whether the agents exchange for groups too.
-    fn has_parts(&self) -> bool {
+    fn has_agent_groups(&self) -> bool {
         self.engine == Engine::Agents
             && self.worker.lazy_network.start == Start::Auto
             && self.worker.job.answers_questions()
@@ -48,19 +48,19 @@ impl Context {
         ranks: &[u32],
     ) -> Result<Option<wireup_group::Context>, Error> {
         let Some(first) = ranks.first() else { return Ok(None) };
-        let context = parts::context(of, child, *first);
-        if let Some(runs) = parts::runs(ranks) {
-            self.parts.define(&mut self.worker.job, context, runs)?;
+        let context = agent_groups::context(of, child, *first);
+        if let Some(runs) = agent_groups::runs(ranks) {
+            self.agent_groups.define(&mut self.worker.job, context, runs)?;
         } else {
-            self.worker.network()?.0.part(context, ranks);
+            self.worker.network()?.0.form_group(context, ranks);
             self.worker.pump();
         }
         Ok(Some(context))
     }
 
     fn gather(&mut self, context: wireup_group::Context, value: &[u8], then: Then) -> Result<Request, Error> {
-        let part = self.parts.get(context)?;
-        self.worker.gather((context, part.number, (part.me, part.size())), value, then)
+        let group = self.agent_groups.get(context)?;
+        self.worker.gather((context, group.number, (group.me, group.size())), value, then)
     }
 
     /// Starts a collective.
@@ -73,7 +73,7 @@ impl Context {
         {
             return Ok(Request::Server { id, then: Box::new(Then::Finish(operation)) });
         }
-        if let GroupKind::Part(context) = group.kind
+        if let GroupKind::Agents(context) = group.kind
             && let Some((own, len_max)) = agents::contribution(&operation, group.rank)
             && len_max <= MAX_LEN
         {
@@ -97,13 +97,13 @@ impl Context {
 
     /// Divides a group.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
-        if let GroupKind::Part(context) = group.kind {
-            let of = self.parts.origin(group.part())?;
+        if let GroupKind::Agents(context) = group.kind {
+            let of = self.agent_groups.origin(group.agents_context())?;
             return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
         }
-        if group.kind == GroupKind::Job && self.has_parts() {
+        if group.kind == GroupKind::Job && self.has_agent_groups() {
             // One exchange by the server tells every rank who is in its group.
-            let of = self.parts.origin(group.part())?;
+            let of = self.agent_groups.origin(group.agents_context())?;
             let id = agents::start_split(&mut self.worker.job, &wanted);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
@@ -139,18 +139,18 @@ impl Context {
     /// A group of ranks that every member finds by itself, from who is on which node; `None`: it cannot.
     fn placed(&mut self, choose: fn(&[u8], u32, u32) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
         let (rank, size) = (self.worker.job.rank, self.worker.job.size);
-        if !self.has_parts() && !self.worker.network()?.0.book.has_all() {
+        if !self.has_agent_groups() && !self.worker.network()?.0.book.has_all() {
             return Ok(None);
         }
         let Some(ranks) = self.mapping()?.and_then(|mapping| choose(&mapping, rank, size)) else { return Ok(None) };
-        let context = if self.has_parts() {
-            let of = self.parts.origin(self.whole())?;
+        let context = if self.has_agent_groups() {
+            let of = self.agent_groups.origin(self.whole())?;
             self.make(of, &ranks)?
         } else {
             let (network, world) = self.worker.network()?;
             let number = network.groups.reserve(*world).map_err(Error::Group)?;
-            let context = parts::context(*world, number, ranks.first().copied().unwrap_or_default());
-            network.part(context, &ranks);
+            let context = agent_groups::context(*world, number, ranks.first().copied().unwrap_or_default());
+            network.form_group(context, &ranks);
             self.worker.pump();
             Some(context)
         };
@@ -183,15 +183,15 @@ impl Context {
 
     /// A group with the same members, whose messages never meet those of the first one.
     pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
-        if self.has_parts() && matches!(group.kind, GroupKind::Job | GroupKind::Part(_)) {
+        if self.has_agent_groups() && matches!(group.kind, GroupKind::Job | GroupKind::Agents(_)) {
             let runs = match group.kind {
-                GroupKind::Part(context) => self.parts.get(context)?.runs().to_vec(),
+                GroupKind::Agents(context) => self.agent_groups.get(context)?.runs().to_vec(),
                 GroupKind::Job | GroupKind::World | GroupKind::Peers(_) => [(0, group.size - 1)].into(),
             };
-            let (of, child) = self.parts.origin(group.part())?;
-            let context = parts::context(of, child, u32::MAX);
-            self.parts.define(&mut self.worker.job, context, runs)?;
-            return Ok(Group { kind: GroupKind::Part(context), ..group });
+            let (of, child) = self.agent_groups.origin(group.agents_context())?;
+            let context = agent_groups::context(of, child, u32::MAX);
+            self.agent_groups.define(&mut self.worker.job, context, runs)?;
+            return Ok(Group { kind: GroupKind::Agents(context), ..group });
         }
         let (network, context) = self.peers(group)?;
         let context = network.groups.duplicate(context).map_err(Error::Group)?;
@@ -210,11 +210,11 @@ impl Context {
     pub fn free(&mut self, group: Group) {
         let is_formed = match group.kind {
             GroupKind::Peers(_) => true,
-            GroupKind::Part(context) if Some(context) == self.whole() => false,
-            GroupKind::Part(context) => self.parts.free(&mut self.worker.job, context),
+            GroupKind::Agents(context) if Some(context) == self.whole() => false,
+            GroupKind::Agents(context) => self.agent_groups.free(&mut self.worker.job, context),
             GroupKind::Job | GroupKind::World => false,
         };
-        if let (true, GroupKind::Peers(context) | GroupKind::Part(context), Some(network)) =
+        if let (true, GroupKind::Peers(context) | GroupKind::Agents(context), Some(network)) =
             (is_formed, group.kind, self.worker.lazy_network.made_mut())
         {
             network.groups.free(context);
@@ -239,8 +239,8 @@ impl Context {
     /// The group that a split has made.
     pub fn group(&mut self, done: &Done) -> Option<Group> {
         let Done::Group(Some(context)) = done else { return None };
-        if let Ok(part) = self.parts.get(*context) {
-            return Some(Group { kind: GroupKind::Part(*context), rank: part.me, size: part.size() });
+        if let Ok(group) = self.agent_groups.get(*context) {
+            return Some(Group { kind: GroupKind::Agents(*context), rank: group.me, size: group.size() });
         }
         let shape = self.worker.lazy_network.made()?.groups.shape(*context)?;
         Some(Group { kind: GroupKind::Peers(*context), rank: shape.me, size: shape.size })

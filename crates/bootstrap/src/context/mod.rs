@@ -2,13 +2,13 @@
 
 mod groups;
 
+use crate::agent_groups::{self, AgentGroups};
 use crate::agents;
 use crate::error::Error;
 use crate::lazy_network::LazyNetwork;
 use crate::network::Transport;
 use crate::operation::{Operation, Request, Then, View};
 use crate::pairs::Pairs;
-use crate::parts::{self, Parts};
 use crate::start::Start;
 use crate::worker::Worker;
 use alloc::boxed::Box;
@@ -36,8 +36,8 @@ pub struct Group {
 
 impl Group {
     /// If the agents exchange for it: its context.
-    fn part(self) -> Option<wireup_group::Context> {
-        if let GroupKind::Part(context) = self.kind { Some(context) } else { None }
+    fn agents_context(self) -> Option<wireup_group::Context> {
+        if let GroupKind::Agents(context) = self.kind { Some(context) } else { None }
     }
 }
 
@@ -49,14 +49,14 @@ enum GroupKind {
     World,
     Peers(wireup_group::Context),
     /// A group whose collectives the agents carry out; what agents cannot do goes over the ranks' network.
-    Part(wireup_group::Context),
+    Agents(wireup_group::Context),
 }
 
 /// Requests are started and taken here; `worker` makes progress on them.
 pub struct Context {
     pub worker: Worker,
     engine: Engine,
-    parts: Parts,
+    agent_groups: AgentGroups,
     /// Key-value pairs of a further library in this process, which are not kept by the job's server.
     pairs: Pairs,
 }
@@ -74,12 +74,12 @@ impl Context {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
         let worker = Worker::new(job, LazyNetwork::new(start, transport));
-        let mut context = Context { worker, engine, parts: Parts::default(), pairs: Pairs::default() };
+        let mut context = Context { worker, engine, agent_groups: AgentGroups::default(), pairs: Pairs::default() };
         if context.engine == Engine::Peers {
             context.worker.network()?;
         } else if let Some(whole) = context.whole() {
             let all = (0, context.worker.job.size - 1);
-            context.parts.define(&mut context.worker.job, whole, [all].into())?;
+            context.agent_groups.define(&mut context.worker.job, whole, [all].into())?;
         }
         Ok(context)
     }
@@ -88,7 +88,7 @@ impl Context {
     pub fn world(&self) -> Group {
         let kind = match (self.engine, self.whole()) {
             (Engine::Peers, _) => GroupKind::World,
-            (Engine::Agents, Some(whole)) => GroupKind::Part(whole),
+            (Engine::Agents, Some(whole)) => GroupKind::Agents(whole),
             (Engine::Agents, None) => GroupKind::Job,
         };
         Group { kind, rank: self.worker.job.rank, size: self.worker.job.size }
@@ -98,12 +98,12 @@ impl Context {
     fn whole(&self) -> Option<wireup_group::Context> {
         let job = &self.worker.job;
         let is_part = self.worker.is_secondary() && self.engine == Engine::Agents && job.answers_questions();
-        is_part.then(|| parts::named(&job.name))
+        is_part.then(|| agent_groups::named(&job.name))
     }
 
     pub fn engine(&self, group: Group) -> Engine {
         match group.kind {
-            GroupKind::Job | GroupKind::Part(_) => Engine::Agents,
+            GroupKind::Job | GroupKind::Agents(_) => Engine::Agents,
             GroupKind::World | GroupKind::Peers(_) => Engine::Peers,
         }
     }
@@ -164,11 +164,11 @@ impl Context {
         if !(is_alone && matches!(request, Request::Server { .. })) {
             self.worker.wait_any(&[request], ms)?;
         }
-        self.take(request)
+        self.take_done(request)
     }
 
-    fn take(&mut self, request: &Request) -> Result<Done, Error> {
-        let Context { worker, parts, .. } = self;
+    fn take_done(&mut self, request: &Request) -> Result<Done, Error> {
+        let Context { worker, agent_groups, .. } = self;
         match request {
             Request::Server { id, then } => match &**then {
                 Then::Finish(operation) => agents::finish(&mut worker.job, *id, operation),
@@ -184,7 +184,7 @@ impl Context {
                     Then::Divide { wanted, of } => {
                         let members =
                             agents::members(&agents::gathered(&gathered, place.1)?, wanted).ok_or(Error::Mismatch)?;
-                        let ranks = parts.get(*context)?.ranks();
+                        let ranks = agent_groups.get(*context)?.ranks();
                         let ranks: Vec<u32> = members.into_iter().map(|member| ranks[member as usize]).collect();
                         self.make(*of, &ranks).map(Done::Group)
                     }
@@ -208,7 +208,7 @@ impl Context {
             },
             Request::Gather { id, .. } => self.worker.take_gather(*id).map(View::Group),
             Request::Server { .. } | Request::Peers(_) | Request::Address(_) | Request::Connection(_) => {
-                let Done::Rows(rows) = self.take(request)? else { return Err(Error::Mismatch) };
+                let Done::Rows(rows) = self.take_done(request)? else { return Err(Error::Mismatch) };
                 Ok(View::Own(rows.concat()))
             }
         }

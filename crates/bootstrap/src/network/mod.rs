@@ -176,9 +176,9 @@ impl Network {
         self.book.use_endpoints(endpoints);
     }
 
-    /// A group of these ranks of the whole job, in this order. Needs the server's endpoints; this rank is among them.
-    /// No message is sent.
-    pub fn part(&mut self, context: Context, ranks: &[u32]) {
+    /// Forms a group of these ranks of the whole job, in this order. Needs the server's endpoints; this rank is among
+    /// them. No message is sent.
+    pub fn form_group(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
         let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };
         let find = |place: u32| book.peer(ranks.get(place as usize).copied().unwrap_or_default());

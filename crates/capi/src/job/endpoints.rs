@@ -4,7 +4,7 @@
 use super::{Job, value};
 use crate::clique::place;
 use crate::codes::{Code, Result};
-use crate::mapping::Part;
+use crate::mapping::MappedBytes;
 use crate::socket::variable;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -28,7 +28,7 @@ pub struct Endpoints {
 /// The sockets that the server has bound.
 struct Bound {
     /// A row for each node, with the lowest port of its ranks.
-    rows: Part,
+    rows: MappedBytes,
     listening: c_int,
 }
 

@@ -6,7 +6,7 @@ use crate::job_slot::With;
 use crate::server::Failure;
 use alloc::vec::Vec;
 use wireup_client::emulated::Gather;
-use wireup_client::requests::{Id, Kind, Outstanding, Stage};
+use wireup_client::requests::{CollectiveKind, Id, Outstanding, Stage};
 use wireup_wire::limits::ALLGATHER_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
@@ -57,11 +57,11 @@ impl Job {
     pub fn collect(&mut self, id: Id) -> Result<Gathered> {
         let Outstanding { kind, value, stage, .. } = self.end(id)?;
         match (kind, stage) {
-            (Kind::Allgather { .. }, Stage::Over(Ok(Some(array)))) => Ok(Gathered::Array(array)),
+            (CollectiveKind::Allgather { .. }, Stage::Over(Ok(Some(array)))) => Ok(Gathered::Array(array)),
             // The array could not be mapped.
-            (Kind::Allgather { .. }, _) if self.collectives.own.is_some() => Err(Code::NOMEM),
-            (Kind::Allgather { generation, .. }, _) => Ok(Gathered::Pairs { generation, own: value }),
-            (Kind::Fence, _) => Err(Code::INVALID_ARG),
+            (CollectiveKind::Allgather { .. }, _) if self.collectives.own.is_some() => Err(Code::NOMEM),
+            (CollectiveKind::Allgather { generation, .. }, _) => Ok(Gathered::Pairs { generation, own: value }),
+            (CollectiveKind::Fence, _) => Err(Code::INVALID_ARG),
         }
     }
 

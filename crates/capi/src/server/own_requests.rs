@@ -3,7 +3,7 @@
 
 use super::Server;
 use crate::codes::{Code, Result};
-use crate::mapping::{Part, Shared};
+use crate::mapping::{MappedBytes, Shared};
 use alloc::vec::Vec;
 use core::ops::Deref;
 use wireup_client::escape::doubled;
@@ -18,7 +18,7 @@ pub enum Gather {
     /// Empty if all values are.
     Bytes(Vec<u8>),
     /// In memory that the ranks of the node share.
-    Shared(Part),
+    Shared(MappedBytes),
 }
 
 impl Deref for Gather {

@@ -12,7 +12,7 @@ use crate::session::{attach_to, up};
 use crate::surroundings::Surroundings;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
-use wireup_node::doctor::{Facts, Question, Report, wall_clock_ns};
+use wireup_node::doctor::{DoctorReport, Facts, Question, wall_clock_ns};
 use wireup_node::launcher::{Next, Program};
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::{AgentId, Rank};
@@ -101,7 +101,7 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
         ..spec
     };
     let mut seen: Vec<Seen> = plan.hosts.iter().map(|host| Seen { host: host.clone(), ..Seen::default() }).collect();
-    let session = OwnSession::begin(&spec, &told, process_ns)?;
+    let session = OwnSession::start(&spec, &told, process_ns)?;
     let mut attached = attach_to(&session.name)?;
     let nodes = up::await_nodes(&mut attached, &session.name, spec.start_timeout_ns, &mut |note| {
         on_note(&mut seen, note);
@@ -161,7 +161,7 @@ fn ask_nodes(
     seen: &mut [Seen],
 ) -> Result<Option<u8>, String> {
     // Where one step starts all agents, agents do not call each other.
-    let calls = !spec.remote_shell.starter().by_step();
+    let calls = !spec.remote_shell.start_method().by_step();
     for _ in 0..JOBS_MAX {
         hosts.retain(|host| seen[*host].facts.is_none() || (calls && seen[*host].onward.is_none()));
         if hosts.is_empty() {
@@ -272,11 +272,11 @@ impl Program for Asking<'_> {
         text.extend_from_slice(bytes);
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             match serde_json::from_slice(&text.drain(..=end).collect::<Vec<u8>>()) {
-                Ok(Report::Facts(facts)) => {
+                Ok(DoctorReport::Facts(facts)) => {
                     seen.clock_ns = (self.begun_ns, wall_clock_ns());
                     seen.facts = Some(*facts);
                 }
-                Ok(Report::Neighbour(result)) => seen.onward = Some(result),
+                Ok(DoctorReport::Neighbour(result)) => seen.onward = Some(result),
                 // A line that is none of the doctor's.
                 Err(_) => {}
             }

@@ -2,8 +2,8 @@
 
 use super::parsed::Start;
 use crate::surroundings::Surroundings;
-use wireup_node::agent::starters;
-use wireup_wire::peer::{RemoteShell, Starter};
+use wireup_node::agent::start_methods;
+use wireup_wire::peer::{RemoteShell, StartMethod};
 
 /// The remote shell when hosts are named. The user's configuration applies, except for what disturbs an unattended
 /// command: X11 and port forwarding, a terminal, questions, a connection that stays open. A host that does not answer
@@ -13,10 +13,10 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
-/// The default way of reaching hosts.
+/// How hosts are reached if the user has not chosen it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// There are no hosts.
+    /// No hosts were chosen: all agents run on this machine.
     ThisMachine,
     Ssh,
     /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting
@@ -60,8 +60,8 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, surroundings: &Surround
     }
     let shell =
         RemoteShell::of_words(&words).ok_or("--remote-shell is empty; give a command such as ssh, or leave it out")?;
-    let (Some(system), Starter { program: Some(own), batch: Some(batch), .. }) =
-        (starters::batch_system(&shell), shell.starter())
+    let (Some(system), StartMethod { program: Some(own), batch: Some(batch), .. }) =
+        (start_methods::batch_system(&shell), shell.start_method())
     else {
         return Ok(shell);
     };

@@ -14,7 +14,7 @@ use crate::program::flavour::Context;
 use crate::surroundings::Surroundings;
 use wireup_coll::mapping::Mapping;
 use wireup_os::bind::Machine;
-use wireup_proto::{Growth, Place};
+use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::ids::{JobId, NodeId};
 use wireup_wire::job::{
     Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, ProcessOptions, RankStdout, StdioOptions,
@@ -38,7 +38,7 @@ pub struct Resolved {
     /// Slots of each node, if any were stated for hosts.
     pub slots: Vec<u32>,
     /// The nodes on which ranks of further jobs may run; see [`Resolved::named_places`].
-    pub places: Vec<Place>,
+    pub places: Vec<SpawnNode>,
     /// How the session has chosen the nodes, unless the user has said which.
     pub seats: Option<SeatOrder>,
     /// Where the hosts were named; empty if nowhere.
@@ -53,20 +53,20 @@ pub struct Resolved {
 
 impl Resolved {
     /// The nodes on which ranks of further jobs may run, with all names of theirs that are known here.
-    pub fn named_places(&self) -> Vec<Place> {
-        let same_machine = self.session.remote_shell.starter().same_machine;
+    pub fn named_places(&self) -> Vec<SpawnNode> {
+        let same_machine = self.session.remote_shell.start_method().same_machine;
         let table = if same_machine { HostTable::default() } else { HostTable::of_system() };
         let other_names = |name: &str| match same_machine || self.this_machine.is_local(name) {
             true => self.this_machine.all().chain(table.names(name)).collect(),
             false => table.names(name).collect(),
         };
-        let named = |place: &Place| Place { other_names: other_names(&place.node.name), ..place.clone() };
+        let named = |place: &SpawnNode| SpawnNode { other_names: other_names(&place.node.name), ..place.clone() };
         self.places.iter().map(named).collect()
     }
 
     /// Whether ranks can ask for processes on further hosts.
     pub fn growth(&self) -> Growth {
-        let starter = self.session.remote_shell.starter();
+        let starter = self.session.remote_shell.start_method();
         if starter.same_machine && self.in_session {
             Growth::Fixed(
                 "whose session is on this machine only; start the session with hosts (wireup up --hosts), or run with \
@@ -135,7 +135,7 @@ fn resolve_on(
             (JobId(0), session::of_job(&flags, &surroundings, reach, &layout, name)?)
         }
     };
-    let starter = session.remote_shell.starter();
+    let starter = session.remote_shell.start_method();
     let local = layout.is_alone() || starter.same_machine;
     let reached = match (local, starter.by_step()) {
         (true, _) => Reached::ThisMachine,
@@ -227,18 +227,18 @@ fn check_ports(flags: &Parsed, layout: &Layout, mapping: &Mapping, local: bool) 
 }
 
 /// How many ranks could run at once, if that was stated.
-fn stated_slots(places: &[Place]) -> Option<u32> {
+fn stated_slots(places: &[SpawnNode]) -> Option<u32> {
     let slots = places.iter().map(|place| place.slots.map(u64::from)).sum::<Option<u64>>()?;
     u32::try_from(slots).ok()
 }
 
 /// Nodes with their slots: those of each node, or else of every node, if stated.
-fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<Place> {
+fn places(nodes: &[NodeSpec], slots: &[u32], each: Option<u32>) -> Vec<SpawnNode> {
     let slots = |index: usize| slots.get(index).copied().or(each);
     nodes
         .iter()
         .enumerate()
-        .map(|(index, node)| Place { node: node.clone(), slots: slots(index), other_names: Vec::new() })
+        .map(|(index, node)| SpawnNode { node: node.clone(), slots: slots(index), other_names: Vec::new() })
         .collect()
 }
 

@@ -55,7 +55,7 @@ fn containment(parsed: &Parsed, layout: &Layout, shell: &RemoteShell) -> Contain
     let Some(by_user) = parsed.contain.unwrap_or_default().by_user() else { return Containment::None };
     match layout.nodes.iter().any(|node| node.shared) {
         false => Containment::EachNode { by_user },
-        true if shell.starter().same_machine => Containment::Machine { process: 0, by_user },
+        true if shell.start_method().same_machine => Containment::Machine { process: 0, by_user },
         true => Containment::None,
     }
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 const HEAD: &str = "\
 # Flags
 
-Printed from the program's own table of flags and its help texts; a test compares this page with them. `wireup help COMMAND` shows
+Printed from the program's own table of flags and its help texts; a test compares this page with them. `wireup help \
+COMMAND` shows
 the same.
 
 ## wireup run
@@ -17,7 +18,8 @@ the same.
 wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
 ```
 
-Flags come before the program. One dash is as good as two (`-np`, `-wdir`), and `--flag=VALUE` is the same as `--flag VALUE`.
+Flags come before the program. One dash is as good as two (`-np`, `-wdir`), and `--flag=VALUE` is the same as \
+`--flag VALUE`.
 \"Per program\" flags apply to the program that follows them, all others to the whole job.
 ";
 

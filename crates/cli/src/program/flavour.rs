@@ -16,8 +16,8 @@
 
 use super::closure::{Closure, Search, closure};
 use super::elf::{Content, Dynamic, Static};
-use super::families::{Family, family};
 use super::ld_cache::LdCache;
+use super::library_family::{LibraryFamily, library_family};
 use super::{path, variable};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +70,7 @@ struct Wants {
 struct Finding {
     wants: Wants,
     /// The program and the MPI library that it is linked to, if that is clear.
-    mpi: Option<(Family, String)>,
+    mpi: Option<(LibraryFamily, String)>,
     why: String,
     library: Option<PathBuf>,
     prefix: Option<PathBuf>,
@@ -109,7 +109,7 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
 /// called its own.
 fn mixed(findings: &[Finding]) -> Option<String> {
     let of = |family| findings.iter().filter_map(|finding| finding.mpi.as_ref()).find(|(of, _)| *of == family);
-    let ((_, mpich), (_, open_mpi)) = (of(Family::Mpich)?, of(Family::Pmix)?);
+    let ((_, mpich), (_, open_mpi)) = (of(LibraryFamily::Mpich)?, of(LibraryFamily::Pmix)?);
     Some(format!("{mpich} and {open_mpi}"))
 }
 
@@ -139,7 +139,7 @@ fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
         }
         return known(Wants { simple: true, ..Wants::default() }, format!("{name} is wireup"));
     }
-    match Content::of(&path) {
+    match Content::read(&path) {
         Content::Dynamic(dynamic) => of_libraries(&name, &path, dynamic, app, context, cache),
         Content::Static(program) => of_marks(&name, program),
         Content::Script => Finding { library: beside(&path), ..known(unknown, format!("{name} is a script")) },
@@ -172,11 +172,11 @@ fn of_libraries(
     let mut reasons: [Option<String>; 2] = [None, None];
     let mut mpi = None;
     for library in &closure.libraries {
-        let Some(family) = family(&library.name) else { continue };
+        let Some(family) = library_family(&library.name) else { continue };
         if library.name.starts_with("libmpi") {
             mpi.get_or_insert_with(|| (family, format!("{name} is linked to {}", library.name)));
         }
-        let pmix = family == Family::Pmix;
+        let pmix = family == LibraryFamily::Pmix;
         *(if pmix { &mut wants.pmix } else { &mut wants.simple }) = true;
         let is_own = Path::new(&library.by).file_name() == path.canonicalize().unwrap_or_default().file_name();
         let by = if is_own { String::new() } else { format!(" by {}", library.by) };

@@ -6,11 +6,11 @@
 
 pub mod closure;
 pub mod elf;
-pub mod families;
 pub mod flavour;
 #[cfg(test)]
 mod fuzzing;
 pub mod ld_cache;
+pub mod library_family;
 pub mod needs;
 
 use std::ffi::OsStr;

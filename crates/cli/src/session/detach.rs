@@ -11,7 +11,7 @@ use crate::out;
 use std::fs::File;
 use std::io::{IoSlice, IsTerminal, Read, Write};
 use std::sync::Arc;
-use wireup_node::session::Place;
+use wireup_node::session::SessionDirectory;
 use wireup_node::session::spool::{Piece, Reader, Spool};
 use wireup_os::files;
 use wireup_os::process::{self, Fork};
@@ -42,7 +42,7 @@ pub enum Side {
 
 /// Forks the launcher into two processes. Must be called while the process has one thread.
 pub fn detach(session: &str, job: JobId, program: &str) -> Result<Side, String> {
-    let place = Place::find(session).map_err(|error| error.to_string())?;
+    let place = SessionDirectory::find(session).map_err(|error| error.to_string())?;
     let place = place.ok_or_else(|| super::nobody(session))?;
     let spool = Spool::create(&place, job, program).map_err(|error| {
         format!("cannot create the file for the job's output in {}: {error}", place.path().display())

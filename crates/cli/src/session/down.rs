@@ -5,7 +5,7 @@ use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
 use wireup_flags::{Command, Flag, Line, Section, Words};
-use wireup_node::session::{CallError, Calling, Claim, Place, last_words, unended};
+use wireup_node::session::{CallError, Calling, Claim, SessionDirectory, crash_log, unended};
 use wireup_os::process;
 use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
@@ -51,12 +51,12 @@ pub fn run(line: &Line) -> Result<u8, String> {
 /// # Errors
 /// It has jobs, which are not to be killed; it does not end.
 pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
-    let calling = match Calling::begin(name) {
+    let calling = match Calling::call(name) {
         Ok(Some(calling)) => calling,
         Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let place = Place::find(name).map_err(|error| error.to_string())?;
+    let place = SessionDirectory::find(name).map_err(|error| error.to_string())?;
     let pid = calling.pid();
     if kill && process::is_stopped(pid) {
         return force(name, pid, place.as_ref()).map(Some);
@@ -95,7 +95,7 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
 
 /// Kills the process that listens on the session's socket and does not answer. The other processes of the session then
 /// end by themselves, unless they are stopped too or take too long. Nobody can say how many jobs there were.
-fn force(name: &str, pid: u32, place: Option<&Place>) -> Result<usize, String> {
+fn force(name: &str, pid: u32, place: Option<&SessionDirectory>) -> Result<usize, String> {
     unended::remove(name);
     // Process 0 is not visible from here.
     let all = if pid == 0 { Vec::new() } else { process::tree(pid) };
@@ -123,7 +123,7 @@ fn force(name: &str, pid: u32, place: Option<&Place>) -> Result<usize, String> {
         return Err(not_ended(name, pid, PROCESS_MAX));
     }
     // The keeper that does it otherwise may have been stopped.
-    if let Ok((place, Claim::Ours)) = Place::claim(name, false) {
+    if let Ok((place, Claim::Ours)) = SessionDirectory::claim(name, false) {
         place.remove();
     }
     Ok(0)
@@ -143,15 +143,15 @@ fn not_ended(name: &str, pid: u32, waited: Duration) -> String {
 /// There is no session; removes what a killed one may have left behind.
 fn tidy(name: &str) -> Result<u8, String> {
     let story = unended::story(name);
-    if Place::find(name).map_err(|error| error.to_string())?.is_none() {
+    if SessionDirectory::find(name).map_err(|error| error.to_string())?.is_none() {
         let Some(story) = story else { return Err(nobody(name)) };
         unended::remove(name);
         out::tell(&story);
         return Ok(0);
     }
-    match Place::claim(name, false).map_err(|error| error.to_string())? {
+    match SessionDirectory::claim(name, false).map_err(|error| error.to_string())? {
         (place, Claim::Ours) => {
-            let said = last_words::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
+            let said = crash_log::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
             place.remove();
             unended::remove(name);
             out::tell(&format!("session {name} had already ended{said}; its remaining files were removed"));

@@ -5,7 +5,7 @@ use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
 use crate::flags::table::DECIDED_BY_SESSION;
 use crate::out;
 use crate::surroundings::Surroundings;
-use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, PlaceError, unended};
+use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, SessionDirectoryError, unended};
 
 /// Contacts the session that a run is meant for; `None`: the run does not use a session.
 pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
@@ -24,7 +24,7 @@ pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
         };
     }
     let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
-    match Calling::begin(name) {
+    match Calling::call(name) {
         Ok(Some(calling)) => Ok(Some(calling)),
         Ok(None) if parsed.session.is_some() => {
             Err(format!("{}; --no-session runs this job without one", super::nobody(name)))
@@ -49,7 +49,7 @@ pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
 fn is_as_good_as_none(error: &CallError) -> bool {
     match error {
         CallError::Crashed { .. } => true,
-        CallError::Place(error) => !matches!(error, PlaceError::Name { .. }),
+        CallError::SessionDirectory(error) => !matches!(error, SessionDirectoryError::Name { .. }),
         _ => false,
     }
 }

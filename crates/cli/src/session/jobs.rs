@@ -46,7 +46,13 @@ pub fn run(line: &Line) -> Result<u8, String> {
             })
         });
         let over = detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)).map(|spool| {
-            serde_json::json!({ "job": spool.job.0, "state": "over", "program": spool.program, "exit_code": spool.code, "detached": true })
+            serde_json::json!({
+                "job": spool.job.0,
+                "state": "over",
+                "program": spool.program,
+                "exit_code": spool.code,
+                "detached": true,
+            })
         });
         out::print(&format!("{}\n", serde_json::Value::Array(running.chain(over).collect())));
         return Ok(0);

@@ -29,7 +29,7 @@ const JSON: Flag = Flag::switch(&["--json"], "For programs.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {
-    let calling = Calling::begin(name).map_err(|error| error.to_string())?;
+    let calling = Calling::call(name).map_err(|error| error.to_string())?;
     let calling = calling.ok_or_else(|| nobody(name))?;
     calling.finish(out::tell).map_err(|error| error.to_string())
 }
@@ -62,7 +62,7 @@ pub fn of_variable() -> Option<String> {
 /// The error message if there is no session of that name.
 fn nobody(name: &str) -> String {
     // What cannot be listed is no hint.
-    let others = wireup_node::session::Place::names().unwrap_or_default();
+    let others = wireup_node::session::SessionDirectory::names().unwrap_or_default();
     let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {
         [] => String::new(),
         ref others => format!("; running sessions: {}", others.join(", ")),

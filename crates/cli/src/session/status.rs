@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
-use wireup_node::session::{DEFAULT_NAME, Facts, Place};
+use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
 
@@ -48,7 +48,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let asked = line.last(ONLY, Value::text)?;
     let names = match &asked {
         Some(name) => vec![name.clone()],
-        None => Place::names().map_err(|error| error.to_string())?,
+        None => SessionDirectory::names().map_err(|error| error.to_string())?,
     };
     if names.is_empty() {
         return Err(nobody(asked.as_deref().unwrap_or(DEFAULT_NAME)));

@@ -12,7 +12,7 @@ use crate::words::{self, Setting, count};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
 use wireup_node::session::{
-    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words, unended,
+    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, SessionDirectory, crash_log, daemon, unended,
 };
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
@@ -97,10 +97,10 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         standing.rank_ports = rank_ports(line, &parsed)?;
     }
     let lingers = line.has(LINGER);
-    let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
+    let (place, claim) = SessionDirectory::claim(&name, lingers).map_err(|error| error.to_string())?;
     let mut begun = None;
     if matches!(claim, Claim::Ours) {
-        if let Some(said) = last_words::read(&place) {
+        if let Some(said) = crash_log::read(&place) {
             out::tell(&format!("the previous session {name} ended unexpectedly ({said}); starting a new one"));
         }
         let owner = if lingers { None } else { Owner::of_caller(allocation(&spec).as_deref()) };
@@ -110,7 +110,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
             ));
         }
         let pid = owner.as_ref().map(Owner::pid);
-        begun = Some(begin(&place, &name, &spec, &told, owner, process_ns)?);
+        begun = Some(start_session(&place, &name, &spec, &told, owner, process_ns)?);
         unended::write(&name, pid);
     } else {
         names_nothing_new(line, &name)?;
@@ -126,8 +126,8 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     report(session, &name, &spec, begun.is_some(), parsed.verbose)
 }
 
-fn begin(
-    place: &Place,
+fn start_session(
+    place: &SessionDirectory,
     name: &str,
     spec: &SessionSpec,
     told: &StatedSlots,
@@ -143,7 +143,7 @@ fn begin(
         since_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let result = daemon::begin(place, spec.clone(), &facts, owner, process_ns);
+    let result = daemon::start(place, spec.clone(), &facts, owner, process_ns);
     result.map_err(|error| format!("cannot start session {name}: {error}"))
 }
 
@@ -157,12 +157,12 @@ pub fn begin_for_this_process(
     told: &StatedSlots,
     process_ns: u64,
 ) -> Result<(), String> {
-    let (place, claim) = Place::claim(name, false).map_err(|error| error.to_string())?;
+    let (place, claim) = SessionDirectory::claim(name, false).map_err(|error| error.to_string())?;
     if matches!(claim, Claim::Taken) {
         return Err(format!("there is a session {name} already; end it with wireup down --session {name}"));
     }
     let owner = Owner::this_process().map_err(|error| format!("cannot make a pipe: {error}"))?;
-    begin(&place, name, spec, told, Some(owner), process_ns).map(drop)
+    start_session(&place, name, spec, told, Some(owner), process_ns).map(drop)
 }
 
 /// Fewer descriptors do not suffice for a session that accepts launchers.
@@ -180,7 +180,7 @@ fn end_process(name: &str, process: u32) {
     unended::remove(name);
     // It may have ended by itself.
     let _ = wireup_os::process::kill(process, SIGTERM);
-    happens_within(ENDING_MAX, || Place::find(name).ok().flatten().is_none_or(|place| place.is_free()));
+    happens_within(ENDING_MAX, || SessionDirectory::find(name).ok().flatten().is_none_or(|place| place.is_free()));
 }
 
 /// Waits until all nodes of such a session have started.
@@ -247,7 +247,7 @@ fn rank_ports(line: &Line, parsed: &Parsed) -> Result<Option<PortsPerNode>, Stri
 
 /// The variable of the allocation whose end also ends the session's agents.
 fn allocation(spec: &SessionSpec) -> Option<String> {
-    let name = spec.remote_shell.starter().batch?.job_variable;
+    let name = spec.remote_shell.start_method().batch?.job_variable;
     Some(format!("{name}={}", std::env::var(name).ok()?))
 }
 
@@ -255,7 +255,7 @@ fn allocation(spec: &SessionSpec) -> Option<String> {
 fn attach_when_begun(name: &str) -> Result<Attached, String> {
     // The socket of a previous session may still exist.
     let is_on_its_way = |called| matches!(called, Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }));
-    happens_within(BEGINNING_MAX, || !is_on_its_way(Calling::begin(name)));
+    happens_within(BEGINNING_MAX, || !is_on_its_way(Calling::call(name)));
     attach_to(name)
 }
 

@@ -13,7 +13,7 @@
 //! nodes have already is not known yet, so staging is taken to be the first time.
 
 use super::bytes;
-use crate::program::needs::need::{Kind, Need};
+use crate::program::needs::need::{Need, NeedKind};
 use std::fs;
 use std::path::Path;
 use wireup_stage::file_system::FileSystem;
@@ -38,11 +38,11 @@ pub struct Choice {
 /// What the ranks read.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Load {
-    /// On network file systems.
+    /// Number of files on network file systems.
     files: u64,
     in_folders: u64,
     file_systems: Vec<String>,
-    /// Of all that would travel.
+    /// Bytes of all files that would travel.
     bytes: u64,
 }
 
@@ -88,9 +88,9 @@ impl Load {
             load.bytes += len;
             let Some(kind) = kind_of(&need.path).filter(|kind| kind.is_network) else { continue };
             match need.kind {
-                Kind::File => load.files += count,
-                Kind::Folder => load.in_folders += count,
-                Kind::Link => continue,
+                NeedKind::File => load.files += count,
+                NeedKind::Folder => load.in_folders += count,
+                NeedKind::Link => continue,
             }
             if !load.file_systems.contains(&kind.name) {
                 load.file_systems.push(kind.name);
@@ -160,7 +160,8 @@ mod tests {
             fs::write(at(name), [0; 100]).expect("a file");
         }
         let need = |name: &str, kind| Need { path: at(name), kind, why: String::new() };
-        let needs = [need("local", Kind::File), need("net/program", Kind::File), need("net/env", Kind::Folder)];
+        let needs =
+            [need("local", NeedKind::File), need("net/program", NeedKind::File), need("net/env", NeedKind::Folder)];
         let kind_of = |path: &Path| {
             let is_network = path.starts_with(at("net"));
             let name = if is_network { "NFS" } else { "ext4" }.into();

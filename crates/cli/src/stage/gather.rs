@@ -18,8 +18,8 @@ use wireup_node::launcher::{Next, Program};
 use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::exit_code::OURS;
-use wireup_stage::gather::request::Place;
-use wireup_stage::gather::{Gathering, Places, Request, Rule};
+use wireup_stage::gather::request::GatheredNode;
+use wireup_stage::gather::{GatheredNodes, Gathering, Request, Rule};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::SessionSpec;
@@ -34,7 +34,7 @@ const LINES_SHOWN: usize = 40;
 struct Group {
     /// Any one of these: virtual nodes see the same files.
     nodes: Vec<NodeSpec>,
-    places: Places,
+    places: GatheredNodes,
 }
 
 /// What is to be gathered after a job.
@@ -145,7 +145,7 @@ impl Gather<'_> {
         let gatherers = groups.iter().map(|group| group.places.clone()).collect();
         let folders = self.job.apps.iter().map(|app| app.cwd.clone()).collect();
         let mut told = Request { rules: self.rules.to_vec(), gatherers, folders }.encode();
-        told.extend_from_slice(&gathering.begin(groups.iter().map(|group| &group.places[..])));
+        told.extend_from_slice(&gathering.expect_gatherers(groups.iter().map(|group| &group.places[..])));
         let mut taker = Taker { gathering, told, nodes, groups, ended, progress: Progress::new() };
         let outcome = travel::run(self.session, nodes, (&[b"gather".to_vec()], StdinTarget::All), None, &mut taker);
         taker.progress.end();
@@ -203,7 +203,7 @@ fn incomplete(group: &Group, gathering: &mut Gathering) {
 }
 
 /// The nodes with ranks.
-fn places(job: &JobSpec) -> Result<Vec<(&NodeSpec, Place)>, String> {
+fn places(job: &JobSpec) -> Result<Vec<(&NodeSpec, GatheredNode)>, String> {
     let mapping =
         Mapping::new(&job.blocks, job.job_size(), job.nodes.len() as u32).map_err(|error| error.to_string())?;
     // The first rank behind those of each program.
@@ -218,7 +218,7 @@ fn places(job: &JobSpec) -> Result<Vec<(&NodeSpec, Place)>, String> {
     let place = |(number, node): (u32, &NodeSpec)| {
         let folder = |rank: u32| ends.partition_point(|end| *end <= rank) as u32;
         let ranks = mapping.ranks_of(NodeId(number)).map(|rank| (rank.0, folder(rank.0)));
-        Place::new(number, &node.name, ranks)
+        GatheredNode::new(number, &node.name, ranks)
     };
     let all = (0..).zip(&job.nodes).map(|node| (node.1, place(node)));
     Ok(all.filter(|(_, place)| !place.ranks.is_empty()).collect())

@@ -5,14 +5,14 @@ use super::{bytes, digests};
 use crate::flags::parsed::Stage;
 use crate::libraries;
 use crate::out;
-use crate::program::needs::need::{Kind as NeedKind, LeftOut, Need, Needs, Remark};
+use crate::program::needs::need::{LeftOut, Need, NeedKind, Needs, Remark};
 use crate::program::needs::{needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_stage::set::Listings;
-use wireup_stage::{Kind, Set};
+use wireup_stage::{EntryKind, Set};
 use wireup_wire::job::JobSpec;
 
 /// Lines of a listing that are shown of what is left out.
@@ -144,7 +144,7 @@ pub fn listing(plan: &Plan) -> String {
         let inside = plan.set.entries().filter(|entry| entry.path().starts_with(&need.path));
         let (mut count, mut len) = (0, 0);
         for entry in inside {
-            if let Kind::File { len: one, .. } = entry.kind {
+            if let EntryKind::File { len: one, .. } = entry.kind {
                 (count, len) = (count + 1, len + one);
             }
         }

@@ -1,10 +1,10 @@
 //! The profile as JSON.
 
-use super::report::Report;
+use super::report::TapReport;
 use serde_json::{Value, json};
 use wireup_tap::{End, Record};
 
-pub fn value(report: &Report, command: &str) -> Value {
+pub fn value(report: &TapReport, command: &str) -> Value {
     let since = |at: u64| if at == 0 { Value::Null } else { ms(at.saturating_sub(report.from_ns)) };
     let rank = |record: &Record| {
         let tally = &record.tally;

@@ -44,7 +44,7 @@ pub struct Spread {
 
 /// All requests of one kind.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Kind {
+pub struct RequestTotals {
     pub name: &'static str,
     pub calls: u64,
     pub sent: u64,
@@ -60,7 +60,7 @@ pub struct Late {
     pub behind_ms: f64,
 }
 
-pub struct Report {
+pub struct TapReport {
     pub records: BTreeMap<u32, Record>,
     pub size: u32,
     /// Ranks without a record, from the first to the last of each stretch.
@@ -68,12 +68,12 @@ pub struct Report {
     pub refused: Vec<String>,
     pub clocks: Clocks,
     pub nodes: Vec<String>,
-    /// Of all times.
+    /// When the launcher started; if that is not known, when the first tap began.
     pub from_ns: u64,
     pub end_ns: u64,
     pub fences: Vec<Fence>,
     pub spreads: Vec<Spread>,
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<RequestTotals>,
     pub slowest_ranks: Vec<Late>,
     pub slowest_nodes: Vec<Late>,
     pub start: Start,
@@ -84,16 +84,16 @@ pub struct Report {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Start {
     pub whole_ms: f64,
-    /// Of the whole: until the last rank's program was executed.
+    /// Time until the last rank's program was executed.
     pub launch_ms: f64,
-    /// In fences after the last rank had entered.
+    /// Time in fences after the last rank had entered.
     pub moving_ms: f64,
     /// The median rank's time in other requests.
     pub requests_ms: f64,
 }
 
-impl Report {
-    pub fn of(gathered: Gathered) -> Report {
+impl TapReport {
+    pub fn from_gathered(gathered: Gathered) -> TapReport {
         let Gathered { mut records, mut refused, more_refused } = gathered;
         if more_refused > 0 {
             refused.push(format!("{more_refused} more"));
@@ -113,7 +113,7 @@ impl Report {
         let kinds = kinds(&records);
         let start = start(&records, &fences, from_ns);
         let (slowest_ranks, slowest_nodes) = slowest(&records);
-        Report {
+        TapReport {
             spreads: spreads(&records, from_ns),
             records,
             size,
@@ -189,12 +189,12 @@ fn fences(records: &BTreeMap<u32, Record>) -> Vec<Fence> {
     (0..FENCES_KEPT).map_while(one).collect()
 }
 
-fn kinds(records: &BTreeMap<u32, Record>) -> Vec<Kind> {
+fn kinds(records: &BTreeMap<u32, Record>) -> Vec<RequestTotals> {
     let kind = |&(name, family): &(&'static str, Family)| {
         let all = || records.values().map(|record| record.tally.family(family));
         let calls: u64 = sum(all().map(|of| of.calls));
         let wait_ns: u64 = sum(all().map(|of| of.wait_ns));
-        (calls > 0).then(|| Kind {
+        (calls > 0).then(|| RequestTotals {
             name,
             calls,
             sent: sum(all().map(|of| of.sent)),

@@ -1,12 +1,12 @@
 //! The profile as text.
 
-use super::report::{Fence, Late, Report};
+use super::report::{Fence, Late, TapReport};
 use crate::words::{Row, count, ranges};
 use std::fmt::Write as _;
 use wireup_tap::{End, Record};
 
 /// The whole text, with the command that measures the same start under wireup.
-pub fn text(report: &Report, command: &str) -> String {
+pub fn text(report: &TapReport, command: &str) -> String {
     let (ranks, nodes) = (count(report.records.len() as u32, "rank"), count(report.nodes.len() as u32, "node"));
     let by = if report.launcher().is_empty() { String::new() } else { format!(", started by {}", report.launcher()) };
     let spoken = match report.spoken() {
@@ -31,7 +31,7 @@ pub fn text(report: &Report, command: &str) -> String {
 /// A moment of a rank.
 type Stamp = fn(&Record) -> u64;
 
-fn phases(report: &Report) -> Row {
+fn phases(report: &TapReport) -> Row {
     let records = || report.records.values();
     let last = |stamp: Stamp| {
         let happened = records().filter(|record| stamp(record) > 0);
@@ -71,7 +71,7 @@ fn phases(report: &Report) -> Row {
     total
 }
 
-fn exchange(report: &Report) -> Option<Row> {
+fn exchange(report: &TapReport) -> Option<Row> {
     let from = report.fences.iter().map(|fence| fence.first_in_ns).min()?;
     let to = report.fences.iter().map(|fence| fence.last_out_ns).max()?;
     let most = report.records.values().map(|record| record.tally.fences).max().unwrap_or(0);
@@ -82,7 +82,7 @@ fn exchange(report: &Report) -> Option<Row> {
     Some(whole)
 }
 
-fn of_fence(report: &Report, number: usize, fence: &Fence) -> Row {
+fn of_fence(report: &TapReport, number: usize, fence: &Fence) -> Row {
     let node = report.records.get(&fence.last_rank).map_or("?", |record| record.node.as_str());
     let remark = format!("{}, last in rank {} on {node}", count(fence.ranks, "rank"), fence.last_rank);
     let mut row = Row::new(format!("fence {number}"), fence.first_in_ns, fence.last_out_ns, remark);
@@ -92,7 +92,7 @@ fn of_fence(report: &Report, number: usize, fence: &Fence) -> Row {
     row
 }
 
-fn spreads(report: &Report) -> String {
+fn spreads(report: &TapReport) -> String {
     let mut text = format!("{:<26} {:>10} {:>10} {:>10}\n", "each rank, ms", "least", "median", "most");
     for row in &report.spreads {
         let node = report.records.get(&row.rank).map_or("?", |record| record.node.as_str());
@@ -103,7 +103,7 @@ fn spreads(report: &Report) -> String {
     text
 }
 
-fn requests(report: &Report) -> String {
+fn requests(report: &TapReport) -> String {
     if report.kinds.is_empty() {
         return String::new();
     }
@@ -129,7 +129,7 @@ fn late(noun: &str, what: &str, late: &[Late]) -> String {
     format!("slowest {noun}, behind the median {what}: {}\n", all.join(", "))
 }
 
-fn notes(report: &Report) -> String {
+fn notes(report: &TapReport) -> String {
     let mut text = String::new();
     if !report.missing.is_empty() {
         let ranks = ranges(report.missing.iter().flat_map(|&(first, last)| first..=last));
@@ -186,6 +186,6 @@ fn notes(report: &Report) -> String {
 }
 
 /// How to measure the same start under wireup.
-fn compare(report: &Report, command: &str) -> String {
+fn compare(report: &TapReport, command: &str) -> String {
     if report.launcher() == "wireup" { String::new() } else { format!("compare: {command}\n") }
 }

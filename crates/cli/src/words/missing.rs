@@ -239,7 +239,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         }
         Kind::Advice => return None,
         Kind::NothingStarted => format!(
-            "\"{} {} echo ok\" must print ok: does a start-up file of the log-in shell there (~/.bashrc) end with exit or exec?",
+            "\"{} {} echo ok\" must print ok: does a start-up file of the log-in shell there (~/.bashrc) end with \
+             exit or exec?",
             setting.shell, group.first
         ),
         Kind::Killed => "somebody sent that, or memory ran out, which dmesg on the node would tell".to_owned(),

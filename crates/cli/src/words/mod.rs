@@ -55,7 +55,7 @@ impl Setting {
         Setting {
             node_count: session.agents.len() as u32,
             verbose: session.verbose,
-            local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
+            local: session.remote_shell.start_method().same_machine || session.agents.len() == 1,
             shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
             ..Setting::default()
@@ -70,7 +70,7 @@ impl Setting {
 
 /// The remote shell as a user would type it, without the options that we add for ssh and steps.
 pub fn shell(remote_shell: &RemoteShell) -> String {
-    let (starter, words) = (remote_shell.starter(), remote_shell.words());
+    let (starter, words) = (remote_shell.start_method(), remote_shell.words());
     let is_own = starter.by_step() || words.iter().eq(SSH.iter());
     match words.first() {
         _ if starter.same_machine => "sh -c".to_owned(),
@@ -81,7 +81,7 @@ pub fn shell(remote_shell: &RemoteShell) -> String {
 
 /// What a user would type before a host and a command.
 pub fn shell_for_host(remote_shell: &RemoteShell) -> String {
-    match remote_shell.starter().host_option {
+    match remote_shell.start_method().host_option {
         "" => shell(remote_shell),
         option => format!("{} {option}", shell(remote_shell)),
     }

@@ -256,7 +256,8 @@ phase                         from ms    took ms    adds ms
     /-- init:                   7.000      3.000      1.000  3 ranks, last rank 2 on node2
     /-- exchange:              11.000      5.000      5.000  1 collective
         /-- fence 0:           11.000      5.000      5.000  120 B in all; last in rank 2 on node2
-            /-- wait:          11.000      3.000      3.000  from the first to the last rank that enters: time of the ranks
+            /-- wait:          11.000      3.000      3.000  from the first to the last rank that enters: time of the \
+ranks
             /-- move:          14.000      2.000      2.000  last in to last out
     /-- run:                   16.000     36.000     36.000  3 ranks, last rank 2 on node2
     /-- drain:                 52.000      3.000      3.000

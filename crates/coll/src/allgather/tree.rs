@@ -2,9 +2,9 @@
 //! baseline (S1 I, fig. 2).
 //!
 //! Each peer waits for its own part and one from each child, and sends the list of them, unchanged, to its parent. A
-//! subtree with few bytes sends the blocks themselves ([`Part::Data`]); above a limit, or if a peer below sent only a
-//! size, it sends the number of bytes ([`Part::Size`]), and the blocks take another route. The root's result covers all
-//! peers. No peer parses another peer's bytes. One object serves one epoch.
+//! subtree with few bytes sends the blocks themselves ([`SubtreePart::Data`]); above a limit, or if a peer below sent
+//! only a size, it sends the number of bytes ([`SubtreePart::Size`]), and the blocks take another route. The root's
+//! result covers all peers. No peer parses another peer's bytes. One object serves one epoch.
 //!
 //! Cost per peer: 1 message in per child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message
 //! per link with the bytes of all peers.
@@ -18,43 +18,43 @@ use super::Refused;
 
 /// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum SubtreePart {
     /// The blocks of the subtree.
     Data(Rope),
     /// The number of bytes of the subtree's blocks.
     Size(u64),
 }
 
-impl Part {
+impl SubtreePart {
     /// Bytes of the subtree's blocks.
     pub fn size(&self) -> u64 {
         match self {
-            Part::Data(blocks) => blocks.len() as u64,
-            Part::Size(bytes) => *bytes,
+            SubtreePart::Data(blocks) => blocks.len() as u64,
+            SubtreePart::Size(bytes) => *bytes,
         }
     }
 
     /// Whether this is only a size; the frame's header says so.
     pub fn is_size(&self) -> bool {
-        matches!(self, Part::Size(_))
+        matches!(self, SubtreePart::Size(_))
     }
 
     /// The payload of a frame: the blocks themselves, or the size as u64 LE.
     pub fn into_payload(self) -> Rope {
         match self {
-            Part::Data(blocks) => blocks,
-            Part::Size(bytes) => Bytes::copy_from_slice(&bytes.to_le_bytes()).into(),
+            SubtreePart::Data(blocks) => blocks,
+            SubtreePart::Size(bytes) => Bytes::copy_from_slice(&bytes.to_le_bytes()).into(),
         }
     }
 
     /// Reads the payload of a frame whose header says whether it is a size.
     pub fn from_payload(is_size: bool, payload: Rope) -> Result<Self, Refused> {
         if !is_size {
-            return Ok(Part::Data(payload));
+            return Ok(SubtreePart::Data(payload));
         }
         let bytes = payload.into_bytes();
         let bytes = bytes[..].try_into().map_err(|_| Refused::NoSize(bytes.len()))?;
-        Ok(Part::Size(u64::from_le_bytes(bytes)))
+        Ok(SubtreePart::Size(u64::from_le_bytes(bytes)))
     }
 }
 
@@ -83,7 +83,7 @@ impl TreeGather {
 
     /// Adds this peer's own part. Returns the part of the whole subtree once that is complete: it is to be sent to the
     /// parent; at the root it covers all peers.
-    pub fn own(&mut self, part: Part) -> Result<Option<Part>, Refused> {
+    pub fn own(&mut self, part: SubtreePart) -> Result<Option<SubtreePart>, Refused> {
         if core::mem::replace(&mut self.own, true) {
             return Err(Refused::OwnTwice);
         }
@@ -94,7 +94,7 @@ impl TreeGather {
     ///
     /// # Panics
     /// If there is no such child.
-    pub fn child(&mut self, index: usize, part: Part) -> Result<Option<Part>, Refused> {
+    pub fn child(&mut self, index: usize, part: SubtreePart) -> Result<Option<SubtreePart>, Refused> {
         if core::mem::replace(&mut self.children[index], true) {
             return Err(Refused::ChildTwice(index));
         }
@@ -111,20 +111,20 @@ impl TreeGather {
         self.children.iter().enumerate().filter(|(_, arrived)| !**arrived).map(|(index, _)| index)
     }
 
-    fn add(&mut self, part: Part) -> Option<Part> {
+    fn add(&mut self, part: SubtreePart) -> Option<SubtreePart> {
         self.size = self.size.saturating_add(part.size());
         match part {
-            Part::Data(blocks) if self.size <= self.eager_max as u64 => {
+            SubtreePart::Data(blocks) if self.size <= self.eager_max as u64 => {
                 if let Some(data) = self.data.as_mut().filter(|_| !blocks.is_empty()) {
                     data.push(blocks);
                 }
             }
-            Part::Data(_) | Part::Size(_) => self.data = None,
+            SubtreePart::Data(_) | SubtreePart::Size(_) => self.data = None,
         }
         if self.own_missing() || self.missing_children().next().is_some() {
             return None;
         }
-        Some(self.data.take().map_or(Part::Size(self.size), |data| Part::Data(Rope::join(data))))
+        Some(self.data.take().map_or(SubtreePart::Size(self.size), |data| SubtreePart::Data(Rope::join(data))))
     }
 }
 
@@ -133,8 +133,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn data(bytes: &'static [u8]) -> Part {
-        Part::Data(Bytes::from_static(bytes).into())
+    fn data(bytes: &'static [u8]) -> SubtreePart {
+        SubtreePart::Data(Bytes::from_static(bytes).into())
     }
 
     #[test]
@@ -152,18 +152,18 @@ mod tests {
         let mut peer = TreeGather::new(1, usize::MAX);
         assert_eq!(peer.own(data(b"a")), Ok(None));
         assert_eq!(peer.own(data(b"a")), Err(Refused::OwnTwice));
-        assert_eq!(peer.child(0, Part::Size(1)), Ok(Some(Part::Size(2))));
+        assert_eq!(peer.child(0, SubtreePart::Size(1)), Ok(Some(SubtreePart::Size(2))));
         assert_eq!(peer.child(0, data(b"b")), Err(Refused::ChildTwice(0)));
     }
 
     #[test]
     fn payloads_round_trip() {
-        for part in [data(b""), data(b"12345678"), Part::Size(0), Part::Size(u64::MAX)] {
+        for part in [data(b""), data(b"12345678"), SubtreePart::Size(0), SubtreePart::Size(u64::MAX)] {
             let is_size = part.is_size();
-            assert_eq!(Part::from_payload(is_size, part.clone().into_payload()), Ok(part));
+            assert_eq!(SubtreePart::from_payload(is_size, part.clone().into_payload()), Ok(part));
         }
-        assert_eq!(Part::Size(0x0102).into_payload().into_bytes()[..], [2, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Part::from_payload(true, Bytes::from_static(b"1234567").into()), Err(Refused::NoSize(7)));
+        assert_eq!(SubtreePart::Size(0x0102).into_payload().into_bytes()[..], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(SubtreePart::from_payload(true, Bytes::from_static(b"1234567").into()), Err(Refused::NoSize(7)));
     }
 
     proptest! {
@@ -180,13 +180,20 @@ mod tests {
                 let who = waiting.swap_remove((order % waiting.len() as u64) as usize);
                 order = order.rotate_right(7);
                 let (len, only_size) = sizes[who];
-                let part = if only_size { Part::Size(len as u64) } else { Part::Data(Bytes::from(vec![who as u8; len]).into()) };
-                expected.extend(vec![who as u8; len]);
+                let data = vec![who as u8; len];
+                expected.extend(&data);
+                let part = match only_size {
+                    true => SubtreePart::Size(len as u64),
+                    false => SubtreePart::Data(Bytes::from(data).into()),
+                };
                 let result = if who == 0 { peer.own(part) } else { peer.child(who - 1, part) };
                 let any_size = sizes.iter().any(|(_, only_size)| *only_size);
-                prop_assert_eq!(result, Ok(waiting.is_empty().then(|| {
-                    if any_size || expected.len() > eager_max { Part::Size(expected.len() as u64) } else { Part::Data(Bytes::from(expected.clone()).into()) }
-                })));
+                let whole = if any_size || expected.len() > eager_max {
+                    SubtreePart::Size(expected.len() as u64)
+                } else {
+                    SubtreePart::Data(Bytes::from(expected.clone()).into())
+                };
+                prop_assert_eq!(result, Ok(waiting.is_empty().then_some(whole)));
             }
         }
     }

@@ -20,7 +20,7 @@
 //! payload. Source: S1 V; the choice at the root is ours.
 
 use super::choice::{choose, direct};
-use super::tree::{Part, TreeGather};
+use super::tree::{SubtreePart, TreeGather};
 use super::{PeerSet, Progress, Receiver, Refused, Rounds, Rules, Sender, Step, fitting};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -112,7 +112,7 @@ impl Allgather {
     }
 
     fn add_own(&mut self, given: Bytes, progress: &mut Progress) -> Result<(), Refused> {
-        let part = self.tree.own(Part::Data(given.into()))?;
+        let part = self.tree.own(SubtreePart::Data(given.into()))?;
         self.on_part(part, progress)
     }
 
@@ -128,7 +128,7 @@ impl Allgather {
             Form::Size => true,
             Form::Go(_) => return Err(Refused::ChildDecides),
         };
-        let part = self.tree.child(child, Part::from_payload(is_size, payload)?)?;
+        let part = self.tree.child(child, SubtreePart::from_payload(is_size, payload)?)?;
         self.on_part(part, progress)?;
         if self.peers.me.is_none() && self.tree.own_missing() {
             return self.add_own(Bytes::new(), progress);
@@ -137,7 +137,7 @@ impl Allgather {
     }
 
     /// Handles the completed subtree, if `part` is its result.
-    fn on_part(&mut self, part: Option<Part>, progress: &mut Progress) -> Result<(), Refused> {
+    fn on_part(&mut self, part: Option<SubtreePart>, progress: &mut Progress) -> Result<(), Refused> {
         let Some(part) = part else { return Ok(()) };
         self.gathered = true;
         if !self.peers.root {
@@ -150,13 +150,13 @@ impl Allgather {
             (ExchangeScheme::Direct(_), _) => {}
             // There are more bytes than `collect_max`: peers request the blocks that they need.
             (ExchangeScheme::Auto | ExchangeScheme::Tree, _) if stays => self.broadcast(Rope::default(), progress),
-            (ExchangeScheme::Tree, Part::Size(bytes)) => return Err(Refused::TooLong(bytes)),
-            (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, progress),
-            (ExchangeScheme::Auto, Part::Data(blocks)) => match choose(self.peers.count, blocks.len() as u64) {
+            (ExchangeScheme::Tree, SubtreePart::Size(bytes)) => return Err(Refused::TooLong(bytes)),
+            (ExchangeScheme::Tree, SubtreePart::Data(blocks)) => self.broadcast(blocks, progress),
+            (ExchangeScheme::Auto, SubtreePart::Data(blocks)) => match choose(self.peers.count, blocks.len() as u64) {
                 None => self.broadcast(blocks, progress),
                 Some(algorithm) => return self.tell(algorithm, progress),
             },
-            (ExchangeScheme::Auto, Part::Size(bytes)) => {
+            (ExchangeScheme::Auto, SubtreePart::Size(bytes)) => {
                 return self.tell(direct(self.peers.count, bytes), progress);
             }
         }

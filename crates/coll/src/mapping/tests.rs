@@ -116,7 +116,8 @@ proptest! {
             if let Some(run) = mapping.run_of(node) {
                 prop_assert!(!run.is_empty() && run.map(Rank).eq(mapping.ranks_of(node)));
             } else {
-                prop_assert!(count == 0 || blocks.len() > 1 || u64::from(job_size) > u64::from(blocks[0].nodes) * u64::from(blocks[0].ppn));
+                let slots = u64::from(blocks[0].nodes) * u64::from(blocks[0].ppn);
+                prop_assert!(count == 0 || blocks.len() > 1 || u64::from(job_size) > slots);
             }
             seen += count;
         }
@@ -139,7 +140,11 @@ proptest! {
     }
 
     #[test]
-    fn every_placement_covers_all_ranks(slots in proptest::collection::vec(0u32..5, 1..20), job_size in 1u32..200, ppn in 1u32..9) {
+    fn every_placement_covers_all_ranks(
+        slots in proptest::collection::vec(0u32..5, 1..20),
+        job_size in 1u32..200,
+        ppn in 1u32..9,
+    ) {
         let nodes = slots.len() as u32;
         let even = Mapping::new(&evenly(nodes, job_size), job_size, nodes).expect("valid");
         let sizes: Vec<u32> = (0..nodes).map(|node| even.local_size(NodeId(node))).collect();

@@ -93,7 +93,10 @@ proptest! {
     }
 
     #[test]
-    fn process_counts_beyond_32_bits_are_refused(counts in proptest::collection::vec(any::<u32>(), 1..5), before in any::<u32>()) {
+    fn process_counts_beyond_32_bits_are_refused(
+        counts in proptest::collection::vec(any::<u32>(), 1..5),
+        before in any::<u32>(),
+    ) {
         let mut scan = RingScan::new(counts.len(), 1);
         let mut result = scan.own(vec![Bytes::from_static(b"own")]);
         for (index, count) in counts.iter().enumerate() {

@@ -137,7 +137,7 @@ impl AgentDriver {
 
     fn cannot_dial(&self, problem: String) -> BeginError {
         match self.links.dials.was_dialled_in_vain() {
-            true => BeginError::Dial { problem, same_machine: self.session().remote_shell.starter().same_machine },
+            true => BeginError::Dial { problem, same_machine: self.session().remote_shell.start_method().same_machine },
             false => BeginError::NoAddress(problem),
         }
     }
@@ -229,7 +229,7 @@ impl AgentDriver {
             Token::Pmi(slot, client) => {
                 jobs.with_at(*slot, |ranks| ranks.clients.on_pmi_event(*client, event, turn));
             }
-            Token::Further => local.further.on_event(jobs, turn),
+            Token::SecondaryClients => local.secondary_clients.on_event(jobs, turn),
             Token::Fellows => local.keepers.answer_fellows(turn.reactor),
             Token::Stdin(slot, rank) => jobs.with_at(*slot, |ranks| ranks.stdin.flush(*rank, turn)),
             Token::Relay(slot, relay) => {

@@ -32,7 +32,7 @@ pub struct LinkConfig {
 impl LinkConfig {
     /// `ssh_connection`: the value of `SSH_CONNECTION` in the environment.
     pub fn new(session: &SessionSpec, me: AgentId, ssh_connection: Option<&str>) -> LinkConfig {
-        let starter = session.remote_shell.starter();
+        let starter = session.remote_shell.start_method();
         let parent = Tree::new(session.agents.len() as u32, session.fanout).parent(me);
         LinkConfig {
             local: starter.same_machine,

@@ -63,7 +63,7 @@ pub struct LinkSet {
 
 struct Entry {
     link: Link,
-    kind: Kind,
+    kind: LinkKind,
     interest: Interest,
     closing: bool,
     /// Whether the last check found bytes that were unanswered for too long. The next check decides, since a probe may
@@ -72,7 +72,7 @@ struct Entry {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LinkKind {
     /// This agent has dialled; the handshake must be complete by `until_ns`.
     Dialled { target: AgentId, role: Role, attempt: Attempt, limit_ns: u64, until_ns: u64 },
     /// This agent has accepted the link; the handshake must be complete by `until_ns`.
@@ -117,7 +117,7 @@ impl LinkSet {
         Ok(addresses::offered(&own, filter.as_ref(), self.config.reached_at(), self.config.local)?)
     }
 
-    fn insert(&mut self, mut link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
+    fn insert(&mut self, mut link: Link, kind: LinkKind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
         let id = LinkId(self.next);
         self.next += 1;
         link.watch(Token::Link(id).pack(), interest, reactor)?;
@@ -132,7 +132,7 @@ impl LinkSet {
     /// # Errors
     /// It cannot be watched.
     pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
-        let id = self.insert(link, Kind::Up, Interest::READABLE, reactor)?;
+        let id = self.insert(link, LinkKind::Up, Interest::READABLE, reactor)?;
         inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });
         if let Some(entry) = self.links.get_mut(&id)
             && let Received::Bytes(bytes) = entry.link.receive_early()
@@ -218,23 +218,23 @@ impl LinkSet {
         self.forget(id, reactor);
         match kind {
             // Strangers are not reported: anyone who can reach the port could flood the terminal with reports.
-            Kind::Guest { .. } => {}
-            Kind::Dialled { target, attempt, .. } => {
+            LinkKind::Guest { .. } => {}
+            LinkKind::Dialled { target, attempt, .. } => {
                 self.dials.on_failure(target, attempt, &error);
                 self.dial_due(monotonic_ns(), reactor, inputs);
             }
-            Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
+            LinkKind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
         }
     }
 }
 
-impl Kind {
+impl LinkKind {
     /// The time allowed for the handshake, and when it ends.
     fn limit_ns(self) -> Option<(u64, u64)> {
         match self {
-            Kind::Dialled { limit_ns, until_ns, .. } => Some((limit_ns, until_ns)),
-            Kind::Guest { until_ns } => Some((HANDSHAKE_NS_MAX, until_ns)),
-            Kind::Up => None,
+            LinkKind::Dialled { limit_ns, until_ns, .. } => Some((limit_ns, until_ns)),
+            LinkKind::Guest { until_ns } => Some((HANDSHAKE_NS_MAX, until_ns)),
+            LinkKind::Up => None,
         }
     }
 }

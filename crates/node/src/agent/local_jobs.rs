@@ -1,7 +1,6 @@
 //! The jobs that have ranks on this node, and what they share here: where their keepers come from, memory, ports, the
 //! weight of jobs that wait for others, and what killed keepers have left.
 
-use super::further::Further;
 use super::jobs::Jobs;
 use super::keeper_link::KeeperLink;
 use super::keepers::Keepers;
@@ -10,6 +9,7 @@ use super::orphans::Orphans;
 use super::parent_weight::ParentWeight;
 use super::rank_ports::ReservedPorts;
 use super::ranks::JobRanks;
+use super::secondary_client_socket::SecondaryClientSocket;
 use super::shells::in_words;
 use super::token::JobSlot;
 use super::turn::Turn;
@@ -30,7 +30,7 @@ pub struct LocalJobs {
     /// Number of CPUs that ranks on this node may use.
     cpus: usize,
     pub jobs: Jobs,
-    pub further: Further,
+    pub secondary_clients: SecondaryClientSocket,
     /// Keepers without a job, and where keepers for new jobs come from.
     pub keepers: Keepers,
     /// Memory that ranks map.
@@ -46,7 +46,7 @@ impl LocalJobs {
         LocalJobs {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             jobs: Jobs::default(),
-            further: Further::default(),
+            secondary_clients: SecondaryClientSocket::default(),
             keepers,
             memory: RankMemory::default(),
             rank_ports: ReservedPorts::default(),
@@ -69,7 +69,7 @@ impl LocalJobs {
             let picture = plan.report_bindings.then(|| binding::picture_of(plan)).flatten();
             let bound = picture.map(|picture| JobEvent::RanksBound { picture });
             inputs.extend(lacking.into_iter().chain(bound).map(|event| Input::Job { job, event }));
-            ranks.spawn(plan, own_devices, self.further.name(reactor))?;
+            ranks.spawn(plan, own_devices, self.secondary_clients.name(reactor))?;
             Ok(ranks.next_standby())
         });
         match spawned {
@@ -129,7 +129,7 @@ impl LocalJobs {
                 failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}{at}"))(error)
             }),
             Some(base) => {
-                let sockets = self.rank_ports.take(base, count);
+                let sockets = self.rank_ports.take_sockets(base, count);
                 sockets
                     .and_then(|sockets| ranks.sockets.use_reserved(base, sockets))
                     .map_err(failed(format!("{count} listening sockets on the session's ports from {base} on")))?;
@@ -172,7 +172,7 @@ impl LocalJobs {
     fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
         let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
         if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
-            self.orphans.begin(since, now_ns);
+            self.orphans.on_keepers_lost(since, now_ns);
             self.look_for_orphans(now_ns, of_shells);
         }
     }

@@ -1,10 +1,9 @@
 //! The agent's driver: connects the state machine of `proto` to this machine's clock, sockets and processes.
 
 pub mod driver;
-mod families;
 mod fd_backoff;
 mod fellows;
-mod further;
+mod job_families;
 mod jobs;
 mod keeper_link;
 mod keeper_pool;
@@ -25,8 +24,9 @@ mod rank_ports;
 mod ranks;
 pub(crate) mod read_timeout;
 pub(crate) mod remote;
+mod secondary_client_socket;
 mod shells;
-pub mod starters;
+pub mod start_methods;
 pub(crate) mod step;
 pub(crate) mod tail;
 pub mod token;

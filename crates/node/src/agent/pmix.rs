@@ -6,7 +6,7 @@
 
 mod directory;
 mod opening;
-mod said;
+mod server_log;
 mod standby;
 
 use super::outgoing::{Outgoing, WriteState};
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;
 pub use opening::Opening;
-use said::Said;
+use server_log::ServerLog;
 pub use standby::StandbyServer;
 use wireup_os::files;
 use wireup_os::reactor::{Interest, Reactor};
@@ -49,13 +49,13 @@ pub struct PmixServer {
     /// Whether the server has closed its socket and has not been reaped yet.
     pub is_dying: bool,
     errors: Tail,
-    said: Said,
+    server_log: ServerLog,
 }
 
 impl PmixServer {
     /// The server's data, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
-        let batch = Opening::of(plan).batch(SERVER_SLOT)?;
+        let batch = Opening::new(plan).batch(SERVER_SLOT)?;
         let directory = Directory::new().map_err(|error| unnamed(&error))?;
         Ok((PmixServer::new(plan, slot, SERVER_SLOT, directory)?, batch))
     }
@@ -93,7 +93,7 @@ impl PmixServer {
             blocked: false,
             is_dying: false,
             errors: Tail::new(ERROR_BYTES_MAX),
-            said: Said::default(),
+            server_log: ServerLog::default(),
         })
     }
 
@@ -152,13 +152,13 @@ impl PmixServer {
 
     /// The server has written something for the user.
     pub fn on_error_text(&mut self, turn: &mut Turn<'_>) {
-        let PmixServer { errors, said, .. } = self;
-        errors.read(turn.reactor, |piece| said.push(piece));
+        let PmixServer { errors, server_log, .. } = self;
+        errors.read(turn.reactor, |piece| server_log.push(piece));
         self.tell(false, turn);
     }
 
     fn tell(&mut self, is_end: bool, turn: &mut Turn<'_>) {
-        if let Some(text) = self.said.take(is_end) {
+        if let Some(text) = self.server_log.take_lines(is_end) {
             turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixSaid { text } });
         }
     }
@@ -197,7 +197,7 @@ pub mod tests {
     use wireup_wire::ids::{AgentId, NodeId};
     use wireup_wire::job::Binding;
 
-    /// Of a job with this name, on its node 3.
+    /// The plan of a job with this name, on its node 3.
     pub fn plan(nspace: &str) -> PmixPlan {
         let begin = Begin {
             nspace: nspace.into(),

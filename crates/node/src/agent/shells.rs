@@ -2,7 +2,7 @@
 
 use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
-use super::starters;
+use super::start_methods;
 use super::step::{NotSealed, SEALED, Sealed, Sealing, Steps};
 use super::tail::{Stream, Tail};
 use super::token::Token;
@@ -39,8 +39,8 @@ pub struct Shells {
 }
 
 impl Shells {
-    pub fn begin(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
-        let keeper = KeeperLink::begin(keeper, Token::Shells, reactor)?;
+    pub fn new(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
+        let keeper = KeeperLink::new(keeper, Token::Shells, reactor)?;
         Ok(Shells {
             keeper,
             errors: BTreeMap::new(),
@@ -67,7 +67,7 @@ impl Shells {
         };
         let command = self.command(how, session, &[&remote::version()])?;
         let program =
-            starters::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
+            start_methods::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
         self.request(shell, Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) }, program);
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Shells {
             return self.call_step(shell, Sealed { agents, how, session, message: Vec::new(), problem: None });
         }
         let (sealing, process, program) =
-            Sealing::begin(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
+            Sealing::start(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
         self.sealings.insert(shell, sealing);
         self.request(shell, process, program);
         Ok(())

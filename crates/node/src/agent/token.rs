@@ -49,7 +49,7 @@ pub enum Token {
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
     /// The socket at which secondary clients of ranks connect.
-    Further,
+    SecondaryClients,
     /// The socket at which other agents of this run ask that are on this machine.
     Fellows,
     /// A client of the session's socket that has not yet sent its version, by number.
@@ -72,7 +72,7 @@ impl Token {
             Token::StepIn(shell) => (14, JobSlot(0), shell.0),
             Token::StepOut(shell) => (15, JobSlot(0), shell.0),
             Token::IdleKeeper(pid) => (16, JobSlot(0), pid),
-            Token::Further => (18, JobSlot(0), 0),
+            Token::SecondaryClients => (18, JobSlot(0), 0),
             Token::Fellows => (19, JobSlot(0), 0),
             Token::Caller(number) => (17, JobSlot(0), number),
             Token::Relay(slot, relay) => (13, slot, relay.0),
@@ -101,7 +101,7 @@ impl Token {
             15 => Token::StepOut(ShellId(index)),
             16 => Token::IdleKeeper(index),
             17 => Token::Caller(index),
-            18 => Token::Further,
+            18 => Token::SecondaryClients,
             19 => Token::Fellows,
             11 => Token::PmixServer(slot),
             12 => Token::PmixError(slot),
@@ -129,7 +129,7 @@ mod tests {
             Token::Output(slot, local, Stream::Err),
             Token::Pmi(slot, local.into()),
             Token::Pmi(slot, Client { local, number: 65_535 }),
-            Token::Further,
+            Token::SecondaryClients,
             Token::Stdin(slot, local),
             Token::Relay(slot, RelayId(70_000)),
             Token::Launcher(3),

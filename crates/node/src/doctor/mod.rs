@@ -13,4 +13,4 @@ mod rank;
 mod shell_probe;
 
 pub use facts::{Address, Cache, Facts, Limits, LimitsOf, Space, read as facts_here, wall_clock_ns};
-pub use rank::{Question, Report, main as rank};
+pub use rank::{DoctorReport, Question, main as rank};

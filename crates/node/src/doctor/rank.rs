@@ -33,7 +33,7 @@ pub struct Question {
 
 /// One line of a rank's standard output.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Report {
+pub enum DoctorReport {
     Facts(Box<Facts>),
     /// Whether the remote shell reaches the neighbour, or why not.
     Neighbour(Result<(), String>),
@@ -84,17 +84,17 @@ fn answer() -> io::Result<()> {
     let ssh = log_in.get("SSH_CONNECTION").and_then(|text| SshConnection::parse(text.to_str()?));
     let cwd = PathBuf::from(OsString::from_vec(question.cwd));
     let facts = facts::read(question.interface.as_deref(), ssh, &cwd, &|name| log_in.get(name));
-    say(&Report::Facts(Box::new(facts)))?;
+    say(&DoctorReport::Facts(Box::new(facts)))?;
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse::<usize>().ok());
     if let Some(host) = own.and_then(|rank| question.neighbours.get(rank)) {
         let limit = Duration::from_nanos(question.probe_ns);
         let result = shell_probe::probe(&question.remote_shell, &question.program, host, &log_in.0, limit);
-        say(&Report::Neighbour(result))?;
+        say(&DoctorReport::Neighbour(result))?;
     }
     Ok(())
 }
 
-fn say(report: &Report) -> io::Result<()> {
+fn say(report: &DoctorReport) -> io::Result<()> {
     let mut line = serde_json::to_vec(report)?;
     line.push(b'\n');
     let mut out = io::stdout().lock();
@@ -126,9 +126,9 @@ mod tests {
         };
         let text = serde_json::to_vec(&question).unwrap();
         assert_eq!(serde_json::from_slice::<Question>(&text).unwrap(), question);
-        let report = Report::Neighbour(Err("a\nb".into()));
+        let report = DoctorReport::Neighbour(Err("a\nb".into()));
         let line = serde_json::to_string(&report).unwrap();
         assert!(!line.contains('\n'), "{line}");
-        assert_eq!(serde_json::from_str::<Report>(&line).unwrap(), report);
+        assert_eq!(serde_json::from_str::<DoctorReport>(&line).unwrap(), report);
     }
 }

@@ -16,13 +16,13 @@ const FORBIDDEN: &str = "\"'`$&|;<>(){}*?!\\/#=,~^";
 /// One word that stands for one host or several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    parts: Vec<Part>,
+    parts: Vec<NameSegment>,
     /// The number of slots, after the last colon.
     pub slots: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Part {
+enum NameSegment {
     Text(String),
     Numbers(Vec<Range>),
 }
@@ -47,8 +47,8 @@ impl Pattern {
     /// The number of names that the pattern stands for.
     pub fn count(&self) -> u64 {
         self.parts.iter().fold(1, |count, part| match part {
-            Part::Text(_) => count,
-            Part::Numbers(ranges) => count.saturating_mul(
+            NameSegment::Text(_) => count,
+            NameSegment::Numbers(ranges) => count.saturating_mul(
                 ranges.iter().fold(0, |sum: u64, range| sum.saturating_add(range.last - range.first + 1)),
             ),
         })
@@ -60,8 +60,8 @@ impl Pattern {
         let mut names = vec![String::new()];
         for part in &self.parts {
             match part {
-                Part::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
-                Part::Numbers(ranges) => {
+                NameSegment::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
+                NameSegment::Numbers(ranges) => {
                     names = names.iter().flat_map(|name| ranges.iter().flat_map(|range| range.names(name))).collect();
                 }
             }
@@ -115,7 +115,7 @@ fn cut_slots(word: &str) -> Result<(&str, Option<u32>), HostProblem> {
     }
 }
 
-fn parts(name: &str) -> Result<Vec<Part>, HostProblem> {
+fn parts(name: &str) -> Result<Vec<NameSegment>, HostProblem> {
     let unmatched = || HostProblem::Brackets { name: name.to_owned() };
     let (mut parts, mut rest) = (Vec::new(), name);
     while let Some((text, behind)) = rest.split_once('[') {
@@ -126,9 +126,9 @@ fn parts(name: &str) -> Result<Vec<Part>, HostProblem> {
         push_text(&mut parts, text, name)?;
         if inner.contains(':') {
             let alone = behind.is_empty() && parts.len() <= 1 && (text.is_empty() || text.ends_with('@'));
-            parts.push(Part::Text(ipv6(inner, alone)?));
+            parts.push(NameSegment::Text(ipv6(inner, alone)?));
         } else {
-            parts.push(Part::Numbers(inner.split(',').map(Range::parse).collect::<Result<_, _>>()?));
+            parts.push(NameSegment::Numbers(inner.split(',').map(Range::parse).collect::<Result<_, _>>()?));
         }
         rest = behind;
     }
@@ -139,7 +139,7 @@ fn parts(name: &str) -> Result<Vec<Part>, HostProblem> {
     Ok(parts)
 }
 
-fn push_text(parts: &mut Vec<Part>, text: &str, name: &str) -> Result<(), HostProblem> {
+fn push_text(parts: &mut Vec<NameSegment>, text: &str, name: &str) -> Result<(), HostProblem> {
     let wrong = |letter: &char| letter.is_whitespace() || letter.is_control() || FORBIDDEN.contains(*letter);
     if let Some(letter) = text.chars().find(wrong) {
         return Err(HostProblem::Letter { name: name.to_owned(), letter });
@@ -149,7 +149,7 @@ fn push_text(parts: &mut Vec<Part>, text: &str, name: &str) -> Result<(), HostPr
         return Err(HostProblem::Dash { name: name.to_owned() });
     }
     if !text.is_empty() {
-        parts.push(Part::Text(text.to_owned()));
+        parts.push(NameSegment::Text(text.to_owned()));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use wireup_os::spawn::{candidates, is_program};
 use wireup_redirect::build::Names;
 use wireup_redirect::program::{self, BEGIN_LEN};
 use wireup_redirect::walk::System;
-use wireup_redirect::{Found, Kind, Map, Walk, resolve};
+use wireup_redirect::{Found, Map, StagedKind, Walk, resolve};
 use wireup_stage::set::{Entry, Set, is_library};
 use wireup_stage::store::{InUse, Shown};
 use wireup_stage::view::{Bare, Keep, Way, ways};
@@ -59,12 +59,12 @@ pub fn suits(glibc: Option<&str>) -> Result<(), String> {
 impl Redirected {
     /// # Errors
     /// Why the files cannot be shown.
-    pub fn of(kept: InUse, keep: &Keep, bare: &Bare) -> Result<Redirected, String> {
+    pub fn new(kept: InUse, keep: &Keep, bare: &Bare) -> Result<Redirected, String> {
         if !kept.is_tree() {
             return Err("they are kept as an image, which only mounts can show".into());
         }
         let libraries = || kept.set.entries().filter(|entry| is_library(entry.path()));
-        let library = libraries().find(|entry| matches!(entry.kind, wireup_stage::Kind::File { .. }));
+        let library = libraries().find(|entry| matches!(entry.kind, wireup_stage::EntryKind::File { .. }));
         let Some(library) = library else {
             return Err("libwireup-staged.so.0 was not beside wireup when they were staged, nor in ../lib".into());
         };
@@ -102,7 +102,7 @@ impl Redirected {
     fn start(&self, program: &Program, path: &[u8], copy: &Path, cwd: &Path) -> Option<Start> {
         let start =
             |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
-        match Contents::of(copy)?.kind() {
+        match Contents::open(copy)?.kind() {
             program::Program::Dynamic => start(bytes(copy), program.argv.clone()),
             // If there is no original, the program must be the copy.
             program::Program::Other if fs::symlink_metadata(cwd.join(OsStr::from_bytes(path))).is_ok() => None,
@@ -114,7 +114,7 @@ impl Redirected {
             }),
             program::Program::Script { interpreter, argument } => {
                 let file = match self.resolve(interpreter, cwd) {
-                    Place::Copy(copy) if Contents::of(&copy)?.kind() == program::Program::Dynamic => bytes(&copy),
+                    Place::Copy(copy) if Contents::open(&copy)?.kind() == program::Program::Dynamic => bytes(&copy),
                     Place::Copy(_) | Place::Nowhere => return None,
                     Place::Original(_) => interpreter.to_vec(),
                 };
@@ -127,7 +127,7 @@ impl Redirected {
 
     /// The environment of a program that is not staged; `None`: the library cannot be loaded into it.
     pub fn environment(&self, program: &Program, path: &Path) -> Option<Vec<Vec<u8>>> {
-        let kind = Contents::of(path)?;
+        let kind = Contents::open(path)?;
         (kind.kind() != program::Program::Other).then(|| self.with_library(program))
     }
 
@@ -206,38 +206,41 @@ fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     // A folder of the launcher's machine may be a link here.
     let links: Vec<&PathBuf> = ways.keys().filter(|way| way.is_symlink()).collect();
     let is_behind_link = |path: &Path| links.iter().any(|link| path.starts_with(link));
-    names.add(Kind::Tree, &bytes(tree), b"");
+    names.add(StagedKind::Tree, &bytes(tree), b"");
     let roots: Vec<Entry> =
         set.roots().filter(|root| !is_library(root.path()) && !is_behind_link(root.path())).collect();
     for root in &roots {
         match root.kind {
-            wireup_stage::Kind::Folder => names.add(Kind::Folder, root.path, b""),
-            wireup_stage::Kind::File { .. } => names.add(Kind::File, root.path, b""),
-            wireup_stage::Kind::Link(_) | wireup_stage::Kind::Original => {}
+            wireup_stage::EntryKind::Folder => names.add(StagedKind::Folder, root.path, b""),
+            wireup_stage::EntryKind::File { .. } => names.add(StagedKind::File, root.path, b""),
+            wireup_stage::EntryKind::Link(_) | wireup_stage::EntryKind::Original => {}
         }
     }
     for entry in set.entries().filter(|entry| !is_behind_link(entry.path())) {
         match entry.kind {
-            wireup_stage::Kind::Link(target) => names.add(Kind::Link, entry.path, target),
-            wireup_stage::Kind::Original => names.add(Kind::Original, entry.path, b""),
-            wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. } => {}
+            wireup_stage::EntryKind::Link(target) => names.add(StagedKind::Link, entry.path, target),
+            wireup_stage::EntryKind::Original => names.add(StagedKind::Original, entry.path, b""),
+            wireup_stage::EntryKind::Folder | wireup_stage::EntryKind::File { .. } => {}
         }
     }
-    let copied = |entry: &Entry| matches!(entry.kind, wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. });
+    let copied =
+        |entry: &Entry| matches!(entry.kind, wireup_stage::EntryKind::Folder | wireup_stage::EntryKind::File { .. });
     names.add_bits(set.entries().filter(copied).map(|entry| (entry.path, entry.mode)));
     for (folder, way) in ways.iter().filter(|(folder, _)| !is_behind_link(folder)) {
         match way {
-            Way::Open => names.add(Kind::Open, &bytes(folder), b""),
+            Way::Open => names.add(StagedKind::Open, &bytes(folder), b""),
             Way::Closed(others) => {
-                names.add(Kind::Closed, &bytes(folder), b"");
-                others.iter().for_each(|name| names.add(Kind::Other, &[&bytes(folder), &b"/"[..], name].concat(), b""));
+                names.add(StagedKind::Closed, &bytes(folder), b"");
+                others
+                    .iter()
+                    .for_each(|name| names.add(StagedKind::Other, &[&bytes(folder), &b"/"[..], name].concat(), b""));
             }
         }
     }
     tree.ancestors()
         .skip(1)
         .filter(|folder| *folder != Path::new("/"))
-        .for_each(|folder| names.add(Kind::Open, &bytes(folder), b""));
+        .for_each(|folder| names.add(StagedKind::Open, &bytes(folder), b""));
     names
 }
 
@@ -248,7 +251,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn of(path: &Path) -> Option<Contents> {
+    fn open(path: &Path) -> Option<Contents> {
         let file = File::open(path).ok()?;
         let mut begin = vec![0; BEGIN_LEN];
         let len = file.read_at(&mut begin, 0).ok()?;

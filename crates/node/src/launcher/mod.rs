@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use wireup_proto::launcher_io::Notice;
-use wireup_proto::{Growth, Place};
+use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 
@@ -25,7 +25,7 @@ pub struct RunConfig {
     pub job: JobSpec,
     pub reach: Reach,
     /// The nodes on which ranks of spawned jobs may run.
-    pub places: Vec<Place>,
+    pub places: Vec<SpawnNode>,
     pub growth: Growth,
     pub timeout_ns: Option<u64>,
     pub output: Output,

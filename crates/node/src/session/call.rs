@@ -6,8 +6,8 @@
 //!
 //! Every wait is bounded; the error for a stopped or overloaded session names it.
 
-use super::last_words;
-use super::place::{Place, PlaceError};
+use super::crash_log;
+use super::session_directory::{SessionDirectory, SessionDirectoryError};
 use crate::remedy::Advised;
 use crate::transport::link::Link;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use wireup_os::{files, local, process, socket};
 use wireup_proto::control_frame;
 use wireup_wire::attach::{ATTACH_LEN, AttachError, Spoken};
-use wireup_wire::frame::{FrameReader, Kind};
+use wireup_wire::frame::{FrameKind, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer;
 use wireup_wire::session::{SeatRequest, Welcome};
@@ -40,7 +40,7 @@ const READ_BYTES_MAX: usize = 64 << 10;
 #[derive(thiserror::Error, Debug)]
 pub enum CallError {
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    SessionDirectory(#[from] SessionDirectoryError),
     #[error(
         "session {name} ended unexpectedly and left {path} behind; wireup up starts it again, wireup down removes the \
          remains, --no-session runs without a session"
@@ -96,7 +96,7 @@ pub struct Calling {
 pub struct Call {
     name: String,
     pid: u32,
-    place: Place,
+    place: SessionDirectory,
     socket: OwnedFd,
     reader: FrameReader,
     /// Bytes that have been read and not parsed.
@@ -113,8 +113,8 @@ pub struct Attached {
 
 impl Calling {
     /// Calls a session; `None`: there is no session of that name.
-    pub fn begin(name: &str) -> Result<Option<Calling>, CallError> {
-        let Some(place) = Place::find(name)? else { return Ok(None) };
+    pub fn call(name: &str) -> Result<Option<Calling>, CallError> {
+        let Some(place) = SessionDirectory::find(name)? else { return Ok(None) };
         let path = || place.path().join(SOCKET).display().to_string();
         let until = Instant::now() + ANSWER_MAX;
         let connected = loop {
@@ -128,7 +128,7 @@ impl Calling {
         let socket = match connected {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return match last_words::read(&place) {
+                return match crash_log::read(&place) {
                     Some(said) => Err(CallError::Crashed { name: name.to_owned(), said }),
                     None => Ok(None),
                 };
@@ -193,7 +193,7 @@ impl Calling {
 
 impl Attached {
     /// The session's directory.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &SessionDirectory {
         &self.call.place
     }
 
@@ -301,7 +301,7 @@ impl Call {
     fn next(&mut self, until: Instant) -> Result<Control, CallError> {
         loop {
             match self.reader.next(&mut self.bytes) {
-                Ok(Some(frame)) if frame.kind == Kind::Control => {
+                Ok(Some(frame)) if frame.kind == FrameKind::Control => {
                     return peer::decode(&frame.payload).map_err(|_| self.garbled());
                 }
                 Ok(Some(_)) => {}

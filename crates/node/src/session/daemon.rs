@@ -13,10 +13,10 @@
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
+use super::crash_log::{CRASH_LOG, LOG};
 use super::facts::Facts;
-use super::last_words::{LAST_WORDS, LOG};
 use super::owner::Owner;
-use super::place::Place;
+use super::session_directory::SessionDirectory;
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use crate::keeper::{Keeper, KeeperEvent, Request};
@@ -65,8 +65,8 @@ fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
 ///
 /// # Errors
 /// Why the session could not start; it has then been cleaned up.
-pub fn begin(
-    place: &Place,
+pub fn start(
+    place: &SessionDirectory,
     session: SessionSpec,
     facts: &Facts,
     owner: Option<Owner>,
@@ -107,7 +107,7 @@ pub fn begin(
 const READY: &str = "ready";
 
 fn serve(
-    place: &Place,
+    place: &SessionDirectory,
     session: SessionSpec,
     owner: Option<Owner>,
     mut word: File,
@@ -129,7 +129,7 @@ fn serve(
 }
 
 /// Detaches from the terminal, the working directory, and everything that the caller had open.
-fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), DaemonError> {
+fn detach(place: &SessionDirectory, owner: Option<&Owner>, word: &File) -> Result<(), DaemonError> {
     process::new_session().map_err(system("beginning a kernel session"))?;
     process::set_name(c"wireup-session");
     // `wireup up &` may have been started with signals ignored; the ranks of later runs must not ignore them.
@@ -151,7 +151,7 @@ fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), Daemo
 }
 
 struct Daemon<'p> {
-    place: &'p Place,
+    place: &'p SessionDirectory,
     agent: AgentDriver,
     callers: Callers,
     signals: SignalFd,
@@ -162,7 +162,7 @@ struct Daemon<'p> {
 
 impl<'p> Daemon<'p> {
     fn new(
-        place: &'p Place,
+        place: &'p SessionDirectory,
         session: SessionSpec,
         owner: Option<Owner>,
         process_ns: u64,
@@ -172,11 +172,11 @@ impl<'p> Daemon<'p> {
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
         // The warden outlives a kill of this process group.
-        warden.begin(KernelSession::Own);
+        warden.begin_kernel_session(KernelSession::Own);
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),
-            last_words: LAST_WORDS.into(),
+            last_words: CRASH_LOG.into(),
         });
         // A new socket has room for the requests. A warden that has ended has reported why.
         if let Err(error) = warden.flush() {

@@ -1,6 +1,6 @@
 //! Stores the options given to `wireup up` in the session's directory, for later commands; agents do not need them.
 
-use super::place::Place;
+use super::session_directory::SessionDirectory;
 use serde::{Deserialize, Serialize};
 use std::io;
 use wireup_wire::peer;
@@ -26,7 +26,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub fn write(&self, place: &Place) -> io::Result<()> {
+    pub fn write(&self, place: &SessionDirectory) -> io::Result<()> {
         std::fs::write(place.inside(FILE), peer::encode(self))
     }
 
@@ -34,7 +34,7 @@ impl Facts {
     ///
     /// # Errors
     /// The file cannot be read, or another version of wireup wrote it.
-    pub fn read(place: &Place) -> io::Result<Facts> {
+    pub fn read(place: &SessionDirectory) -> io::Result<Facts> {
         let bytes = std::fs::read(place.inside(FILE))?;
         peer::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
     }

@@ -1,20 +1,20 @@
 //! Standing sessions: agents that wait for jobs, and the launchers that submit them.
 //!
-//! `place` is a session's directory, `daemon` its process, `callers` the connections to it, `call` the launcher's side
-//! of one; `owner` is the process whose end ends it. `spool` stores the output of a detached job, `last_words` that of
-//! a crashed session's process; `unended` remembers sessions that nobody has ended.
+//! `session_directory` is a session's directory, `daemon` its process, `callers` the connections to it, `call` the
+//! launcher's side of one; `owner` is the process whose end ends it. `spool` stores the output of a detached job,
+//! `crash_log` that of a crashed session's process; `unended` remembers sessions that nobody has ended.
 
 pub mod call;
 mod callers;
+pub mod crash_log;
 pub mod daemon;
 mod facts;
-pub mod last_words;
 pub mod owner;
-pub mod place;
+pub mod session_directory;
 pub mod spool;
 pub mod unended;
 
 pub use call::{Attached, CallError, Calling};
 pub use facts::Facts;
 pub use owner::Owner;
-pub use place::{Claim, DEFAULT_NAME, Place, PlaceError};
+pub use session_directory::{Claim, DEFAULT_NAME, SessionDirectory, SessionDirectoryError};

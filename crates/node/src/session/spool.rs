@@ -11,7 +11,7 @@
 //! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it
 //! lives. A reader that waits for more sleeps until the file changes or its writer closes it.
 
-use super::place::{Place, PlaceError};
+use super::session_directory::{SessionDirectory, SessionDirectoryError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -51,7 +51,7 @@ const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceed
 
 /// The writing end of a spool.
 pub struct Spool {
-    place: Place,
+    place: SessionDirectory,
     file: File,
     kept: Mutex<Kept>,
 }
@@ -89,7 +89,7 @@ pub struct Reader {
     path: PathBuf,
     contents: Contents,
     changes: OwnedFd,
-    _place: Place,
+    _place: SessionDirectory,
 }
 
 /// The next piece of a spool.
@@ -110,7 +110,7 @@ impl Spool {
     ///
     /// # Errors
     /// It cannot be created.
-    pub fn create(place: &Place, job: JobId, program: &str) -> io::Result<Spool> {
+    pub fn create(place: &SessionDirectory, job: JobId, program: &str) -> io::Result<Spool> {
         let directory = place.inside(DIRECTORY);
         match fs::create_dir(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -192,17 +192,17 @@ impl Spool {
 ///
 /// # Errors
 /// The session's directory or a spool cannot be read.
-pub fn jobs(name: &str) -> Result<Vec<Listed>, PlaceError> {
-    let Some(place) = Place::find(name)? else { return Ok(Vec::new()) };
+pub fn jobs(name: &str) -> Result<Vec<Listed>, SessionDirectoryError> {
+    let Some(place) = SessionDirectory::find(name)? else { return Ok(Vec::new()) };
     let mut listed = list(&place).map_err(|error| {
         let path = place.path().join(DIRECTORY).display().to_string();
-        PlaceError::System { path, error }
+        SessionDirectoryError::System { path, error }
     })?;
     listed.sort_by_key(|listed| listed.job);
     Ok(listed)
 }
 
-fn list(place: &Place) -> io::Result<Vec<Listed>> {
+fn list(place: &SessionDirectory) -> io::Result<Vec<Listed>> {
     let Some(entries) = if_there(fs::read_dir(place.inside(DIRECTORY)))? else { return Ok(Vec::new()) };
     let mut listed = Vec::new();
     for entry in entries {
@@ -227,17 +227,17 @@ fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 ///
 /// # Errors
 /// A spool cannot be read.
-pub fn kept_bytes(place: &Place) -> io::Result<u64> {
+pub fn kept_bytes(place: &SessionDirectory) -> io::Result<u64> {
     list(place)?.iter().map(|spool| len(place, spool.job)).sum()
 }
 
-fn len(place: &Place, job: JobId) -> io::Result<u64> {
+fn len(place: &SessionDirectory, job: JobId) -> io::Result<u64> {
     Ok(if_there(fs::metadata(place.inside(DIRECTORY).join(job.to_string())))?.map_or(0, |file| file.len()))
 }
 
 /// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns
 /// whether they have.
-fn make_room(place: &Place, bytes_max: u64) -> io::Result<bool> {
+fn make_room(place: &SessionDirectory, bytes_max: u64) -> io::Result<bool> {
     let (running, mut over): (Vec<_>, Vec<_>) = list(place)?.into_iter().partition(|spool| spool.is_running);
     over.sort_by_key(|spool| spool.job);
     let mut bytes: u64 = running.iter().chain(&over).map(|spool| len(place, spool.job)).sum::<io::Result<u64>>()?;
@@ -314,17 +314,17 @@ impl Reader {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, PlaceError> {
-        let Some(place) = Place::find(name)? else { return Ok(None) };
+    pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, SessionDirectoryError> {
+        let Some(place) = SessionDirectory::find(name)? else { return Ok(None) };
         let path = place.path().join(DIRECTORY).join(job.to_string());
         match Reader::open_at(place, job) {
             Ok(reader) => Ok(Some(reader)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(PlaceError::System { path: path.display().to_string(), error }),
+            Err(error) => Err(SessionDirectoryError::System { path: path.display().to_string(), error }),
         }
     }
 
-    fn open_at(place: Place, job: JobId) -> io::Result<Reader> {
+    fn open_at(place: SessionDirectory, job: JobId) -> io::Result<Reader> {
         let path = place.inside(DIRECTORY).join(job.to_string());
         let contents = Contents::open(&path)?;
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
@@ -392,10 +392,10 @@ mod tests {
     }
 
     /// A place for this test.
-    fn place(name: &str) -> (Place, PathBuf) {
+    fn place(name: &str) -> (SessionDirectory, PathBuf) {
         let path = std::env::temp_dir().join(format!("wireup-spool-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        (Place::at(&path), path)
+        (SessionDirectory::at(&path), path)
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! its name, since a home directory may be shared by machines; or in `$WIREUP_RUNTIME_DIR` if that is set. What cannot
 //! be written or read is no note.
 
-use super::place::given_base;
+use super::session_directory::given_base;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

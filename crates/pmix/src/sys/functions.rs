@@ -40,7 +40,8 @@ functions! {
     setup_fork = b"PMIx_server_setup_fork\0": fn(*const PmixProc, *mut *mut *mut c_char) -> Status;
     get = b"PMIx_Get\0":
         fn(*const PmixProc, *const c_char, *const PmixInfo, usize, *mut *mut PmixValue) -> Status;
-    dmodex_request = b"PMIx_server_dmodex_request\0": fn(*const PmixProc, Option<DmodexCallback>, *mut c_void) -> Status;
+    dmodex_request = b"PMIx_server_dmodex_request\0":
+        fn(*const PmixProc, Option<DmodexCallback>, *mut c_void) -> Status;
     register_resources = b"PMIx_server_register_resources\0":
         fn(*mut PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;
     generate_locality = b"PMIx_server_generate_locality_string\0": fn(*const PmixCpuset, *mut *mut c_char) -> Status;

@@ -29,7 +29,8 @@ fn layouts() -> Vec<(String, usize)> {
         state = "state",
     });
     layout!(PmixApp = "pmix_app_t" {
-        cmd = "cmd", argv = "argv", env = "env", cwd = "cwd", maxprocs = "maxprocs", info = "info", info_count = "ninfo",
+        cmd = "cmd", argv = "argv", env = "env", cwd = "cwd", maxprocs = "maxprocs", info = "info",
+        info_count = "ninfo",
     });
     layout!(PmixCpuset = "pmix_cpuset_t" { source = "source", bitmap = "bitmap" });
     layout!(PmixDataBuffer = "pmix_data_buffer_t" {
@@ -45,8 +46,8 @@ fn layouts() -> Vec<(String, usize)> {
             ));)*
         };
     }
-    module!(client_finalized abort fence_nb direct_modex publish lookup unpublish spawn connect disconnect register_events
-        deregister_events notify_event query log job_control group client_connected2);
+    module!(client_finalized abort fence_nb direct_modex publish lookup unpublish spawn connect disconnect
+        register_events deregister_events notify_event query log job_control group client_connected2);
     all
 }
 

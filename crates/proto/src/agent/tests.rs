@@ -3,15 +3,15 @@
 mod added;
 mod addresses;
 mod direct;
+mod ended_shells;
 mod fences;
-mod further;
 mod groups;
-mod last_words;
 mod launchers;
 mod losses;
 mod memory;
 mod pmix;
 mod random_direct;
+mod secondary_clients;
 mod standing;
 mod starting;
 mod step;

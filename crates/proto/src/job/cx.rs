@@ -15,9 +15,9 @@ use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::time::Instant;
 use std::collections::VecDeque;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
-use wireup_wire::inter_job::Report;
+use wireup_wire::inter_job::InterJobReport;
 use wireup_wire::names;
 use wireup_wire::peer::{self, Cause, Departed, Failure, FenceTrace, Note};
 use wireup_wire::talk::{Control, JobDown, JobUp};
@@ -59,7 +59,7 @@ pub struct AgentCx<'a> {
 pub enum FromJob {
     /// At the root: answers a request, or handles a message, about names or other jobs.
     Asked(JobId, names::Up),
-    /// Sends no later jobs to a child that does not respond; its link was closed.
+    /// A child does not respond, and its link was closed: later jobs are not sent to it.
     Dropped(AgentId),
 }
 
@@ -68,7 +68,7 @@ pub enum FromJob {
 pub enum Ending {
     /// A failure. The first one whose cause ends jobs ends this one.
     Fail(Failure),
-    /// A failure that happened on no node of the job. It ends the job, and the output waits for no reader.
+    /// A failure that happened on no node of the job. It ends the job, which does not wait until its output is read.
     FailBy(Failure),
     /// At the root: a rank enters no more collectives. That is a failure if it has not finalized and the job goes on.
     Departed(Departed),
@@ -142,7 +142,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends the root a message of this agent about another job.
-    pub fn tell_root(&mut self, report: Report) {
+    pub fn tell_root(&mut self, report: InterJobReport) {
         self.say_to_root(names::Up::Report { agent: self.facts.me, report });
     }
 
@@ -152,7 +152,7 @@ impl<'a> Cx<'a> {
             return self.ask_agent(message);
         }
         let payload = peer::encode(&message).into();
-        self.up(self.facts.frame(Kind::NamesUp, 0, 0, payload));
+        self.up(self.facts.frame(FrameKind::NamesUp, 0, 0, payload));
     }
 
     /// Passes a request or a message about names or other jobs to the agent, at the root.
@@ -321,9 +321,9 @@ mod bench {
 
     fn sent(facts: &Facts, tree: Tree, output: Output) -> Sent {
         let Output::Send { link, frame } = output else { return Sent::Output(output) };
-        let is_note = frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Note(_)));
+        let is_note = frame.kind == FrameKind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Note(_)));
         match link {
-            _ if frame.kind == Kind::Routed => {
+            _ if frame.kind == FrameKind::Routed => {
                 let (to, _) = route::ends(&frame).expect("our own frame");
                 let routed = Routed::unwrap(frame).expect("our own frame");
                 Sent::ToAgent(to, routed.frame.expect("it carries a frame").1)

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::group::Members;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
@@ -98,13 +98,13 @@ impl Facts {
     }
 
     /// A frame of this job.
-    pub fn frame(&self, kind: Kind, stream: u16, arg: u32, payload: Bytes) -> Frame {
+    pub fn frame(&self, kind: FrameKind, stream: u16, arg: u32, payload: Bytes) -> Frame {
         Frame::new(kind, stream, self.id().0, arg, payload)
     }
 
     /// The location of a group's members, from the viewpoint of this agent.
     pub fn spread(&self, members: &Members) -> Spread {
-        Spread::of(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
+        Spread::new(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
             match self.tree.next_hop(self.agent_of(node)) {
                 Hop::Here => Direction::Here,
                 Hop::Parent => Direction::Parent,

@@ -3,9 +3,9 @@
 
 use super::cx::Cx;
 use std::collections::BTreeSet;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, Rank};
-use wireup_wire::inter_job::{Order, Report};
+use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Answer, Ask, Asker, Down, Keep, Up};
 use wireup_wire::peer::{self, Cause};
@@ -57,7 +57,7 @@ pub fn answer(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down> {
     if agent == cx.facts.me {
         return Some(down);
     }
-    let frame = cx.facts.frame(Kind::NamesDown, 0, agent.0, peer::encode(&down).into());
+    let frame = cx.facts.frame(FrameKind::NamesDown, 0, agent.0, peer::encode(&down).into());
     pass_on(cx, agent, frame);
     None
 }
@@ -69,12 +69,12 @@ fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
     // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
     match read(cx, &frame) {
         Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
-            cx.say_to_root(Up::Report { agent: to, report: Report::Ended });
+            cx.say_to_root(Up::Report { agent: to, report: InterJobReport::Ended });
         }
         // The agent has kept what its ranks have committed.
         Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
             let payload = peer::encode(&Between::Order(order)).into();
-            cx.for_agent(to, cx.facts.frame(Kind::Modex, 0, 0, payload));
+            cx.for_agent(to, cx.facts.frame(FrameKind::Modex, 0, 0, payload));
         }
         Some(_) | None => {}
     }
@@ -137,7 +137,7 @@ mod tests {
         assert!(matches!(&order(1, Order::TellDeparted)[..], [Sent::ToAgent(AgentId(1), _)]));
         let acts = order(2, Order::TellDeparted);
         let [Sent::Asked(Up::Report { agent: AgentId(2), report })] = &acts[..] else { panic!("the root is told") };
-        assert_eq!(*report, Report::Ended);
+        assert_eq!(*report, InterJobReport::Ended);
         let give = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
         let acts = order(2, give.clone());
         let [Sent::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn bytes_that_are_not_a_message_fail_the_job() {
         let frame = |kind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
-        let up = at(0, |cx| on_request(cx, frame(Kind::NamesUp, 0))).2;
-        let down = at(1, |cx| on_answer(cx, frame(Kind::NamesDown, 1))).2;
+        let up = at(0, |cx| on_request(cx, frame(FrameKind::NamesUp, 0))).2;
+        let down = at(1, |cx| on_answer(cx, frame(FrameKind::NamesDown, 1))).2;
         for endings in [up, down] {
             let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
             assert!(matches!(failure.cause, Cause::Pmi { .. }));

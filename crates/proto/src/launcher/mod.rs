@@ -7,16 +7,16 @@
 //!
 //! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants
 //! credit for what was written, and exits with the exit code when everything has arrived. The root decides about the
-//! failure of one job. A failure of one ends all jobs that belong together (`family`), as under Hydra: their ranks may
-//! wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
+//! failure of one job. A failure of one ends all jobs that belong together (`job_family`), as under Hydra: their ranks
+//! may wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
 //!
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
 //! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
 
-mod family;
 mod info;
+mod job_family;
 mod requests;
-mod seats;
+mod spawn_placement;
 mod streams;
 
 use crate::exit_code::exit_code;
@@ -26,12 +26,12 @@ use crate::outbox::control_frame;
 use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
-use family::{Family, Start};
+use job_family::{JobFamily, Start};
 use requests::{Request, Requests, Step};
-pub use seats::{Growth, Place};
+pub use spawn_placement::{Growth, SpawnNode};
 use std::collections::VecDeque;
 use streams::{Stdin, Unwritten};
-use wireup_wire::frame::{Frame, FrameReader, Kind};
+use wireup_wire::frame::{Frame, FrameKind, FrameReader};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::NewJob;
@@ -54,7 +54,7 @@ pub struct LauncherConfig {
     /// Whether the job's standard input goes through this launcher, instead of being inherited by a rank.
     pub relay_stdin: bool,
     /// The nodes on which ranks of further jobs may run.
-    pub places: Vec<Place>,
+    pub places: Vec<SpawnNode>,
     pub growth: Growth,
 }
 
@@ -66,7 +66,7 @@ pub struct Launcher {
     link: Option<LinkId>,
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
-    family: Family,
+    family: JobFamily,
     requests: Requests,
     unwritten: Unwritten,
     stdin: Stdin,
@@ -96,7 +96,7 @@ impl Launcher {
             link: None,
             reader: FrameReader::new(),
             out: VecDeque::new(),
-            family: Family::default(),
+            family: JobFamily::default(),
             requests: Requests::new(spec.nspace.clone(), places, growth),
             unwritten: Unwritten::new(now),
             stdin: Stdin::new(relay_stdin),
@@ -175,32 +175,36 @@ impl Launcher {
 
     fn on_frame(&mut self, now: Instant, frame: Frame) {
         match frame.kind {
-            Kind::Control => match peer::decode(&frame.payload) {
+            FrameKind::Control => match peer::decode(&frame.payload) {
                 Ok(message) => self.on_control(JobId(frame.job), message),
                 Err(error) => self.on_link_down(error.to_string()),
             },
-            Kind::Output => self.on_output(now, frame),
-            Kind::InputCredit => {
+            FrameKind::Output => self.on_output(now, frame),
+            FrameKind::InputCredit => {
                 self.stdin.on_credit(frame.arg);
                 self.ask_stdin();
             }
-            Kind::Trace => {
+            FrameKind::Trace => {
                 if let Ok(part) = peer::decode(&frame.payload) {
                     self.notice(Notice::Trace(Box::new(part)));
                 }
             }
-            Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
-            Kind::GroupUp
-            | Kind::GroupDown
-            | Kind::Modex
-            | Kind::Addresses
-            | Kind::Relay
-            | Kind::PmixUp
-            | Kind::PmixDown
-            | Kind::NamesUp
-            | Kind::NamesDown
-            | Kind::Routed
-            | Kind::Pair => {}
+            FrameKind::ExchangeUp
+            | FrameKind::ExchangeDown
+            | FrameKind::OutputCredit
+            | FrameKind::Input
+            | FrameKind::Direct => {}
+            FrameKind::GroupUp
+            | FrameKind::GroupDown
+            | FrameKind::Modex
+            | FrameKind::Addresses
+            | FrameKind::Relay
+            | FrameKind::PmixUp
+            | FrameKind::PmixDown
+            | FrameKind::NamesUp
+            | FrameKind::NamesDown
+            | FrameKind::Routed
+            | FrameKind::Pair => {}
         }
     }
 
@@ -347,21 +351,21 @@ impl Launcher {
     fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
         self.unwritten.on_written(now);
         let mut left = bytes;
-        while let Some((job, written)) = self.unwritten.take(stream, left) {
+        while let Some((job, written)) = self.unwritten.take_oldest(stream, left) {
             left -= written;
             self.grant(job, stream, written);
         }
     }
 
     fn grant(&mut self, job: JobId, stream: Stream, bytes: u32) {
-        self.send(Frame::new(Kind::OutputCredit, stream as u16, job.0, bytes, Bytes::new()));
+        self.send(Frame::new(FrameKind::OutputCredit, stream as u16, job.0, bytes, Bytes::new()));
     }
 
     /// Nobody reads the output any more: everything returned so far counts as written.
     fn discard_output(&mut self) {
         self.unwritten.drop_all();
         for stream in [Stream::Out, Stream::Err] {
-            while let Some((job, bytes)) = self.unwritten.take(stream, u32::MAX) {
+            while let Some((job, bytes)) = self.unwritten.take_oldest(stream, u32::MAX) {
                 self.grant(job, stream, bytes);
             }
         }
@@ -445,7 +449,7 @@ impl Launcher {
     fn on_stdin(&mut self, bytes: Bytes) {
         if self.stdin.on_read(bytes.len()) {
             // End of file cannot overtake data: both are in the same class.
-            self.send(Frame::new(Kind::Input, 0, self.spec.job.0, 0, bytes));
+            self.send(Frame::new(FrameKind::Input, 0, self.spec.job.0, 0, bytes));
             self.ask_stdin();
         }
     }

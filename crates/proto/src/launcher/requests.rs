@@ -4,9 +4,9 @@
 //! terminal and profile. Each program is an entry of its own in the list of programs, so its position is its
 //! application number.
 
-use super::family::Family;
 use super::info::{BadInfo, Info};
-use super::seats::{Growth, NoSeats, Place, Seats, blocks};
+use super::job_family::JobFamily;
+use super::spawn_placement::{Growth, NoPlacement, SpawnNode, SpawnPlacement, blocks};
 use crate::launcher_io::HostFiles;
 use crate::plan::app_of;
 use std::borrow::Cow;
@@ -33,7 +33,7 @@ enum Refused {
     #[error(transparent)]
     Info(#[from] BadInfo),
     #[error(transparent)]
-    Seats(#[from] NoSeats),
+    Placement(#[from] NoPlacement),
     #[error(transparent)]
     Mapping(#[from] MappingError),
     #[error("the words and variables of the programs take more than {max} bytes")]
@@ -65,7 +65,7 @@ pub struct Requests {
     /// The name of the job that the user has launched.
     nspace: String,
     /// The nodes on which ranks of further jobs may run.
-    places: Vec<Place>,
+    places: Vec<SpawnNode>,
     growth: Growth,
     /// Number of jobs that ranks have asked for so far.
     children: u32,
@@ -76,12 +76,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn new(nspace: String, places: Vec<Place>, growth: Growth) -> Requests {
+    pub fn new(nspace: String, places: Vec<SpawnNode>, growth: Growth) -> Requests {
         Requests { nspace, places, growth, children: 0, reading: BTreeMap::new(), lost: BTreeSet::new() }
     }
 
     /// A rank asks for processes, which become the job `child`.
-    pub fn on_request(&mut self, family: &Family, child: JobId, request: Request) -> Step {
+    pub fn on_request(&mut self, family: &JobFamily, child: JobId, request: Request) -> Step {
         let host_files =
             |parent| host_files(parent, request.from, &request.request).map_err(|refused| refused.to_string());
         match family.to_grow(request.by).and_then(host_files) {
@@ -95,13 +95,13 @@ impl Requests {
     }
 
     /// The files of hosts that a request names were read. `None`: no request waits for them.
-    pub fn on_host_files(&mut self, family: &Family, child: JobId, files: &HostFiles) -> Option<Step> {
+    pub fn on_host_files(&mut self, family: &JobFamily, child: JobId, files: &HostFiles) -> Option<Step> {
         let request = self.reading.remove(&child)?;
         Some(self.describe(family, child, request, files))
     }
 
     /// Makes a job of a request.
-    fn describe(&mut self, family: &Family, child: JobId, request: Request, host_files: &HostFiles) -> Step {
+    fn describe(&mut self, family: &JobFamily, child: JobId, request: Request, host_files: &HostFiles) -> Step {
         self.children += 1;
         let names = (child, nspace(&self.nspace, self.children));
         let job = |parent| {
@@ -131,7 +131,7 @@ impl Requests {
             true => Cow::Borrowed(&self.places),
             false => Cow::Owned(self.growth.add(&self.places, &added)?),
         };
-        let mut seats = Seats::new(&places, loads).without(&self.lost);
+        let mut placement = SpawnPlacement::new(&places, loads).without(&self.lost);
         let (mut apps, mut given) = (Vec::new(), Vec::new());
         let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
         for (command, info) in request.commands.iter().zip(&infos) {
@@ -142,7 +142,7 @@ impl Requests {
             if bytes > JOB_BYTES_MAX {
                 return Err(Refused::TooLarge { max: JOB_BYTES_MAX });
             }
-            given.push(seats.give(app.ranks, info.hosts.as_deref(), info.layout)?);
+            given.push(placement.give(app.ranks, info.hosts.as_deref(), info.layout)?);
             apps.push(app);
         }
         let (nodes, blocks) = blocks(&places, &given);
@@ -195,7 +195,7 @@ fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(
     if from.0 >= parent.job_size() {
         return Err(Refused::NoRank { rank: from });
     }
-    let infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
+    let infos = request.commands.iter().map(Info::parse).collect::<Result<Vec<_>, _>>()?;
     Ok((&parent.apps[usize::from(app_of(parent, from))], infos))
 }
 
@@ -263,8 +263,9 @@ mod tests {
         parent.apps[0].cwd = b"/w".to_vec();
         parent.env = vec![b"PATH=/bin".to_vec()];
         parent.options.stdio.stdin = StdinTarget::All;
-        let places = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
-        let places: Vec<Place> = places.collect();
+        let places =
+            parent.nodes.iter().map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() });
+        let places: Vec<SpawnNode> = places.collect();
         let names = (JobId(5), "child".to_owned());
         let requests = Requests::new("parent".into(), places, Growth::Free);
         let read = |path: Vec<u8>| {
@@ -347,9 +348,10 @@ mod tests {
 
     #[test]
     fn jobs_of_requests_are_numbered_and_refused_once_the_family_is_closed() {
-        let (spec, mut family) = (job_on(1, 0..2, 1), Family::default());
+        let (spec, mut family) = (job_on(1, 0..2, 1), JobFamily::default());
         let request = |by| Request { by: JobId(by), from: Rank(0), request: asked(&[("a", 1, &[])]) };
-        let places = spec.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() });
+        let places =
+            spec.nodes.iter().map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() });
         let mut requests = Requests::new("j".into(), places.collect(), Growth::Free);
         family.add(spec);
         for (child, nspace) in [(2, "j@1"), (3, "j@2")] {
@@ -357,11 +359,14 @@ mod tests {
             assert_eq!((spec.job, &spec.nspace[..]), (JobId(child), nspace));
         }
         assert!(requests.on_host_files(&family, JobId(4), &HostFiles::new()).is_none());
-        let refused =
-            |requests: &mut Requests, family: &Family, by| match requests.on_request(family, JobId(4), request(by)) {
-                Step::Refuse { problem, .. } => problem,
-                Step::Launch(_) | Step::ReadHostFiles(_) => panic!("it is refused"),
-            };
+        let refused = |requests: &mut Requests, family: &JobFamily, by| match requests.on_request(
+            family,
+            JobId(4),
+            request(by),
+        ) {
+            Step::Refuse { problem, .. } => problem,
+            Step::Launch(_) | Step::ReadHostFiles(_) => panic!("it is refused"),
+        };
         assert_eq!(refused(&mut requests, &family, 9), "the job is being ended");
         family.close();
         assert_eq!(refused(&mut requests, &family, 1), "the jobs are being ended");

@@ -22,8 +22,11 @@ impl Bench {
     /// A job with two ranks on each of two nodes runs.
     fn new() -> Bench {
         let job = job_on(1, 0..2, 2);
-        let places =
-            job.nodes.iter().map(|node| Place { node: node.clone(), slots: None, other_names: Vec::new() }).collect();
+        let places = job
+            .nodes
+            .iter()
+            .map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() })
+            .collect();
         let config =
             LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places, growth: Growth::Free };
         let launcher = Launcher::new(config, Instant(0));
@@ -47,7 +50,7 @@ impl Bench {
         self.launcher.handle(Instant(1), input);
         while let Some(output) = self.launcher.poll() {
             match output {
-                LauncherOutput::Send { frame, .. } if frame.kind == Kind::Control => {
+                LauncherOutput::Send { frame, .. } if frame.kind == FrameKind::Control => {
                     self.sent.push((JobId(frame.job), peer::decode(&frame.payload).expect("a message")));
                 }
                 LauncherOutput::Send { frame, .. } => self.credit.push((JobId(frame.job), frame.arg)),
@@ -277,7 +280,7 @@ fn each_job_gets_credit_for_what_it_has_written() {
     bench.asks(1, 2, "n0");
     for (job, bytes) in [(1, &b"first\n"[..]), (2, b"second\n"), (1, b"third\n")] {
         let payload = Bytes::from_static(bytes);
-        bench.frame(&Frame::new(Kind::Output, Stream::Out as u16, job, MIXED, payload));
+        bench.frame(&Frame::new(FrameKind::Output, Stream::Out as u16, job, MIXED, payload));
     }
     bench.input(LauncherInput::Written { stream: Stream::Out, bytes: 9 });
     assert_eq!(std::mem::take(&mut bench.credit), [(JobId(1), 6), (JobId(2), 3)]);

@@ -33,7 +33,7 @@ use crate::outbox::Outbox;
 use crate::time::Instant;
 use peer::{ACKNOWLEDGE, BEGIN, Peer, State, about, acknowledged, numbered, offer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::peer::AgentTransport;
@@ -144,9 +144,9 @@ impl Direct {
     /// order. The caller must then call [`Self::follower`] until that returns `None`.
     pub fn on_frame(&mut self, from: AgentId, link: LinkId, frame: Frame, out: &mut Outbox) -> Option<Frame> {
         let peer = self.peers.get_mut(&from)?;
-        if frame.kind == Kind::Pair {
+        if frame.kind == FrameKind::Pair {
             match frame.stream {
-                BEGIN => peer.window.begin(frame.arg),
+                BEGIN => peer.window.set_first_number(frame.arg),
                 ACKNOWLEDGE => peer.window.on_acknowledged(frame.arg),
                 _ => {}
             }
@@ -164,7 +164,7 @@ impl Direct {
     /// then call [`Self::follower`] until that returns `None`.
     pub fn on_routed(&mut self, from: AgentId, number: u32, frame: Frame) -> Option<Frame> {
         let peer = peer(&mut self.peers, self.ways, from);
-        if frame.kind == Kind::Pair {
+        if frame.kind == FrameKind::Pair {
             if frame.stream == ACKNOWLEDGE {
                 peer.window.on_acknowledged(frame.arg);
             }

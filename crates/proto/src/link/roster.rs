@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;
-use wireup_wire::session::{Entry, Place, SessionSnapshot};
+use wireup_wire::session::{Entry, SessionSnapshot, TreePosition};
 
 const ROOT: AgentId = AgentId(0);
 
@@ -23,7 +23,7 @@ pub struct Roster {
     /// Number of log entries applied.
     at: u32,
     /// Position and incarnation of each agent that differs from the original tree.
-    places: BTreeMap<AgentId, Place>,
+    places: BTreeMap<AgentId, TreePosition>,
 }
 
 impl Roster {
@@ -37,12 +37,12 @@ impl Roster {
         self.at
     }
 
-    pub fn places(&self) -> Vec<(AgentId, Place)> {
+    pub fn places(&self) -> Vec<(AgentId, TreePosition)> {
         self.places.iter().map(|(agent, place)| (*agent, *place)).collect()
     }
 
-    fn place(&self, agent: AgentId) -> Place {
-        let drawn = || Place {
+    fn place(&self, agent: AgentId) -> TreePosition {
+        let drawn = || TreePosition {
             incarnation: 0,
             parent: self.tree.parent(agent).unwrap_or(ROOT),
             is_adopted: false,
@@ -118,12 +118,12 @@ impl Roster {
 
     fn lose(&mut self, agents: &[AgentId]) -> Vec<AgentId> {
         for &agent in agents {
-            let place = Place { is_lost: true, ..self.place(agent) };
+            let place = TreePosition { is_lost: true, ..self.place(agent) };
             self.places.insert(agent, place);
         }
         let moved: Vec<AgentId> = agents.iter().flat_map(|agent| self.children(*agent)).collect();
         for &child in &moved {
-            let place = Place { parent: ROOT, is_adopted: true, ..self.place(child) };
+            let place = TreePosition { parent: ROOT, is_adopted: true, ..self.place(child) };
             self.places.insert(child, place);
         }
         moved
@@ -132,7 +132,7 @@ impl Roster {
     fn bring_back(&mut self, agents: &[AgentId]) {
         for &agent in agents {
             let parent = self.tree.parent(agent).filter(|parent| agents.contains(parent)).unwrap_or(ROOT);
-            self.places.insert(agent, Place { incarnation: self.at, parent, is_adopted: false, is_lost: false });
+            self.places.insert(agent, TreePosition { incarnation: self.at, parent, is_adopted: false, is_lost: false });
         }
     }
 

@@ -118,7 +118,7 @@ impl Window {
     }
 
     /// Notes the number of the first frame that the other side sends on the link.
-    pub fn begin(&mut self, number: u32) {
+    pub fn set_first_number(&mut self, number: u32) {
         self.on_link = Some(whole(number, self.expected));
     }
 
@@ -211,21 +211,21 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use proptest::prelude::*;
-    use wireup_wire::frame::{Class, Kind};
+    use wireup_wire::frame::{Class, FrameKind};
 
     fn frame(arg: u32) -> Frame {
-        Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job: 1, arg, payload: Bytes::new() }
+        Frame { kind: FrameKind::Direct, class: Class::Exchange, stream: 0, job: 1, arg, payload: Bytes::new() }
     }
 
     #[test]
     fn frames_have_the_class_of_their_kind_again() {
         let mut window = Window::new(true);
-        window.begin(0);
-        for (kind, class) in [(Kind::Input, Class::Stdio), (Kind::InputCredit, Class::Control)] {
+        window.set_first_number(0);
+        for (kind, class) in [(FrameKind::Input, Class::Stdio), (FrameKind::InputCredit, Class::Control)] {
             let placed = window.on_link(Frame { kind, ..frame(0) }).unwrap();
             assert_eq!(placed.map(|frame| frame.class), Some(class));
         }
-        assert_eq!(window.on_routed(3, Frame { kind: Kind::Output, ..frame(0) }), Ok(None));
+        assert_eq!(window.on_routed(3, Frame { kind: FrameKind::Output, ..frame(0) }), Ok(None));
         assert!(window.on_routed(2, frame(0)).unwrap().is_some());
         assert_eq!(window.follower().map(|frame| frame.class), Some(Class::Stdio));
     }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_sent_after_a_number_of_frames_or_bytes() {
         let mut window = Window::default();
-        window.begin(0);
+        window.set_first_number(0);
         for arg in 0..UNACKNOWLEDGED_FRAMES_MAX {
             assert_eq!(window.acknowledge(), None);
             window.on_link(frame(arg)).unwrap();
@@ -306,7 +306,7 @@ mod tests {
             };
             let mut routed: Vec<(u32, Frame)> = (0..before).map(|arg| (out.number() as u32, frame(arg))).collect();
             let begin = out.next() as u32;
-            there.begin(begin);
+            there.set_first_number(begin);
             let mut on_link: VecDeque<Frame> = VecDeque::new();
             for arg in before..before + over {
                 out.keep(frame(arg));

@@ -54,7 +54,7 @@ struct Slot {
 
 /// The location of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ArrayLocation {
     /// The number by which messages to ranks refer to the slot.
     pub number: u32,
     pub share: ShareId,
@@ -102,7 +102,7 @@ impl Arenas {
     }
 
     /// A place for an array of `len` bytes that these ranks will read. `None`: the array needs memory of its own.
-    pub fn place(&mut self, len: usize, ranks: impl Iterator<Item = LocalRank>) -> Option<Place> {
+    pub fn place(&mut self, len: usize, ranks: impl Iterator<Item = LocalRank>) -> Option<ArrayLocation> {
         let current = self.current.as_mut().filter(|current| len <= current.slot_len)?;
         let slot = current.slots.iter().position(|slot| slot.held.is_empty())?;
         let held = &mut current.slots[slot].held;
@@ -110,7 +110,7 @@ impl Arenas {
         held.sort_unstable();
         held.dedup();
         let slot = slot as u32;
-        Some(Place { number: self.count * ARENA_SLOTS + slot, share: current.share, slot })
+        Some(ArrayLocation { number: self.count * ARENA_SLOTS + slot, share: current.share, slot })
     }
 
     /// A rank has finished with a place. Ignored if the rank does not hold it.
@@ -138,7 +138,7 @@ impl Slot {
     }
 }
 
-impl Place {
+impl ArrayLocation {
     /// The number of the slot's arena; never 0.
     pub fn arena(self) -> u32 {
         self.number / ARENA_SLOTS
@@ -158,7 +158,7 @@ mod tests {
         Some(share)
     }
 
-    fn place(arenas: &mut Arenas, len: usize, ranks: u16) -> Option<Place> {
+    fn place(arenas: &mut Arenas, len: usize, ranks: u16) -> Option<ArrayLocation> {
         arenas.place(len, (0..ranks).map(LocalRank))
     }
 

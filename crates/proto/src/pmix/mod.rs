@@ -50,7 +50,7 @@ pub use server::ServerProcess;
 use step::Step;
 pub use step::{Asked, AskedOfJob, Steps};
 use wireup_wire::ids::{AgentId, LocalRank, Rank};
-use wireup_wire::inter_job::{Order, Report};
+use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Up};
 use wireup_wire::names;
@@ -118,7 +118,7 @@ impl Pmix {
     pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed) {
         self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_departed(cx, local, departed, steps));
         if self.tells_departed {
-            cx.tell_root(Report::Departed { ranks: vec![cx.rank(local)] });
+            cx.tell_root(InterJobReport::Departed { ranks: vec![cx.rank(local)] });
         }
     }
 
@@ -198,7 +198,7 @@ impl Pmix {
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
                 if !ranks.is_empty() {
-                    cx.tell_root(Report::Departed { ranks });
+                    cx.tell_root(InterJobReport::Departed { ranks });
                 }
             }
             Order::Forget { nspace } => self.server.tell(cx, &ToServer::Forget { nspace }),
@@ -222,7 +222,7 @@ impl Pmix {
             match waits {
                 Waits::Fence(epoch) => self.say(cx, Up::GiveUp { epoch }),
                 Waits::Modex => self.modex.forget(id),
-                Waits::Across => cx.tell_root(Report::GaveUp { id }),
+                Waits::Across => cx.tell_root(InterJobReport::GaveUp { id }),
                 Waits::Subset | Waits::Root => {}
             }
         }

@@ -5,7 +5,7 @@ use crate::io::Stream;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use bytes::Bytes;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::names;
@@ -104,13 +104,13 @@ impl IntoIterator for Steps {
 pub const EVERYBODY: u32 = u32::MAX;
 
 pub fn up(facts: &Facts, message: &Up) -> Frame {
-    facts.frame(Kind::PmixUp, 0, 0, peer::encode(message).into())
+    facts.frame(FrameKind::PmixUp, 0, 0, peer::encode(message).into())
 }
 
 /// Sends a frame to the children on the path to agent `to`, or to all children.
 pub fn down(cx: &mut Cx<'_>, to: u32, payload: &Bytes) {
     let to_agent = Some(AgentId(to)).filter(|_| to != EVERYBODY);
     for child in cx.children_towards(to_agent) {
-        cx.for_agent(child, cx.facts.frame(Kind::PmixDown, 0, to, payload.clone()));
+        cx.for_agent(child, cx.facts.frame(FrameKind::PmixDown, 0, to, payload.clone()));
     }
 }

@@ -11,7 +11,7 @@ use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use bytes::Bytes;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer::{self, Cause, Failure};
@@ -41,7 +41,7 @@ impl Pmix {
                 if let Up::Impatient { epoch } = message {
                     self.fences.whole.on_impatient(epoch);
                 }
-                cx.up(cx.facts.frame(Kind::PmixUp, 0, 0, frame.payload.clone()));
+                cx.up(cx.facts.frame(FrameKind::PmixUp, 0, 0, frame.payload.clone()));
             }
             Err(error) => fail_frame(cx, &error.to_string()),
         }
@@ -136,7 +136,7 @@ impl Pmix {
     fn serve(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, ask: Ask) {
         match ask {
             Ask::ProcTable { .. } => {
-                self.step(cx, |pmix, cx, steps| pmix.queries.begin(cx, node, id, steps));
+                self.step(cx, |pmix, cx, steps| pmix.queries.start_query(cx, node, id, steps));
             }
             Ask::Control { from, set, action } => {
                 let status = self.control(cx, (node, from), set, action);

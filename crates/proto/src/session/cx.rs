@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_coll::tree::Tree;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::names::{Answer, Asker, Down};
 use wireup_wire::peer::{self, Batch, Note, PeerError, SessionSpec};
@@ -110,7 +110,7 @@ impl Cx {
 
     /// The batch system that runs the steps; `None`: agents are not started by steps.
     pub fn batch(&self) -> Option<&'static Batch> {
-        self.session.remote_shell.starter().batch.as_ref()
+        self.session.remote_shell.start_method().batch.as_ref()
     }
 
     /// The name of this agent's host.
@@ -281,48 +281,48 @@ impl Cx {
     pub fn deliver(&mut self, from: AgentId, frame: Frame) -> Result<(), PeerError> {
         let id = JobId(frame.job);
         match frame.kind {
-            Kind::Modex => {
+            FrameKind::Modex => {
                 let message = peer::decode(&frame.payload)?;
                 self.tell_job(id, |job, cx| {
                     job.serve(cx, |service, cx| service.pmix(cx, |pmix, cx| pmix.on_between(cx, from, message)));
                 });
             }
-            Kind::Addresses => {
+            FrameKind::Addresses => {
                 let message = peer::decode(&frame.payload)?;
                 self.tell_job(id, |job, cx| {
                     job.serve(cx, |service, cx| service.pmi.on_addresses(cx, from, message));
                 });
             }
-            Kind::Relay => {
+            FrameKind::Relay => {
                 let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
                 self.tell_job(id, |job, cx| {
                     job.serve(cx, |service, cx| service.pmi.on_relayed(cx, from, message));
                 });
             }
-            Kind::Direct => self.tell_job(id, |job, cx| {
+            FrameKind::Direct => self.tell_job(id, |job, cx| {
                 job.serve(cx, |service, cx| service.on_direct(cx, from, frame));
             }),
-            Kind::Control => match peer::decode(&frame.payload)? {
+            FrameKind::Control => match peer::decode(&frame.payload)? {
                 Control::JobDown(message) => self.on_job_down(Some(from), id, message),
                 Control::JobUp(message) => self.on_job_up(Some(from), id, message),
                 // Only neighbours in the session's tree have other conversations.
                 _message => return Err(PeerError::Misdirected),
             },
-            Kind::ExchangeUp
-            | Kind::ExchangeDown
-            | Kind::Output
-            | Kind::OutputCredit
-            | Kind::Input
-            | Kind::InputCredit
-            | Kind::Trace
-            | Kind::Routed
-            | Kind::Pair
-            | Kind::GroupUp
-            | Kind::GroupDown
-            | Kind::PmixUp
-            | Kind::PmixDown
-            | Kind::NamesUp
-            | Kind::NamesDown => self.on_job_frame(Some(from), frame),
+            FrameKind::ExchangeUp
+            | FrameKind::ExchangeDown
+            | FrameKind::Output
+            | FrameKind::OutputCredit
+            | FrameKind::Input
+            | FrameKind::InputCredit
+            | FrameKind::Trace
+            | FrameKind::Routed
+            | FrameKind::Pair
+            | FrameKind::GroupUp
+            | FrameKind::GroupDown
+            | FrameKind::PmixUp
+            | FrameKind::PmixDown
+            | FrameKind::NamesUp
+            | FrameKind::NamesDown => self.on_job_frame(Some(from), frame),
         }
         Ok(())
     }

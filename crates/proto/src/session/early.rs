@@ -8,7 +8,7 @@ use super::Cx;
 use crate::pmi_server::all_left;
 use crate::pmix::{Remains, modex_frame, modex_gone, report_of_gone};
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::inter_job::Order;
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
@@ -79,8 +79,10 @@ impl Early {
     /// A frame from another agent, anywhere in the tree.
     pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) {
         // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
-        let is_for_any =
-            matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown);
+        let is_for_any = matches!(
+            frame.kind,
+            FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay | FrameKind::NamesDown
+        );
         if !is_for_any && !cx.policy.has_trees_of_jobs() {
             return;
         }
@@ -102,7 +104,7 @@ impl Early {
     /// here are gone.
     fn answer_for_gone(&self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) {
         // Frames that no correct agent sends are ignored.
-        if frame.kind == Kind::Modex {
+        if frame.kind == FrameKind::Modex {
             match peer::decode(&frame.payload) {
                 Ok(Between::Want { wanted }) => {
                     let answers = modex_gone(wanted, self.remains(id)).into_iter();
@@ -111,22 +113,22 @@ impl Early {
                 Ok(Between::Order(order)) => self.report_of_gone(cx, id, order),
                 Ok(Between::Have { .. } | Between::Report(_)) | Err(_) => {}
             }
-        } else if frame.kind == Kind::NamesDown
+        } else if frame.kind == FrameKind::NamesDown
             && let Ok(Down { answer: Answer::Order(order), .. }) = peer::decode(&frame.payload)
         {
             // The order has crossed with the message that this part of the job has ended.
             self.report_of_gone(cx, id, order);
-        } else if frame.kind == Kind::Addresses
+        } else if frame.kind == FrameKind::Addresses
             && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)
         {
             let payload = peer::encode(&answer).into();
-            cx.peer(from, Frame::new(Kind::Addresses, 0, id.0, 0, payload));
-        } else if frame.kind == Kind::Relay
+            cx.peer(from, Frame::new(FrameKind::Addresses, 0, id.0, 0, payload));
+        } else if frame.kind == FrameKind::Relay
             && let Ok(message) = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())
             && let Some(answer) = message.refused()
         {
             let (stream, payload) = answer.encode();
-            cx.peer(from, Frame::new(Kind::Relay, stream, id.0, frame.arg, payload));
+            cx.peer(from, Frame::new(FrameKind::Relay, stream, id.0, frame.arg, payload));
         }
     }
 
@@ -139,7 +141,7 @@ impl Early {
 
     /// A job has started: delivers the frames that arrived before it.
     pub fn on_begun(&mut self, cx: &mut Cx, job: JobId) {
-        let Waited { frames, is_whole } = self.take(job);
+        let Waited { frames, is_whole } = self.take_waited(job);
         if !is_whole {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
             cx.tell_job(job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
@@ -225,7 +227,7 @@ impl Early {
     }
 
     /// A job is started: returns the frames for it, and drops those for jobs that are no longer live.
-    pub fn take(&mut self, id: JobId) -> Waited {
+    pub fn take_waited(&mut self, id: JobId) -> Waited {
         self.newest = self.newest.max(id);
         self.begun.insert(id);
         let waited = self.frames.remove(&id).unwrap_or_default();
@@ -241,7 +243,8 @@ impl Early {
 
 /// Whether the frame says that nobody waits for the job any more.
 fn is_over(frame: &Frame) -> bool {
-    frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::JobDown(JobDown::Over { .. })))
+    frame.kind == FrameKind::Control
+        && matches!(peer::decode(&frame.payload), Ok(Control::JobDown(JobDown::Over { .. })))
 }
 
 impl Default for Waited {
@@ -258,14 +261,21 @@ mod tests {
     use crate::testing::{UP, in_session, one_run};
     use wireup_wire::frame::Class;
     use wireup_wire::ids::Rank;
-    use wireup_wire::inter_job::Report;
+    use wireup_wire::inter_job::InterJobReport;
     use wireup_wire::names::Asker;
     use wireup_wire::pmix::{Status, Wanted};
 
     const FROM: AgentId = AgentId(5);
 
     fn frame(job: u32, bytes: usize) -> Frame {
-        Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg: 0, payload: vec![0; bytes].into() }
+        Frame {
+            kind: FrameKind::Direct,
+            class: Class::Exchange,
+            stream: 0,
+            job,
+            arg: 0,
+            payload: vec![0; bytes].into(),
+        }
     }
 
     #[test]
@@ -275,7 +285,7 @@ mod tests {
             early.on_frame(&mut cx, FROM, frame(1, bytes));
         }
         assert_eq!(early.len(), 2);
-        let Waited { frames, is_whole } = early.take(JobId(1));
+        let Waited { frames, is_whole } = early.take_waited(JobId(1));
         assert_eq!(frames, [(FROM, frame(1, 1)), (FROM, frame(1, 2))]);
         assert!(is_whole && early.len() == 0);
     }
@@ -286,7 +296,7 @@ mod tests {
         for _ in 0..2 {
             early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3));
         }
-        assert!(!early.take(JobId(1)).is_whole);
+        assert!(!early.take_waited(JobId(1)).is_whole);
     }
 
     #[test]
@@ -314,11 +324,11 @@ mod tests {
         let wanted = Wanted::data_of(Rank(3));
         let down = |order| peer::encode(&Down { asker: Asker::Agent, answer: Answer::Order(order) });
         let give = Order::Give { ticket: 9, wanted };
-        let given = Report::Given { ticket: 9, status: Status::RankGone, blob: Default::default() };
+        let given = InterJobReport::Given { ticket: 9, status: Status::RankGone, blob: Default::default() };
         for (kind, payload, report) in [
-            (Kind::NamesDown, down(give.clone()), given.clone()),
-            (Kind::NamesDown, down(Order::TellDeparted), Report::Ended),
-            (Kind::Modex, peer::encode(&Between::Order(give)), given),
+            (FrameKind::NamesDown, down(give.clone()), given.clone()),
+            (FrameKind::NamesDown, down(Order::TellDeparted), InterJobReport::Ended),
+            (FrameKind::Modex, peer::encode(&Between::Order(give)), given),
         ] {
             for cx in [one_run(1), in_session(1)] {
                 // The root is the parent.

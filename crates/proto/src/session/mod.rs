@@ -8,6 +8,7 @@
 
 mod across;
 mod agreement;
+pub mod child_starts;
 mod config;
 mod cx;
 mod early;
@@ -19,8 +20,7 @@ mod membership;
 mod names;
 mod placement;
 mod rank_ports;
-pub mod starter;
-pub mod starts;
+pub mod shell_calls;
 
 pub use config::{AgentConfig, Holds};
 use cx::Due;
@@ -38,13 +38,13 @@ use crate::policy::Policy;
 use crate::time::Instant;
 use across::Across;
 use agreement::Agreement;
+use child_starts::ChildStarts;
 use early::Early;
 use launchers::{Asked, Launchers};
 use leaving::Leaving;
 use membership::{LiveOf, Membership, News, Nodes, Unfit};
 use names::Names;
 use rank_ports::RankPorts;
-use starter::Starter;
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::Frame;
@@ -60,7 +60,7 @@ const LOST_BEFORE: &str = "its node was already lost in this session";
 
 pub struct Session {
     pub cx: Cx,
-    pub starter: Starter,
+    pub child_starts: ChildStarts,
     pub membership: Membership,
     pub launchers: Launchers,
     pub agreement: Agreement,
@@ -79,7 +79,7 @@ impl Session {
         let tree = Tree::new(session.agents.len() as u32, session.fanout);
         let routes = Routes::new(me, tree, Policy::of(&session), &snapshot);
         Session {
-            starter: Starter::new(me, &session, arch),
+            child_starts: ChildStarts::new(me, &session, arch),
             early: Early::new(snapshot.newest, &snapshot.live),
             membership: Membership::new(me, &session, parent, &snapshot, &routes),
             launchers: Launchers::default(),
@@ -96,23 +96,23 @@ impl Session {
 
     /// Starts an agent of a standing session: it starts its children without waiting for a job.
     pub fn begin(&mut self) {
-        self.rank_ports.begin(&mut self.cx);
+        self.rank_ports.reserve(&mut self.cx);
         let children = self.cx.links.routes.roster.children(self.cx.me);
-        self.start(|starter, cx, _| children.into_iter().for_each(|child| starter.start(cx, child, None)));
+        self.start(|child_starts, cx, _| children.into_iter().for_each(|child| child_starts.start(cx, child, None)));
         self.on_nodes_changed();
         let asked = self.cx.links.neighbours.all().collect();
         self.agreement.ask(&mut self.cx, asked);
         let all = self.cx.tree.subtree(AgentId(0)).collect();
-        self.start(|starter, cx, snapshot| {
-            starter.call_step_for(cx, snapshot, all);
-            starter.starts.call_shells(cx, snapshot);
+        self.start(|child_starts, cx, snapshot| {
+            child_starts.call_step_for(cx, snapshot, all);
+            child_starts.shell_calls.call_shells(cx, snapshot);
         });
     }
 
     /// When to call `on_tick` if nothing else happens first.
     pub fn deadline(&self) -> Option<Instant> {
         let jobs = self.cx.jobs.all().filter_map(Job::deadline);
-        jobs.chain(self.starter.deadline(self.cx.start_by))
+        jobs.chain(self.child_starts.deadline(self.cx.start_by))
             .chain(self.cx.links.direct.deadline())
             .chain(self.membership.deadline())
             .chain(self.launchers.deadline())
@@ -136,7 +136,7 @@ impl Session {
     }
 
     pub fn on_tick(&mut self) {
-        self.start(|starter, cx, _| starter.check(cx));
+        self.start(|child_starts, cx, _| child_starts.check(cx));
         let cx = &mut self.cx;
         let (notes, broken) = cx.links.check_direct(&mut cx.out);
         for (peer, problem) in notes {
@@ -182,9 +182,9 @@ impl Session {
                 self.decide(|membership, cx, live| membership.release(cx, live, unneeded));
             }
         }
-        self.start(|starter, cx, snapshot| {
-            starter.stop_if_ending(cx);
-            starter.starts.call_shells(cx, snapshot);
+        self.start(|child_starts, cx, snapshot| {
+            child_starts.stop_if_ending(cx);
+            child_starts.shell_calls.call_shells(cx, snapshot);
         });
         let cx = &mut self.cx;
         if self.launchers.may_end(cx) {
@@ -194,14 +194,14 @@ impl Session {
         self.leaving.leave_if_done(cx);
     }
 
-    /// Lets the starter act, and reports the agents that it has observed to be lost.
-    pub fn start<T>(&mut self, act: impl FnOnce(&mut Starter, &mut Cx, SnapshotOf<'_>) -> T) -> T {
-        let Session { starter, membership, launchers, early, cx, .. } = self;
+    /// Lets `child_starts` act, and reports the agents that it has observed to be lost.
+    pub fn start<T>(&mut self, act: impl FnOnce(&mut ChildStarts, &mut Cx, SnapshotOf<'_>) -> T) -> T {
+        let Session { child_starts, membership, launchers, early, cx, .. } = self;
         let me = cx.me;
         let live = || live_jobs(me, launchers, early);
         let snapshot = |cx: &Cx| membership.snapshot(cx, &live);
-        let result = act(starter, cx, &snapshot);
-        let lost = self.starter.losses.take_observed();
+        let result = act(child_starts, cx, &snapshot);
+        let lost = self.child_starts.losses.take_observed();
         if !lost.is_empty() {
             self.decide(|membership, cx, live| membership.report_lost(cx, live, lost));
         }
@@ -241,7 +241,7 @@ impl Session {
             match due {
                 Due::Request(FromJob::Asked(job, message)) => self.on_asked(job, message),
                 // The child does not respond: later jobs are not sent to it.
-                Due::Request(FromJob::Dropped(child)) => drop(self.starter.children.on_lost(child)),
+                Due::Request(FromJob::Dropped(child)) => drop(self.child_starts.children.on_lost(child)),
                 Due::Over(job) => self.on_job_over(*job),
             }
         }
@@ -255,7 +255,7 @@ impl Session {
                 // The launcher of the job places the new processes, and must not choose nodes that are lost.
                 let lost = match cx.policy.survives_losses() {
                     true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
-                    false => self.starter.children.lost_branches(cx.tree),
+                    false => self.child_starts.children.lost_branches(cx.tree),
                 };
                 let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: Problem::default() });
                 cx.up_about(job, Control::JobUp(JobUp::Missing(missing.collect())));
@@ -317,12 +317,12 @@ impl Session {
                     self.agreement.settle(&mut self.cx);
                     lost.extend(agents);
                 }
-                News::Returned { agents, own, are_below } => self.start(|starter, cx, snapshot| {
+                News::Returned { agents, own, are_below } => self.start(|child_starts, cx, snapshot| {
                     if are_below {
-                        starter.on_return(cx);
+                        child_starts.on_return(cx);
                     }
-                    own.into_iter().for_each(|agent| starter.start(cx, agent, None));
-                    starter.call_step_for(cx, snapshot, agents);
+                    own.into_iter().for_each(|agent| child_starts.start(cx, agent, None));
+                    child_starts.call_step_for(cx, snapshot, agents);
                 }),
                 News::Dismissed => return self.leaving.leave(&mut self.cx),
             }
@@ -338,7 +338,7 @@ impl Session {
     /// The root has decided that an agent is lost.
     fn on_agent_lost(&mut self, agent: AgentId) {
         // Messages that still arrive about the lost agent must not be attributed to its next incarnation.
-        self.start(|starter, cx, _| starter.on_lost(cx, agent));
+        self.start(|child_starts, cx, _| child_starts.on_lost(cx, agent));
         let cx = &mut self.cx;
         if cx.links.neighbours.has_child(agent) {
             // The lost agent's link may work, but the others continue without it.
@@ -388,7 +388,7 @@ impl Session {
             // A child that is not expected has dialled a second time or too late, or has an old incarnation: it is not
             // needed.
             Peer::Child { agent, incarnation } => {
-                self.starter.children.is_starting(agent)
+                self.child_starts.children.is_starting(agent)
                     && cx.links.neighbours.expects(agent)
                     && cx.links.routes.roster.incarnation(agent) == incarnation
             }
@@ -412,7 +412,7 @@ impl Session {
         match peer {
             Peer::Child { agent: child, .. } => {
                 self.on_child_linked(child);
-                self.start(|starter, cx, _| starter.on_agent_up(cx, child, local));
+                self.start(|child_starts, cx, _| child_starts.on_agent_up(cx, child, local));
             }
             // Launchers attach only to the root.
             Peer::Launcher if cx.policy.has_many_launchers() && !cx.is_root() => cx.close(link),
@@ -439,7 +439,7 @@ impl Session {
                 }
             }
             Some(Peer::Child { agent: child, .. }) => {
-                self.start(|starter, cx, _| starter.on_link_down(cx, child, problem));
+                self.start(|child_starts, cx, _| child_starts.on_link_down(cx, child, problem));
             }
             Some(Peer::Direct(agent)) => {
                 cx.links.with_direct(&mut cx.out, |direct| direct.on_lost(agent, link, &problem));
@@ -506,7 +506,7 @@ impl Session {
         let waiting = cx.links.neighbours.forget(child);
         let incarnation = cx.links.routes.roster.incarnation(child);
         cx.links.on_link_up(link, Peer::Child { agent: child, incarnation }, &mut cx.out);
-        self.starter.on_adopted(cx, child);
+        self.child_starts.on_adopted(cx, child);
         cx.child(child, Control::SessionDown(SessionDown::Log(missed)));
         self.on_child_linked(child);
         waiting.into_iter().for_each(|frame| self.cx.child_frame(child, frame));
@@ -529,7 +529,7 @@ impl Session {
 
     /// A launcher or the parent has sent a job that runs on the whole session's tree.
     pub fn on_job_sent(&mut self, spec: Box<JobSpec>) {
-        self.starter.new_time(&mut self.cx);
+        self.child_starts.new_time(&mut self.cx);
         self.on_launch(Arc::from(spec));
     }
 
@@ -557,7 +557,7 @@ impl Session {
         let tree = JobTree::whole(cx.me, cx.tree);
         let children = participants(&spec, &mapping, &tree);
         let begin = Begin { spec, mapping, tree, lost: Vec::new() };
-        let begin = self.start(|starter, cx, snapshot| starter.launch(cx, snapshot, begin, children));
+        let begin = self.start(|child_starts, cx, snapshot| child_starts.launch(cx, snapshot, begin, children));
         self.begin_job(begin);
     }
 
@@ -589,7 +589,7 @@ impl Session {
         let Session { cx, early, .. } = self;
         let is_lost = |agent: &AgentId| cx.links.routes.is_lost(*agent);
         if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
-            let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
+            let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         }
     }
@@ -606,8 +606,8 @@ impl Session {
         let job = Job::new(spec, &mapping, cx.me, tree, self.born, &waits, cx.now);
         let below: Vec<AgentId> = job.facts.below.iter().copied().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
-        cx.jobs.begin(id, job);
-        self.heartbeat.begin(cx);
+        cx.jobs.insert(id, job);
+        self.heartbeat.schedule_questions(cx);
         let missing = |agent| MissingAgent { agent, problem: LOST_BEFORE.into() };
         let lost = lost.into_iter().map(missing).collect();
         cx.tell_job(id, |job, cx| job.begin(cx, lost));

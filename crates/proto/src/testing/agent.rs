@@ -9,7 +9,7 @@ use crate::time::Instant;
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Ended, SessionSpec};
@@ -178,7 +178,7 @@ pub trait Look {
 impl Look for [Output] {
     fn sent(&self, to: LinkId) -> Vec<Control> {
         let message = |output: &Output| match output {
-            Output::Send { link, frame } if *link == to && frame.kind == Kind::Control => {
+            Output::Send { link, frame } if *link == to && frame.kind == FrameKind::Control => {
                 Some(peer::decode(&frame.payload).expect("our own message"))
             }
             _ => None,

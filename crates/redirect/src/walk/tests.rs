@@ -20,22 +20,22 @@ impl System for Folders {
 fn map() -> Vec<u8> {
     let mut names = Names::default();
     let kinds = [
-        ("/nfs", Kind::Open, ""),
-        ("/nfs/env", Kind::Folder, ""),
-        ("/nfs/env/su", Kind::Original, ""),
-        ("/nfs/env/near", Kind::Link, "lib/x"),
-        ("/nfs/env/out", Kind::Link, "../other"),
-        ("/nfs/env/far", Kind::Link, "/data/far"),
-        ("/nfs/env/lib/up", Kind::Link, "../.."),
-        ("/nfs/env/loop", Kind::Link, "loop"),
-        ("/nfs/app", Kind::Closed, ""),
-        ("/nfs/app/run", Kind::File, ""),
-        ("/nfs/app/latest", Kind::Link, "v2"),
-        ("/nfs/app/v2", Kind::Closed, ""),
-        ("/nfs/app/v2/lib", Kind::File, ""),
-        ("/nfs/app/data", Kind::Other, ""),
-        ("/store", Kind::Open, ""),
-        ("/store/tree", Kind::Tree, ""),
+        ("/nfs", StagedKind::Open, ""),
+        ("/nfs/env", StagedKind::Folder, ""),
+        ("/nfs/env/su", StagedKind::Original, ""),
+        ("/nfs/env/near", StagedKind::Link, "lib/x"),
+        ("/nfs/env/out", StagedKind::Link, "../other"),
+        ("/nfs/env/far", StagedKind::Link, "/data/far"),
+        ("/nfs/env/lib/up", StagedKind::Link, "../.."),
+        ("/nfs/env/loop", StagedKind::Link, "loop"),
+        ("/nfs/app", StagedKind::Closed, ""),
+        ("/nfs/app/run", StagedKind::File, ""),
+        ("/nfs/app/latest", StagedKind::Link, "v2"),
+        ("/nfs/app/v2", StagedKind::Closed, ""),
+        ("/nfs/app/v2/lib", StagedKind::File, ""),
+        ("/nfs/app/data", StagedKind::Other, ""),
+        ("/store", StagedKind::Open, ""),
+        ("/store/tree", StagedKind::Tree, ""),
     ];
     kinds.iter().for_each(|(name, kind, more)| names.add(*kind, name.as_bytes(), more.as_bytes()));
     let modes = [("/nfs/env", 0o755), ("/nfs/env/lib", 0o755), ("/nfs/env/data", 0o664), ("/nfs/env/fixed", 0o444)];

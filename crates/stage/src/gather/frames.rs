@@ -20,9 +20,9 @@ const BODY_LEN_MAX: usize = PIECE_LEN + 32;
 const PACKED_SHARE: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Kind {
+pub enum GatheredKind {
     Folder,
-    /// Where it leads, as written.
+    /// A symbolic link, with its target as written.
     Link(Vec<u8>),
     File {
         len: u64,
@@ -40,7 +40,7 @@ pub struct Begin {
     pub name: Vec<u8>,
     /// The path of the file on the node.
     pub source: Vec<u8>,
-    pub kind: Kind,
+    pub kind: GatheredKind,
     /// The permission bits.
     pub mode: u32,
     /// The time of the last change of the file, in seconds and nanoseconds since 1970.
@@ -52,7 +52,7 @@ impl Begin {
     fn is_sound(&self) -> bool {
         let is_path = |path: &[u8]| (1..=PATH_LEN_MAX).contains(&path.len()) && !path.contains(&0);
         let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
-        let is_link_sound = !matches!(&self.kind, Kind::Link(target) if !is_path(target));
+        let is_link_sound = !matches!(&self.kind, GatheredKind::Link(target) if !is_path(target));
         let is_named = is_path(&self.name) && self.name.split(|byte| *byte == b'/').all(is_name);
         is_named && is_path(&self.source) && is_link_sound && self.mode & !0o777 == 0
     }
@@ -160,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn begin(name: &[u8]) -> Begin {
-        let (name, source, kind) = (name.to_vec(), b"/s".to_vec(), Kind::File { len: 3 });
+        let (name, source, kind) = (name.to_vec(), b"/s".to_vec(), GatheredKind::File { len: 3 });
         Begin { rule: 0, node: 1, rank: 2, name, source, kind, mode: 0o644, modified: (1, 2) }
     }
 
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(read(begin(name)), Err(Malformed), "{}", name.escape_ascii());
         }
         assert_eq!(read(Begin { mode: 0o4755, ..begin(b"a") }), Err(Malformed));
-        assert_eq!(read(Begin { kind: Kind::Link(b"a\0".to_vec()), ..begin(b"a") }), Err(Malformed));
+        assert_eq!(read(Begin { kind: GatheredKind::Link(b"a\0".to_vec()), ..begin(b"a") }), Err(Malformed));
     }
 
     proptest! {

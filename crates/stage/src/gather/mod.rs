@@ -25,5 +25,5 @@ pub mod sending;
 mod target;
 
 pub use receiving::Gathering;
-pub use request::{Places, Request};
+pub use request::{GatheredNodes, Request};
 pub use rule::Rule;

@@ -3,10 +3,10 @@
 //! Nothing is overwritten: where a file exists already, or two sources have one target, a line names both and the rest
 //! goes on.
 
-use super::frames::{Begin, Frame, Frames, Kind};
-use super::request::{Place, SENDERS_MAX, permission};
+use super::frames::{Begin, Frame, Frames, GatheredKind};
+use super::request::{GatheredNode, SENDERS_MAX, permission};
 use super::rule::Rule;
-use super::target::{Folder, Part};
+use super::target::{Folder, PartialFile};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -22,7 +22,7 @@ pub struct Gathering {
     rules: Vec<Rule>,
     /// Where folders of the rules are, unless they are absolute.
     base: PathBuf,
-    /// By number in the job.
+    /// Names of the nodes, by their numbers in the job.
     node_names: Vec<String>,
     gatherers: Vec<Gatherer>,
     /// How many of them have sent everything.
@@ -56,7 +56,7 @@ struct Gatherer {
 
 /// A file on its way.
 struct Open {
-    part: Part,
+    part: PartialFile,
     begin: Begin,
     target: PathBuf,
 }
@@ -82,8 +82,8 @@ impl Gathering {
 
     /// Forgets earlier gatherers, and expects files from these, each given by the nodes whose files it sends. Returns a
     /// message for all of them that says which may send first.
-    pub fn begin<'a>(&mut self, gatherers: impl IntoIterator<Item = &'a [Place]>) -> [u8; 4] {
-        let name = |places: &[Place]| places.first().map_or_else(String::new, |place| place.name.clone());
+    pub fn expect_gatherers<'a>(&mut self, gatherers: impl IntoIterator<Item = &'a [GatheredNode]>) -> [u8; 4] {
+        let name = |places: &[GatheredNode]| places.first().map_or_else(String::new, |place| place.name.clone());
         let gatherer = |places| Gatherer { name: name(places), ..Gatherer::default() };
         self.gatherers = gatherers.into_iter().map(gatherer).collect();
         self.ended = 0;
@@ -125,7 +125,7 @@ impl Gathering {
             Frame::Begin(begin) => *open = self.on_begin(begin),
             Frame::Data { offset, bytes, .. } => {
                 let Some(own) = open else { return };
-                let Kind::File { len } = own.begin.kind else { return };
+                let GatheredKind::File { len } = own.begin.kind else { return };
                 if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > len) {
                     return self.give_up(open, "more arrived than was announced");
                 }
@@ -163,7 +163,7 @@ impl Gathering {
             Some(other) if is_same(other) && other.is_whole => return None,
             Some(other) if is_same(other) => {}
             // Nodes may have the same folders.
-            Some(_) if begin.kind == Kind::Folder => {}
+            Some(_) if begin.kind == GatheredKind::Folder => {}
             Some(other) => {
                 let text = format!(
                     "{} has two sources: {} was gathered, {} was not; give each its own folder with {{node}} or \
@@ -183,20 +183,20 @@ impl Gathering {
         }
         let made = Folder::open(&base, parents).and_then(|folder| {
             match &begin.kind {
-                Kind::Folder if folder.make_folder(name)? => {
+                GatheredKind::Folder if folder.make_folder(name)? => {
                     self.folders.insert(target.clone(), (begin.mode, begin.modified));
                 }
-                Kind::Folder => {}
-                Kind::Link(leads_to) => folder.make_link(name, leads_to, begin.modified)?,
-                Kind::File { .. } if folder.has(name) => return Err(io::ErrorKind::AlreadyExists.into()),
-                Kind::File { .. } => return Part::create(folder).map(Some),
+                GatheredKind::Folder => {}
+                GatheredKind::Link(leads_to) => folder.make_link(name, leads_to, begin.modified)?,
+                GatheredKind::File { .. } if folder.has(name) => return Err(io::ErrorKind::AlreadyExists.into()),
+                GatheredKind::File { .. } => return PartialFile::create(folder).map(Some),
             }
             Ok(None)
         });
         match made {
             Ok(part) => {
                 self.targets.entry(target.clone()).or_insert(Source { is_whole: part.is_none(), ..source });
-                self.files += u64::from(matches!(begin.kind, Kind::Link(_)));
+                self.files += u64::from(matches!(begin.kind, GatheredKind::Link(_)));
                 part.map(|part| Open { part, begin, target })
             }
             Err(error) => {
@@ -208,7 +208,7 @@ impl Gathering {
 
     fn complete(&mut self, own: Open) {
         let Open { part, begin, target, .. } = own;
-        let Kind::File { len } = begin.kind else { return };
+        let GatheredKind::File { len } = begin.kind else { return };
         let name = begin.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         match part.finish(name, len, begin.mode, begin.modified) {
             Ok(()) => {

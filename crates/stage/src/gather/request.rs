@@ -22,16 +22,16 @@ const REQUEST_LEN_MAX: usize = 64 << 20;
 pub struct Request {
     pub rules: Vec<Rule>,
     /// For each gatherer the places whose files it sends.
-    pub gatherers: Vec<Places>,
+    pub gatherers: Vec<GatheredNodes>,
     /// The folders in which ranks have worked.
     pub folders: Vec<Vec<u8>>,
 }
 
 /// The nodes whose files one gatherer sends.
-pub type Places = Vec<Place>;
+pub type GatheredNodes = Vec<GatheredNode>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct GatheredNode {
     /// The number of the node in the job.
     pub node: u32,
     pub name: String,
@@ -39,8 +39,8 @@ pub struct Place {
     pub ranks: Vec<(u32, u32, u32)>,
 }
 
-impl Place {
-    pub fn new(node: u32, name: &str, ranks: impl IntoIterator<Item = (u32, u32)>) -> Place {
+impl GatheredNode {
+    pub fn new(node: u32, name: &str, ranks: impl IntoIterator<Item = (u32, u32)>) -> GatheredNode {
         let mut runs: Vec<(u32, u32, u32)> = Vec::new();
         for (rank, folder) in ranks {
             match runs.last_mut() {
@@ -48,7 +48,7 @@ impl Place {
                 _ => runs.push((rank, 1, folder)),
             }
         }
-        Place { node, name: name.to_owned(), ranks: runs }
+        GatheredNode { node, name: name.to_owned(), ranks: runs }
     }
 
     /// The ranks, with the numbers of their folders.
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_request_is_read_and_permission_is_waited_for() {
-        let place = Place::new(4, "n4", [(8, 0), (9, 0), (10, 1), (20, 1)]);
+        let place = GatheredNode::new(4, "n4", [(8, 0), (9, 0), (10, 1), (20, 1)]);
         assert_eq!(place.ranks, [(8, 2, 0), (10, 1, 1), (20, 1, 1)]);
         assert_eq!(place.each_rank().collect::<Vec<_>>(), [(8, 0), (9, 0), (10, 1), (20, 1)]);
         let rules = vec![Rule::parse(b"a=>b").unwrap()];

@@ -1,8 +1,8 @@
 //! A node's end: finds what the rules match, and sends it.
 
 use super::find::{Match, find};
-use super::frames::{Begin, Frame, Kind};
-use super::request::{Place, Request, await_permission};
+use super::frames::{Begin, Frame, GatheredKind};
+use super::request::{GatheredNode, Request, await_permission};
 use super::rule::PATH_LEN_MAX;
 use crate::set::PIECE_LEN;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat, fstat, lstat, open, readlink, seek, stat};
@@ -59,7 +59,7 @@ pub fn gather(own: u32, input: &mut impl Read, output: &mut impl Write) -> io::R
 #[derive(Clone, Copy)]
 struct For<'a> {
     rule: u32,
-    place: &'a Place,
+    place: &'a GatheredNode,
     rank: u32,
 }
 
@@ -75,11 +75,11 @@ impl<W: Write> Output<'_, W> {
         self.stream.write_all(&self.frame)
     }
 
-    fn problem(&mut self, place: &Place, text: String) -> io::Result<()> {
+    fn problem(&mut self, place: &GatheredNode, text: String) -> io::Result<()> {
         self.put(&Frame::Problem { node: place.node, text })
     }
 
-    fn failed(&mut self, place: &Place, path: &Path, error: io::Error) -> io::Result<()> {
+    fn failed(&mut self, place: &GatheredNode, path: &Path, error: io::Error) -> io::Result<()> {
         self.problem(place, format!("{}: {error}", path.display()))
     }
 }
@@ -91,7 +91,7 @@ struct Sending<'a, W> {
 
 impl<W: Write> Sending<'_, W> {
     /// A match that is a symbolic link counts as what it leads to.
-    fn send_match(&mut self, rule: u32, place: &Place, rank: u32, found: &Match) -> io::Result<()> {
+    fn send_match(&mut self, rule: u32, place: &GatheredNode, rank: u32, found: &Match) -> io::Result<()> {
         let who = For { rule, place, rank };
         match stat(&found.path) {
             Ok(stat) if is_special(&stat) => {
@@ -110,13 +110,17 @@ impl<W: Write> Sending<'_, W> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.send_file(who, path, name, is_named),
             FileType::Directory => {
-                self.output.put(&Frame::Begin(begin(who, path, name, stat, Kind::Folder)))?;
+                self.output.put(&Frame::Begin(begin_frame(who, path, name, stat, GatheredKind::Folder)))?;
                 self.send_folder(who, path, name)
             }
             FileType::Symlink => match readlink(path, Vec::new()) {
-                Ok(target) => {
-                    self.output.put(&Frame::Begin(begin(who, path, name, stat, Kind::Link(target.into_bytes()))))
-                }
+                Ok(target) => self.output.put(&Frame::Begin(begin_frame(
+                    who,
+                    path,
+                    name,
+                    stat,
+                    GatheredKind::Link(target.into_bytes()),
+                ))),
                 Err(error) => self.output.failed(who.place, path, error.into()),
             },
             // Pipes, sockets and devices in folders.
@@ -153,7 +157,7 @@ impl<W: Write> Sending<'_, W> {
         for _ in 0..READS_MAX {
             let before = fstat(&file)?;
             let len = before.st_size as u64;
-            self.output.put(&Frame::Begin(begin(who, path, name, &before, Kind::File { len })))?;
+            self.output.put(&Frame::Begin(begin_frame(who, path, name, &before, GatheredKind::File { len })))?;
             let is_whole = match self.send_data(&file, len)? {
                 Ok(is_whole) => is_whole,
                 Err(error) => return self.output.failed(who.place, path, error),
@@ -190,7 +194,7 @@ fn is_special(stat: &Stat) -> bool {
     !matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory)
 }
 
-fn begin(who: For, path: &Path, name: &[u8], stat: &Stat, kind: Kind) -> Begin {
+fn begin_frame(who: For, path: &Path, name: &[u8], stat: &Stat, kind: GatheredKind) -> Begin {
     Begin {
         rule: who.rule,
         node: who.place.node,

@@ -80,17 +80,17 @@ impl Folder {
 }
 
 /// A file that is being written.
-pub struct Part {
+pub struct PartialFile {
     folder: Folder,
     file: File,
     /// On file systems that know no file without a name.
     temporary: Option<OsString>,
 }
 
-impl Part {
+impl PartialFile {
     /// # Errors
     /// It cannot be made.
-    pub fn create(folder: Folder) -> io::Result<Part> {
+    pub fn create(folder: Folder) -> io::Result<PartialFile> {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let (file, temporary) = match openat(&folder.0, ".", flags | OFlags::TMPFILE, mode) {
@@ -105,7 +105,7 @@ impl Part {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Part { folder, file: file.into(), temporary })
+        Ok(PartialFile { folder, file: file.into(), temporary })
     }
 
     /// # Errors
@@ -140,7 +140,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         if let Some(name) = &self.temporary {
             let _ = unlinkat(&self.folder.0, name, AtFlags::empty());

@@ -21,7 +21,7 @@ mod packed;
 #[cfg(test)]
 mod tests;
 
-use crate::set::{Kind, Set};
+use crate::set::{EntryKind, Set};
 use crate::stream::{BLOCK, CLUSTER_LEN, blocks};
 use nodes::{Name, Node, nodes};
 use packed::{packed_len, write_packed};
@@ -39,8 +39,9 @@ const PADDED: u32 = 0x1;
 const PACKED_FILES: u32 = 0x2;
 const CHUNKED_FILES: u32 = 0x4;
 const DEVICE_TABLE: u32 = 0x8;
-/// Of an inode, and the unit of their numbers.
+/// Size of an inode (bytes).
 const INODE_LEN: usize = 64;
+/// Unit of the numbers of inodes (bytes): a number is a position in the image.
 const NUMBER_UNIT: usize = 32;
 const DIRENT_LEN: usize = 12;
 /// Forms of an inode: 64 bytes, with its data elsewhere, packed, behind it, or in chunks.
@@ -54,7 +55,7 @@ const CHUNK_LEN: usize = 8;
 
 /// Where a content lies.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct ContentLocation {
     /// In the list of packs.
     pub pack: u16,
     pub block: u32,
@@ -66,7 +67,7 @@ pub(crate) struct Place {
 /// the group of all files. `None`: it has more than the format can number.
 pub(crate) fn image<'a>(
     set: &Set,
-    place: impl Fn(usize) -> Option<&'a Place>,
+    place: impl Fn(usize) -> Option<&'a ContentLocation>,
     packs: &[u64],
     owner: (u32, u32),
 ) -> Option<Vec<u8>> {
@@ -80,12 +81,12 @@ pub(crate) fn image<'a>(
     for (node, laid) in nodes.iter().zip(&places) {
         let entry = node.entry.map(|index| set.entry(index));
         let (kind, data) = match entry.map(|entry| entry.kind) {
-            None | Some(Kind::Folder) => (FOLDER, names(node, &places, &nodes)),
-            Some(Kind::Link(target)) => (LINK, target.to_vec()),
-            Some(Kind::File { .. } | Kind::Original) => (FILE, Vec::new()),
+            None | Some(EntryKind::Folder) => (FOLDER, names(node, &places, &nodes)),
+            Some(EntryKind::Link(target)) => (LINK, target.to_vec()),
+            Some(EntryKind::File { .. } | EntryKind::Original) => (FILE, Vec::new()),
         };
         let content = node.entry.zip(entry).and_then(|(index, entry)| match entry.kind {
-            Kind::File { len: len @ 1.., .. } => Some((len, place(index))),
+            EntryKind::File { len: len @ 1.., .. } => Some((len, place(index))),
             _ => None,
         });
         let (form, size, union) = match content {
@@ -156,14 +157,14 @@ impl Layout {
         Layout { at: SUPER_AT + SUPER_LEN * (SLOTS_AT + packs), data: 0 }
     }
 
-    fn lay<'a>(&mut self, set: &Set, node: &Node, place: &impl Fn(usize) -> Option<&'a Place>) -> Laid {
+    fn lay<'a>(&mut self, set: &Set, node: &Node, place: &impl Fn(usize) -> Option<&'a ContentLocation>) -> Laid {
         let is_packed = node.entry.and_then(place).is_some_and(|place| !place.clusters.is_empty());
         let (data, chunk) = match node.entry.map(|index| set.entry(index).kind) {
-            None | Some(Kind::Folder) => (names_len(node), 0),
-            Some(Kind::Link(target)) => (target.len(), 0),
-            Some(Kind::File { len, .. }) if is_packed => (0, packed_len(len)),
-            Some(Kind::File { len: 1.., .. }) => (0, CHUNK_LEN),
-            Some(Kind::File { .. } | Kind::Original) => (0, 0),
+            None | Some(EntryKind::Folder) => (names_len(node), 0),
+            Some(EntryKind::Link(target)) => (target.len(), 0),
+            Some(EntryKind::File { len, .. }) if is_packed => (0, packed_len(len)),
+            Some(EntryKind::File { len: 1.., .. }) => (0, CHUNK_LEN),
+            Some(EntryKind::File { .. } | EntryKind::Original) => (0, 0),
         };
         let rest = data % BLOCK_LEN;
         let beside = if INODE_LEN + rest <= BLOCK_LEN { rest } else { 0 };

@@ -4,8 +4,8 @@
 //! packs may lie anywhere. Both are mounted over a folder in the mount namespace of this process, until what lies in
 //! them has been mounted elsewhere.
 
-use super::{Place, image};
-use crate::set::{Digest, Entry, Kind, Set};
+use super::{ContentLocation, image};
+use crate::set::{Digest, Entry, EntryKind, Set};
 use crate::stream::BLOCK;
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::mount::{
@@ -118,10 +118,10 @@ pub(crate) fn may_mount(over: &Path) -> bool {
         bytes.extend(packed);
         let mut pack = tempfile::tempfile_in(over)?;
         io::Write::write_all(&mut pack, &bytes)?;
-        let kind = Kind::File { len: content.len() as u64, digest: Digest::default() };
+        let kind = EntryKind::File { len: content.len() as u64, digest: Digest::default() };
         let entry = Entry { path: b"/a", mode: 0o400, modified: (0, 0), kind };
-        let place = Place { pack: 0, block: 0, clusters: vec![1] };
-        let set = Set::of([entry]).map_err(io::Error::other)?;
+        let place = ContentLocation { pack: 0, block: 0, clusters: vec![1] };
+        let set = Set::from_entries([entry]).map_err(io::Error::other)?;
         let image = image(&set, |_| Some(&place), &[BLOCK], owner()).unwrap_or_default();
         crate::view::own_mounts(false).map_err(|error| error.error)?;
         let files = Files::of_image(&image, &[pack], over)?;

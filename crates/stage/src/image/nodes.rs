@@ -1,6 +1,6 @@
 //! The folders of a set with their names, also those above what was named.
 
-use crate::set::{Kind, Set};
+use crate::set::{EntryKind, Set};
 use std::os::unix::ffi::OsStrExt;
 
 /// Types of names.
@@ -35,8 +35,8 @@ pub(super) fn nodes(set: &Set) -> Vec<Node<'_>> {
             let above = way.last().map_or(0, |(_, node)| *node);
             let is_last = depth + 1 == parts.len();
             let file_type = match &entry.kind {
-                Kind::File { .. } | Kind::Original if is_last => FILE,
-                Kind::Link(_) if is_last => LINK,
+                EntryKind::File { .. } | EntryKind::Original if is_last => FILE,
+                EntryKind::Link(_) if is_last => LINK,
                 _ => FOLDER,
             };
             let node = all.len();

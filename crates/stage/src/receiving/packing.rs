@@ -2,7 +2,7 @@
 //! they are.
 
 use super::{Arrived, damaged};
-use crate::image::Place;
+use crate::image::ContentLocation;
 use crate::set::{Content, Digest, Set};
 use crate::store::packs::{Held, Pack, Places, write_index};
 use crate::store::{Result, Store, TOO_LARGE, at};
@@ -22,9 +22,9 @@ static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 pub(super) struct Packing {
     /// The packs in this node's store that have contents of the set.
     packs: Vec<Pack>,
-    /// The place of each content of the set; `None`: it is missing, or in the new pack, whose number follows those of
-    /// `packs`.
-    places: Vec<Option<Place>>,
+    /// The location of each content of the set; `None` if the content is missing, or lies in the new pack, whose number
+    /// follows those of `packs`.
+    places: Vec<Option<ContentLocation>>,
     /// Bytes that the missing contents take at most.
     wanted: u64,
     new: Option<NewPack>,
@@ -43,13 +43,13 @@ struct NewPack {
 }
 
 impl Packing {
-    /// Looks which contents are here; the others are missing.
+    /// Prepares a pack for the contents of the set that are not in the store. Returns these, too, by their numbers.
     pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Packing, BTreeSet<u32>)> {
         let contents = set.contents();
         let numbers: HashMap<Digest, usize> =
             contents.iter().enumerate().map(|(number, content)| (content.digest, number)).collect();
         let found = store.packs_with(|digest| numbers.contains_key(digest))?;
-        let mut places: Vec<Option<Place>> = vec![None; contents.len()];
+        let mut places: Vec<Option<ContentLocation>> = vec![None; contents.len()];
         let mut packs: Vec<Pack> = Vec::new();
         for pack in found {
             let Ok(number) = u16::try_from(packs.len()) else { break };
@@ -65,7 +65,7 @@ impl Packing {
                 packs.push(pack);
             }
         }
-        let is_missing = |(number, here): (usize, &Option<Place>)| here.is_none().then_some(number as u32);
+        let is_missing = |(number, here): (usize, &Option<ContentLocation>)| here.is_none().then_some(number as u32);
         let missing: BTreeSet<u32> = places.iter().enumerate().filter_map(is_missing).collect();
         let wanted = missing.iter().map(|number| blocks(contents[*number as usize].len) * BLOCK).sum();
         let new = (!missing.is_empty()).then(|| NewPack::create(&folder.join("pack"))).transpose()?;
@@ -92,7 +92,7 @@ impl Packing {
                     from = end * BLOCK;
                 }
                 Stored::Plain => parts.extend([IoSlice::new(part.stored), zeros(rest)]),
-                // The kernel expects it at the end of its blocks, with zeros before it.
+                // The kernel expects a packed cluster at the end of its blocks, with zeros before it.
                 Stored::Packed => parts.extend([zeros(rest), IoSlice::new(part.stored)]),
             }
             if parts.len() + 2 > PARTS_MAX {

@@ -5,7 +5,7 @@
 //! name (that of its content) while it is open.
 
 use super::{Arrived, damaged};
-use crate::set::{Digest, Entry, Kind, Set};
+use crate::set::{Digest, Entry, EntryKind, Set};
 use crate::store::{Result, Store, at, digest, object};
 use crate::stream::{CLUSTER_LEN, Stored, unpack};
 use rustix::fs::{
@@ -29,12 +29,12 @@ pub(super) struct Tree {
     folders: Folders,
     objects: OwnedFd,
     /// The file that is arriving.
-    open: Option<Part>,
+    open: Option<ReceivedFile>,
     /// For unpacking.
     buffer: Vec<u8>,
 }
 
-struct Part {
+struct ReceivedFile {
     entry: usize,
     file: File,
     /// Bytes behind this are a hole.
@@ -73,7 +73,9 @@ impl Tree {
         let mut seen = HashSet::new();
         let left = set.entries().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
         let files = left.filter_map(|(entry, _)| match entry.kind {
-            Kind::File { len: len @ 1.., digest } => seen.insert((digest, entry.mode, entry.modified)).then_some(len),
+            EntryKind::File { len: len @ 1.., digest } => {
+                seen.insert((digest, entry.mode, entry.modified)).then_some(len)
+            }
             _ => None,
         });
         files.sum()
@@ -88,7 +90,7 @@ impl Tree {
                 let path = self.folders.path.join(inside(folder));
                 at(&path, fs::create_dir_all(&path))?;
             }
-            if entry.kind == Kind::Folder {
+            if entry.kind == EntryKind::Folder {
                 let within = self.folders.folder(folder)?;
                 let result = mkdirat(within, name, Mode::RWXU);
                 at(entry.path(), result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error) }))?;
@@ -152,11 +154,11 @@ impl Tree {
     }
 
     /// Makes the first file that has this content and is not in the tree.
-    fn create(&mut self, set: &Set, number: u32) -> Result<Part> {
+    fn create(&mut self, set: &Set, number: u32) -> Result<ReceivedFile> {
         let first = self.users[number as usize].iter().copied().find(|index| !self.is_there[*index]);
         let entry = first.ok_or_else(|| damaged(set, number))?;
         let file = self.create_file(&set.entry(entry))?;
-        Ok(Part { entry, file, written: 0 })
+        Ok(ReceivedFile { entry, file, written: 0 })
     }
 
     fn create_file(&mut self, entry: &Entry) -> Result<File> {
@@ -202,20 +204,20 @@ impl Tree {
     pub fn finish(&mut self, set: &Set) -> Result<()> {
         for entry in set.entries() {
             match entry.kind {
-                Kind::Link(target) => {
+                EntryKind::Link(target) => {
                     let (folder, name) = parts(&entry);
                     let made = symlinkat(OsStr::from_bytes(target), self.folders.folder(folder)?, name);
                     at(entry.path(), made)?;
                 }
-                Kind::File { len: 0, .. } | Kind::Original => {
+                EntryKind::File { len: 0, .. } | EntryKind::Original => {
                     let file = self.create_file(&entry)?;
                     dress(&entry, &file)?;
                 }
-                Kind::Folder | Kind::File { .. } => {}
+                EntryKind::Folder | EntryKind::File { .. } => {}
             }
         }
         // The innermost first: what is made in a folder changes its time, and it may be read-only.
-        for entry in set.entries().rev().filter(|entry| entry.kind == Kind::Folder) {
+        for entry in set.entries().rev().filter(|entry| entry.kind == EntryKind::Folder) {
             let path = inside(entry.path);
             let done = chmodat(&self.folders.root, path, Mode::from_raw_mode(entry.mode), AtFlags::empty())
                 .and_then(|()| utimensat(&self.folders.root, path, &times(&entry), AtFlags::SYMLINK_NOFOLLOW));

@@ -1,6 +1,6 @@
 //! The contents of a set: several files may have one.
 
-use super::{Digest, Kind, Set};
+use super::{Digest, EntryKind, Set};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -18,7 +18,9 @@ impl Set {
         self.contents.get_or_init(|| {
             let mut seen = HashSet::with_capacity(self.begins.len());
             let new = |(entry, found)| match found {
-                Kind::File { len: len @ 1.., digest } => seen.insert(digest).then_some(Content { digest, len, entry }),
+                EntryKind::File { len: len @ 1.., digest } => {
+                    seen.insert(digest).then_some(Content { digest, len, entry })
+                }
                 _ => None,
             };
             self.entries().map(|entry| entry.kind).enumerate().filter_map(new).collect()

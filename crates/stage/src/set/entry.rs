@@ -19,9 +19,9 @@ const FILE: u8 = 2;
 const ORIGINAL: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind<'a> {
+pub enum EntryKind<'a> {
     Folder,
-    /// Where it leads, as written.
+    /// A symbolic link, with its target as written.
     Link(&'a [u8]),
     File {
         len: u64,
@@ -37,9 +37,10 @@ pub struct Entry<'a> {
     pub path: &'a [u8],
     /// The permission bits.
     pub mode: u32,
-    /// Of the original, in seconds and nanoseconds: Python compares it with that of its compiled files.
+    /// Time of modification of the original, in seconds and nanoseconds: Python compares it with that of its compiled
+    /// files.
     pub modified: (i64, u32),
-    pub kind: Kind<'a>,
+    pub kind: EntryKind<'a>,
 }
 
 impl<'a> Entry<'a> {
@@ -49,10 +50,10 @@ impl<'a> Entry<'a> {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let kind = match self.kind {
-            Kind::Folder => FOLDER,
-            Kind::Link(_) => LINK,
-            Kind::File { .. } => FILE,
-            Kind::Original => ORIGINAL,
+            EntryKind::Folder => FOLDER,
+            EntryKind::Link(_) => LINK,
+            EntryKind::File { .. } => FILE,
+            EntryKind::Original => ORIGINAL,
         };
         let (seconds, nanoseconds) = self.modified;
         out.push(kind);
@@ -61,12 +62,12 @@ impl<'a> Entry<'a> {
         out.extend_from_slice(&nanoseconds.to_le_bytes());
         put(self.path, out);
         match self.kind {
-            Kind::File { len, digest } => {
+            EntryKind::File { len, digest } => {
                 out.extend_from_slice(&len.to_le_bytes());
                 out.extend_from_slice(&digest);
             }
-            Kind::Link(target) => put(target, out),
-            Kind::Folder | Kind::Original => {}
+            EntryKind::Link(target) => put(target, out),
+            EntryKind::Folder | EntryKind::Original => {}
         }
     }
 
@@ -76,19 +77,19 @@ impl<'a> Entry<'a> {
         let (&mode, rest) = rest.split_first_chunk()?;
         let (&seconds, rest) = rest.split_first_chunk()?;
         let (&nanoseconds, rest) = rest.split_first_chunk()?;
-        let (path, rest) = take(rest)?;
+        let (path, rest) = take_prefixed(rest)?;
         let (kind, rest) = match kind {
-            FOLDER => (Kind::Folder, rest),
+            FOLDER => (EntryKind::Folder, rest),
             LINK => {
-                let (target, rest) = take(rest)?;
-                (Kind::Link(target), rest)
+                let (target, rest) = take_prefixed(rest)?;
+                (EntryKind::Link(target), rest)
             }
             FILE => {
                 let (&len, rest) = rest.split_first_chunk()?;
                 let (&digest, rest) = rest.split_first_chunk()?;
-                (Kind::File { len: u64::from_le_bytes(len), digest }, rest)
+                (EntryKind::File { len: u64::from_le_bytes(len), digest }, rest)
             }
-            ORIGINAL => (Kind::Original, rest),
+            ORIGINAL => (EntryKind::Original, rest),
             _ => return None,
         };
         let modified = (i64::from_le_bytes(seconds), u32::from_le_bytes(nanoseconds));
@@ -102,7 +103,7 @@ fn put(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn take_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }

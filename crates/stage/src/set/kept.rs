@@ -9,7 +9,7 @@
 //! The file has a check (u64, little-endian), what was seen in each folder (`postcard`), and all names. The check is
 //! XXH3 of all that follows it.
 
-use super::listing::{Listing, Part, Seen, list, threads};
+use super::listing::{Listing, PartialListing, Seen, list, threads};
 use crate::digests::{self, Digests};
 use crate::file_system::FileSystem;
 use crate::known::{self, Identity};
@@ -98,14 +98,15 @@ fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
         return None;
     }
     let (Kept { root: root_seen, seen, folders }, names) = postcard::take_from_bytes(rest).ok()?;
-    let (part, folders) = (Part::of(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
+    let (part, folders) =
+        (PartialListing::new(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
     let (path, parts, root) = (root.to_owned(), vec![part], Some(root_seen));
     let listing = Listing { path, root, parts, folders, problems: Vec::new() };
     is_tree(&listing.parts[0], &listing.folders).then_some(listing)
 }
 
 /// Whether the entries of each folder are there, and each folder is in one that was numbered before it.
-fn is_tree(part: &Part, folders: &[(usize, Range<usize>)]) -> bool {
+fn is_tree(part: &PartialListing, folders: &[(usize, Range<usize>)]) -> bool {
     let has_name = |seen: &Seen| seen.name.start <= seen.name.end && seen.name.end as usize <= part.names.len();
     let mut next = 0;
     let mut above = vec![false; folders.len()];
@@ -158,8 +159,8 @@ fn is_same(seen: &Seen, stat: &Stat) -> bool {
     seen.mode == stat.st_mode && seen.identity == Identity::of(stat)
 }
 
-/// Of each folder: its entry, and the folder that it is in.
-fn ways(listing: &Listing, part: &Part) -> Vec<(usize, usize)> {
+/// The index of each folder's entry in `seen`, and the number of the folder that it is in.
+fn ways(listing: &Listing, part: &PartialListing) -> Vec<(usize, usize)> {
     let mut ways = vec![(0, 0); listing.folders.len()];
     for (number, (_, inside)) in listing.folders.iter().enumerate() {
         for at in inside.clone().filter(|at| part.seen[*at].kind() == FileType::Directory) {
@@ -171,7 +172,7 @@ fn ways(listing: &Listing, part: &Part) -> Vec<(usize, usize)> {
 
 struct Look<'a> {
     listing: &'a Listing,
-    part: &'a Part,
+    part: &'a PartialListing,
     ways: Vec<(usize, usize)>,
     /// The root.
     top: OwnedFd,

@@ -11,7 +11,7 @@ mod order;
 mod walk;
 
 pub use contents::Content;
-pub use entry::{Entry, Kind};
+pub use entry::{Entry, EntryKind};
 pub use kept::list_with;
 pub use listing::{Listing, Listings, Seen, list};
 pub use walk::open_file;
@@ -119,7 +119,7 @@ impl Set {
     ///
     /// # Errors
     /// There are too many.
-    pub fn of<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
+    pub fn from_entries<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
         let mut set = Set::default();
         entries.into_iter().try_for_each(|entry| set.push(entry))?;
         set.sort()?;
@@ -202,24 +202,24 @@ impl Set {
         Some(self.entry(found))
     }
 
-    /// What was named: the entries that are in no folder of the set.
+    /// The entries that are in no folder of the set.
     pub fn roots(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
     }
 
     /// Files inside of folders that are not staged.
     pub fn originals(&self) -> impl Iterator<Item = &Path> {
-        self.entries().filter(|entry| entry.kind == Kind::Original).map(|entry| entry.path())
+        self.entries().filter(|entry| entry.kind == EntryKind::Original).map(|entry| entry.path())
     }
 
     /// How many files.
     pub fn files(&self) -> usize {
-        self.entries().filter(|entry| matches!(entry.kind, Kind::File { .. })).count()
+        self.entries().filter(|entry| matches!(entry.kind, EntryKind::File { .. })).count()
     }
 
     /// Bytes of all files.
     pub fn len(&self) -> u64 {
-        self.entries().map(|entry| if let Kind::File { len, .. } = entry.kind { len } else { 0 }).sum()
+        self.entries().map(|entry| if let EntryKind::File { len, .. } = entry.kind { len } else { 0 }).sum()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -242,7 +242,7 @@ fn check(entry: &Entry, before: Option<&Entry>) -> Result<(), Problem> {
     }
     // Nothing is under a name that is no folder: a link there would lead out of the tree. It would be the next in
     // order.
-    if before.kind != Kind::Folder && is_below(before.path, entry.path) {
+    if before.kind != EntryKind::Folder && is_below(before.path, entry.path) {
         return Err(Problem::Manifest("something inside of a file"));
     }
     Ok(())
@@ -256,7 +256,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn entry<'a>(path: &'a str, kind: Kind<'a>) -> Entry<'a> {
+    fn entry<'a>(path: &'a str, kind: EntryKind<'a>) -> Entry<'a> {
         Entry { path: path.as_bytes(), mode: 0o755, modified: (1, 2), kind }
     }
 
@@ -274,9 +274,9 @@ mod tests {
         let names = ["", "a", "a/file", "link"].map(Path::new);
         assert_eq!(kinds[..4], names);
         assert_eq!(kinds.len(), 5);
-        assert_eq!(set.find(&at("link")).unwrap().kind, Kind::Link(b"a/file"));
+        assert_eq!(set.find(&at("link")).unwrap().kind, EntryKind::Link(b"a/file"));
         let digest = *blake3::hash(b"content").as_bytes();
-        assert_eq!(set.find(&at("a/file")).unwrap().kind, Kind::File { len: 7, digest });
+        assert_eq!(set.find(&at("a/file")).unwrap().kind, EntryKind::File { len: 7, digest });
         assert_eq!(Set::from_manifest(set.manifest().to_vec()).unwrap(), set);
         assert!(matches!(Set::collect([&*at("pipe")]), Err(Problem::Special(_))));
     }
@@ -345,14 +345,14 @@ mod tests {
             entries.iter().for_each(|entry| entry.encode(&mut manifest));
             Set::from_manifest(manifest).is_err()
         };
-        assert!(!refused(vec![entry("/a", Kind::Folder), entry("/a/b", Kind::Folder)]));
+        assert!(!refused(vec![entry("/a", EntryKind::Folder), entry("/a/b", EntryKind::Folder)]));
         for path in ["", "a", "/", "//a", "/a/", "/a/..", "/a/./b", "/a\0b"] {
-            assert!(refused(vec![entry(path, Kind::Folder)]), "{path:?}");
+            assert!(refused(vec![entry(path, EntryKind::Folder)]), "{path:?}");
         }
-        assert!(refused(vec![entry("/b", Kind::Folder), entry("/a", Kind::Folder)]));
-        assert!(refused(vec![entry("/a", Kind::Folder), entry("/a", Kind::Folder)]));
-        assert!(refused(vec![entry("/a", Kind::Link(b"/etc")), entry("/a/b", Kind::Folder)]));
-        assert!(refused(vec![Entry { mode: 0o4755, ..entry("/a", Kind::Folder) }]));
+        assert!(refused(vec![entry("/b", EntryKind::Folder), entry("/a", EntryKind::Folder)]));
+        assert!(refused(vec![entry("/a", EntryKind::Folder), entry("/a", EntryKind::Folder)]));
+        assert!(refused(vec![entry("/a", EntryKind::Link(b"/etc")), entry("/a/b", EntryKind::Folder)]));
+        assert!(refused(vec![Entry { mode: 0o4755, ..entry("/a", EntryKind::Folder) }]));
     }
 
     proptest! {
@@ -378,7 +378,7 @@ mod tests {
             let is_sorted = paths.is_sorted_by(|one, other| Path::new(one) < Path::new(other));
             let is_fine = is_sorted && paths.iter().all(is_plain);
             let mut manifest = Vec::new();
-            paths.iter().for_each(|path| entry(path, Kind::Folder).encode(&mut manifest));
+            paths.iter().for_each(|path| entry(path, EntryKind::Folder).encode(&mut manifest));
             prop_assert_eq!(Set::from_manifest(manifest).is_ok(), is_fine);
         }
 

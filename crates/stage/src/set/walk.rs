@@ -1,7 +1,7 @@
 //! Puts what is at a path into a set, and reads the files whose digests are not known, several at once.
 
 use super::listing::{Listing, Listings, Seen, THREADS, list};
-use super::{Digest, ENTRIES_MAX, Entry, Kind, PIECE_LEN, Problem, Set};
+use super::{Digest, ENTRIES_MAX, Entry, EntryKind, PIECE_LEN, Problem, Set};
 use crate::digests::{Digests, DigestsOf};
 use crate::known::Identity;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, lstat, openat, readlink};
@@ -69,18 +69,18 @@ impl Adding<'_> {
     fn add(&mut self, path: &Path, seen: &Seen, digests: &mut DigestsOf) -> Result<(), Problem> {
         let target;
         let kind = match seen.kind() {
-            FileType::Directory => Kind::Folder,
+            FileType::Directory => EntryKind::Folder,
             FileType::Symlink => match readlink(path, Vec::new()) {
                 Ok(found) => {
                     target = found;
-                    Kind::Link(target.as_bytes())
+                    EntryKind::Link(target.as_bytes())
                 }
                 Err(Errno::NOENT) if path != self.root => return Ok(()),
                 Err(error) => return Err(io_problem(path, error)),
             },
-            FileType::RegularFile if is_privileged(seen.mode) => Kind::Original,
+            FileType::RegularFile if is_privileged(seen.mode) => EntryKind::Original,
             FileType::RegularFile => match digests.find(&seen.identity) {
-                Some(digest) => Kind::File { len: seen.identity.len(), digest },
+                Some(digest) => EntryKind::File { len: seen.identity.len(), digest },
                 None => {
                     self.unknown.push(path.to_owned());
                     return Ok(());
@@ -96,7 +96,7 @@ impl Adding<'_> {
             match read {
                 Ok((stat, digest)) => {
                     let identity = Identity::of(&stat);
-                    let kind = Kind::File { len: identity.len(), digest };
+                    let kind = EntryKind::File { len: identity.len(), digest };
                     self.set.push(entry(path, stat.st_mode, &identity, kind))?;
                     digests.add(identity, &digest);
                 }
@@ -112,10 +112,10 @@ fn is_privileged(mode: u32) -> bool {
     mode & 0o6000 != 0
 }
 
-fn entry<'a>(path: &'a Path, mode: u32, identity: &Identity, kind: Kind<'a>) -> Entry<'a> {
+fn entry<'a>(path: &'a Path, mode: u32, identity: &Identity, kind: EntryKind<'a>) -> Entry<'a> {
     // Of a link neither the bits nor the time matter, and an original has its own.
     let (mode, modified) = match kind {
-        Kind::Link(_) | Kind::Original => (0, (0, 0)),
+        EntryKind::Link(_) | EntryKind::Original => (0, (0, 0)),
         _ => (mode & 0o1777, identity.modified()),
     };
     Entry { path: path.as_os_str().as_bytes(), mode, modified, kind }

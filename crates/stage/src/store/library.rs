@@ -2,7 +2,7 @@
 //! may still name it, and the loader of programs would complain.
 
 use super::{InUse, Result, at, hex};
-use crate::set::{Entry, Kind};
+use crate::set::{Entry, EntryKind};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -18,7 +18,7 @@ impl InUse {
     /// # Errors
     /// It cannot be made.
     pub fn library(&self, entry: &Entry) -> Result<PathBuf> {
-        let Kind::File { digest, len } = entry.kind else {
+        let EntryKind::File { digest, len } = entry.kind else {
             return at(entry.path(), Err(io::Error::from(io::ErrorKind::InvalidInput)));
         };
         let folder = self.root.join("libraries").join(hex(&digest));
@@ -58,7 +58,7 @@ mod tests {
         let set = Set::collect([&*file]).unwrap();
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
         stage(&store, &set).unwrap();
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         let entry = kept.set.entries().find(|entry| entry.path() == file).unwrap();
         let library = kept.library(&entry).unwrap();
         assert_eq!(kept.library(&entry).unwrap(), library);

@@ -29,9 +29,9 @@ mod room;
 mod tests;
 
 use crate::image::mounted::{Files, may_mount, owner};
-use crate::image::{Place, image};
+use crate::image::{ContentLocation, image};
 use crate::receiving::Receiving;
-use crate::set::{Digest, Entry, Kind, Set};
+use crate::set::{Digest, Entry, EntryKind, Set};
 use packs::{Places, is_at};
 pub use placeholders::{Placeholders, Registry};
 pub use protected::Shown;
@@ -112,7 +112,7 @@ impl InUse {
         let packs = places.packs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let (lens, packs): (Vec<u64>, Vec<File>) = packs.into_iter().unzip();
         let numbers = self.set.contents().iter().map(|content| content.digest).zip(places.contents);
-        let numbers: BTreeMap<Digest, Place> = numbers.collect();
+        let numbers: BTreeMap<Digest, ContentLocation> = numbers.collect();
         let place = |index: usize| numbers.get(&digest(&self.set.entry(index))?);
         let image = image(&self.set, place, &lens, owner()).ok_or(TOO_LARGE)?;
         at(&self.folder, Files::of_image(&image, &packs, &self.root))
@@ -261,7 +261,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be locked.
-    pub fn take(&self, set: &Digest) -> Result<Option<InUse>> {
+    pub fn use_set(&self, set: &Digest) -> Result<Option<InUse>> {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
         let manifest = folder.join("manifest");
@@ -339,7 +339,7 @@ impl Store {
         for folder in self.inside("sets")? {
             let path = folder.join("manifest");
             let Ok(manifest) = File::open(&path) else { continue };
-            // What cannot be read can be dropped like any other.
+            // A set whose manifest cannot be read is listed too, so that it can be dropped.
             let set = fs::read(&path).ok().and_then(|bytes| Set::from_manifest(bytes).ok()).unwrap_or_default();
             let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
             let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;
@@ -420,7 +420,7 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
 }
 
 pub(crate) fn digest(entry: &Entry) -> Option<Digest> {
-    if let Kind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
+    if let EntryKind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
 }
 
 /// The name of a file's object.

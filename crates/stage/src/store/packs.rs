@@ -11,7 +11,7 @@
 //! set uses are removed from packs that nobody has locked: first from the index, then their blocks are given back.
 
 use super::{Result, Store, at, lock_shared, remove_tree};
-use crate::image::Place;
+use crate::image::ContentLocation;
 use crate::set::Digest;
 use crate::stream::{BLOCK, blocks};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -33,8 +33,8 @@ pub(crate) struct Held {
 
 impl Held {
     /// `pack`: the number of the pack that it is in.
-    pub fn place(&self, pack: u16) -> Place {
-        Place { pack, block: self.block, clusters: self.clusters.clone() }
+    pub fn place(&self, pack: u16) -> ContentLocation {
+        ContentLocation { pack, block: self.block, clusters: self.clusters.clone() }
     }
 
     /// How many it takes.
@@ -58,7 +58,7 @@ pub(crate) struct Pack {
 pub(crate) struct Places {
     /// Names of packs.
     pub packs: Vec<String>,
-    pub contents: Vec<Place>,
+    pub contents: Vec<ContentLocation>,
 }
 
 impl Places {

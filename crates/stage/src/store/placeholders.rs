@@ -17,7 +17,7 @@
 //!
 //! No other user can remove or exchange a placeholder: see [`check_owners`].
 
-use crate::set::{Entry, Kind};
+use crate::set::{Entry, EntryKind};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
@@ -39,9 +39,9 @@ pub(crate) enum Placeholder {
 impl Placeholder {
     pub fn of(entry: &Entry<'_>) -> Placeholder {
         match &entry.kind {
-            Kind::Folder => Placeholder::Folder,
-            Kind::File { .. } | Kind::Original => Placeholder::File,
-            Kind::Link(target) => Placeholder::Link(OsStr::from_bytes(target).into()),
+            EntryKind::Folder => Placeholder::Folder,
+            EntryKind::File { .. } | EntryKind::Original => Placeholder::File,
+            EntryKind::Link(target) => Placeholder::Link(OsStr::from_bytes(target).into()),
         }
     }
 

@@ -6,7 +6,7 @@
 //! which its keeper has locked.
 
 use super::{InUse, Result, at, lock_within};
-use crate::set::{Entry, Kind};
+use crate::set::{Entry, EntryKind};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, chmodat, flock, lstat};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -52,7 +52,7 @@ impl InUse {
     fn remove_bits(&self) -> Result<()> {
         let tree = self.tree();
         let mut above = BTreeSet::new();
-        for entry in self.set.entries().filter(|entry| !matches!(entry.kind, Kind::Link(_))) {
+        for entry in self.set.entries().filter(|entry| !matches!(entry.kind, EntryKind::Link(_))) {
             let path = in_tree(&tree, &entry);
             set_mode(&path, entry.mode & !WRITE)?;
             above.extend(path.ancestors().skip(1).take_while(|folder| folder.starts_with(&tree)).map(Path::to_owned));
@@ -80,7 +80,7 @@ impl InUse {
             return Ok(());
         }
         let tree = self.tree();
-        let entries = self.set.entries().filter(|entry| !matches!(entry.kind, Kind::Link(_)));
+        let entries = self.set.entries().filter(|entry| !matches!(entry.kind, EntryKind::Link(_)));
         entries.into_iter().try_for_each(|entry| set_mode(&in_tree(&tree, &entry), entry.mode))
     }
 
@@ -128,7 +128,7 @@ mod tests {
         let set = Set::collect([&*folder.path().join("env")]).unwrap();
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
         stage(&store, &set).unwrap();
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         let mode = |path: &Path| lstat(kept.tree().join(path.strip_prefix("/").unwrap())).unwrap().st_mode & 0o7777;
         kept.restore().unwrap();
         assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
@@ -138,7 +138,7 @@ mod tests {
         // Another set of the same files, with mounts.
         let other = Set::collect([&*file]).unwrap();
         stage(&store, &other).unwrap();
-        let others = store.take(&other.digest()).unwrap().unwrap();
+        let others = store.use_set(&other.digest()).unwrap().unwrap();
         others.restore().unwrap();
         kept.restore().unwrap();
         assert_eq!((mode(&file), mode(file.parent().unwrap()), mode(folder.path())), removed);

@@ -27,7 +27,7 @@ pub use names::{Way, ways};
 
 use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
-use crate::set::{Entry, Kind, Set, is_library};
+use crate::set::{Entry, EntryKind, Set, is_library};
 use crate::store::placeholders::{Placeholder, Placeholders, check_owners};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{
@@ -373,9 +373,9 @@ fn has_place(path: &Path, entry: &Entry) -> Result<()> {
         found => at(path, "look at the place for a staged file", found)?,
     };
     let fits = match entry.kind {
-        Kind::Folder => found.is_dir(),
-        Kind::File { .. } | Kind::Original => found.is_file(),
-        Kind::Link(_) => true,
+        EntryKind::Folder => found.is_dir(),
+        EntryKind::File { .. } | EntryKind::Original => found.is_file(),
+        EntryKind::Link(_) => true,
     };
     let other = || Err(io::Error::from(io::ErrorKind::AlreadyExists));
     if fits { Ok(()) } else { at(path, "a place for a staged file: there is something else", other()) }
@@ -432,13 +432,13 @@ fn put(path: &Path, original: &OwnedFd) -> Result<()> {
 /// Shows one staged file, folder or link. A link in an open folder stays what it is there.
 fn show(entry: &Entry, path: &Path, within: bool, tree: BorrowedFd<'_>) -> Result<()> {
     let made = match &entry.kind {
-        Kind::Link(target) if within => {
+        EntryKind::Link(target) if within => {
             return at(path, "make the link", symlink(Path::new(OsStr::from_bytes(target)), path));
         }
-        Kind::Link(_) => return Ok(()),
+        EntryKind::Link(_) => return Ok(()),
         _ if !within => Ok(()),
-        Kind::Folder => fs::create_dir(path),
-        Kind::File { .. } | Kind::Original => File::create_new(path).map(drop),
+        EntryKind::Folder => fs::create_dir(path),
+        EntryKind::File { .. } | EntryKind::Original => File::create_new(path).map(drop),
     };
     at(path, "make a place", made)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! +------+---------+------------+---------+------------+------+
-//! | WUP\n | version | credential | len     | credential | body |    version, credential (length): u16; len: u32, of all that follows it
+//! | WUP\n | version | credential | len     | credential | body |
 //! +------+---------+------------+---------+------------+------+
+//!
+//!   version, credential (length): u16; len: u32, of all that follows it
 //! ```
 //!
 //! Without a credential the body is a compressed [`Bootstrap`] (`packed`). With one it is the same, encrypted and

@@ -38,7 +38,8 @@ macro_rules! commands {
         @by_hand:
         $(
             $(#[doc = $hand_doc:literal])*
-            $hand:ident($hand_type:ty) [$hand_request1:literal => $hand_reply1:literal] [$hand_request2:literal] -> $hand_reply:ident
+            $hand:ident($hand_type:ty) [$hand_request1:literal => $hand_reply1:literal] [$hand_request2:literal]
+                -> $hand_reply:ident
         )*
     ) => {
         /// The kind of a request; kept for writing its reply.
@@ -122,12 +123,21 @@ macro_rules! commands {
 
             /// Reads the fields of a table command in one pass; PMI-2's `thrid` goes to `thread`.
             #[allow(unused_assignments, clippy::needless_update)]
-            pub(super) fn decode(command: Command, dialect: Dialect, pairs: Pairs<'a>, thread: &mut Option<&'a [u8]>) -> Result<Self, Problem> {
+            pub(super) fn decode(
+                command: Command,
+                dialect: Dialect,
+                pairs: Pairs<'a>,
+                thread: &mut Option<&'a [u8]>,
+            ) -> Result<Self, Problem> {
                 match command {
                     $(Command::$variant => {
                         $($(let mut $field: Option<&'a [u8]> = None;)*)?
                         for (key, _value) in pairs {
-                            $($(if $field.is_none() && field_names!(dialect, [$($pmi1),*] [$($pmi2),*]).iter().any(|name| name.as_bytes() == key) {
+                            $($(if $field.is_none()
+                                && field_names!(dialect, [$($pmi1),*] [$($pmi2),*])
+                                    .iter()
+                                    .any(|name| name.as_bytes() == key)
+                            {
                                 $field = Some(_value);
                                 continue;
                             })*)?
@@ -138,8 +148,9 @@ macro_rules! commands {
                         $($(
                             let default: Option<&'static str> = default_text!($($default)?);
                             let names: &'static [&'static str] = field_names!(dialect, [$($pmi1),*] [$($pmi2),*]);
-                            let name = FieldName { command, field: names.first().copied().unwrap_or(stringify!($field)) };
-                            let $field = <$type as Value<'a>>::read(name, $field.or(default.map(str::as_bytes)))?;
+                            let field = names.first().copied().unwrap_or(stringify!($field));
+                            let value = $field.or(default.map(str::as_bytes));
+                            let $field = <$type as Value<'a>>::read(FieldName { command, field }, value)?;
                         )*)?
                         Ok(Request::$variant $({ $($field,)* })?)
                     })*
@@ -219,14 +230,16 @@ macro_rules! replies {
                     $(ReplyKind::$variant => {
                         $(
                             let names: &'static [&'static str] = field_names!(dialect, [$($single1),*] [$($single2),*]);
-                            let name = FieldName { command, field: names.first().copied().unwrap_or(stringify!($single)) };
-                            let $single = <$single_type as Value<'a>>::read(name, fields.any_of(names))?;
+                            let field = names.first().copied().unwrap_or(stringify!($single));
+                            let $single =
+                                <$single_type as Value<'a>>::read(FieldName { command, field }, fields.any_of(names))?;
                         )?
                         $($(
                             let default: Option<&'static str> = default_text!($($default)?);
                             let names: &'static [&'static str] = field_names!(dialect, [$($pmi1),*] [$($pmi2),*]);
-                            let name = FieldName { command, field: names.first().copied().unwrap_or(stringify!($field)) };
-                            let $field = <$type as Value<'a>>::read(name, fields.any_of(names).or(default.map(str::as_bytes)))?;
+                            let field = names.first().copied().unwrap_or(stringify!($field));
+                            let value = fields.any_of(names).or(default.map(str::as_bytes));
+                            let $field = <$type as Value<'a>>::read(FieldName { command, field }, value)?;
                         )*)?
                         Ok(Reply::$variant $(($single))? $({ $($field,)* })?)
                     })*
@@ -238,7 +251,10 @@ macro_rules! replies {
                 match self {
                     $(Reply::$variant $(($single))? $({ $($field,)* })? => {
                         $(writer.table_field(field_names!(dialect, [$($single1),*] [$($single2),*]), $single, None);)?
-                        $($(writer.table_field(field_names!(dialect, [$($pmi1),*] [$($pmi2),*]), $field, default_text!($($default)?));)*)?
+                        $($(
+                            let names = field_names!(dialect, [$($pmi1),*] [$($pmi2),*]);
+                            writer.table_field(names, $field, default_text!($($default)?));
+                        )*)?
                     })*
                     Reply::NotFound | Reply::Failed { .. } => {}
                 }
@@ -252,7 +268,14 @@ macro_rules! replies {
             name: stringify!($variant),
             doc: &[$($doc),*],
             fields: alloc::vec![
-                $(FieldRow { name: stringify!($single), kind: <$single_type as Value>::TYPE, optional: <$single_type as Value>::OPTIONAL, pmi1: &[$($single1),*], pmi2: &[$($single2),*], default: None },)?
+                $(FieldRow {
+                    name: stringify!($single),
+                    kind: <$single_type as Value>::TYPE,
+                    optional: <$single_type as Value>::OPTIONAL,
+                    pmi1: &[$($single1),*],
+                    pmi2: &[$($single2),*],
+                    default: None,
+                },)?
                 $($(FieldRow {
                     name: stringify!($field),
                     kind: <$type as Value>::TYPE,

@@ -172,7 +172,10 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_do_not_panic_the_request_reader(
-        bytes in proptest::collection::vec(prop_oneof![any::<u8>(), proptest::sample::select(b"cmd= ;\n0mput".to_vec())], 0..200),
+        bytes in proptest::collection::vec(
+            prop_oneof![any::<u8>(), proptest::sample::select(b"cmd= ;\n0mput".to_vec())],
+            0..200,
+        ),
     ) {
         for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
             let _ = requests(dialect, &[&bytes]);

@@ -313,7 +313,8 @@ mod tests {
                 prop_assert_eq!(read.values().count(), values.len());
             }
             let read = Rows::read(&packed).unwrap();
-            prop_assert_eq!(read.values().collect::<Result<Vec<_>, _>>().unwrap(), values.iter().map(|value| &value[..]).collect::<Vec<_>>());
+            let expected_values = values.iter().map(|value| &value[..]).collect::<Vec<_>>();
+            prop_assert_eq!(read.values().collect::<Result<Vec<_>, _>>().unwrap(), expected_values);
             prop_assert!(read.array().is_none() && read.row(0).is_none());
             let read = Rows::read(&rows).unwrap();
             for (rank, row) in expected.chunks(stride as usize).enumerate() {
@@ -323,8 +324,12 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_do_not_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 64..200), form in 0u32..3, count in 0u32..40, stride in 0u32..8) {
-            let mut bytes = bytes;
+        fn arbitrary_bytes_do_not_panic_the_reader(
+            mut bytes in proptest::collection::vec(any::<u8>(), 64..200),
+            form in 0u32..3,
+            count in 0u32..40,
+            stride in 0u32..8,
+        ) {
             let body_len = (bytes.len() - HEADER_LEN) as u64;
             let header = [MAGIC, form, count, stride, body_len as u32, 0];
             for (index, number) in header.into_iter().enumerate() {

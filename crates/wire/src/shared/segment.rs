@@ -330,8 +330,11 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_do_not_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200), slots in 0u32..40, key in any::<[u8; 2]>()) {
-            let mut bytes = bytes;
+        fn arbitrary_bytes_do_not_panic_the_reader(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            slots in 0u32..40,
+            key in any::<[u8; 2]>(),
+        ) {
             if bytes.len() >= HEADER_LEN && slots > 0 {
                 // A valid header, so that the rest is read.
                 let blob_len = (bytes.len() - HEADER_LEN).saturating_sub(slots as usize * SLOT_LEN) as u32;

@@ -35,7 +35,7 @@ pub const DECODERS: [Decoder; 12] = [
     ("pmi_reply", pmi_reply),
     ("pmix", pmix),
     ("rank_address", ranks::rank_address),
-    ("further", ranks::further),
+    ("secondary_client", ranks::secondary_client),
 ];
 
 /// The length of a piece, as given by the first byte, and the remaining bytes.

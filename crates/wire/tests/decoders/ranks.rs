@@ -25,7 +25,7 @@ pub fn rank_address(input: &[u8]) {
 }
 
 /// A library that joins, the agent's answer, and the variable that leads to the agent.
-pub fn further(input: &[u8]) {
+pub fn secondary_client(input: &[u8]) {
     if let Some(hello) = Hello::decode(input) {
         assert!(is_name(hello.name) && hello.encode() == input);
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use wireup_e2e::machines;
-use wireup_e2e::walls::{drop_silently, firewall, wall};
+use wireup_e2e::partitions::{drop_silently, firewall, wall};
 use wireup_e2e::{Run, wireup};
 
 /// A program whose ranks exchange values and check each of them.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use trial::{Report, trial, typical_lengths};
+use trial::{TrialReport, trial, typical_lengths};
 use wireup_e2e::faults::FaultSite;
 
 const TRIALS: u64 = 72;
@@ -43,13 +43,13 @@ fn faults_at_random_moments_end_the_job_cleanly() {
     assert!(stood <= trials / 8, "this machine stood still in {stood} of {trials} trials, which says nothing");
     let all = all.into_inner().expect("no reporter panics");
     show_worst(&all);
-    let bad: Vec<&Report> = all.iter().filter(|report| !report.problems.is_empty()).collect();
+    let bad: Vec<&TrialReport> = all.iter().filter(|report| !report.problems.is_empty()).collect();
     let shown: String = bad.iter().map(|report| format!("\n{report}")).collect();
     assert!(bad.is_empty(), "{} of {} trials, seed {seed}:{shown}", bad.len(), all.len());
 }
 
 /// `stood`: trials that went wrong while this machine stood still.
-fn at_one_site(seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<Report>>, stood: &AtomicU64) {
+fn at_one_site(seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<TrialReport>>, stood: &AtomicU64) {
     let fresh = || FaultSite::start(NODES, &[FaultSite::share()]);
     let Some(mut site) = fresh() else { return };
     let lengths = typical_lengths(&site);
@@ -96,7 +96,7 @@ fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 /// For each kind of fault: the number of trials, the longest time until the launcher ended, and until nothing was left.
-fn show_worst(all: &[Report]) {
+fn show_worst(all: &[TrialReport]) {
     let mut kinds: BTreeMap<String, (usize, Duration, Duration, Duration)> = BTreeMap::new();
     for report in all {
         let (count, end, clean, apart) = kinds.entry(report.kind()).or_default();
@@ -134,7 +134,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Of one trial.
+    /// The dice of one trial.
     fn of(seed: u64, trial: u64) -> Dice {
         Dice(seed.wrapping_mul(1_000_003).wrapping_add(trial))
     }

@@ -45,7 +45,6 @@ mod staging_by_library;
 mod staging_faults;
 mod staging_server;
 mod stdio;
-mod suites;
 mod tap;
 mod tap_pmix;
 mod terminal;

@@ -4,8 +4,8 @@
 
 mod endpoints;
 mod faults;
-mod kin;
 mod offered;
+mod spawned_jobs;
 
 use wireup_e2e::Run;
 use wireup_e2e::peers::program;

@@ -2,7 +2,7 @@
 
 use wireup_e2e::libraries::own;
 use wireup_e2e::machines::{self, Machines};
-use wireup_e2e::walls::{drop_silently, wall};
+use wireup_e2e::partitions::{drop_silently, wall};
 
 /// The ranks of n1 and n2, whose agents are both linked to that of n0, reach each other by no way of their own.
 fn separated(by: fn(&Machines, u16, u16)) -> Option<Machines> {

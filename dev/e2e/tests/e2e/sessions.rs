@@ -9,5 +9,5 @@ mod idle;
 mod instant_on;
 mod isolation;
 mod kernel_sessions;
+mod node_choice;
 mod refusals;
-mod seats;

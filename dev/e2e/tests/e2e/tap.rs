@@ -268,7 +268,8 @@ fn a_rank_that_never_spoke_is_named() {
 fn a_record_that_lies_is_refused_and_named() {
     let Some(hydra) = hydra() else { return };
     let script = r#""$0" pmi init; test $PMI_RANK = 1 || exit 0
-        folder=$(echo .wireup-tap-*); head -c 2048 /dev/zero > $folder/node-liar; ln -s /dev/zero $folder/node-endless; mkfifo $folder/node-pipe
+        folder=$(echo .wireup-tap-*); head -c 2048 /dev/zero > $folder/node-liar
+        ln -s /dev/zero $folder/node-endless; mkfifo $folder/node-pipe
         echo x > $folder/other"#;
     let outcome =
         tapped(&format!("{} -n 2", hydra.launcher.display()), &format!("sh -c '{script}' \"$WIREUP\"")).succeed();

@@ -63,7 +63,8 @@ fn a_pmix_library_under_another_name_is_found_and_its_programs_are_not_tapped() 
     let script = r#"at=$(dirname $(find /usr/lib -path '*/pmix2/lib/libpmix.so.2' | head -1)) && dir=$TMPDIR/renamed &&
         mkdir "$dir" && cd "$dir" && sed 's/libpmix\.so\.2\x00/libpmix.so.x\x00/' "$at/libpmix.so.2" >libpmix.so.x &&
         printf %s "$0" >plugin.c && printf %s "$1" >main.c &&
-        cc -shared -fPIC -o plugin.so plugin.c -I"$at/../include" ./libpmix.so.x -Wl,-rpath,"$dir" && cc -o main main.c -ldl &&
+        cc -shared -fPIC -o plugin.so plugin.c -I"$at/../include" ./libpmix.so.x -Wl,-rpath,"$dir" &&
+        cc -o main main.c -ldl &&
         "$WIREUP" run --pmi pmix -n 2 "$WIREUP" tap ./main; code=$?; rm -rf "$dir"; exit $code"#;
     let outcome = Run::shell(script).arg(PLUGIN).arg(MAIN).succeed();
     assert_eq!(outcome.out(), "[]\n[]\n", "{outcome}");

@@ -24,11 +24,11 @@ struct Epoch {
     /// Version of the kvs after a fence, as the first rank was told.
     version: Option<u32>,
     /// Rank at each position of a ring, and its two neighbours.
-    places: BTreeMap<u32, Place>,
+    places: BTreeMap<u32, RingPosition>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RingPosition {
     rank: u32,
     left: u32,
     right: u32,
@@ -98,7 +98,7 @@ impl Collectives {
         if position >= size {
             return Err(format!("has the invalid position {position} in ring {epoch}"));
         }
-        if let Some(other) = places.insert(position, Place { rank, left, right }) {
+        if let Some(other) = places.insert(position, RingPosition { rank, left, right }) {
             return Err(format!("has position {position} in ring {epoch}, and so has {other:?}"));
         }
         let rank_at = |position: u32| places.get(&(position % size)).map(|place| place.rank);

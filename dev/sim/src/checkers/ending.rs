@@ -81,7 +81,7 @@ impl World {
             .count();
         let failure = checks.failure().cloned();
         let ended = checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
-        let waits = checks.collectives.unfinished().is_some() || checks.teams.is_waited_in();
+        let waits = checks.collectives.unfinished().is_some() || checks.group_barriers.is_waited_in();
         let stuck = waits && !checks.interrupted;
         let must_fail = stuck || checks.collectives.differ || checks.culprits.values().any(|must| *must);
         if ended > 1 || count > 1 {
@@ -159,7 +159,7 @@ impl World {
             return false;
         };
         if *collective == Collective::Modex {
-            return job.checks.teams.is_missed(rank.0);
+            return job.checks.group_barriers.is_missed(rank.0);
         }
         let Some(own) = epoch.0.checked_sub(job.checks.tells_endpoints.into()) else { return false };
         self.procs[(job.first_proc + rank.0) as usize].entered <= own && job.checks.collectives.is_torn(own)
@@ -195,7 +195,7 @@ impl World {
 /// Whether the rank that is blamed for a group's barrier has not entered it.
 fn has_left_group(job: &Job, failure: &Failure) -> bool {
     let (Cause::LeftGroup { .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
-    job.checks.teams.is_missed(rank.0)
+    job.checks.group_barriers.is_missed(rank.0)
 }
 
 fn culprit(job: &Job, failure: &Failure) -> Culprit {

@@ -12,9 +12,9 @@ impl World {
     /// Nothing has happened for a while, and no rank waits.
     pub(crate) fn check_quiet(&mut self) {
         let is_quiet = |job: &Job| {
-            let (collectives, teams) = (&job.checks.collectives, &job.checks.teams);
-            let teams_are_over = teams.all_entered() && !teams.is_waited_in();
-            collectives.all_entered() && collectives.unfinished().is_none() && teams_are_over
+            let (collectives, barriers) = (&job.checks.collectives, &job.checks.group_barriers);
+            let barriers_are_over = barriers.all_entered() && !barriers.is_waited_in();
+            collectives.all_entered() && collectives.unfinished().is_none() && barriers_are_over
         };
         let mut active = self.jobs.iter().filter(|job| !job.checks.is_over()).peekable();
         if !self.spec.faults.is_empty() || active.peek().is_none() || !active.all(is_quiet) {

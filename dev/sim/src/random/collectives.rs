@@ -1,7 +1,7 @@
 //! Worlds for collectives: many in progress, of all kinds and sizes, with every scheme, and faults at the same time.
 
 use super::{add_misbehaviour, draw_blocks, draw_early_wireup, draw_timing, draw_transport, one_job};
-use crate::Report;
+use crate::RunReport;
 use crate::fault_injection::Fault;
 use crate::rng::Rng;
 use crate::spec::{JobPlan, WorldSpec};
@@ -64,12 +64,12 @@ pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
 
 /// The collective world of `seed` with faults, most of them while frames of an exchange are in flight; `calm` is the
 /// run without faults.
-pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+pub fn with_faults(seed: u64, calm: &RunReport) -> WorldSpec {
     strike(&mut Rng::stream(seed, "collective faults"), collective_world(seed), calm)
 }
 
 /// A world with random faults.
-pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &Report) -> WorldSpec {
+pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &RunReport) -> WorldSpec {
     strike_with(rng, stormy, calm, add_misbehaviour)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &Report) -> WorldSp
 pub(super) fn strike_with(
     rng: &mut Rng,
     mut stormy: WorldSpec,
-    calm: &Report,
+    calm: &RunReport,
     add_misbehaviour: impl Fn(&mut Rng, &mut JobPlan),
 ) -> WorldSpec {
     let count = if rng.chance(750) { 1 } else { rng.between(2, 3) };
@@ -108,7 +108,7 @@ pub(super) fn strike_with(
 }
 
 /// A time when an exchange is in progress, if there is one: close to the time at which a frame was sent.
-fn moment(rng: &mut Rng, calm: &Report) -> u64 {
+fn moment(rng: &mut Rng, calm: &RunReport) -> u64 {
     if calm.exchange_ns.is_empty() || rng.chance(100) {
         return rng.below(calm.elapsed_ns + 1);
     }

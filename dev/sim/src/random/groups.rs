@@ -1,10 +1,10 @@
 //! Worlds whose ranks wait in barriers of groups, between fences, and faults at the same time.
 
 use super::collectives::{collective_world, strike};
-use crate::Report;
+use crate::RunReport;
 use crate::rng::Rng;
 use crate::spec::WorldSpec;
-use crate::workload::{Dialect, Script, Step, Team, Who, Whose};
+use crate::workload::{BarrierGroup, Dialect, Script, Step, Who, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{PmiFence, PmiVersion};
 
@@ -20,7 +20,7 @@ pub fn group_world(seed: u64) -> WorldSpec {
 }
 
 /// The group world of `seed` with faults; `calm` is the run without faults.
-pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+pub fn with_faults(seed: u64, calm: &RunReport) -> WorldSpec {
     strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
 }
 
@@ -38,7 +38,7 @@ pub(super) fn script(rng: &mut Rng) -> Script {
             _ => {
                 let alike = Who::Alike(rng.between(1, 6) as u16);
                 let who = *rng.pick(&[Who::World, Who::Node, alike, alike, alike]);
-                steps.push(Step::Barrier(Team { who, tag: rng.below(3) as u8 }));
+                steps.push(Step::Barrier(BarrierGroup { who, tag: rng.below(3) as u8 }));
             }
         }
     }

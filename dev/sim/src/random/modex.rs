@@ -1,7 +1,7 @@
 //! Worlds whose ranks use PMIx: fences of all ranks and of some, direct gets, groups, published keys; and faults.
 
 use super::collectives::{collective_world, strike_with};
-use crate::Report;
+use crate::RunReport;
 use crate::fault_injection::Fault;
 use crate::rng::Rng;
 use crate::servers::NoServer;
@@ -31,7 +31,7 @@ pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
 }
 
 /// The PMIx world of `seed` with faults; `calm` is the run without faults.
-pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+pub fn with_faults(seed: u64, calm: &RunReport) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex faults");
     let world = modex_world(seed);
     let agents = u64::from(world.agents);

@@ -87,9 +87,13 @@ impl World {
         let has_committed = checks.modex.has_committed(of);
         let server = &self.nodes[self.proc_of(node, of).node as usize].server;
         let is_unserved = server.as_ref().is_none_or(|server| !server.is_running);
-        let was_struck = |host: &u32| self.membership.was_struck(*host);
-        let has_fault = !checks.culprits.is_empty() || self.job_at(node).plan.nodes.iter().any(was_struck);
+        let has_fault = !checks.culprits.is_empty() || self.has_lost_nodes(node);
         (is_unserved && has_fault) || self.has_left(node, of) && (!has_committed || self.spec.deaf_servers || has_fault)
+    }
+
+    /// Whether a node of this node's job was killed or cut off: the job ends, and what its ranks do together fails.
+    fn has_lost_nodes(&self, node: u32) -> bool {
+        self.job_at(node).plan.nodes.iter().any(|host| self.membership.was_struck(*host))
     }
 
     fn has_left(&self, node: u32, rank: u32) -> bool {
@@ -105,7 +109,8 @@ impl World {
         patient: bool,
         answer: &Answer,
     ) -> Result<(), String> {
-        let has_one_left = call.members.iter().any(|rank| self.has_left(node, *rank));
+        // A member that runs on cannot be reached if it is behind a node that was lost.
+        let is_one_gone = self.has_lost_nodes(node) || call.members.iter().any(|rank| self.has_left(node, *rank));
         let job = self.job_at(node);
         let (seed, size, modex) = (job.seed, job.size(), job.plan.options.pmi.modex);
         let checks = &mut self.jobs[self.nodes[node as usize].job as usize].checks;
@@ -120,14 +125,14 @@ impl World {
                 let all: Vec<u8> = data.concat();
                 records(seed, &all).ok_or("its data is not what was given")?
             }
-            (Answer::Status(Status::RankGone), _) if has_one_left => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+            (Answer::Status(Status::RankGone), _) if is_one_gone => {
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.excused += 1;
                 return Ok(());
             }
             (Answer::Status(Status::Timeout), _) if !patient || checks.modex.has_patience_ended(call) => {
-                ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                ranks.iter().for_each(|rank| checks.group_barriers.on_excused(*rank, &call.name));
                 checks.modex.on_excused(call, ranks);
                 checks.modex.timeouts += 1;
                 return Ok(());
@@ -136,7 +141,7 @@ impl World {
         };
         checks.modex.complete += 1;
         for rank in ranks {
-            checks.teams.on_release(*rank, &call.name)?;
+            checks.group_barriers.on_release(*rank, &call.name)?;
         }
         let brings = call.group.is_some()
             || (call.collect && modex == Modex::Full)

@@ -77,7 +77,7 @@ impl World {
     pub(crate) fn pmix_enter(&mut self, id: u32, call: Call, timeout_s: Option<u32>) {
         let Some((node, rank)) = self.asks(id) else { return };
         let checks = self.checks_at(node);
-        checks.teams.on_enter(rank, &call.name, &call.members);
+        checks.group_barriers.on_enter(rank, &call.name, &call.members);
         checks.modex.on_enter(rank, &call, timeout_s.is_some());
         self.server(node).entered.entry(call.clone()).or_default().push((rank, timeout_s));
         self.go_on_together(node, call);
@@ -90,7 +90,7 @@ impl World {
         server.lost.insert(rank);
         server.entered.values_mut().for_each(|ranks| ranks.retain(|(other, _)| *other != rank));
         let calls: Vec<Call> = server.entered.keys().cloned().collect();
-        self.checks_at(node).teams.on_lost(rank);
+        self.checks_at(node).group_barriers.on_lost(rank);
         for call in calls {
             self.go_on_together(node, call);
         }

@@ -2,7 +2,7 @@
 
 use super::ledger::{Ledger, Line, Range};
 use crate::step::{Result, step};
-use crate::suites::entry::{Entry, Report};
+use crate::suites::entry::{Entry, EntryReport};
 use crate::suites::reference::Reference;
 use crate::suites::{ALL, Suite};
 use crate::{build, layout};
@@ -98,7 +98,7 @@ fn try_one(turn: &Turn, number: u64, wireup: &Path) -> Result {
     Ok(())
 }
 
-fn show(kind: &str, entry: &Entry, report: &Report) {
+fn show(kind: &str, entry: &Entry, report: &EntryReport) {
     println!("{kind}: {} | {} | {:.2} s", entry.name, report.verdict, report.length.as_secs_f64());
 }
 

@@ -6,8 +6,7 @@
 //! is old. Its age is that of its newest commit: `cargo deny` itself looks at the time of the last attempt to fetch it,
 //! and only when it may not fetch.
 
-use crate::build::cargo;
-use crate::layout;
+use crate::build::{cargo_tool, has_tool};
 use crate::step::{self, Result};
 use std::path::Path;
 use std::process::Command;
@@ -21,8 +20,8 @@ const AGE_DAYS_MAX: u64 = 14;
 ///
 /// # Errors
 /// It finds a violation.
-pub(super) fn run() -> Result {
-    if !is_installed() {
+pub(super) fn check() -> Result {
+    if !has_tool("deny") {
         println!("    cargo deny: not installed (cargo xtask setup), so licences, bans and sources were NOT checked");
         return Ok(());
     }
@@ -36,7 +35,7 @@ pub(super) fn run() -> Result {
 /// # Errors
 /// There is an advisory; or the tool or its database is missing, or the database is old, so that nothing is known.
 pub fn advisories() -> Result {
-    if !is_installed() {
+    if !has_tool("deny") {
         return Err("cargo deny is not installed, so security advisories cannot be checked: cargo xtask setup".into());
     }
     // Without network the database may have been brought in by hand: its age decides.
@@ -51,17 +50,8 @@ pub fn advisories() -> Result {
     step::run_quietly(deny().args(["--log-level", "error", "check", "--disable-fetch", "advisories"]))
 }
 
-/// The tool of the set-up, or another one that cargo finds.
 fn deny() -> Command {
-    let folders = [layout::peer("deny").join("bin")].into_iter();
-    let path = env::join_paths(folders.chain(env::split_paths(&env::var_os("PATH").unwrap_or_default())));
-    let mut deny = cargo();
-    deny.arg("deny").envs(path.map(|path| ("PATH", path)));
-    deny
-}
-
-fn is_installed() -> bool {
-    deny().arg("--version").output().is_ok_and(|output| output.status.success())
+    cargo_tool("deny")
 }
 
 /// Whether all databases in `folder` are recent enough: at least one. Each counts, also one that only an older version
@@ -93,6 +83,7 @@ fn newest_commit(database: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout;
 
     #[test]
     fn a_release_needs_a_recent_database() {

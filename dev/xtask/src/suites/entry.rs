@@ -60,7 +60,7 @@ impl Ended {
 }
 
 /// The results of an entry, also as text for people.
-pub struct Report {
+pub struct EntryReport {
     pub verdict: String,
     pub said: String,
     pub length: Duration,
@@ -119,7 +119,7 @@ impl Entry {
     ///
     /// # Errors
     /// It cannot be built, or the launcher cannot be started.
-    pub fn run(&self, launcher: &Launcher) -> Result<Report> {
+    pub fn run(&self, launcher: &Launcher) -> Result<EntryReport> {
         if let Some((make, args)) = self.build.split_first()
             && !self.program.exists()
         {
@@ -148,14 +148,14 @@ impl Entry {
             said += &read(&self.folder.join(results)).unwrap_or_default();
         }
         let ended = Ended { code: status.code(), is_late: length >= self.limit, said };
-        Ok(Report { verdict: (self.judge)(&ended), said: ended.said, length })
+        Ok(EntryReport { verdict: (self.judge)(&ended), said: ended.said, length })
     }
 
     /// Runs it under wireup on `nodes` nodes and says what came out; the error is a difference from the reference.
     ///
     /// # Errors
     /// It cannot be run, it has no line in the reference, or it does not end as that line says.
-    pub fn compare(&self, wireup: &Path, nodes: u32, reference: Option<&Line>) -> Result<Report> {
+    pub fn compare(&self, wireup: &Path, nodes: u32, reference: Option<&Line>) -> Result<EntryReport> {
         let line = reference.ok_or_else(|| format!("{}: not in the reference file", self.name))?;
         let mut entry = self.clone();
         if line.is_late() {

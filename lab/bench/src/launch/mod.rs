@@ -27,9 +27,9 @@ use work::Surroundings;
 const CASE: Flag = Flag::value(
     &["--case"],
     "NAME",
-    "Run this case (repeatable; default: see --list). NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, \
-     memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs; nodes > 1 \
-     are virtual; with --hosts also initiation, and @SHELL for another shell.",
+    "Run this case (repeatable; default: see --list). NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, \
+     exchange, memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs; \
+     nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
 );
 const HOSTS: Flag = Flag {
     help: "Time jobs across these hosts, with other default cases; nodes take the first of them.",
@@ -63,8 +63,8 @@ const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: so many at a t
 const SOAK: Flag = Flag::value(
     &["--soak"],
     "N",
-    "jobs: instead, so many jobs through one session, some of which crash, abort or leave something behind; measures what \
-     its agents hold before and after: memory, descriptors, threads, processes, files.",
+    "jobs: instead, so many jobs through one session, some of which crash, abort or leave something behind; measures \
+     what its agents hold before and after: memory, descriptors, threads, processes, files.",
 );
 const NODES: Flag = Flag::value(&["--nodes"], "N", "With --soak: virtual nodes of the session.").or("4");
 
@@ -72,7 +72,8 @@ pub const COMMAND: Command = Command {
     name: "bench launch",
     purpose: "time wireup and the launchers that are installed side by side; the same flags for start and jobs",
     intro: "
-Times wireup, processes that are started by vfork and exec alone, a bare echo server, and the launchers that are installed,
+Times wireup, processes that are started by vfork and exec alone, a bare echo server, and the launchers that are \
+installed,
 side by side in interleaved rounds.
 
 launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,

@@ -31,8 +31,8 @@ const PAIR: Flag = Flag::value(
 const CPUS: Flag = Flag::value(
     &["--cpus"],
     "A,B",
-    "p2p: pin the processes of a path to these cpus in turn. Otherwise the scheduler puts both ends on one cpu in some runs, \
-     and on two in others, which differ more than what is compared.",
+    "p2p: pin the processes of a path to these cpus in turn. Otherwise the scheduler puts both ends on one cpu in some \
+     runs, and on two in others, which differ more than what is compared.",
 );
 const SIZES: Flag = Flag::value(
     &["--sizes"],
@@ -46,9 +46,9 @@ const ONLY: Flag =
 const PEER: Flag = Flag::value(
     &["--peer"],
     "NAME=CMD",
-    "coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in nanoseconds \
-     of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with its arguments that does \
-     put, commit and collecting fence for each of them (repeatable).",
+    "coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in \
+     nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with its \
+     arguments that does put, commit and collecting fence for each of them (repeatable).",
 );
 
 pub const COMMAND: Command = Command {
@@ -193,7 +193,8 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
             let test = format!("ucx_perftest -p $port -t tag_lat -s {bytes} -n {times} -w {times}{mode}");
             script += &format!(
                 " {} {test} >/dev/null 2>&1 & sleep 0.3; {} {test} {host} | \
-                 awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", $5*1000*{times}, $3*1000, $3*1000 }}'; \
+                 awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", \
+                 $5*1000*{times}, $3*1000, $3*1000 }}'; \
                  wait; port=$((port + 1));",
                 end(pair.1, 1),
                 end(pair.0, 0)

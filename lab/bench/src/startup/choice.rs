@@ -78,7 +78,8 @@ impl Choice {
 pub fn case(part: &str, layout: Layout, Lengths { value, key }: Lengths) -> Json {
     let Layout { node_count, ppn } = layout;
     json!({
-        "part": part, "ranks": layout.job_size(), "nodes": node_count, "ppn": ppn, "value-bytes": value, "key-bytes": key,
+        "part": part, "ranks": layout.job_size(), "nodes": node_count, "ppn": ppn, "value-bytes": value,
+        "key-bytes": key,
     })
 }
 

@@ -123,7 +123,8 @@ pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
     let missing = || {
         let folder = wireup.display();
         wrong(format!(
-            "{LIBRARY} was not found beside {folder}, nor in ../lib from there: see --library; to build it: cargo xtask libraries"
+            "{LIBRARY} was not found beside {folder}, nor in ../lib from there: see --library; to build it: cargo \
+             xtask libraries"
         ))
     };
     Ok(std::path::absolute(found.ok_or_else(missing)?)?)

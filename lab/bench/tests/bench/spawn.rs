@@ -11,7 +11,8 @@ fn spawn_bench_measures_every_quantity_under_both_launchers() {
     let Some(program) = program(Flavour::Mpich5, "spawning") else { return };
     let results = Results::of("spawn");
     let words = format!(
-        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 --times 30 {}",
+        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 \
+         --times 30 {}",
         program.display(),
         results.json()
     );

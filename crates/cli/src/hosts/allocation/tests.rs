@@ -43,8 +43,8 @@ fn nodes(allocation: &Allocation) -> String {
 }
 
 /// The environment that `salloc -N3 -n5` sets.
-const SALLOC: &str = "SLURM_JOB_ID=12\nSLURM_JOBID=12\nSLURM_JOB_NODELIST=n[1-2],gpu05\nSLURM_NNODES=3\nSLURM_NTASKS=5\n\
-    SLURM_JOB_CPUS_PER_NODE=16(x2),8\nSLURM_TASKS_PER_NODE=2(x2),1";
+const SALLOC: &str = "SLURM_JOB_ID=12\nSLURM_JOBID=12\nSLURM_JOB_NODELIST=n[1-2],gpu05\nSLURM_NNODES=3\n\
+    SLURM_NTASKS=5\nSLURM_JOB_CPUS_PER_NODE=16(x2),8\nSLURM_TASKS_PER_NODE=2(x2),1";
 
 #[test]
 fn slurms_variables_outside_a_step_give_the_allocation() {

@@ -4,7 +4,7 @@ use super::super::closure::{Closure, Search, closure, closure_of_library, rpath}
 use super::super::elf::{Content, Dynamic};
 use super::found::Found;
 use super::links::Links;
-use super::need::{Error, Kind, LeftOut, Needs};
+use super::need::{Error, LeftOut, NeedKind, Needs};
 use super::ranks::Ranks;
 use super::system::System;
 use super::{folder, python, script};
@@ -136,7 +136,7 @@ impl<'a> Collector<'a> {
         for link in way.links {
             let folder = link.parent().unwrap_or(Path::new("/"));
             if !self.system.has(&link, folder) {
-                self.found.add_need(link, Kind::Link, &format!("symbolic link on the way to {}", path.display()));
+                self.found.add_need(link, NeedKind::Link, &format!("symbolic link on the way to {}", path.display()));
             }
         }
         if !by_user && self.system.has(&way.end, &way.end) {
@@ -254,13 +254,13 @@ impl<'a> Collector<'a> {
 }
 
 /// What a file is, or why it cannot be staged.
-fn kind(meta: &Metadata) -> Result<Kind, LeftOut> {
+fn kind(meta: &Metadata) -> Result<NeedKind, LeftOut> {
     match meta.permissions().mode() {
-        _ if meta.is_dir() => Ok(Kind::Folder),
+        _ if meta.is_dir() => Ok(NeedKind::Folder),
         _ if !meta.is_file() => Err(LeftOut::Other("neither a file nor a folder".to_owned())),
         mode if mode & 0o4000 != 0 => Err(LeftOut::Rights("set-user-ID")),
         mode if mode & 0o2000 != 0 => Err(LeftOut::Rights("set-group-ID")),
-        _ => Ok(Kind::File),
+        _ => Ok(NeedKind::File),
     }
 }
 

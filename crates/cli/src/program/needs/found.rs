@@ -1,6 +1,6 @@
 //! What was found so far, and the sorted lists that are made of it at the end.
 
-use super::need::{Kind, LeftOut, Need, Needs, Remark};
+use super::need::{LeftOut, Need, NeedKind, Needs, Remark};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wireup_stage::set::Listings;
@@ -19,7 +19,7 @@ pub struct Found {
 }
 
 impl Found {
-    pub fn add_need(&mut self, path: PathBuf, kind: Kind, why: &str) {
+    pub fn add_need(&mut self, path: PathBuf, kind: NeedKind, why: &str) {
         self.needs.entry(path.clone()).or_insert_with(|| Need { path, kind, why: why.to_owned() });
     }
 
@@ -35,7 +35,7 @@ impl Found {
         self.remarks.insert(Remark { text, is_lack: false });
     }
 
-    /// Remarks that the ranks will lack something.
+    /// Adds a remark about something that the ranks will lack.
     pub fn lack(&mut self, text: String) {
         self.remarks.insert(Remark { text, is_lack: true });
     }
@@ -55,7 +55,8 @@ impl Found {
         self.led_out.insert(link, end);
     }
 
-    /// `has_soname`: whether a library calls itself by a name, so that it is not missing.
+    /// The result. `has_soname`: whether one of the libraries that were found has this name as its `SONAME`; such a
+    /// library is not missing.
     pub fn finish(mut self, listings: Listings, has_soname: impl Fn(&str) -> bool) -> Needs {
         let mut needs: Vec<Need> = Vec::new();
         // Paths are in order, so a folder comes before what lies below it.
@@ -64,13 +65,13 @@ impl Found {
             if folder.as_ref().is_some_and(|folder| path.starts_with(folder)) {
                 continue;
             }
-            if need.kind == Kind::Folder {
+            if need.kind == NeedKind::Folder {
                 folder = Some(path);
             }
             needs.push(need);
         }
         for (link, end) in std::mem::take(&mut self.led_out) {
-            if !needs.iter().any(|need| need.kind == Kind::Folder && end.starts_with(&need.path)) {
+            if !needs.iter().any(|need| need.kind == NeedKind::Folder && end.starts_with(&need.path)) {
                 let (link, end) = (link.display(), end.display());
                 self.remark(format!("{link} leads to the folder {end}, which is staged only with --stage-also"));
             }
@@ -94,10 +95,10 @@ mod tests {
     #[test]
     fn what_lies_in_a_staged_folder_is_not_listed_again() {
         let mut found = Found::default();
-        found.add_need("/a/b/c".into(), Kind::File, "a library");
-        found.add_need("/a/b".into(), Kind::Folder, "a folder");
-        found.add_need("/a/b".into(), Kind::Folder, "once more");
-        found.add_need("/a/d".into(), Kind::File, "the program");
+        found.add_need("/a/b/c".into(), NeedKind::File, "a library");
+        found.add_need("/a/b".into(), NeedKind::Folder, "a folder");
+        found.add_need("/a/b".into(), NeedKind::Folder, "once more");
+        found.add_need("/a/d".into(), NeedKind::File, "the program");
         found.leave_out(Path::new("/e"), "not found");
         found.leave_out(Path::new("/e"), LeftOut::OfTheNode);
         found.add_led_out("/a/b/inside".into(), "/a/b/x".into());

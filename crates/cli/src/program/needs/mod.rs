@@ -3,8 +3,8 @@
 //! ```text
 //!   program            itself; its loader; its libraries, as the loader finds them (`closure`), with the C library
 //!   script             itself; its interpreter, to any depth the kernel allows; the program that `env` starts
-//!   Python             its environment and the folders of PYTHONPATH as a whole; the script it is given; what the extension modules and
-//!                      the links in these folders need from outside
+//!   Python             its environment and the folders of PYTHONPATH as a whole; the script it is given; what the
+//!                      extension modules and the links in these folders need from outside
 //!   named by the user  files, folders, patterns; the libraries that libraries and programs among them need
 //! ```
 //!

@@ -31,7 +31,7 @@ pub struct Remark {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
+pub enum NeedKind {
     File,
     /// With everything below it.
     Folder,
@@ -42,9 +42,9 @@ pub enum Kind {
 /// One thing to stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// Absolute; no component but the last is a symbolic link, and the last only for `Kind::Link`.
+    /// Absolute; no component but the last is a symbolic link, and the last only for `NeedKind::Link`.
     pub path: PathBuf,
-    pub kind: Kind,
+    pub kind: NeedKind,
     /// For messages: `the program`, `library of app`.
     pub why: String,
 }

@@ -1,7 +1,7 @@
 //! Real programs of this machine, and small ones that are built here, compared with what the loader itself prints.
 
 use super::collector::name_of;
-use super::need::{Kind, LeftOut, Need, Remark};
+use super::need::{LeftOut, Need, NeedKind, Remark};
 use super::*;
 use std::collections::BTreeSet;
 use std::fs;
@@ -73,7 +73,7 @@ fn all_of(words: &[&str], variables: &[&str]) -> Needs {
         .expect("no loops")
 }
 
-fn why<'a>(needs: &'a Needs, path: &Path) -> Option<(&'a str, Kind)> {
+fn why<'a>(needs: &'a Needs, path: &Path) -> Option<(&'a str, NeedKind)> {
     needs.needs.iter().find(|need| need.path == path).map(|need| (need.why.as_str(), need.kind))
 }
 
@@ -99,11 +99,11 @@ fn traced(program: &Path, variables: &[&str]) -> Option<BTreeSet<PathBuf>> {
 fn agrees_with_the_loader(program: &Path, variables: &[&str]) {
     let found = all_of(&[text(program)], variables);
     let is_in_folder =
-        |path: &PathBuf| found.needs.iter().any(|need| need.kind == Kind::Folder && path.starts_with(&need.path));
+        |path: &PathBuf| found.needs.iter().any(|need| need.kind == NeedKind::Folder && path.starts_with(&need.path));
     let mut loader = traced(program, variables).expect("it can be started");
     loader.retain(|path| !is_in_folder(path));
     let is_mapped = |why: &str| why.starts_with("library of ") || why.starts_with("loader of ");
-    let files = found.needs.iter().filter(|need| need.kind == Kind::File && is_mapped(&need.why));
+    let files = found.needs.iter().filter(|need| need.kind == NeedKind::File && is_mapped(&need.why));
     let mapped: BTreeSet<String> = loader.iter().chain([&program.to_owned()]).map(|path| name_of(path)).collect();
     let is_of_plugin = |need: &&Need| {
         let by = need.why.strip_prefix("library of ");
@@ -194,9 +194,9 @@ fn paths_in_objects_are_searched_as_by_the_loader() {
     let old = build.program("old", &["-Lb", "-lb", OLD, "-Wl,-rpath,$ORIGIN/b:${ORIGIN}/deep"]);
     agrees_with_the_loader(&old, &[]);
     let found = of(&[text(&old)], &[]);
-    assert_eq!(why(&found, &old), Some(("the program", Kind::File)));
-    assert_eq!(why(&found, &folder.path("b/libb.so")), Some(("library of old", Kind::File)));
-    assert_eq!(why(&found, &folder.path("deep/libd.so")), Some(("library of libc.so", Kind::File)));
+    assert_eq!(why(&found, &old), Some(("the program", NeedKind::File)));
+    assert_eq!(why(&found, &folder.path("b/libb.so")), Some(("library of old", NeedKind::File)));
+    assert_eq!(why(&found, &folder.path("deep/libd.so")), Some(("library of libc.so", NeedKind::File)));
     // A RUNPATH counts for the object alone: the loader does not find the last library.
     let new = build.program("new", &["-Lb", "-lb", NEW, "-Wl,-rpath,$ORIGIN/b:$ORIGIN/deep"]);
     agrees_with_the_loader(&new, &[]);
@@ -226,7 +226,7 @@ fn preloaded_libraries_and_copies_for_processors_are_found() {
     agrees_with_the_loader(&path, &[&preload]);
     let found = of(&[text(&path)], &[&preload]);
     for name in ["p/libp.so", "v/libv.so", "v/glibc-hwcaps/x86-64-v2/libv.so", "v/glibc-hwcaps/x86-64-v4/libv.so"] {
-        assert_eq!(why(&found, &folder.path(name)), Some(("library of a", Kind::File)), "{name}");
+        assert_eq!(why(&found, &folder.path(name)), Some(("library of a", NeedKind::File)), "{name}");
     }
 }
 
@@ -240,9 +240,9 @@ fn links_on_the_way_are_needs_of_their_own() {
     let typed = folder.path("app/bin/y");
     let found = of(&[text(&typed)], &[]);
     let link = format!("symbolic link on the way to {}", typed.display());
-    assert_eq!(why(&found, &folder.path("app")), Some((link.as_str(), Kind::Link)));
-    assert_eq!(why(&found, &folder.path("app-1.2/bin/y")), Some((link.as_str(), Kind::Link)));
-    assert_eq!(why(&found, &real), Some(("the program", Kind::File)));
+    assert_eq!(why(&found, &folder.path("app")), Some((link.as_str(), NeedKind::Link)));
+    assert_eq!(why(&found, &folder.path("app-1.2/bin/y")), Some((link.as_str(), NeedKind::Link)));
+    assert_eq!(why(&found, &real), Some(("the program", NeedKind::File)));
     assert_eq!(found.needs.len(), 3, "the libraries are the system's: {found:?}");
     assert!(found.left_out.iter().any(|(path, _)| path.ends_with("libc.so.6")), "{found:?}");
     assert!(found.needs.is_sorted_by(|one, next| one.path < next.path));
@@ -283,14 +283,14 @@ fn interpreters_of_scripts_are_followed() {
     let inner = folder.program("inner", &format!("#!{} -e\n", shell.display()));
     let outer = folder.program("outer", &format!("#!{}\n", inner.display()));
     let found = of(&[text(&outer)], &[]);
-    assert_eq!(why(&found, &outer), Some(("the program", Kind::File)));
-    assert_eq!(why(&found, &inner), Some(("interpreter of outer", Kind::File)));
-    assert_eq!(why(&found, &shell), Some(("interpreter of inner", Kind::File)));
+    assert_eq!(why(&found, &outer), Some(("the program", NeedKind::File)));
+    assert_eq!(why(&found, &inner), Some(("interpreter of outer", NeedKind::File)));
+    assert_eq!(why(&found, &shell), Some(("interpreter of inner", NeedKind::File)));
     let by_env = folder.program("by_env", "#!/usr/bin/env -S A=b shell -e\n");
     let path = format!("PATH={}", folder.0.display());
     let found = of(&["by_env"], &[&path]);
-    assert_eq!(why(&found, &by_env), Some(("the program", Kind::File)));
-    assert_eq!(why(&found, &shell), Some(("interpreter of by_env", Kind::File)));
+    assert_eq!(why(&found, &by_env), Some(("the program", NeedKind::File)));
+    assert_eq!(why(&found, &shell), Some(("interpreter of by_env", NeedKind::File)));
     let own = folder.program("own", &format!("#!{}\n", folder.path("own").display()));
     assert_eq!(of(&[text(&own)], &[]).remarks.len(), 1, "a script that is its own interpreter");
 }
@@ -309,9 +309,9 @@ fn files_that_the_user_names_are_staged() {
     };
     let found = with(&["data.*", "more"]).expect("all are there");
     let named = |kind| Some(("named by --stage-also", kind));
-    assert_eq!(why(&found, &folder.path("data.1")), named(Kind::File));
-    assert_eq!(why(&found, &folder.path("data.2")), named(Kind::File));
-    assert_eq!(why(&found, &folder.path("more")), named(Kind::Folder));
+    assert_eq!(why(&found, &folder.path("data.1")), named(NeedKind::File));
+    assert_eq!(why(&found, &folder.path("data.2")), named(NeedKind::File));
+    assert_eq!(why(&found, &folder.path("more")), named(NeedKind::Folder));
     assert_eq!(found.needs.len(), 4, "{found:?}");
     assert_eq!(with(&["none.*"]), Err(Error::NoMatch("none.*".to_owned())));
     let missing = with(&["none"]).expect_err("no such file");
@@ -324,7 +324,10 @@ fn files_that_the_user_names_are_staged() {
         build.library("plugins", "plugin", &["-Llibs", "-lbelow", "-Wl,-rpath,$ORIGIN/../libs"]);
         for pattern in ["plugins", "plugins/*.so"] {
             let found = with(&[pattern]).expect("it is there");
-            assert_eq!(why(&found, &folder.path("libs/libbelow.so")), Some(("library of libplugin.so", Kind::File)));
+            assert_eq!(
+                why(&found, &folder.path("libs/libbelow.so")),
+                Some(("library of libplugin.so", NeedKind::File))
+            );
         }
     }
 }
@@ -352,18 +355,18 @@ fn a_virtual_environment_is_staged_as_a_whole() {
     let variable = format!("PYTHONPATH={}:{}", modules.display(), work.display());
     for words in [&[text(&python), "-u", "run.py"][..], &[text(&script)]] {
         let found = needs(&app(words, &work), &env(&[&variable]), &[]).expect("no loops");
-        assert_eq!(why(&found, &place), Some(("the Python environment", Kind::Folder)), "{found:?}");
-        assert!(why(&found, &folder.path("env")).is_some_and(|(_, kind)| kind == Kind::Link));
-        assert_eq!(why(&found, &modules), Some(("in PYTHONPATH", Kind::Folder)));
-        assert!(why(&found, &script).is_some_and(|(_, kind)| kind == Kind::File));
+        assert_eq!(why(&found, &place), Some(("the Python environment", NeedKind::Folder)), "{found:?}");
+        assert!(why(&found, &folder.path("env")).is_some_and(|(_, kind)| kind == NeedKind::Link));
+        assert_eq!(why(&found, &modules), Some(("in PYTHONPATH", NeedKind::Folder)));
+        assert!(why(&found, &script).is_some_and(|(_, kind)| kind == NeedKind::File));
         assert!(!found.needs.iter().any(|need| need.path.starts_with(&place) && need.path != place));
         assert!(left_out(&found, &work).is_some_and(|why| why.starts_with("ranks start in it")));
         assert!(found.left_out.iter().any(|(path, _)| path.starts_with("/usr/lib/") && path.is_dir()), "{found:?}");
     }
     let inside = needs(&app(&[text(&python)], &place), &[], &[]).expect("no loops");
     assert_eq!(why(&inside, &place), None, "ranks would write into it");
-    assert_eq!(why(&inside, &place.join("lib")), Some(("the Python environment", Kind::Folder)));
-    assert_eq!(why(&inside, &place.join("pyvenv.cfg")), Some(("the Python environment", Kind::File)));
+    assert_eq!(why(&inside, &place.join("lib")), Some(("the Python environment", NeedKind::Folder)));
+    assert_eq!(why(&inside, &place.join("pyvenv.cfg")), Some(("the Python environment", NeedKind::File)));
 }
 
 #[test]
@@ -377,13 +380,13 @@ fn a_python_outside_of_the_system_is_staged_with_its_library_folder() {
     let packages = folder.folder("home/.local/lib/python3.11/site-packages");
     let home = format!("HOME={}", folder.path("home").display());
     let found = of(&[text(&folder.path("py/bin/python3"))], &[&home]);
-    assert_eq!(why(&found, &lib), Some(("the Python environment", Kind::Folder)));
-    assert_eq!(why(&found, &packages), Some(("Python packages of the user", Kind::Folder)));
-    assert_eq!(why(&found, &program), Some(("the program", Kind::File)));
+    assert_eq!(why(&found, &lib), Some(("the Python environment", NeedKind::Folder)));
+    assert_eq!(why(&found, &packages), Some(("Python packages of the user", NeedKind::Folder)));
+    assert_eq!(why(&found, &program), Some(("the program", NeedKind::File)));
     assert_eq!(found.needs.len(), 4, "{found:?}");
     folder.folder("py/conda-meta");
     let found = of(&[text(&program)], &[]);
-    assert_eq!(why(&found, &folder.path("py")), Some(("the Python environment", Kind::Folder)));
+    assert_eq!(why(&found, &folder.path("py")), Some(("the Python environment", NeedKind::Folder)));
     assert_eq!(found.needs.len(), 1, "{found:?}");
 }
 
@@ -403,9 +406,9 @@ fn what_extension_modules_need_from_outside_is_staged() {
     folder.copy(text(&folder.path("mpi/libmpi.so")), "elsewhere.so");
     folder.link("../../../elsewhere.so", "py/lib/python3.11/linked.so");
     let found = of(&[text(&program)], &[]);
-    assert_eq!(why(&found, &folder.path("mpi/libmpi.so")), Some(("library of libmodule.so", Kind::File)));
+    assert_eq!(why(&found, &folder.path("mpi/libmpi.so")), Some(("library of libmodule.so", NeedKind::File)));
     let leads = format!("a link in {} leads to it", lib.display());
-    assert_eq!(why(&found, &folder.path("elsewhere.so")), Some((leads.as_str(), Kind::File)));
+    assert_eq!(why(&found, &folder.path("elsewhere.so")), Some((leads.as_str(), NeedKind::File)));
 }
 
 /// Prints what a few programs need and how long it takes to find out: `cargo test needs_of -- --ignored --nocapture`,

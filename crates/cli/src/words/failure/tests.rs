@@ -116,7 +116,8 @@ fn lost_agents_and_links_are_described_with_the_node() {
     let start = Cause::AgentsMissing { missing };
     assert_eq!(
         of_node(start.clone(), Setting::example()),
-        "no agent could be started on 1 of 2 nodes: node1: exit code 255; see what wireup doctor says about this machine"
+        "no agent could be started on 1 of 2 nodes: node1: exit code 255; see what wireup doctor says about this \
+         machine"
     );
     let remote = Setting { local: false, shell: "rsh".into(), ..Setting::example() };
     assert!(of_node(start, remote.clone()).ends_with("try \"rsh node1 true\""));

@@ -140,7 +140,12 @@ proptest! {
     }
 
     #[test]
-    fn no_agent_completes_without_a_lost_peer((lens, members) in members(), fanout in 1u32..5, lost in any::<u32>(), seed in any::<u64>()) {
+    fn no_agent_completes_without_a_lost_peer(
+        (lens, members) in members(),
+        fanout in 1u32..5,
+        lost in any::<u32>(),
+        seed in any::<u64>(),
+    ) {
         let own = Own::new(lens);
         for (name, scheme) in schemes() {
             let mut net = Net::new(&members, fanout, rules(scheme));

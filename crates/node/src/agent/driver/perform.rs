@@ -103,7 +103,7 @@ impl AgentDriver {
                 }
             }
             Output::Spawn(plan) => {
-                let own_devices = self.agent.session().remote_shell.starter().by_step();
+                let own_devices = self.agent.session().remote_shell.start_method().by_step();
                 local.spawn(&plan, own_devices, reactor, inputs);
             }
             Output::Signal { job, target, signal } => jobs.with(job, |ranks| ranks.signal(target, signal)),
@@ -209,7 +209,7 @@ fn shells_of<'s>(
     match shells {
         Some(shells) => Ok(shells),
         None => {
-            let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::begin(keeper, reactor));
+            let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::new(keeper, reactor));
             Ok(shells.insert(begun.map_err(|error| no_keeper(&error))?))
         }
     }

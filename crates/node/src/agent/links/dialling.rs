@@ -1,7 +1,7 @@
 //! Dials the parent and other agents: opens a connection for each attempt that is due (`dials`).
 
 use super::dials::Due;
-use super::{Entry, Kind, LinkSet};
+use super::{Entry, LinkKind, LinkSet};
 use crate::agent::transports::Offer;
 use crate::transport::handshake::{Handshake, Terms};
 use crate::transport::link::{Link, LinkError};
@@ -58,7 +58,7 @@ impl LinkSet {
         inputs: &mut Vec<Input>,
     ) {
         let now_ns = monotonic_ns();
-        inputs.extend(self.dials.begin(target, role, offer, now_ns, now_ns.saturating_add(limit_ns)));
+        inputs.extend(self.dials.dial(target, role, offer, now_ns, now_ns.saturating_add(limit_ns)));
         self.dial_due(now_ns, reactor, inputs);
     }
 
@@ -92,13 +92,13 @@ impl LinkSet {
         let mut first = Vec::new();
         let handshake = Handshake::dial(&self.secret()?, terms, &hello, &mut first)?;
         let link = Link::begun(carrier, handshake, first, self.config.encrypt);
-        self.insert(link, Kind::Dialled { target, role, attempt, limit_ns, until_ns }, Interest::BOTH, reactor)?;
+        self.insert(link, LinkKind::Dialled { target, role, attempt, limit_ns, until_ns }, Interest::BOTH, reactor)?;
         Ok(())
     }
 
     /// There is a link with this agent, or is to be another one: attempts at its other addresses are dropped.
     pub(super) fn drop_attempts(&mut self, target: AgentId, reactor: &Reactor) {
-        let is_late = |entry: &Entry| matches!(entry.kind, Kind::Dialled { target: other, .. } if other == target);
+        let is_late = |entry: &Entry| matches!(entry.kind, LinkKind::Dialled { target: other, .. } if other == target);
         let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_late(entry)).map(|(id, _)| *id).collect();
         for id in late {
             self.forget(id, reactor);

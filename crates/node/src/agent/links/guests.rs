@@ -1,6 +1,6 @@
 //! Accepts incoming connections of any transport, which are guests until their handshake is done.
 
-use super::{Kind, LinkSet, ListenError};
+use super::{LinkKind, LinkSet, ListenError};
 use crate::agent::token::Token;
 use crate::agent::transports::Which;
 use crate::agent::turn::Turn;
@@ -49,7 +49,7 @@ impl LinkSet {
         let terms = Terms { encrypt: self.config.encrypt, listener: self.me, binding: carrier.binding() };
         let handshake = Handshake::listen(&secret, terms);
         let link = Link::begun(carrier, handshake, Vec::new(), self.config.encrypt);
-        let kind = Kind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };
+        let kind = LinkKind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };
         // A guest that cannot be watched is dropped, which closes it.
         if let Ok(id) = self.insert(link, kind, Interest::READABLE, turn.reactor) {
             self.guests.insert(id);

@@ -1,6 +1,6 @@
 //! Receives from links: bytes for the state machine, and the identity of the other end.
 
-use super::{Kind, LinkSet};
+use super::{LinkKind, LinkSet};
 use crate::agent::turn::Turn;
 use crate::transport::link::{LinkError, Received};
 use std::time::Duration;
@@ -55,18 +55,18 @@ impl LinkSet {
             entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
         }
         let early = entry.link.receive_early();
-        let kind = std::mem::replace(&mut entry.kind, Kind::Up);
+        let kind = std::mem::replace(&mut entry.kind, LinkKind::Up);
         let mut reached = None;
         let peer = match (hello, kind) {
             (Some(Hello { agent, role: Role::Child { incarnation }, .. }), _) => Peer::Child { agent, incarnation },
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
             (Some(Hello { agent, role: Role::Rejoin(rejoin), .. }), _) => Peer::Rejoin { agent, rejoin },
-            (None, Kind::Dialled { target, role, attempt, .. }) => {
+            (None, LinkKind::Dialled { target, role, attempt, .. }) => {
                 reached = self.dials.on_up(target, attempt, turn.now_ns);
                 self.drop_attempts(target, turn.reactor);
                 if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
             }
-            (None, Kind::Guest { .. } | Kind::Up) => panic!("a listener receives the dialler's hello"),
+            (None, LinkKind::Guest { .. } | LinkKind::Up) => panic!("a listener receives the dialler's hello"),
         };
         self.guests.remove(&id);
         turn.inputs.push(Input::LinkUp { link: id, peer, local });

@@ -1,6 +1,6 @@
 //! Detects links whose other end does not answer any more.
 
-use super::{Kind, LinkSet};
+use super::{LinkKind, LinkSet};
 use crate::agent::turn::Turn;
 use crate::transport::link::LinkError;
 use std::io;
@@ -26,7 +26,7 @@ impl LinkSet {
     pub(super) fn look(&mut self, turn: &mut Turn<'_>) {
         let patience = Duration::from_nanos(self.config.node_timeout_ns);
         let (mut again_ns, mut dead) = (None, Vec::new());
-        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == Kind::Up) {
+        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == LinkKind::Up) {
             let pause_ns = match entry.link.silence() {
                 Unacknowledged::Nothing => continue,
                 Unacknowledged::Silent(since) if since >= patience && entry.suspect => {

@@ -1,7 +1,7 @@
 //! The root's end of its steps: their commands, their input and their output.
 
 use super::lines::{Lines, Said, at};
-use crate::agent::starters::{self, BatchSystem, Complaint};
+use crate::agent::start_methods::{self, BatchSystem, Complaint};
 use crate::agent::tail::Stream;
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
@@ -50,8 +50,9 @@ impl Steps {
         session: &SessionSpec,
         bootstrap: Vec<u8>,
     ) -> (Process, Program) {
-        // The state machine requests steps only in sessions whose starter has them; a test compares the tables.
-        let system = starters::batch_system(&session.remote_shell).expect("steps need a batch system");
+        // The state machine requests steps only in sessions whose start method has them; a test compares the
+        // tables.
+        let system = start_methods::batch_system(&session.remote_shell).expect("steps need a batch system");
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
         for agent in agents {
             // Addresses of an earlier incarnation are not valid any more.
@@ -77,7 +78,7 @@ impl Steps {
         };
         self.running.insert(shell, step);
         let hosts: Vec<String> = agents.iter().map(host).collect();
-        let program = starters::step_program(system, session.remote_shell.words(), &hosts, command);
+        let program = start_methods::step_program(system, session.remote_shell.words(), &hosts, command);
         let stdin = if how == How::Send && !session.installed_only { StdinKind::Program } else { StdinKind::Pipe };
         (Process { stdin, ..Process::new(shell.0) }, program)
     }
@@ -148,7 +149,7 @@ impl Steps {
         let Some(step) = self.running.get_mut(&shell) else {
             return;
         };
-        for line in step.complaints.take(bytes) {
+        for line in step.complaints.push(bytes) {
             match step.system.complaint(&line) {
                 Some(Complaint::Cancelled(words)) => step.cancelled = Some(words),
                 Some(Complaint::GivenUp) => step.is_given_up = true,
@@ -200,7 +201,7 @@ impl Step {
 
     fn read(&mut self, reactor: &Reactor) -> Vec<Said> {
         let (mut said, lines) = (Vec::new(), &mut self.said);
-        self.stdout.read(reactor, |piece| said.extend(lines.take(piece).iter().filter_map(|line| Said::read(line))));
+        self.stdout.read(reactor, |piece| said.extend(lines.push(piece).iter().filter_map(|line| Said::read(line))));
         said
     }
 }

@@ -7,10 +7,10 @@ use wireup_wire::ids::Rank;
 use wireup_wire::job::JobSpec;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<PatternPart>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Part {
+enum PatternPart {
     Text(String),
     Rank,
     /// The rank with leading zeros, so that the numbers of all ranks have the same length.
@@ -38,16 +38,16 @@ impl Pattern {
                     plain.push('%');
                     continue;
                 }
-                Some('0') if letters.next() == Some('r') => Part::PaddedRank,
-                Some('r') => Part::Rank,
-                Some('h') => Part::Host,
-                Some('n') => Part::Node,
-                Some('s') => Part::Size,
+                Some('0') if letters.next() == Some('r') => PatternPart::PaddedRank,
+                Some('r') => PatternPart::Rank,
+                Some('h') => PatternPart::Host,
+                Some('n') => PatternPart::Node,
+                Some('s') => PatternPart::Size,
                 _ => return Err(LETTERS),
             };
-            parts.extend([Part::Text(std::mem::take(&mut plain)), part]);
+            parts.extend([PatternPart::Text(std::mem::take(&mut plain)), part]);
         }
-        parts.push(Part::Text(plain));
+        parts.push(PatternPart::Text(plain));
         Ok(Pattern(parts))
     }
 
@@ -55,12 +55,12 @@ impl Pattern {
         let mut text = String::new();
         for part in &self.0 {
             let written = match part {
-                Part::Text(plain) => text.write_str(plain),
-                Part::Rank => write!(text, "{rank}"),
-                Part::PaddedRank => write!(text, "{:0width$}", rank.0, width = digits(job.size)),
-                Part::Host => text.write_str(job.host(rank)),
-                Part::Node => write!(text, "{}", job.node(rank)),
-                Part::Size => write!(text, "{}", job.size),
+                PatternPart::Text(plain) => text.write_str(plain),
+                PatternPart::Rank => write!(text, "{rank}"),
+                PatternPart::PaddedRank => write!(text, "{:0width$}", rank.0, width = digits(job.size)),
+                PatternPart::Host => text.write_str(job.host(rank)),
+                PatternPart::Node => write!(text, "{}", job.node(rank)),
+                PatternPart::Size => write!(text, "{}", job.size),
             };
             written.expect("a string takes every text");
         }

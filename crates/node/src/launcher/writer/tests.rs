@@ -30,9 +30,8 @@ fn write_in_turns(name: &str, mode: Mode) {
     for old in ["rank.0.out", "rank.2.out", "job.2.rank.7.err", "rank.x.out", "notes"] {
         fs::write(directory.join(old), "an earlier run").unwrap();
     }
-    assert!(
-        matches!(make_folder(&directory, 2, false), Err(FolderProblem::Taken { count: 3, first }) if first == "job.2.rank.7.err")
-    );
+    let Err(FolderProblem::Taken { count: 3, first }) = make_folder(&directory, 2, false) else { panic!("refused") };
+    assert_eq!(first, "job.2.rank.7.err");
     make_folder(&directory, 2, true).unwrap();
     let left = |name: &str| directory.join(name).exists();
     let names = ["rank.0.out", "rank.2.out", "job.2.rank.7.err", "rank.x.out", "notes"];

@@ -154,7 +154,9 @@ proptest! {
     fn offered_addresses_are_own_usable_and_distinct(
         own in prop::collection::vec(any_interface(), 0..24),
         reached_at in prop::option::of(any_ip()),
-        filter in prop::option::of(prop::sample::select(vec!["eth0", "docker0", "10.0.1.0/24", "fd00::/16", "10.0.0.1"])),
+        filter in prop::option::of(
+            prop::sample::select(vec!["eth0", "docker0", "10.0.1.0/24", "fd00::/16", "10.0.0.1"])
+        ),
     ) {
         let filter = filter.map(|text| Filter::parse(text).unwrap());
         let Ok(offers) = offered(&own, filter.as_ref(), reached_at, false) else {
@@ -202,7 +204,8 @@ proptest! {
     #[test]
     fn ipv4_and_ipv6_addresses_alternate(v4 in 0usize..6, v6 in 0usize..6, v6_first in any::<bool>()) {
         let mut parent: Vec<SocketAddr> = (0..v4).map(|n| SocketAddr::from(([192, 168, 0, n as u8 + 1], 7))).collect();
-        let more: Vec<SocketAddr> = (0..v6).map(|n| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, n as u16 + 1], 7))).collect();
+        let more: Vec<SocketAddr> =
+            (0..v6).map(|n| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, n as u16 + 1], 7))).collect();
         if v6_first { parent.splice(0..0, more); } else { parent.extend(more); }
         let order = dial_order(&parent, &[], None, None);
         let mixed = 2 * v4.min(v6);

@@ -29,7 +29,7 @@ fn with_job(mut agent: TestAgent) -> TestAgent {
 
 pub(super) fn frame(job: u32, arg: u32) -> Frame {
     let payload = Bytes::copy_from_slice(&arg.to_le_bytes());
-    Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg, payload }
+    Frame { kind: FrameKind::Direct, class: Class::Exchange, stream: 0, job, arg, payload }
 }
 
 pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
@@ -71,7 +71,7 @@ fn link_up(agent: &mut TestAgent, peer: u32) -> LinkId {
 }
 
 /// Kind, `stream` and `arg` of the frames on a link.
-fn on_link(outputs: &[Output], to: LinkId) -> Vec<(Kind, u16, u32)> {
+fn on_link(outputs: &[Output], to: LinkId) -> Vec<(FrameKind, u16, u32)> {
     let of = |output: &Output| match output {
         Output::Send { link, frame } if *link == to => Some((frame.kind, frame.stream, frame.arg)),
         _ => None,
@@ -85,7 +85,7 @@ type Through = (u32, Option<Endpoint>, Option<(u32, u32)>);
 /// The frames that were sent through the tree.
 fn through_tree(outputs: &[Output], to: LinkId) -> Vec<Through> {
     let of = |output: &Output| match output {
-        Output::Send { link, frame } if *link == to && frame.kind == Kind::Routed => {
+        Output::Send { link, frame } if *link == to && frame.kind == FrameKind::Routed => {
             let routed = Routed::unwrap(frame.clone()).unwrap();
             Some((routed.to.0, routed.endpoint, routed.frame.map(|(number, frame)| (number, frame.arg))))
         }
@@ -117,7 +117,7 @@ fn frames_use_the_tree_until_there_is_a_link_and_the_first_carries_the_endpoint(
     let link = link_up(&mut three, 5);
     send(&mut three, 5, frame(1, 3));
     let direct = on_link(&three.outputs(), link);
-    assert_eq!(direct, [(Kind::Pair, 0, 3), (Kind::Direct, 0, 3)], "the link starts with number 3");
+    assert_eq!(direct, [(FrameKind::Pair, 0, 3), (FrameKind::Direct, 0, 3)], "the link starts with number 3");
     let again = LinkId(300);
     assert_eq!(
         three.link_up(again, Peer::Direct(AgentId(5))).outputs(),
@@ -135,7 +135,10 @@ fn a_large_frame_waits_for_the_link_for_a_limited_time() {
     let outputs = three.outputs();
     assert_eq!(through_tree(&outputs, UP), [(5, own(), None)], "in order: the small one waits too");
     let link = link_up(&mut three, 5);
-    assert_eq!(on_link(&three.outputs(), link), [(Kind::Pair, 0, 0), (Kind::Direct, 0, 0), (Kind::Direct, 0, 1)]);
+    assert_eq!(
+        on_link(&three.outputs(), link),
+        [(FrameKind::Pair, 0, 0), (FrameKind::Direct, 0, 0), (FrameKind::Direct, 0, 1)]
+    );
     let mut three = self::three();
     send(&mut three, 5, large(0));
     three.outputs();
@@ -148,7 +151,7 @@ fn a_large_frame_waits_for_the_link_for_a_limited_time() {
         "after a late link it does not wait again"
     );
     let link = link_up(&mut three, 5);
-    assert_eq!(on_link(&three.outputs(), link), [(Kind::Pair, 0, 2)], "a late link is still used");
+    assert_eq!(on_link(&three.outputs(), link), [(FrameKind::Pair, 0, 2)], "a late link is still used");
 }
 
 #[test]
@@ -202,11 +205,11 @@ fn neighbours_in_the_tree_use_their_tree_link() {
         send(&mut one, to, frame(1, to));
     }
     let flushed = one.outputs();
-    assert_eq!(on_link(&flushed, UP), [(Kind::Direct, 0, 0)]);
-    assert_eq!(on_link(&flushed, child), [(Kind::Direct, 0, 3)]);
+    assert_eq!(on_link(&flushed, UP), [(FrameKind::Direct, 0, 0)]);
+    assert_eq!(on_link(&flushed, child), [(FrameKind::Direct, 0, 3)]);
     assert_eq!(flushed.len(), 2, "4 has not linked yet: {flushed:?}");
     let late = one.link_child(4);
-    assert!(on_link(&one.outputs(), late).contains(&(Kind::Direct, 0, 4)));
+    assert!(on_link(&one.outputs(), late).contains(&(FrameKind::Direct, 0, 4)));
     assert!(one.receive_frame(child, routed(3, 1, offer(3), None)).outputs().is_empty());
 }
 
@@ -246,7 +249,7 @@ fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
     }
     three.receive_frame(UP, routed(5, 3, offer(5), None));
     let link = link_up(&mut three, 5);
-    three.receive_frame(link, Frame { kind: Kind::Pair, ..frame(0, 0) }).outputs();
+    three.receive_frame(link, Frame { kind: FrameKind::Pair, ..frame(0, 0) }).outputs();
     for order in [
         Control::SessionDown(SessionDown::Shutdown),
         Control::JobDown(JobDown::Kill { grace_ns: 0 }),
@@ -292,7 +295,7 @@ fn a_broken_link_loses_no_frame_and_is_reported_after_a_delay() {
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
     (1..4).for_each(|arg| send(&mut three, 5, frame(1, arg)));
-    three.receive_frame(link, Frame { kind: Kind::Pair, stream: 1, ..frame(0, 2) }).outputs();
+    three.receive_frame(link, Frame { kind: FrameKind::Pair, stream: 1, ..frame(0, 2) }).outputs();
     three.handle(Input::LinkDown { link, problem: "reset".into() });
     send(&mut three, 5, frame(1, 4));
     assert_eq!(through_tree(&three.outputs(), UP), [(5, None, Some((4, 4)))], "new frames do not wait");
@@ -343,15 +346,15 @@ fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
     for (number, (job, arg)) in [(2, 7), (2, 8), (3, 9)].into_iter().enumerate() {
         three.receive_frame(UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
     }
-    let early: Vec<u32> = three.session.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
+    let early: Vec<u32> = three.session.early.take_waited(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
     assert_eq!(early, [7, 8]);
     three.receive_frame(UP, routed(5, 3, None, Some((3, frame(2, 10)))));
-    assert!(three.session.early.take(JobId(2)).frames.is_empty(), "the job has ended");
+    assert!(three.session.early.take_waited(JobId(2)).frames.is_empty(), "the job has ended");
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 4..6 {
         three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
     }
-    let waited = three.session.early.take(JobId(3));
+    let waited = three.session.early.take_waited(JobId(3));
     assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job gets an error");
 }
 
@@ -370,11 +373,11 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
     let ranks = vec![wireup_wire::ids::Rank(3)];
     let address = addresses::Between::Want { name: "net".into(), ranks: ranks.clone() };
     for (kind, want) in [
-        (Kind::Modex, peer::encode(&Between::Want { wanted: vec![Wanted::data_of(ranks[0])] })),
-        (Kind::Addresses, peer::encode(&address)),
+        (FrameKind::Modex, peer::encode(&Between::Want { wanted: vec![Wanted::data_of(ranks[0])] })),
+        (FrameKind::Addresses, peer::encode(&address)),
     ] {
         let mut three = TestAgent::new(3, standing(session(7)));
-        three.session.early.take(JobId(1));
+        three.session.early.take_waited(JobId(1));
         // The request of the ended job waits for a frame of another job that was sent before it.
         let want = Frame { kind, payload: want.into(), ..frame(1, 0) };
         three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
@@ -398,15 +401,19 @@ fn unknown_numbers_fail_the_job_and_name_the_node() {
     let beyond_the_tag =
         RoundTag::to_stream(RoundTag { collective: Collective::Fence, algorithm: Algorithm::new(8), round: 0 });
     for (kind, stream, problem) in [
-        (Kind::Direct, 2, "node 5: a collective of unknown number 4"),
-        (Kind::Direct, beyond_the_tag, "collective 0 of the job: node 5: this version has no exchange algorithm 8"),
-        (Kind::ExchangeDown, 15 << 2, "the parent agent: an exchange frame of unknown form 15"),
-        (Kind::ExchangeDown, 1 << 8, "the parent agent: a collective of unknown number 4"),
+        (FrameKind::Direct, 2, "node 5: a collective of unknown number 4"),
+        (
+            FrameKind::Direct,
+            beyond_the_tag,
+            "collective 0 of the job: node 5: this version has no exchange algorithm 8",
+        ),
+        (FrameKind::ExchangeDown, 15 << 2, "the parent agent: an exchange frame of unknown form 15"),
+        (FrameKind::ExchangeDown, 1 << 8, "the parent agent: a collective of unknown number 4"),
     ] {
         let mut three = three();
         let frame = Frame { kind, stream, ..frame(1, 0) };
         match kind {
-            Kind::Direct => three.receive_frame(UP, routed(5, 3, None, Some((0, frame)))),
+            FrameKind::Direct => three.receive_frame(UP, routed(5, 3, None, Some((0, frame)))),
             _ => three.receive_frame(UP, frame),
         };
         assert_eq!(problems(&three.outputs()), [problem]);
@@ -449,9 +456,9 @@ fn frames_of_ended_jobs_that_have_waited_for_another_are_acknowledged() {
         agent.receive_frame(UP, routed(5, 3, None, Some((number, frame))));
     }
     let acknowledged = |output: &Output| match output {
-        Output::Send { link: UP, frame } if frame.kind == Kind::Routed => {
+        Output::Send { link: UP, frame } if frame.kind == FrameKind::Routed => {
             let inner = Routed::unwrap(frame.clone()).expect("our own frame").frame?;
-            (inner.1.kind == Kind::Pair).then_some(inner.1.arg)
+            (inner.1.kind == FrameKind::Pair).then_some(inner.1.arg)
         }
         _ => None,
     };

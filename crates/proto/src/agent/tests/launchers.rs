@@ -55,7 +55,7 @@ fn messages_about_the_job_of_another_launcher_are_refused() {
         assert!(is_refused(&sent, "unexpected message about job") && outputs.len() == 1, "{outputs:?}");
     }
     let payload = Bytes::from_static(b"typed");
-    let frame = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
+    let frame = Frame { kind: FrameKind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
     for (link, taken) in [(OTHER, 0), (LAUNCHER, 1)] {
         let written = root
             .receive_frame(link, frame.clone())

@@ -291,7 +291,8 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     served.options.pmi.flavour = PmiFlavour::Both;
     served.options.stdio.stdin = StdinTarget::All;
     middle.receive_launch(UP, served);
-    let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
+    let input =
+        Frame { kind: FrameKind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
     let early =
         middle.receive_frame(UP, input).receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 10 })).outputs();
     let is_for_ranks = |output: &Output| {

@@ -157,8 +157,8 @@ fn the_end_of_a_step_affects_only_its_own_agents() {
     let mut root = by_step_agent(0);
     let first = steps(&root.receive_launch(UP, part()).outputs())[0].0;
     root.receive_launch(UP, job(2)).shell_ended(first, 1, "srun: error: no").outputs();
-    assert!(!root.session.starter.children.is_starting(AgentId(1)), "its step has ended");
-    assert!(root.session.starter.children.is_starting(AgentId(2)), "another step starts it");
+    assert!(!root.session.child_starts.children.is_starting(AgentId(1)), "its step has ended");
+    assert!(root.session.child_starts.children.is_starting(AgentId(2)), "another step starts it");
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn output_of_an_earlier_step_is_ignored() {
     assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
     task(&mut root, old, 1, Some("Killed"));
     root.shell_ended(old, 1, "srun: error: n1: task 1: Killed");
-    assert!(root.session.starter.children.is_starting(AgentId(1)), "the new step starts it");
+    assert!(root.session.child_starts.children.is_starting(AgentId(1)), "the new step starts it");
     task(&mut root, new[0].0, 1, Some("no room"));
     root.shell_ended(new[0].0, 1, "");
-    assert!(!root.session.starter.children.is_starting(AgentId(1)));
+    assert!(!root.session.child_starts.children.is_starting(AgentId(1)));
 }
 
 /// The agent's parent may have changed since the tree was drawn; all agents learn of the loss from the log.

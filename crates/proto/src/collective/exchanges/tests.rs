@@ -146,7 +146,7 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
 }
 
 /// Every rank starts all collectives in an order drawn from the seed; all complete everywhere, with the same outcomes.
-fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
+fn complete_collectives(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
     let mut net = Net::new(slots, fanout, scheme);
     let (mut dice, size) = (Dice(seed), net.topology.mapping.job_size());
     let mut begun = vec![0; size as usize];
@@ -193,13 +193,14 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
 proptest! {
     #[test]
     fn any_number_of_collectives_complete_in_any_order(
-        slots in proptest::collection::vec(0u32..4, 1..10).prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
+        slots in proptest::collection::vec(0u32..4, 1..10)
+            .prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         scheme in proptest::sample::select(schemes().collect::<Vec<_>>()),
         kinds in proptest::collection::vec(0usize..3, 1..7),
         seed in any::<u64>(),
     ) {
-        run(&slots, fanout, scheme, &kinds, seed);
+        complete_collectives(&slots, fanout, scheme, &kinds, seed);
     }
 }
 

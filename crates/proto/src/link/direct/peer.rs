@@ -6,7 +6,7 @@ use crate::outbox::Outbox;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Class, Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::route::{Endpoint, Incarnations, Routed};
@@ -99,7 +99,7 @@ impl Peer {
     }
 }
 
-/// Values of `stream` in a [`Kind::Pair`] frame.
+/// Values of `stream` in a [`FrameKind::Pair`] frame.
 pub const BEGIN: u16 = 0;
 pub const ACKNOWLEDGE: u16 = 1;
 
@@ -119,7 +119,7 @@ pub fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId
     (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: Some(endpoint), frame: None })
 }
 
-/// A [`Kind::Pair`] frame, which is about the frames of a link.
+/// A [`FrameKind::Pair`] frame, which is about the frames of a link.
 pub fn about(stream: u16, arg: u32) -> Frame {
-    Frame::new(Kind::Pair, stream, 0, arg, Bytes::new())
+    Frame::new(FrameKind::Pair, stream, 0, arg, Bytes::new())
 }

@@ -100,7 +100,9 @@ proptest! {
     fn a_truncated_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 1..60)) {
         let mut kvs = Kvs::default();
         kvs.commit(vec![Bytes::from(bytes.clone())]).unwrap();
-        let whole = (0..bytes.len()).try_fold(0, |offset, _| Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next)));
+        let whole = (0..bytes.len()).try_fold(0, |offset, _| {
+            Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next))
+        });
         prop_assert_eq!(kvs.get(b"k").is_err(), whole.is_err());
     }
 }

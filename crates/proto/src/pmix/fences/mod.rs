@@ -7,7 +7,7 @@
 //!
 //! If a member has departed, a fence of the whole job ends the job, as with PMI, since that best reports which rank
 //! left which others waiting. A fence of some ranks is answered `RankGone`: the other members may be a separate program
-//! that can continue. The departed rank's node contributes `Part::Gone` in its place.
+//! that can continue. The departed rank's node contributes `NodeContribution::Gone` in its place.
 //!
 //! Timeouts: if one rank's timeout for a fence of the whole job expires, the fence ends for all ranks (`Up::GiveUp`,
 //! `Down::Over`), so that all nodes count epochs in the same way. And while a rank with a timeout waits, a departed

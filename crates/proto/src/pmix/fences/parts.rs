@@ -4,7 +4,7 @@ use bytes::Bytes;
 use wireup_wire::block;
 use wireup_wire::ids::NodeId;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::modex::Part;
+use wireup_wire::modex::NodeContribution;
 use wireup_wire::peer;
 
 /// The tag of fences; groups have other tags.
@@ -22,14 +22,14 @@ pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
     let (mut fence, mut group, mut context, mut gone) = (Vec::new(), Vec::new(), u64::MAX, false);
     for block in block::blocks(pairs) {
         let block = block.map_err(|error| error.to_string())?;
-        match peer::decode::<Part>(&block.bytes).map_err(|error| error.to_string())? {
-            Part::Gone => gone = true,
-            Part::Fence { data } if name.is_none() => fence.extend_from_slice(&data),
-            Part::Group { name: other, context: its, data } if name == Some(other.as_str()) => {
+        match peer::decode::<NodeContribution>(&block.bytes).map_err(|error| error.to_string())? {
+            NodeContribution::Gone => gone = true,
+            NodeContribution::Fence { data } if name.is_none() => fence.extend_from_slice(&data),
+            NodeContribution::Group { name: other, context: its, data } if name == Some(other.as_str()) => {
                 context = context.min(its);
                 group.push((block.node, data));
             }
-            Part::Fence { .. } | Part::Group { .. } => {
+            NodeContribution::Fence { .. } | NodeContribution::Group { .. } => {
                 return Err(format!("group {} has other members on node {}", name.unwrap_or("of a fence"), block.node));
             }
         }
@@ -44,7 +44,7 @@ pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
 
 pub fn gone(node: NodeId) -> Bytes {
     let mut part = Vec::new();
-    block::push(&mut part, node, false, &peer::encode(&Part::Gone));
+    block::push(&mut part, node, false, &peer::encode(&NodeContribution::Gone));
     part.into()
 }
 
@@ -63,7 +63,7 @@ pub fn too_much(bytes: usize) -> String {
 mod tests {
     use super::*;
 
-    fn block(node: u32, part: &Part) -> Vec<u8> {
+    fn block(node: u32, part: &NodeContribution) -> Vec<u8> {
         let mut out = Vec::new();
         block::push(&mut out, NodeId(node), false, &peer::encode(part));
         out
@@ -71,20 +71,26 @@ mod tests {
 
     #[test]
     fn a_group_has_the_smallest_context_and_data_in_the_order_of_nodes() {
-        let part =
-            |context, data: &'static [u8]| Part::Group { name: "g".into(), context, data: Bytes::from_static(data) };
+        let part = |context, data: &'static [u8]| NodeContribution::Group {
+            name: "g".into(),
+            context,
+            data: Bytes::from_static(data),
+        };
         let pairs = [block(2, &part(9, b"two")), block(0, &part(4, b"nought"))].concat();
         let Ok(Came::Group { context, data }) = came(pairs.clone().into(), Some("g")) else { panic!() };
         assert_eq!((context, data), (4, vec![Bytes::from_static(b"nought"), Bytes::from_static(b"two")]));
         assert!(came(pairs.clone().into(), Some("h")).is_err(), "two groups with one tag");
-        let pairs = [pairs, block(1, &Part::Gone)].concat();
+        let pairs = [pairs, block(1, &NodeContribution::Gone)].concat();
         assert!(matches!(came(pairs.into(), Some("g")), Ok(Came::Gone)));
     }
 
     #[test]
     fn the_data_of_a_fence_of_some_ranks_is_joined() {
-        let pairs =
-            [block(1, &Part::Fence { data: "ab".into() }), block(0, &Part::Fence { data: "c".into() })].concat();
+        let pairs = [
+            block(1, &NodeContribution::Fence { data: "ab".into() }),
+            block(0, &NodeContribution::Fence { data: "c".into() }),
+        ]
+        .concat();
         assert!(matches!(came(pairs.into(), None), Ok(Came::Fence(data)) if data == b"abc"));
     }
 

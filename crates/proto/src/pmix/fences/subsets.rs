@@ -8,11 +8,11 @@ use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::block;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId};
 use wireup_wire::limits::{FRAME_PAYLOAD_MAX, GROUP_RANKS_MAX};
-use wireup_wire::modex::Part;
+use wireup_wire::modex::NodeContribution;
 use wireup_wire::peer::{self, Cause, Departed};
 use wireup_wire::pmix::{Answer, Status};
 
@@ -58,8 +58,10 @@ impl Subsets {
         let Entrance { id, members, name, data } = entrance;
         let node = cx.facts.own_node();
         let (tag, part) = match &name {
-            None => (FENCE, Part::Fence { data }),
-            Some(name) => (tag(name), Part::Group { name: name.clone(), context: self.new_context(node), data }),
+            None => (FENCE, NodeContribution::Fence { data }),
+            Some(name) => {
+                (tag(name), NodeContribution::Group { name: name.clone(), context: self.new_context(node), data })
+            }
         };
         if let Members::List(runs) = &members
             && runs.iter().map(|run| run.count as usize).sum::<usize>() > GROUP_RANKS_MAX
@@ -132,20 +134,20 @@ impl Subsets {
         for one in next {
             match one {
                 Action::Up { group, pairs } => {
-                    let frame = frame(facts, Kind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
+                    let frame = frame(facts, FrameKind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
                     if fits(cx, &frame) {
                         cx.up(frame);
                     }
                 }
                 Action::Down { group, child, pairs } => {
-                    let frame = frame(facts, Kind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
+                    let frame = frame(facts, FrameKind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
                     if fits(cx, &frame) {
                         cx.for_child(child, frame);
                     }
                 }
                 // Such a frame has only the group, which is short.
                 Action::Ask { group, child, seen } => {
-                    cx.for_child(child, frame(facts, Kind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
+                    cx.for_child(child, frame(facts, FrameKind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
                 }
                 Action::Over { group, pairs, .. } => self.on_over(cx, &group, pairs, steps),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),

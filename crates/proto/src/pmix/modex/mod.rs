@@ -35,9 +35,9 @@ use bytes::Bytes;
 pub use offers::Remains;
 use offers::{Offers, Seeker, Unasked};
 use wants::Wants;
-use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{JobId, NodeId, Rank};
-use wireup_wire::inter_job::{Order, Report};
+use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
 use wireup_wire::modex::{Between, Blob};
 use wireup_wire::peer;
@@ -166,7 +166,7 @@ impl Modex {
                 (Seeker::Node(node), message) => cx.for_node(node, frame(job, &message)),
                 (Seeker::Root(ticket), Between::Have { blobs, .. }) => {
                     for Blob { status, bytes: blob, .. } in blobs {
-                        cx.tell_root(Report::Given { ticket, status, blob });
+                        cx.tell_root(InterJobReport::Given { ticket, status, blob });
                     }
                 }
                 (Seeker::Root(_), Between::Want { .. } | Between::Order(_) | Between::Report(_)) => {}
@@ -187,7 +187,7 @@ fn seek(requests: Vec<(u64, Wanted)>, steps: &mut Steps) {
 
 /// The answers of an agent that no longer has the job: all of its ranks have ended.
 pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
-    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers::of(remains.clone()));
+    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers::from_remains(remains.clone()));
     let is_there = |wanted: &Wanted| remains.contains_key(&wanted.rank);
     let (there, gone): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(is_there);
     offers.seek(Instant(0), nobody, there);
@@ -196,7 +196,7 @@ pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
 }
 
 /// The answer of an agent that no longer has the job to an order of the root; `None`: no answer is needed.
-pub fn report_of_gone(order: Order, remains: &Remains) -> Option<Report> {
+pub fn report_of_gone(order: Order, remains: &Remains) -> Option<InterJobReport> {
     match order {
         Order::Give { ticket, wanted } => {
             let answers = gone(vec![wanted], remains);
@@ -204,9 +204,9 @@ pub fn report_of_gone(order: Order, remains: &Remains) -> Option<Report> {
                 Between::Have { blobs, .. } => blobs.into_iter().next(),
                 Between::Want { .. } | Between::Order(_) | Between::Report(_) => None,
             });
-            blobs.next().map(|Blob { status, bytes: blob, .. }| Report::Given { ticket, status, blob })
+            blobs.next().map(|Blob { status, bytes: blob, .. }| InterJobReport::Given { ticket, status, blob })
         }
-        Order::TellDeparted => Some(Report::Ended),
+        Order::TellDeparted => Some(InterJobReport::Ended),
         Order::Forget { .. } => None,
     }
 }
@@ -214,5 +214,5 @@ pub fn report_of_gone(order: Order, remains: &Remains) -> Option<Report> {
 /// A message in its frame.
 pub fn frame(job: JobId, message: &Between) -> Frame {
     let payload = peer::encode(message).into();
-    Frame::new(Kind::Modex, 0, job.0, 0, payload)
+    Frame::new(FrameKind::Modex, 0, job.0, 0, payload)
 }

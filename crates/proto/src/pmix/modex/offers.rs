@@ -75,7 +75,7 @@ pub struct Unasked;
 
 impl Offers {
     /// Offers with only this data.
-    pub fn of(kept: Remains) -> Offers {
+    pub fn from_remains(kept: Remains) -> Offers {
         Offers { kept, ..Offers::default() }
     }
 
@@ -200,7 +200,7 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::inter_job::{Order, Report};
+    use wireup_wire::inter_job::{InterJobReport, Order};
 
     const T: Instant = Instant(1);
 
@@ -261,8 +261,8 @@ mod tests {
         offers.on_answer(requests[0].0, Status::Ok, "x".into()).unwrap();
         let kept = offers.take_kept();
         let report = |rank| super::super::report_of_gone(Order::Give { ticket: 4, wanted: of(rank) }, &kept);
-        assert_eq!(report(0), Some(Report::Given { ticket: 4, status: Status::Ok, blob: "x".into() }));
-        assert_eq!(report(1), Some(Report::Given { ticket: 4, status: Status::RankGone, blob: Bytes::new() }));
+        assert_eq!(report(0), Some(InterJobReport::Given { ticket: 4, status: Status::Ok, blob: "x".into() }));
+        assert_eq!(report(1), Some(InterJobReport::Given { ticket: 4, status: Status::RankGone, blob: Bytes::new() }));
     }
 
     #[test]

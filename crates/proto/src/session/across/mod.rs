@@ -23,7 +23,7 @@ use fetches::Fetches;
 use nodes::{Told, ranks_on};
 use rounds::Rounds;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::inter_job::{Fetch, Joint, Report};
+use wireup_wire::inter_job::{Fetch, InterJobReport, Joint};
 use wireup_wire::names::Asker;
 
 #[derive(Default)]
@@ -41,22 +41,22 @@ impl Across {
 
     /// A rank asks for data of another job.
     pub fn on_fetch(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, fetch: Fetch) {
-        self.fetches.begin(cx, &mut self.told, (JobNode { job, agent }, asker), fetch);
+        self.fetches.start_fetch(cx, &mut self.told, (JobNode { job, agent }, asker), fetch);
     }
 
     /// An agent answers an order, or follows one.
-    pub fn on_report(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, report: Report) {
+    pub fn on_report(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, report: InterJobReport) {
         let from = JobNode { job, agent };
         match report {
-            Report::Given { ticket, status, blob } => {
+            InterJobReport::Given { ticket, status, blob } => {
                 self.fetches.on_given(cx, &mut self.told, from, (ticket, status, blob));
             }
-            Report::Ended => {
+            InterJobReport::Ended => {
                 let ranks = ranks_on(cx, from);
                 self.rounds.on_departed(cx, job, &ranks);
             }
-            Report::Departed { ranks } => self.rounds.on_departed(cx, job, &ranks),
-            Report::GaveUp { id } => {
+            InterJobReport::Departed { ranks } => self.rounds.on_departed(cx, job, &ranks),
+            InterJobReport::GaveUp { id } => {
                 let by = (from, Asker::Server(id));
                 self.rounds.withdraw(cx, &mut self.told, by);
                 self.fetches.withdraw(by);

@@ -50,7 +50,7 @@ impl Bench {
         told.filter(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted)).collect()
     }
 
-    fn report(&mut self, job: u32, agent: u32, report: Report) -> Vec<Told> {
+    fn report(&mut self, job: u32, agent: u32, report: InterJobReport) -> Vec<Told> {
         self.act(|across, cx| across.on_report(cx, JobId(job), AgentId(agent), report))
     }
 
@@ -72,7 +72,7 @@ impl Bench {
     }
 
     fn departs(&mut self, job: u32, agent: u32, rank: u32) -> Vec<Told> {
-        self.report(job, agent, Report::Departed { ranks: vec![Rank(rank)] })
+        self.report(job, agent, InterJobReport::Departed { ranks: vec![Rank(rank)] })
     }
 
     fn fetch(&mut self, nspace: &str, rank: Option<u32>) -> Vec<Told> {
@@ -143,13 +143,13 @@ fn a_node_that_gives_up_has_not_entered() {
     bench.join(1, 1, Purpose::Connect, &ALL, "");
     bench.fetch("s-2", Some(0));
     for id in [7, 8] {
-        assert!(bench.report(1, 0, Report::GaveUp { id }).is_empty());
+        assert!(bench.report(1, 0, InterJobReport::GaveUp { id }).is_empty());
     }
     for agent in [1, 2] {
         assert!(bench.join(2, agent, Purpose::Connect, &ALL, "").is_empty());
     }
     assert_eq!(bench.join(1, 0, Purpose::Connect, &ALL, "").len(), 4, "it enters the same round again");
-    let own = Report::Given { ticket: 1, status: Status::Ok, blob: "x".into() };
+    let own = InterJobReport::Given { ticket: 1, status: Status::Ok, blob: "x".into() };
     assert!(bench.report(2, 1, own).is_empty());
 }
 
@@ -207,8 +207,8 @@ fn data_of_a_rank_of_another_job_is_fetched_from_its_node() {
     assert_eq!(bench.across.size(), 0);
 }
 
-fn given(ticket: u64) -> Report {
-    Report::Given { ticket, status: Status::Ok, blob: "x".into() }
+fn given(ticket: u64) -> InterJobReport {
+    InterJobReport::Given { ticket, status: Status::Ok, blob: "x".into() }
 }
 
 #[test]
@@ -222,9 +222,9 @@ fn what_several_nodes_want_is_fetched_once() {
     // Servers that have given up leave no request behind.
     for id in 2..9 {
         assert!(from(&mut bench, 0, id, false).is_empty() && from(&mut bench, 1, id, true).is_empty());
-        bench.report(1, 0, Report::GaveUp { id });
+        bench.report(1, 0, InterJobReport::GaveUp { id });
     }
-    bench.report(1, 0, Report::GaveUp { id: 1 });
+    bench.report(1, 0, InterJobReport::GaveUp { id: 1 });
     assert!(from(&mut bench, 0, 9, true).is_empty());
     let told = bench.report(2, 1, given(1));
     assert_eq!(told.len(), 8);
@@ -248,10 +248,10 @@ fn later_entrances_move_forward_when_one_is_withdrawn() {
     for id in [1, 2, 3] {
         assert!(join(&mut bench, 1, id).is_empty());
     }
-    bench.report(1, 1, Report::GaveUp { id: 1 });
+    bench.report(1, 1, InterJobReport::GaveUp { id: 1 });
     assert_eq!([join(&mut bench, 2, 1).len(), join(&mut bench, 2, 2).len()], [2, 2]);
     assert!(join(&mut bench, 2, 3).is_empty(), "two are left, and both are over");
-    bench.report(2, 1, Report::GaveUp { id: 3 });
+    bench.report(2, 1, InterJobReport::GaveUp { id: 3 });
     bench.job_over(1);
     bench.job_over(2);
     assert_eq!((bench.across.size(), bench.across.bytes()), (0, 0));
@@ -270,8 +270,8 @@ fn all_ranks_of_an_agent_without_its_part_of_a_job_are_gone() {
     let mut bench = Bench::new();
     let all_of_1 = [("s-1", ranks(&[0])), ("s-2", ranks(&[3]))];
     assert!(bench.join(1, 0, Purpose::Fence, &all_of_1, "").is_empty());
-    assert!(bench.report(2, 1, Report::Ended).is_empty(), "it has ranks 0 and 1");
-    assert_eq!(gone(&bench.report(2, 2, Report::Ended)), [(1, 0)]);
+    assert!(bench.report(2, 1, InterJobReport::Ended).is_empty(), "it has ranks 0 and 1");
+    assert_eq!(gone(&bench.report(2, 2, InterJobReport::Ended)), [(1, 0)]);
 }
 
 #[test]

@@ -135,12 +135,12 @@ mod tests {
     use super::*;
     use crate::testing::job_on;
     use bytes::Bytes;
-    use wireup_wire::frame::Kind;
+    use wireup_wire::frame::FrameKind;
 
     #[test]
     fn a_launcher_cannot_send_more_input_than_its_credit_before_the_ranks_run() {
         let mut deferred = DeferredJobs::default();
-        let input = || Frame::new(Kind::Input, 0, 1, 0, Bytes::from(vec![0; STDIO_WINDOW_BYTES]));
+        let input = || Frame::new(FrameKind::Input, 0, 1, 0, Bytes::from(vec![0; STDIO_WINDOW_BYTES]));
         deferred.defer(LinkId(1), job_on(1, [1], 1), Instant(0), Vec::new());
         assert_eq!((0..40).take_while(|_| deferred.keep(JobId(1), input())).count(), 31, "frames have headers");
         assert!(deferred.keep(JobId(2), input()), "it does not wait");

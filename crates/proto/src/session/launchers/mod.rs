@@ -117,7 +117,7 @@ impl Launchers {
             job,
             session: cx.session.name.clone(),
             fanout: cx.session.fanout,
-            shared: cx.session.remote_shell.starter().same_machine,
+            shared: cx.session.remote_shell.start_method().same_machine,
             by_step: cx.is_by_step(),
             transport: cx.session.links.transport,
             nodes: nodes.own().to_vec(),
@@ -378,14 +378,14 @@ impl Launchers {
             attached.has_launched = true;
         }
         // Hosts that the job adds need agents with numbers first.
-        let starter = cx.session.remote_shell.starter();
+        let method = cx.session.remote_shell.start_method();
         let added = spec.nodes.iter().filter(|node| node.agent == AgentId::ADDED).count();
         let problem = match placement(&spec) {
             _ if self.ending.is_some() || added == 0 => {
                 return self.begin_or_defer(cx, nodes, link, spec, Vec::new());
             }
             Err(problem) => problem,
-            Ok(_) if starter.same_machine || starter.by_step() => "no hosts can be added to this session".into(),
+            Ok(_) if method.same_machine || method.by_step() => "no hosts can be added to this session".into(),
             Ok(_) if added > ADDED_HOSTS_MAX => format!("{ADDED_HOSTS_MAX} hosts are the most that a job can add"),
             Ok(_) => return self.asked.push_back(Asked::Number { spec: spec.into(), link }),
         };
@@ -432,7 +432,7 @@ impl Launchers {
         let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
         let (newest, live) = self.live();
         cx.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
-        let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
+        let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
         let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
     }

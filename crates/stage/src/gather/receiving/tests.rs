@@ -35,11 +35,11 @@ impl Bench {
     }
 
     /// What two nodes send, each of which works in its own folder.
-    fn streams(&self, rules: &[&str]) -> (Vec<Rule>, Vec<Vec<u8>>, Vec<Vec<Place>>) {
+    fn streams(&self, rules: &[&str]) -> (Vec<Rule>, Vec<Vec<u8>>, Vec<Vec<GatheredNode>>) {
         let rules: Vec<Rule> = rules.iter().map(|rule| Rule::parse(rule.as_bytes()).unwrap()).collect();
         let place = |node: u32| {
             let first = 2 * node;
-            vec![Place::new(node, &format!("n{node}"), [(first, node), (first + 1, node)])]
+            vec![GatheredNode::new(node, &format!("n{node}"), [(first, node), (first + 1, node)])]
         };
         let places = vec![place(0), place(1)];
         let folders = ["n0", "n1"].map(|name| self.at(name).as_os_str().as_bytes().to_vec()).to_vec();
@@ -59,7 +59,7 @@ impl Bench {
         let (rules, streams, places) = self.streams(rules);
         let names = ["n0", "n1"].map(str::to_owned).to_vec();
         let mut gathering = Gathering::new(&rules, &self.at("here"), names);
-        gathering.begin(places.iter().map(Vec::as_slice));
+        gathering.expect_gatherers(places.iter().map(Vec::as_slice));
         for (own, stream) in (0..).zip(&streams) {
             for part in stream.chunks(50_000) {
                 gathering.output(own, part);
@@ -224,7 +224,7 @@ fn an_unfinished_stream_leaves_no_file() {
     [Frame::End, Frame::Matched { rule: 0, count: 1 }, Frame::Done].iter().for_each(|frame| frame.encode(&mut ending));
     for end in [whole / 2, whole - ending.len()] {
         let mut gathering = Gathering::new(&rules, &bench.at("here"), vec!["n0".into(), "n1".into()]);
-        gathering.begin(places.iter().map(Vec::as_slice));
+        gathering.expect_gatherers(places.iter().map(Vec::as_slice));
         gathering.output(0, &streams[0][..end]);
         assert!(!gathering.is_done(0));
         gathering.finish();
@@ -237,8 +237,8 @@ fn an_unfinished_stream_leaves_no_file() {
 fn more_gatherers_send_when_others_have_ended() {
     let bench = Bench::new();
     let mut gathering = Gathering::new(&[], &bench.at("here"), vec!["n".into(); 200]);
-    let places: Vec<Vec<Place>> = (0..200).map(|node| vec![Place::new(node, "n", [])]).collect();
-    assert_eq!(gathering.begin(places.iter().map(Vec::as_slice)), permission(SENDERS_MAX));
+    let places: Vec<Vec<GatheredNode>> = (0..200).map(|node| vec![GatheredNode::new(node, "n", [])]).collect();
+    assert_eq!(gathering.expect_gatherers(places.iter().map(Vec::as_slice)), permission(SENDERS_MAX));
     let mut done = Vec::new();
     Frame::Done.encode(&mut done);
     assert_eq!(gathering.output(3, &done[..2]), None);
@@ -255,7 +255,7 @@ proptest! {
         let bench = Bench::new();
         let rules = [Rule::parse(b"a=>b").unwrap()];
         let mut gathering = Gathering::new(&rules, &bench.at("here"), vec!["n0".into()]);
-        gathering.begin([&[][..]]);
+        gathering.expect_gatherers([&[][..]]);
         gathering.output(0, &bytes);
         gathering.finish();
     }

@@ -73,7 +73,7 @@ const FAULTS: [Fault; 16] = [
 ];
 
 /// The fault of a trial and its result.
-pub struct Report {
+pub struct TrialReport {
     number: u64,
     shown: String,
     fault: Fault,
@@ -87,13 +87,13 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-impl Report {
+impl TrialReport {
     pub fn kind(&self) -> String {
         format!("{:?}", self.fault)
     }
 }
 
-impl Display for Report {
+impl Display for TrialReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [moment, ended, clean] =
             [self.moment, self.ended_after, self.clean_after].map(|time| time.as_secs_f64() * 1e3);
@@ -112,7 +112,7 @@ impl Display for Report {
     }
 }
 
-fn begin(site: &FaultSite, work: Work, more: &str) -> Started {
+fn start_job(site: &FaultSite, work: Work, more: &str) -> Started {
     let program = wireup().display().to_string();
     let write = format!("head -c {} /dev/zero; echo", WRITTEN_BYTES - 1);
     let words: &[&str] = match work {
@@ -139,7 +139,7 @@ fn is_whole(work: Work, ended: &Ended) -> bool {
 pub fn typical_lengths(site: &FaultSite) -> Vec<(Work, Duration)> {
     let length = |work: Work| {
         let run = || {
-            let job = begin(site, work, "--fanout 2");
+            let job = start_job(site, work, "--fanout 2");
             let begun = job.begun;
             let ended = job.finish(site, AT_ONCE * 2).expect("an undisturbed job ends");
             assert!(ended.code == 0 && is_whole(work, &ended), "{work:?}: {ended:?}");
@@ -152,7 +152,7 @@ pub fn typical_lengths(site: &FaultSite) -> Vec<(Work, Duration)> {
 }
 
 /// Returns `false` if the site must not be used again.
-pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (Report, bool) {
+pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (TrialReport, bool) {
     let (work, length) = *dice.one_of(lengths);
     let fault = *dice.one_of(&FAULTS);
     let fanout = *dice.one_of(&[1, 2, 2, 2, 6]);
@@ -163,8 +163,8 @@ pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: 
     let transport = *dice.one_of(&["auto", "auto", "tree"]);
     let pmi = *dice.one_of(&["simple", "simple", "both"]);
     let more = format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {links}");
-    let job = begin(site, work, &more);
-    let mut report = Report {
+    let job = start_job(site, work, &more);
+    let mut report = TrialReport {
         number,
         shown: format!("{work:?} {more}"),
         fault,
@@ -192,7 +192,7 @@ struct Trial<'a> {
     fanout: u16,
     node: u16,
     dice: &'a mut Dice,
-    report: &'a mut Report,
+    report: &'a mut TrialReport,
 }
 
 impl Trial<'_> {

@@ -23,23 +23,23 @@ pub fn named(name: &[u8]) -> Context {
     name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
 }
 
-/// All of them.
+/// The groups of this rank whose collectives the agents exchange.
 #[derive(Default)]
-pub struct Parts {
-    by_context: BTreeMap<Context, Part>,
+pub struct AgentGroups {
+    by_context: BTreeMap<Context, AgentGroup>,
     /// Groups that were made from the whole job, and all that were defined.
     children: u32,
     defined: u32,
 }
 
-impl Parts {
+impl AgentGroups {
     /// # Errors
     /// There is no such group: it was freed.
-    pub fn get(&mut self, context: Context) -> Result<&mut Part, Error> {
+    pub fn get(&mut self, context: Context) -> Result<&mut AgentGroup, Error> {
         self.by_context.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
     }
 
-    /// Of what groups are made, from this one or (`None`) the whole job, and the number of the next one.
+    /// The origin of groups that are made from this one or (`None`) the whole job, and the number of the next of them.
     pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
         let Some(context) = of else {
             self.children += 1;
@@ -50,40 +50,42 @@ impl Parts {
 
     /// Tells the server of a group.
     pub fn define(&mut self, job: &mut Job, context: Context, runs: Vec<Run>) -> Result<(), Error> {
-        let part = Part::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
+        let group = AgentGroup::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
         self.defined += 1;
-        let set = job.server().and_then(|server| server.set_group(part.number, part.runs(), context));
+        let set = job.server().and_then(|server| server.set_group(group.number, group.runs(), context));
         set.map_err(Error::Server)?;
-        self.by_context.insert(context, part);
+        self.by_context.insert(context, group);
         Ok(())
     }
 
-    /// Returns whether the ranks' network has it too.
+    /// Forgets a group. Returns whether the ranks' network has it too.
     pub fn free(&mut self, job: &mut Job, context: Context) -> bool {
-        self.by_context.remove(&context).is_some_and(|part| {
+        self.by_context.remove(&context).is_some_and(|group| {
             // If the server is gone, the next wait says so.
-            let _ = job.server().and_then(|server| server.free_group(part.number));
-            part.is_formed
+            let _ = job.server().and_then(|server| server.free_group(group.number));
+            group.is_formed
         })
     }
 }
 
-pub struct Part {
-    /// The server's number for it.
+/// A group whose collectives the agents exchange.
+pub struct AgentGroup {
+    /// The server's number for the group.
     pub number: u32,
+    /// This rank's place among the members.
     pub me: u32,
     runs: Vec<Run>,
-    /// Groups that were made from it.
+    /// Number of groups that were made from this one.
     children: u32,
-    /// Whether the ranks' network has it too.
+    /// Whether the ranks' network has the group too.
     is_formed: bool,
 }
 
-impl Part {
-    /// `None`: this rank is not among them.
-    pub fn new(number: u32, rank: u32, runs: Vec<Run>) -> Option<Part> {
+impl AgentGroup {
+    /// `None`: this rank is not a member.
+    pub fn new(number: u32, rank: u32, runs: Vec<Run>) -> Option<AgentGroup> {
         let me = all(&runs).position(|one| one == rank)? as u32;
-        Some(Part { number, me, runs, children: 0, is_formed: false })
+        Some(AgentGroup { number, me, runs, children: 0, is_formed: false })
     }
 
     pub fn size(&self) -> u32 {
@@ -148,9 +150,9 @@ mod tests {
 
     #[test]
     fn a_member_has_its_place() {
-        let mut part = Part::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
-        assert_eq!((part.me, part.size(), part.ranks()), (4, 6, vec![0, 1, 2, 5, 7, 8]));
-        assert_eq!((part.next_child(), part.next_child()), (1, 2));
-        assert!(Part::new(1, 3, vec![(0, 2), (5, 5)]).is_none());
+        let mut group = AgentGroup::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
+        assert_eq!((group.me, group.size(), group.ranks()), (4, 6, vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!((group.next_child(), group.next_child()), (1, 2));
+        assert!(AgentGroup::new(1, 3, vec![(0, 2), (5, 5)]).is_none());
     }
 }

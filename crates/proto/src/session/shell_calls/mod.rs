@@ -18,7 +18,7 @@ use super::{Cx, SnapshotOf};
 use crate::io::{ExitStatus, How, Output, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, last_words, probe_result, step_problem};
+pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, final_message, probe_result, step_problem};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Note, Problem, RemoteShell, Secret};
@@ -66,7 +66,7 @@ pub enum Outcome {
     Reached(Wish),
 }
 
-pub struct Starts {
+pub struct ShellCalls {
     me: AgentId,
     first: How,
     remote: bool,
@@ -97,13 +97,13 @@ enum State {
     Linked,
 }
 
-impl Starts {
+impl ShellCalls {
     pub fn new(me: AgentId, shell: &RemoteShell, max: u32, arch: Option<&'static str>) -> Self {
-        let starter = shell.starter();
-        Starts {
+        let method = shell.start_method();
+        ShellCalls {
             me,
-            first: if starter.looks_first { How::Look } else { How::Plain },
-            remote: !starter.same_machine,
+            first: if method.looks_first { How::Look } else { How::Plain },
+            remote: !method.same_machine,
             arch,
             max: max.max(1) as usize,
             next: 0,
@@ -327,8 +327,8 @@ impl Starts {
 mod tests {
     use super::*;
 
-    fn starts(max: u32) -> Starts {
-        Starts::new(AgentId(0), &RemoteShell::Ssh(vec!["ssh".into()]), max, None)
+    fn shell_calls(max: u32) -> ShellCalls {
+        ShellCalls::new(AgentId(0), &RemoteShell::Ssh(vec!["ssh".into()]), max, None)
     }
 
     fn child(agent: u32) -> Wish {
@@ -341,29 +341,29 @@ mod tests {
 
     #[test]
     fn no_more_shells_than_the_limit_are_in_progress() {
-        let mut starts = starts(2);
-        (1..=5).for_each(|agent| starts.wish(child(agent)));
-        let first = starts.next(T).unwrap().0;
-        starts.next(T).unwrap();
-        assert!(starts.next(T).is_none());
-        assert!(starts.on_linked(AgentId(1)));
-        assert!(starts.next(T).is_some());
-        assert!(starts.next(T).is_none());
+        let mut calls = shell_calls(2);
+        (1..=5).for_each(|agent| calls.wish(child(agent)));
+        let first = calls.next(T).unwrap().0;
+        calls.next(T).unwrap();
+        assert!(calls.next(T).is_none());
+        assert!(calls.on_linked(AgentId(1)));
+        assert!(calls.next(T).is_some());
+        assert!(calls.next(T).is_none());
         // The shell of a linked agent ends with the agent; this is not an error.
-        assert_eq!(starts.on_exited(T, UNTIL, first, ExitStatus::Exited(1), ""), Outcome::Nothing);
+        assert_eq!(calls.on_exited(T, UNTIL, first, ExitStatus::Exited(1), ""), Outcome::Nothing);
     }
 
     #[test]
     fn a_busy_host_is_called_again_after_growing_pauses_for_a_limited_time() {
-        let mut starts = starts(64);
-        starts.wish(child(7));
+        let mut calls = shell_calls(64);
+        calls.wish(child(7));
         let (mut now, mut pauses) = (T, Vec::new());
         loop {
-            let (shell, _, _) = starts.next(now).expect("the call is due");
-            match starts.on_exited(now, UNTIL, shell, ExitStatus::Exited(255), BUSY) {
+            let (shell, _, _) = calls.next(now).expect("the call is due");
+            match calls.on_exited(now, UNTIL, shell, ExitStatus::Exited(255), BUSY) {
                 Outcome::Again(Some(Note::Retry { .. })) => {
-                    let due = starts.deadline().unwrap();
-                    assert!(starts.next(now).is_none());
+                    let due = calls.deadline().unwrap();
+                    assert!(calls.next(now).is_none());
                     pauses.push(due - now);
                     now = due;
                 }
@@ -377,13 +377,13 @@ mod tests {
         }
         assert!(pauses.len() >= 5 && now < UNTIL);
         assert!(pauses.windows(2).all(|pair| pair[1] * 4 > pair[0]), "{pauses:?}");
-        assert!(!starts.is_busy());
+        assert!(!calls.is_busy());
     }
 
     #[test]
     fn pauses_differ_between_agents() {
-        let starts = starts(1);
-        let mut pauses: Vec<u64> = (1..=32).map(|agent| starts.pause_ns(AgentId(agent), 0)).collect();
+        let calls = shell_calls(1);
+        let mut pauses: Vec<u64> = (1..=32).map(|agent| calls.pause_ns(AgentId(agent), 0)).collect();
         assert!(pauses.iter().all(|pause| (PAUSE_NS / 2..=PAUSE_NS).contains(pause)));
         pauses.sort_unstable();
         pauses.dedup();
@@ -392,39 +392,36 @@ mod tests {
 
     #[test]
     fn a_call_is_repeated_first_to_look_for_the_program_and_to_send_it() {
-        let mut starts = Starts::new(AgentId(0), &RemoteShell::Command(vec!["rsh".into()]), 1, None);
-        starts.wish(child(1));
-        starts.wish(child(2));
-        let (shell, _, how) = starts.next(T).unwrap();
+        let mut calls = ShellCalls::new(AgentId(0), &RemoteShell::Command(vec!["rsh".into()]), 1, None);
+        calls.wish(child(1));
+        calls.wish(child(2));
+        let (shell, _, how) = calls.next(T).unwrap();
         assert_eq!(how, How::Plain);
-        assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(127), ""), Outcome::Again(None));
-        let (shell, wish, how) = starts.next(T).unwrap();
+        assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(127), ""), Outcome::Again(None));
+        let (shell, wish, how) = calls.next(T).unwrap();
         assert_eq!((wish, how), (child(1), How::Look));
-        assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(None));
-        let (shell, _, how) = starts.next(T).unwrap();
+        assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(None));
+        let (shell, _, how) = calls.next(T).unwrap();
         assert_eq!(how, How::Send);
         // The program was stored; a node that needs it a second time is not sent it again.
         let note = Some(Note::Sent { agent: AgentId(1) });
-        assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(note));
-        let (shell, _, how) = starts.next(T).unwrap();
+        assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(note));
+        let (shell, _, how) = calls.next(T).unwrap();
         assert_eq!(how, How::Look);
-        assert!(matches!(
-            starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"),
-            Outcome::Lost(..)
-        ));
+        assert!(matches!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Lost(..)));
     }
 
     #[test]
     fn giving_up_returns_the_wishes_and_stops_their_shells() {
-        let mut starts = starts(2);
-        (1..=3).for_each(|agent| starts.wish(child(agent)));
-        let (first, second) = (starts.next(T).unwrap().0, starts.next(T).unwrap().0);
-        starts.on_linked(AgentId(1));
+        let mut calls = shell_calls(2);
+        (1..=3).for_each(|agent| calls.wish(child(agent)));
+        let (first, second) = (calls.next(T).unwrap().0, calls.next(T).unwrap().0);
+        calls.on_linked(AgentId(1));
         let mut cx = crate::testing::one_run(0);
         cx.outputs();
-        assert_eq!(starts.give_up(&mut cx, |_| true), [child(3), child(2)]);
+        assert_eq!(calls.give_up(&mut cx, |_| true), [child(3), child(2)]);
         assert_eq!(cx.outputs(), [Output::StopShell { shell: second }]);
-        assert!(!starts.is_busy());
+        assert!(!calls.is_busy());
         assert_ne!(first, second);
     }
 }

@@ -34,7 +34,7 @@ const RACES_MAX: usize = 16;
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 #[derive(thiserror::Error, Debug)]
-pub enum PlaceError {
+pub enum SessionDirectoryError {
     #[error(
         "{name:?} is not a valid session name; use up to {NAME_LEN_MAX} letters, digits, dots, dashes and underscores, \
          beginning with a letter or digit"
@@ -57,7 +57,7 @@ pub enum PlaceError {
 
 /// The directory of one session.
 #[derive(Debug)]
-pub struct Place {
+pub struct SessionDirectory {
     path: PathBuf,
     directory: OwnedFd,
 }
@@ -71,14 +71,14 @@ pub enum Claim {
     Taken,
 }
 
-impl Place {
+impl SessionDirectory {
     /// The place of a session, if it exists.
-    pub fn find(name: &str) -> Result<Option<Place>, PlaceError> {
+    pub fn find(name: &str) -> Result<Option<SessionDirectory>, SessionDirectoryError> {
         check_name(name)?;
         for base in bases() {
             let Some(above) = base.existing()? else { continue };
             if let Some(directory) = enter(&above.directory, &above.path, name, false)? {
-                return Ok(Some(Place { path: above.path.join(name), directory }));
+                return Ok(Some(SessionDirectory { path: above.path.join(name), directory }));
             }
         }
         Ok(None)
@@ -86,13 +86,15 @@ impl Place {
 
     /// The place of a session: created if necessary, and claimed unless it is taken. `lasting`: the session outlives
     /// log-ins.
-    pub fn claim(name: &str, lasting: bool) -> Result<(Place, Claim), PlaceError> {
+    pub fn claim(name: &str, lasting: bool) -> Result<(SessionDirectory, Claim), SessionDirectoryError> {
         for _ in 0..RACES_MAX {
-            let place = match Place::find(name)? {
+            let place = match SessionDirectory::find(name)? {
                 Some(place) => place,
-                None => match Place::make(name, lasting) {
+                None => match SessionDirectory::make(name, lasting) {
                     // The end of another session has removed the parent directory in the meantime.
-                    Err(PlaceError::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(SessionDirectoryError::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                        continue;
+                    }
                     made => made?,
                 },
             };
@@ -107,20 +109,20 @@ impl Place {
         Err(system(Path::new(name), Errno::AGAIN))
     }
 
-    fn make(name: &str, lasting: bool) -> Result<Place, PlaceError> {
+    fn make(name: &str, lasting: bool) -> Result<SessionDirectory, SessionDirectoryError> {
         let bases = bases();
         let fits = |base: &&Base| base.lasts() || !lasting;
         let above = bases.iter().find(fits).or(bases.last()).expect("`bases` is never empty").made()?;
         let directory = enter(&above.directory, &above.path, name, true)?;
         let path = above.path.join(name);
-        Ok(Place { directory: directory.ok_or_else(|| system(&path, Errno::NOENT))?, path })
+        Ok(SessionDirectory { directory: directory.ok_or_else(|| system(&path, Errno::NOENT))?, path })
     }
 
     /// The names of all existing places, sorted.
     ///
     /// # Errors
     /// A directory that may hold sessions cannot be used.
-    pub fn names() -> Result<Vec<String>, PlaceError> {
+    pub fn names() -> Result<Vec<String>, SessionDirectoryError> {
         let mut names = Vec::new();
         for base in bases() {
             let Some(above) = base.existing()? else { continue };
@@ -152,14 +154,14 @@ impl Place {
 
     /// # Errors
     /// No descriptor is left.
-    pub fn try_clone(&self) -> io::Result<Place> {
-        Ok(Place { path: self.path.clone(), directory: self.directory.try_clone()? })
+    pub fn try_clone(&self) -> io::Result<SessionDirectory> {
+        Ok(SessionDirectory { path: self.path.clone(), directory: self.directory.try_clone()? })
     }
 
     #[cfg(test)]
-    pub fn at(path: &Path) -> Place {
+    pub fn at(path: &Path) -> SessionDirectory {
         let directory = rustix::fs::open(path, OPEN, Mode::empty()).expect("the directory exists");
-        Place { path: path.to_owned(), directory }
+        SessionDirectory { path: path.to_owned(), directory }
     }
 
     /// A path to an entry of the directory that cannot be redirected, for as long as this lives. For system calls that
@@ -190,7 +192,7 @@ impl Place {
     }
 }
 
-impl AsFd for Place {
+impl AsFd for SessionDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -214,11 +216,11 @@ impl Base {
     }
 
     /// The directory, if it exists.
-    fn existing(&self) -> Result<Option<OwnDirectory>, PlaceError> {
+    fn existing(&self) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
         match self {
             Base::Shared => {
                 let found = own_directory::find(Path::new(SHARED), &shared_name());
-                let found = found.map_err(|error| PlaceError::System { path: SHARED.into(), error })?;
+                let found = found.map_err(|error| SessionDirectoryError::System { path: SHARED.into(), error })?;
                 found.iter().try_for_each(|own| check(&own.directory, &own.path))?;
                 Ok(found)
             }
@@ -228,12 +230,12 @@ impl Base {
     }
 
     /// The directory, which is made if it is missing.
-    fn made(&self) -> Result<OwnDirectory, PlaceError> {
+    fn made(&self) -> Result<OwnDirectory, SessionDirectoryError> {
         let missing = |path: &Path| system(path, Errno::NOENT);
         match self {
             Base::Shared => {
                 let made = own_directory::find_or_make(Path::new(SHARED), &shared_name());
-                let made = made.map_err(|error| PlaceError::Shared { path: SHARED.into(), error })?;
+                let made = made.map_err(|error| SessionDirectoryError::Shared { path: SHARED.into(), error })?;
                 check(&made.directory, &made.path).map(|()| made)
             }
             Base::Given(path) => {
@@ -250,7 +252,7 @@ fn shared_name() -> String {
     format!("wireup-{}", rustix::process::geteuid().as_raw())
 }
 
-fn open_given(path: &Path) -> Result<Option<OwnDirectory>, PlaceError> {
+fn open_given(path: &Path) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
     match rustix::fs::open(path, OPEN, Mode::empty()) {
         Ok(directory) => {
             check_owner(&directory, path)?;
@@ -262,7 +264,7 @@ fn open_given(path: &Path) -> Result<Option<OwnDirectory>, PlaceError> {
 }
 
 /// The folder `wireup` in a directory of this user.
-fn inside(given: &Path, make: bool) -> Result<Option<OwnDirectory>, PlaceError> {
+fn inside(given: &Path, make: bool) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
     let Some(above) = open_given(given)? else { return Ok(None) };
     let directory = enter(&above.directory, given, "wireup", make)?;
     Ok(directory.map(|directory| OwnDirectory { path: given.join("wireup"), directory }))
@@ -293,7 +295,7 @@ pub(super) fn given_base() -> Option<PathBuf> {
 }
 
 /// Opens a directory inside another one.
-fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<OwnedFd>, PlaceError> {
+fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<OwnedFd>, SessionDirectoryError> {
     let path = path.join(name);
     if make {
         match rustix::fs::mkdirat(above, name, Mode::RWXU) {
@@ -304,11 +306,11 @@ fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<
     match rustix::fs::openat(above, name, OPEN | OFlags::NOFOLLOW, Mode::empty()) {
         Ok(directory) => check(&directory, &path).map(|()| Some(directory)),
         Err(Errno::NOENT) => Ok(None),
-        Err(Errno::LOOP | Errno::NOTDIR) => Err(PlaceError::NoDirectory { path: shown(&path) }),
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(SessionDirectoryError::NoDirectory { path: shown(&path) }),
         // A directory of this user could be opened, so this one may belong to another user.
         Err(Errno::ACCESS) => match rustix::fs::lstat(&path) {
             Ok(stat) if stat.st_uid != rustix::process::geteuid().as_raw() => {
-                Err(PlaceError::Foreign { path: shown(&path), owner: stat.st_uid })
+                Err(SessionDirectoryError::Foreign { path: shown(&path), owner: stat.st_uid })
             }
             _ => Err(system(&path, Errno::ACCESS)),
         },
@@ -316,25 +318,25 @@ fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<
     }
 }
 
-fn check(directory: &OwnedFd, path: &Path) -> Result<(), PlaceError> {
+fn check(directory: &OwnedFd, path: &Path) -> Result<(), SessionDirectoryError> {
     check_owner(directory, path)?;
     let stat = rustix::fs::fstat(directory).map_err(|error| system(path, error))?;
     match stat.st_mode & 0o777 {
         mode if mode & 0o077 == 0 => Ok(()),
-        mode => Err(PlaceError::Open { path: shown(path), mode }),
+        mode => Err(SessionDirectoryError::Open { path: shown(path), mode }),
     }
 }
 
-fn check_owner(directory: &OwnedFd, path: &Path) -> Result<(), PlaceError> {
+fn check_owner(directory: &OwnedFd, path: &Path) -> Result<(), SessionDirectoryError> {
     let owner = rustix::fs::fstat(directory).map_err(|error| system(path, error))?.st_uid;
     match owner == rustix::process::geteuid().as_raw() {
         true => Ok(()),
-        false => Err(PlaceError::Foreign { path: shown(path), owner }),
+        false => Err(SessionDirectoryError::Foreign { path: shown(path), owner }),
     }
 }
 
-pub fn check_name(name: &str) -> Result<(), PlaceError> {
-    if is_name(name) { Ok(()) } else { Err(PlaceError::Name { name: name.to_owned() }) }
+pub fn check_name(name: &str) -> Result<(), SessionDirectoryError> {
+    if is_name(name) { Ok(()) } else { Err(SessionDirectoryError::Name { name: name.to_owned() }) }
 }
 
 fn is_name(name: &str) -> bool {
@@ -348,8 +350,8 @@ fn shown(path: &Path) -> String {
     String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
 }
 
-fn system(path: &Path, error: Errno) -> PlaceError {
-    PlaceError::System { path: shown(path), error: error.into() }
+fn system(path: &Path, error: Errno) -> SessionDirectoryError {
+    SessionDirectoryError::System { path: shown(path), error: error.into() }
 }
 
 #[cfg(test)]
@@ -425,8 +427,9 @@ mod tests {
         let folder = Folder::new("claim");
         let path = folder.0.join("base/s");
         fs::create_dir_all(&path).unwrap();
-        let (first, second) = (Place::at(&path), Place::at(&path));
-        let lock = |place: &Place| rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive);
+        let (first, second) = (SessionDirectory::at(&path), SessionDirectory::at(&path));
+        let lock =
+            |place: &SessionDirectory| rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive);
         lock(&first).unwrap();
         assert_eq!(lock(&second), Err(Errno::WOULDBLOCK));
         fs::write(first.inside("socket"), "").unwrap();

@@ -17,7 +17,7 @@
 
 use crate::io::{ExitStatus, How, Output, ShellId};
 use crate::job::Job;
-use crate::session::starts::{self, NEEDED};
+use crate::session::shell_calls::{self, NEEDED};
 use crate::session::{Begin, Cx, SnapshotOf};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId, NodeId};
@@ -116,7 +116,7 @@ impl Steps {
     }
 
     pub fn on_exited(&mut self, cx: &mut Cx, shell: ShellId, status: ExitStatus, stderr: &str) -> StepEnd {
-        let Some((mut step, batch)) = self.take(shell).zip(cx.batch()) else { return StepEnd::NoStep };
+        let Some((mut step, batch)) = self.take_step(shell).zip(cx.batch()) else { return StepEnd::NoStep };
         let may_help = cx.now < cx.start_by && is_wanted(cx, step.call.job);
         if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
             if step.call.how == How::Send {
@@ -124,7 +124,7 @@ impl Steps {
             }
             return StepEnd::Again(Call { how, ..step.call });
         }
-        let mut problem = starts::step_problem(batch, status, stderr);
+        let mut problem = shell_calls::step_problem(batch, status, stderr);
         if cx.session.installed_only && step.call.how == How::Send && status == ExitStatus::Exited(NEEDED) {
             // What the step has said about its tasks is that they have answered so.
             step.failed.clear();
@@ -134,7 +134,7 @@ impl Steps {
     }
 
     /// A step has ended, or could not be called; returns it with only the agents for which no later step was called.
-    pub fn take(&mut self, shell: ShellId) -> Option<Step> {
+    pub fn take_step(&mut self, shell: ShellId) -> Option<Step> {
         let mut step = self.running.remove(&shell)?;
         step.call.agents.retain(|agent| self.is_of(*agent, shell));
         step.failed.retain(|agent, _| self.is_of(*agent, shell));

@@ -7,7 +7,7 @@ const BYTES_MAX: usize = 8 << 10;
 /// Text in place of output that is left out.
 const MORE: &str = "(further output of this process is not shown)\n";
 
-pub struct Said {
+pub struct ServerLog {
     /// Bytes that were not passed on yet.
     bytes: Vec<u8>,
     /// Number of bytes that may still be passed on.
@@ -18,13 +18,13 @@ pub struct Said {
     is_told: bool,
 }
 
-impl Default for Said {
-    fn default() -> Said {
-        Said { bytes: Vec::new(), left: BYTES_MAX, is_cut: false, is_told: false }
+impl Default for ServerLog {
+    fn default() -> ServerLog {
+        ServerLog { bytes: Vec::new(), left: BYTES_MAX, is_cut: false, is_told: false }
     }
 }
 
-impl Said {
+impl ServerLog {
     pub fn push(&mut self, piece: &[u8]) {
         let room = self.left - self.bytes.len();
         self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -32,7 +32,7 @@ impl Said {
     }
 
     /// The whole lines that were not passed on yet; at the end or at the limit also an incomplete one.
-    pub fn take(&mut self, is_end: bool) -> Option<String> {
+    pub fn take_lines(&mut self, is_end: bool) -> Option<String> {
         let whole = self.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let end = if is_end || self.is_cut { self.bytes.len() } else { whole };
         let mut text = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
@@ -54,24 +54,24 @@ mod tests {
 
     #[test]
     fn whole_lines_are_passed_on_and_the_rest_at_the_end() {
-        let mut said = Said::default();
-        said.push(b"one\ntw");
-        assert_eq!(said.take(false).as_deref(), Some("one\n"));
-        said.push(b"o\nthree");
-        assert_eq!(said.take(false).as_deref(), Some("two\n"));
-        assert_eq!(said.take(false), None);
-        assert_eq!(said.take(true).as_deref(), Some("three"));
+        let mut log = ServerLog::default();
+        log.push(b"one\ntw");
+        assert_eq!(log.take_lines(false).as_deref(), Some("one\n"));
+        log.push(b"o\nthree");
+        assert_eq!(log.take_lines(false).as_deref(), Some("two\n"));
+        assert_eq!(log.take_lines(false), None);
+        assert_eq!(log.take_lines(true).as_deref(), Some("three"));
     }
 
     #[test]
     fn a_flood_is_cut_once() {
-        let mut said = Said::default();
+        let mut log = ServerLog::default();
         let mut passed = String::new();
         for _ in 0..BYTES_MAX {
-            said.push(b"again and again\n");
-            passed.extend(said.take(false));
+            log.push(b"again and again\n");
+            passed.extend(log.take_lines(false));
         }
-        passed.extend(said.take(true));
+        passed.extend(log.take_lines(true));
         assert!(passed.ends_with(MORE) && passed.matches(MORE).count() == 1);
         assert!(passed.len() <= BYTES_MAX + MORE.len() + 1);
     }

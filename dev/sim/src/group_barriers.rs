@@ -3,7 +3,7 @@
 use crate::checkers::modex::Call;
 use crate::client::Op;
 use crate::ranks::Proc;
-use crate::workload::{Team, Who};
+use crate::workload::{BarrierGroup, Who};
 use crate::world::World;
 
 /// A group as one of its members sees it.
@@ -18,14 +18,14 @@ struct Group {
 impl World {
     /// A fence of PMIx clients, or a group if there is a `tag`.
     pub(crate) fn call(&self, id: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
-        let Group { mut members, .. } = self.group(id, Team { who, tag: 0 });
+        let Group { mut members, .. } = self.group(id, BarrierGroup { who, tag: 0 });
         members.sort_unstable();
         let group = tag.map(|tag| format!("group-{tag}"));
         let name = format!("{} of {members:?}", group.as_deref().unwrap_or(if collect { "modex" } else { "fence" }));
         Call { name, members, collect, group }
     }
 
-    fn group(&self, id: u32, team: Team) -> Group {
+    fn group(&self, id: u32, team: BarrierGroup) -> Group {
         let (job, Proc { rank, node, .. }) = (self.job(id), &self.procs[id as usize]);
         let is_member = |other: &u32| match team.who {
             Who::World => true,
@@ -52,15 +52,15 @@ impl World {
         Group { name: format!("{text}{place}"), text, members }
     }
 
-    pub(crate) fn enter_group(&mut self, id: u32, team: Team) {
+    pub(crate) fn enter_group(&mut self, id: u32, team: BarrierGroup) {
         let (rank, group) = (self.rank_of(id), self.group(id, team));
-        self.checks_of(id).teams.on_enter(rank, &group.name, &group.members);
+        self.checks_of(id).group_barriers.on_enter(rank, &group.name, &group.members);
         self.ask(id, Op::Barrier { group: &group.text });
     }
 
-    pub(crate) fn on_group_answer(&mut self, id: u32, team: Team) -> Result<(), String> {
+    pub(crate) fn on_group_answer(&mut self, id: u32, team: BarrierGroup) -> Result<(), String> {
         let (rank, group) = (self.rank_of(id), self.group(id, team));
-        self.checks_of(id).teams.on_release(rank, &group.name)
+        self.checks_of(id).group_barriers.on_release(rank, &group.name)
     }
 }
 

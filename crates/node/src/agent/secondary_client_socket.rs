@@ -21,17 +21,17 @@ const KIND: &[u8] = b"wireup-further-";
 const LETTERS_PER_TURN: usize = 10;
 
 #[derive(Default)]
-pub struct Further {
+pub struct SecondaryClientSocket {
     mailbox: Option<(OwnedFd, String)>,
 }
 
-impl Further {
+impl SecondaryClientSocket {
     /// The socket's name; the first call makes the socket. `None`: the system has no room for the socket, and no
     /// secondary client can connect.
     pub fn name(&mut self, reactor: &Reactor) -> Option<&str> {
         if self.mailbox.is_none() {
             let (socket, name) = local::mailbox(KIND).ok()?;
-            reactor.add(&socket, Token::Further.pack(), Interest::READABLE).ok()?;
+            reactor.add(&socket, Token::SecondaryClients.pack(), Interest::READABLE).ok()?;
             self.mailbox = Some((socket, String::from_utf8(name).ok()?));
         }
         self.mailbox.as_ref().map(|(_, name)| name.as_str())

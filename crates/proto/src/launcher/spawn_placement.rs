@@ -10,7 +10,7 @@ use wireup_wire::job::{Block, NodeSpec};
 
 /// A node on which ranks of further jobs may run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SpawnNode {
     pub node: NodeSpec,
     /// Number of slots of the node, if the user or the batch system has said it.
     pub slots: Option<u32>,
@@ -20,7 +20,7 @@ pub struct Place {
 }
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum NoSeats {
+pub enum NoPlacement {
     #[error(
         "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key \
          add-host"
@@ -52,19 +52,19 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(self, places: &[Place], hosts: &[Added]) -> Result<Vec<Place>, NoSeats> {
+    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, NoPlacement> {
         let mut all = places.to_vec();
         for Added { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
                 continue;
             }
             if let Growth::Fixed(reason) = self {
-                return Err(NoSeats::Fixed { host: host.clone(), reason });
+                return Err(NoPlacement::Fixed { host: host.clone(), reason });
             }
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-                return Err(NoSeats::BadName { host: host.clone() });
+                return Err(NoPlacement::BadName { host: host.clone() });
             }
-            all.push(Place {
+            all.push(SpawnNode {
                 node: NodeSpec { agent: AgentId::ADDED, name: host.clone(), shared: false },
                 slots: *slots,
                 other_names: Vec::new(),
@@ -74,23 +74,23 @@ impl Growth {
     }
 }
 
-/// The nodes of a run while seats on them are being given away.
-pub struct Seats<'p> {
-    places: &'p [Place],
+/// The nodes of a run while ranks are being placed on them.
+pub struct SpawnPlacement<'p> {
+    places: &'p [SpawnNode],
     /// Number of ranks on each place.
     taken: Vec<u32>,
     /// Indexes of places where no rank can start.
     lost: BTreeSet<usize>,
 }
 
-impl<'p> Seats<'p> {
-    pub fn new(places: &'p [Place], loads: &BTreeMap<AgentId, u32>) -> Seats<'p> {
+impl<'p> SpawnPlacement<'p> {
+    pub fn new(places: &'p [SpawnNode], loads: &BTreeMap<AgentId, u32>) -> SpawnPlacement<'p> {
         let taken = places.iter().map(|place| loads.get(&place.node.agent).copied().unwrap_or(0)).collect();
-        Seats { places, taken, lost: BTreeSet::new() }
+        SpawnPlacement { places, taken, lost: BTreeSet::new() }
     }
 
     /// Excludes the places of these agents, which are lost.
-    pub fn without(mut self, lost: &BTreeSet<AgentId>) -> Seats<'p> {
+    pub fn without(mut self, lost: &BTreeSet<AgentId>) -> SpawnPlacement<'p> {
         let places = self.places.iter().enumerate().filter(|(_, place)| lost.contains(&place.node.agent));
         self.lost = places.map(|(at, _)| at).collect();
         self
@@ -100,7 +100,7 @@ impl<'p> Seats<'p> {
     ///
     /// # Errors
     /// Why there are none.
-    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, NoSeats> {
+    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, NoPlacement> {
         let allowed = self.allowed(hosts)?;
         let mut given = vec![0; self.places.len()];
         let mut left = ranks;
@@ -111,7 +111,7 @@ impl<'p> Seats<'p> {
                     left -= given[at];
                 }
                 if left > 0 {
-                    return Err(NoSeats::PerNode { ranks, nodes: allowed.len(), per_node });
+                    return Err(NoPlacement::PerNode { ranks, nodes: allowed.len(), per_node });
                 }
             }
             Layout::Nodes => self.spread(ranks, &allowed, &mut given),
@@ -128,7 +128,7 @@ impl<'p> Seats<'p> {
         Ok(given)
     }
 
-    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoSeats> {
+    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoPlacement> {
         let all = 0..self.places.len();
         let allowed: Vec<usize> = match hosts {
             None => all.filter(|at| !self.lost.contains(at)).collect(),
@@ -136,16 +136,16 @@ impl<'p> Seats<'p> {
                 let names = Names::of(self.places);
                 let named = hosts
                     .iter()
-                    .map(|host| names.find(host).ok_or_else(|| NoSeats::UnknownHost { host: host.clone() }));
+                    .map(|host| names.find(host).ok_or_else(|| NoPlacement::UnknownHost { host: host.clone() }));
                 let named: BTreeSet<usize> =
                     named.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().copied().collect();
                 if let Some(lost) = named.intersection(&self.lost).next() {
-                    return Err(NoSeats::Lost { host: self.places[*lost].node.name.clone() });
+                    return Err(NoPlacement::Lost { host: self.places[*lost].node.name.clone() });
                 }
                 named.into_iter().collect()
             }
         };
-        if allowed.is_empty() { Err(NoSeats::NoNodes) } else { Ok(allowed) }
+        if allowed.is_empty() { Err(NoPlacement::NoNodes) } else { Ok(allowed) }
     }
 
     fn spread(&self, ranks: u32, allowed: &[usize], given: &mut [u32]) {
@@ -168,7 +168,7 @@ struct Names<'p> {
 }
 
 impl<'p> Names<'p> {
-    fn of(places: &'p [Place]) -> Names<'p> {
+    fn of(places: &'p [SpawnNode]) -> Names<'p> {
         let mut names = Names { whole: BTreeMap::new(), short: BTreeMap::new(), other: BTreeMap::new() };
         for (at, place) in places.iter().enumerate() {
             let name = without_user(&place.node.name);
@@ -201,7 +201,7 @@ fn without_user(name: &str) -> &str {
 }
 
 /// The nodes that got ranks, and the placement of the programs' ranks on them: `given` has a row for each program.
-pub fn blocks(places: &[Place], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<Block>) {
+pub fn blocks(places: &[SpawnNode], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<Block>) {
     let is_used = |at: &usize| given.iter().any(|row| row[*at] > 0);
     let used: Vec<usize> = (0..places.len()).filter(is_used).collect();
     let mut blocks: Vec<Block> = Vec::new();
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn hosts_are_named_with_or_without_their_domain() {
         let named = |names: &[&str], host: &str| {
-            let place = |(agent, name): (usize, &&str)| Place {
+            let place = |(agent, name): (usize, &&str)| SpawnNode {
                 node: NodeSpec { agent: AgentId(agent as u32), name: (*name).into(), shared: false },
                 slots: None,
                 other_names: if *name == "a" { vec!["localhost".into(), "10.0.0.1".into()] } else { Vec::new() },
             };
-            let places: Vec<Place> = names.iter().enumerate().map(place).collect();
+            let places: Vec<SpawnNode> = names.iter().enumerate().map(place).collect();
             Names::of(&places).find(host).cloned()
         };
         assert_eq!(named(&["a", "b.x.org"], "b"), Some(vec![1]));
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(named(&["a", "10.0.0.1"], "me@10.0.0.1"), Some(vec![1]), "its own name comes first");
     }
 
-    fn places(slots: &[Option<u32>]) -> Vec<Place> {
-        let place = |(agent, slots): (usize, &Option<u32>)| Place {
+    fn places(slots: &[Option<u32>]) -> Vec<SpawnNode> {
+        let place = |(agent, slots): (usize, &Option<u32>)| SpawnNode {
             node: NodeSpec { agent: AgentId(agent as u32), name: format!("n{agent}"), shared: false },
             slots: *slots,
             other_names: Vec::new(),
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn free_slots_come_first_and_the_rest_goes_beside() {
         let places = places(&[Some(4), Some(2)]);
-        let give = |ranks| Seats::new(&places, &loads(&[3, 0])).give(ranks, None, Layout::Slots);
+        let give = |ranks| SpawnPlacement::new(&places, &loads(&[3, 0])).give(ranks, None, Layout::Slots);
         assert_eq!(give(2), Ok(vec![1, 1]));
         assert_eq!(give(6), Ok(vec![2, 4]), "three in free slots, three beside: two where there are fewer");
     }
@@ -267,31 +267,34 @@ mod tests {
     #[test]
     fn without_slots_ranks_are_spread_evenly() {
         let places = places(&[None, None, None]);
-        let mut seats = Seats::new(&places, &loads(&[1, 0, 1]));
-        assert_eq!(seats.give(4, None, Layout::Slots), Ok(vec![1, 2, 1]));
-        assert_eq!(seats.give(1, None, Layout::Slots), Ok(vec![1, 0, 0]));
+        let mut placement = SpawnPlacement::new(&places, &loads(&[1, 0, 1]));
+        assert_eq!(placement.give(4, None, Layout::Slots), Ok(vec![1, 2, 1]));
+        assert_eq!(placement.give(1, None, Layout::Slots), Ok(vec![1, 0, 0]));
     }
 
     #[test]
     fn hosts_and_numbers_per_node_are_kept_to() {
         let mut places = places(&[None, None, None]);
         places[1].node.name = "me@n1.example.org".into();
-        let mut seats = Seats::new(&places, &BTreeMap::new());
+        let mut placement = SpawnPlacement::new(&places, &BTreeMap::new());
         let named = |host: &str| vec![host.to_owned()];
-        assert_eq!(seats.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
-        assert_eq!(seats.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
-        let full = seats.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
+        assert_eq!(placement.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
+        assert_eq!(placement.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
+        let full = placement.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
         assert_eq!(full.to_string(), "7 ranks do not fit on 3 nodes with 2 on each");
-        let unknown = seats.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
+        let unknown = placement.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
         assert!(unknown.to_string().starts_with("n9 is not a node of this run"));
     }
 
     #[test]
     fn no_rank_goes_to_a_lost_node() {
         let places = places(&[None, None, None]);
-        let mut seats = Seats::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
-        assert_eq!(seats.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
-        assert_eq!(seats.give(1, Some(&["n1".to_owned()]), Layout::Slots), Err(NoSeats::Lost { host: "n1".into() }));
+        let mut placement = SpawnPlacement::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
+        assert_eq!(placement.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
+        assert_eq!(
+            placement.give(1, Some(&["n1".to_owned()]), Layout::Slots),
+            Err(NoPlacement::Lost { host: "n1".into() })
+        );
     }
 
     fn added(name: &str, slots: Option<u32>) -> Added {
@@ -339,7 +342,8 @@ mod tests {
             ranks in 1u32..40,
         ) {
             let places = places(&slots);
-            let given = Seats::new(&places, &loads(&[2, 5])).give(ranks, None, Layout::Slots).expect("there are nodes");
+            let mut placement = SpawnPlacement::new(&places, &loads(&[2, 5]));
+            let given = placement.give(ranks, None, Layout::Slots).expect("there are nodes");
             prop_assert_eq!(given.iter().sum::<u32>(), ranks);
             let (nodes, blocks) = blocks(&places, &[given]);
             let mapping = wireup_coll::mapping::Mapping::new(&blocks, ranks, nodes.len() as u32);

@@ -145,7 +145,7 @@ fn shown(stderr: &str) -> String {
 
 /// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed,
 /// `ssh` only reports that it failed.
-pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
+pub fn final_message(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
     let who = who(remote);
     let kind = match status {
         ExitStatus::Exited(SSH_FAILED) if stderr.lines().any(|line| line.trim() == SHELL_KILLED) => ProblemKind::Killed,
@@ -280,17 +280,17 @@ mod tests {
 
     #[test]
     fn the_end_of_a_shell_is_described_by_what_is_known() {
-        assert_eq!(last_words(ExitStatus::Exited(255), "", true), "");
-        assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), ProblemKind::Killed.with("Killed"));
+        assert_eq!(final_message(ExitStatus::Exited(255), "", true), "");
+        assert_eq!(final_message(ExitStatus::Exited(255), "Killed\n", true), ProblemKind::Killed.with("Killed"));
         assert_eq!(
-            last_words(ExitStatus::Exited(101), "a panic", true),
+            final_message(ExitStatus::Exited(101), "a panic", true),
             "its remote shell exited with code 101: a panic"
         );
         let killed = ExitStatus::Signalled { signal: 9, core_dumped: false };
         let described = "its process was killed by signal 9";
-        assert_eq!(last_words(killed, "", false), ProblemKind::Killed.with(described));
+        assert_eq!(final_message(killed, "", false), ProblemKind::Killed.with(described));
         let described = "its remote shell exited with code 137: no answer";
-        assert_eq!(last_words(ExitStatus::Exited(137), "no answer", true), ProblemKind::Killed.with(described));
+        assert_eq!(final_message(ExitStatus::Exited(137), "no answer", true), ProblemKind::Killed.with(described));
     }
 
     #[test]

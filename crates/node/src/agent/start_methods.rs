@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn every_start_method_matches_its_table_row() {
         for shell in RemoteShell::all(&["prog".to_owned()]) {
-            let starter = shell.starter();
+            let starter = shell.start_method();
             assert_eq!(batch_system(&shell).is_some(), starter.by_step(), "{shell:?}");
             let program = program_for(&shell, "n1", vec![b"run".to_vec()]).expect("this test has a program");
             let names_host = program.argv.iter().any(|word| word.ends_with(b"n1"));

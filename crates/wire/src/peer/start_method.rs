@@ -1,7 +1,7 @@
 //! The methods of starting an agent's process on its host, and one table of their differences.
 //!
-//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::starter`], and the code that
-//! builds its command line, in `node::agent::starters`. All other code consults the table.
+//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::start_method`], and the code
+//! that builds its command line, in `node::agent::start_methods`. All other code consults the table.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,9 +22,9 @@ pub enum RemoteShell {
     Srun(Vec<String>),
 }
 
-/// The properties of one method of starting an agent: a row of the table in [`RemoteShell::starter`].
+/// The properties of one method of starting an agent: a row of the table in [`RemoteShell::start_method`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Starter {
+pub struct StartMethod {
     /// The program name that selects this method; `None`: any other program, or none at all.
     pub program: Option<&'static str>,
     /// For advice to users: what to type between that program and the host name.
@@ -41,7 +41,7 @@ pub struct Starter {
     pub batch: Option<Batch>,
 }
 
-impl Starter {
+impl StartMethod {
     /// Whether one call by the root starts all agents.
     pub fn by_step(&self) -> bool {
         self.batch.is_some()
@@ -49,7 +49,7 @@ impl Starter {
 }
 
 /// The properties of the method that calls an arbitrary program; the rows of other methods state how they differ.
-const ANY: Starter = Starter {
+const ANY: StartMethod = StartMethod {
     program: None,
     host_option: "",
     same_machine: false,
@@ -93,12 +93,14 @@ pub enum Caller {
 
 impl RemoteShell {
     /// The properties of this method of starting an agent.
-    pub fn starter(&self) -> &'static Starter {
+    pub fn start_method(&self) -> &'static StartMethod {
         match self {
-            RemoteShell::Local => &Starter { same_machine: true, in_stead: false, ..ANY },
+            RemoteShell::Local => &StartMethod { same_machine: true, in_stead: false, ..ANY },
             RemoteShell::Command(_) => &ANY,
-            RemoteShell::Ssh(_) => &Starter { program: Some("ssh"), looks_first: true, caller: Caller::Stated, ..ANY },
-            RemoteShell::Srun(_) => &Starter {
+            RemoteShell::Ssh(_) => {
+                &StartMethod { program: Some("ssh"), looks_first: true, caller: Caller::Stated, ..ANY }
+            }
+            RemoteShell::Srun(_) => &StartMethod {
                 program: Some("srun"),
                 host_option: "--overlap -w",
                 in_stead: false,
@@ -138,14 +140,15 @@ impl RemoteShell {
     /// The method for a command, selected by the file name of its program. `None`: the command is empty.
     pub fn of_words(words: &[String]) -> Option<RemoteShell> {
         let name = words.first()?.trim_end_matches('/').rsplit('/').next();
-        let named = RemoteShell::all(words).into_iter().find(|shell| name.is_some() && shell.starter().program == name);
+        let named =
+            RemoteShell::all(words).into_iter().find(|shell| name.is_some() && shell.start_method().program == name);
         Some(named.unwrap_or_else(|| RemoteShell::Command(words.to_vec())))
     }
 
     /// Some method with these properties, for code that never calls it.
     pub fn like(same_machine: bool, by_step: bool) -> RemoteShell {
         let is_alike = |shell: &RemoteShell| {
-            let starter = shell.starter();
+            let starter = shell.start_method();
             starter.same_machine == same_machine && starter.by_step() == by_step
         };
         RemoteShell::all(&[]).into_iter().find(is_alike).unwrap_or_default()
@@ -167,8 +170,9 @@ mod tests {
     fn the_rows_of_the_starter_table_are_consistent() {
         let mut programs = BTreeSet::new();
         for shell in RemoteShell::all(&words("prog -x")) {
-            let Starter { program, host_option, same_machine, looks_first, in_stead, caller, batch } = *shell.starter();
-            let by_step = shell.starter().by_step();
+            let StartMethod { program, host_option, same_machine, looks_first, in_stead, caller, batch } =
+                *shell.start_method();
+            let by_step = shell.start_method().by_step();
             assert!(program.is_none_or(|program| programs.insert(program)), "{shell:?}: program is not unique");
             assert_eq!(shell.words().is_empty(), same_machine, "{shell:?}: only a child process has no command");
             assert!(!(same_machine && (by_step || looks_first || in_stead)), "{shell:?}: it has only one machine");
@@ -178,7 +182,7 @@ mod tests {
             let words = batch.map(|batch| [batch.not_executable, batch.cancelled, batch.frame, batch.error]);
             assert!(words.is_none_or(|words| words.iter().all(|word| !word.is_empty())), "{shell:?}: an empty text");
             assert!(host_option.is_empty() || program.is_some(), "{shell:?}: options without a program");
-            assert_eq!(RemoteShell::like(same_machine, by_step).starter().by_step(), by_step);
+            assert_eq!(RemoteShell::like(same_machine, by_step).start_method().by_step(), by_step);
         }
     }
 

@@ -3,12 +3,12 @@
 //!
 //! A keeper saves it (`keeper/directories`), since the process itself cannot.
 
-use super::place::Place;
+use super::session_directory::SessionDirectory;
 
 /// The file that receives the process's standard error.
 pub const LOG: &str = "log";
 /// The file in which the end of the log is kept.
-pub const LAST_WORDS: &str = "last-words";
+pub const CRASH_LOG: &str = "last-words";
 
 /// Most lines that are shown.
 const LINES_MAX: usize = 3;
@@ -16,8 +16,8 @@ const LINES_MAX: usize = 3;
 const PANICKED: &str = "panicked at";
 
 /// The last output of the session's process on one line, if it crashed and the file still exists.
-pub fn read(place: &Place) -> Option<String> {
-    let bytes = std::fs::read(place.inside(LAST_WORDS)).ok()?;
+pub fn read(place: &SessionDirectory) -> Option<String> {
+    let bytes = std::fs::read(place.inside(CRASH_LOG)).ok()?;
     Some(shorten(&String::from_utf8_lossy(&bytes)))
 }
 

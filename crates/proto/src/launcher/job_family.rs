@@ -85,14 +85,14 @@ impl Member {
 }
 
 #[derive(Default)]
-pub struct Family {
+pub struct JobFamily {
     members: BTreeMap<JobId, Member>,
     together: Together,
     /// Whether the end of the run was requested: no more jobs are added.
     is_closed: bool,
 }
 
-impl Family {
+impl JobFamily {
     pub fn add(&mut self, spec: JobSpec) {
         let stage = Stage::Starting { asked: spec.spawned.is_some() };
         if let Some(spawned) = &spec.spawned {
@@ -106,7 +106,8 @@ impl Family {
         self.is_closed = true;
     }
 
-    /// The agents of the hosts that a job adds: returns them with the names.
+    /// The root has numbered the agents on the hosts that a job adds. Returns each of these agents with the name of its
+    /// host.
     pub fn on_added(&mut self, job: JobId, agents: &[AgentId]) -> Vec<(AgentId, String)> {
         let Some(member) = self.members.get_mut(&job) else { return Vec::new() };
         let added = member.spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED);
@@ -134,10 +135,10 @@ impl Family {
         self.members.keys().copied().collect()
     }
 
-    /// The job of a rank that asks for another one.
+    /// The job of a rank that asks for another job.
     ///
     /// # Errors
-    /// It is being ended, or there are too many.
+    /// The rank's job is being ended, or as many jobs run as may run at once.
     pub fn to_grow(&self, job: JobId) -> Result<&JobSpec, String> {
         if self.is_closed {
             return Err("the jobs are being ended".into());
@@ -214,7 +215,8 @@ impl Family {
         }
     }
 
-    /// Returns the jobs that belong to this one and are to be told to end.
+    /// Records that a job and all jobs that belong together with it are told to end. Returns those that have not been
+    /// told before.
     pub fn end_with(&mut self, job: JobId) -> Vec<JobId> {
         let all = self.together.all_with(job);
         let told = |job: &JobId| self.members.get_mut(job).is_some_and(|member| member.on(Event::ToldToEnd));

@@ -5,8 +5,8 @@
 //! problems. A child that takes half of its start time is treated as missing in this respect: the agents below it are
 //! probed in the meantime.
 //!
-//! `children` has the state of each child, `starts` the remote shells, `steps` the agents that a batch system starts,
-//! `probes` what is asked about agents below a child, `losses` why a child was lost.
+//! `children` has the state of each child, `shell_calls` the remote shells, `steps` the agents that a batch system
+//! starts, `probes` what is asked about agents below a child, `losses` why a child was lost.
 
 mod children;
 mod losses;
@@ -15,7 +15,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use super::starts::{self, Outcome, Purpose, Starts, Wish};
+use super::shell_calls::{self, Outcome, Purpose, ShellCalls, Wish};
 use super::{Begin, Cx, SnapshotOf};
 use crate::io::{ExitStatus, How, ShellId};
 use crate::job::Job;
@@ -39,9 +39,9 @@ const LONG_START_NS: u64 = 500_000_000;
 /// retried causes ten notes per level.
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
-pub struct Starter {
+pub struct ChildStarts {
     pub children: Children,
-    pub starts: Starts,
+    pub shell_calls: ShellCalls,
     pub losses: Losses,
     steps: Steps,
     probes: Probes,
@@ -53,11 +53,11 @@ pub struct Starter {
     asked: BTreeSet<AgentId>,
 }
 
-impl Starter {
+impl ChildStarts {
     pub fn new(me: AgentId, session: &SessionSpec, arch: Option<&'static str>) -> Self {
-        Starter {
+        ChildStarts {
             children: Children::default(),
-            starts: Starts::new(me, &session.remote_shell, session.shells_max, arch),
+            shell_calls: ShellCalls::new(me, &session.remote_shell, session.shells_max, arch),
             losses: Losses::default(),
             steps: Steps::default(),
             probes: Probes::default(),
@@ -69,10 +69,10 @@ impl Starter {
 
     /// `start_by`: time by which agents must have linked.
     pub fn deadline(&self, start_by: Instant) -> Option<Instant> {
-        let serves_others = self.starts.serves_others() || self.probes.awaits_steps();
+        let serves_others = self.shell_calls.serves_others() || self.probes.awaits_steps();
         let for_others = serves_others.then_some(start_by);
         let children = self.children.deadline().into_iter().chain(self.losses.deadline());
-        children.chain(self.starts.deadline()).chain(for_others).min()
+        children.chain(self.shell_calls.deadline()).chain(for_others).min()
     }
 
     /// Lost agents are started again: the time for starting agents begins again, and children may repeat requests to
@@ -84,7 +84,7 @@ impl Starter {
 
     /// An agent has become a child because its parent is lost.
     pub fn on_adopted(&mut self, cx: &Cx, child: AgentId) {
-        self.starts.on_linked(child);
+        self.shell_calls.on_linked(child);
         self.probes.forget(child);
         self.children.adopt(child, notes_max(cx.tree, child));
     }
@@ -93,8 +93,8 @@ impl Starter {
     pub fn on_lost(&mut self, cx: &mut Cx, child: AgentId) {
         self.children.on_lost(child);
         self.losses.forget(child);
-        self.starts.on_lost(child);
-        self.starts.give_up(cx, |wish| wish.agent == child);
+        self.shell_calls.on_lost(child);
+        self.shell_calls.give_up(cx, |wish| wish.agent == child);
         self.forget_added(cx, child);
     }
 
@@ -122,9 +122,9 @@ impl Starter {
             }
         }
         if let Some(call) = self.steps.uncalled(cx, &begin) {
-            self.steps.call(cx, snapshot, self.starts.new_shell(), call);
+            self.steps.call(cx, snapshot, self.shell_calls.new_shell(), call);
         }
-        self.starts.call_shells(cx, snapshot);
+        self.shell_calls.call_shells(cx, snapshot);
         begin
     }
 
@@ -136,7 +136,7 @@ impl Starter {
         self.children.on_start(cx.now, child, cx.start_by);
         cx.links.neighbours.expect(child);
         if !cx.is_by_step() {
-            self.starts.wish(Wish { agent: child, jobs: job.into_iter().collect(), purpose: Purpose::Child });
+            self.shell_calls.wish(Wish { agent: child, jobs: job.into_iter().collect(), purpose: Purpose::Child });
         }
     }
 
@@ -144,14 +144,14 @@ impl Starter {
     pub fn call_step_for(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, agents: Vec<AgentId>) {
         let agents: BTreeSet<AgentId> = agents.into_iter().filter(|agent| *agent != AgentId(0)).collect();
         if cx.is_root() && cx.is_by_step() && !agents.is_empty() {
-            self.steps.call(cx, snapshot, self.starts.new_shell(), Call { agents, job: None, how: How::Plain });
+            self.steps.call(cx, snapshot, self.shell_calls.new_shell(), Call { agents, job: None, how: How::Plain });
         }
     }
 
     /// A child is linked; with the address at this end, for messages.
     pub fn on_agent_up(&mut self, cx: &mut Cx, child: AgentId, address: String) {
-        self.starts.on_linked(child);
-        self.starts.give_up(cx, |wish| wish.purpose == Purpose::Probe { below: child });
+        self.shell_calls.on_linked(child);
+        self.shell_calls.give_up(cx, |wish| wish.purpose == Purpose::Probe { below: child });
         self.probes.on_linked(child);
         let Some((since, delegated)) = self.children.on_agent_up(child, notes_max(cx.tree, child)) else {
             return;
@@ -184,7 +184,7 @@ impl Starter {
     pub fn on_note(&mut self, cx: &mut Cx, branch: AgentId, (job, mut note): (JobId, Note)) {
         if let Note::StartedFor { agent, starter, .. } = &mut note
             && cx.is_strictly_below(branch, *agent)
-            && self.starts.on_linked(*agent)
+            && self.shell_calls.on_linked(*agent)
         {
             *starter = cx.me;
         }
@@ -204,13 +204,17 @@ impl Starter {
     ) {
         match self.steps.on_exited(cx, shell, status, stderr) {
             StepEnd::NoStep => {}
-            StepEnd::Again(call) => return self.steps.call(cx, snapshot, self.starts.new_shell(), call),
+            StepEnd::Again(call) => return self.steps.call(cx, snapshot, self.shell_calls.new_shell(), call),
             StepEnd::Over(step, problem) => return self.give_up_step(cx, step, &problem),
         }
-        if let Some(child) = self.starts.linked_by(shell) {
-            self.losses.on_shell_ended(cx, child, starts::last_words(status, stderr, self.starts.is_remote()));
+        if let Some(child) = self.shell_calls.linked_by(shell) {
+            self.losses.on_shell_ended(
+                cx,
+                child,
+                shell_calls::final_message(status, stderr, self.shell_calls.is_remote()),
+            );
         }
-        match self.starts.on_exited(cx.now, cx.start_by, shell, status, stderr) {
+        match self.shell_calls.on_exited(cx.now, cx.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
             Outcome::Again(note) => note.into_iter().for_each(|note| cx.note(note)),
             Outcome::Lost(wish, problem) => self.on_start_lost(cx, snapshot, wish, problem),
@@ -239,17 +243,17 @@ impl Starter {
         // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
-        if let Some(step) = self.steps.take(shell) {
+        if let Some(step) = self.steps.take_step(shell) {
             return self.give_up_step(cx, step, &problem);
         }
-        if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
+        if let Outcome::Lost(wish, problem) = self.shell_calls.on_failed(shell, problem) {
             self.on_start_lost(cx, snapshot, wish, problem);
         }
     }
 }
 
 /// Steps of a batch system.
-impl Starter {
+impl ChildStarts {
     /// A task of a step has started its agent, or has failed.
     pub fn on_step_told(&mut self, cx: &mut Cx, shell: ShellId, agent: AgentId, problem: Option<Problem>) {
         let has_begun = problem.is_none();
@@ -299,11 +303,11 @@ impl Starter {
 
 /// Agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for an agent
 /// below.
-impl Starter {
+impl ChildStarts {
     /// A remote shell did not start its agent. The remote shell of an ancestor may start it.
     fn on_start_lost(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, wish: Wish, problem: Problem) {
         let Wish { agent, jobs, purpose } = wish;
-        let is_last = cx.is_root() || !self.starts.is_remote();
+        let is_last = cx.is_root() || !self.shell_calls.is_remote();
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // Without an address of this agent it could not link, whichever agent starts it.
@@ -348,7 +352,7 @@ impl Starter {
         if !is_wanted || cx.now >= cx.start_by || !self.asked.insert(agent) {
             return tell_not_started(cx, branch, agent, problem);
         }
-        self.starts.wish(wish);
+        self.shell_calls.wish(wish);
     }
 
     /// No ancestor could start this agent.
@@ -362,14 +366,14 @@ impl Starter {
 }
 
 /// Gives up late children, requests for other agents, and everything once the jobs end.
-impl Starter {
+impl ChildStarts {
     /// Gives up what has taken too long.
     pub fn check(&mut self, cx: &mut Cx) {
-        if cx.now >= cx.start_by && self.starts.serves_others() {
-            for wish in self.starts.give_up_uncalled(|wish| wish.purpose.is_probe()) {
+        if cx.now >= cx.start_by && self.shell_calls.serves_others() {
+            for wish in self.shell_calls.give_up_uncalled(|wish| wish.purpose.is_probe()) {
                 self.conclude(cx, wish, None);
             }
-            for wish in self.starts.give_up(cx, |wish| wish.purpose != Purpose::Child) {
+            for wish in self.shell_calls.give_up(cx, |wish| wish.purpose != Purpose::Child) {
                 let problem = too_late(cx, "it did not answer");
                 self.conclude(cx, wish, Some(problem));
             }
@@ -387,16 +391,18 @@ impl Starter {
     fn on_late(&mut self, cx: &mut Cx, child: AgentId) {
         let what = if cx.is_by_step() {
             self.steps.late_words(cx, child)
-        } else if self.starts.is_queued(child) {
+        } else if self.shell_calls.is_queued(child) {
             "its remote shell, which had to wait for others, was not started"
         } else {
             "its remote shell did not start an agent"
         };
         let mut problem = too_late(cx, what);
-        if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child).map(Problem::from)) {
+        if let Some(reason) =
+            self.refused.remove(&child).or_else(|| self.shell_calls.busy_words(child).map(Problem::from))
+        {
             problem = reason.kind.with(format!("{problem}: {reason}"));
         }
-        self.starts.give_up(cx, |wish| wish.agent == child);
+        self.shell_calls.give_up(cx, |wish| wish.agent == child);
         // Agents below the child about which nothing was heard either.
         let unheard = cx.tree.subtree(child).filter(|agent| *agent != child && self.steps.is_unheard(*agent));
         let below = unheard
@@ -414,12 +420,12 @@ impl Starter {
         }
         // Nobody needs the results of probes any more.
         self.answer_askers(cx, |_| true, None);
-        if !self.starts.is_busy() && self.children.starting().is_empty() {
+        if !self.shell_calls.is_busy() && self.children.starting().is_empty() {
             return;
         }
         let forced = cx.jobs.all().all(Job::is_forced);
-        let mut wishes = self.starts.give_up(cx, |wish| forced || wish.purpose.is_probe());
-        wishes.extend(self.starts.give_up_uncalled(|_| true));
+        let mut wishes = self.shell_calls.give_up(cx, |wish| forced || wish.purpose.is_probe());
+        wishes.extend(self.shell_calls.give_up_uncalled(|_| true));
         for wish in wishes {
             match wish.purpose {
                 Purpose::Child => self.forget_starting(cx, wish.agent),
@@ -436,8 +442,8 @@ impl Starter {
     }
 }
 
-/// Children that are lost, or have not linked and never will.
-impl Starter {
+/// Children that are lost, and children that have not linked and never will.
+impl ChildStarts {
     pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
         if !self.children.on_lost(child) || cx.is_leaving {
             return;
@@ -446,13 +452,13 @@ impl Starter {
             self.forget_added(cx, child);
         }
         drop(cx.links.neighbours.forget(child));
-        // The requests of its subtree are dropped.
-        self.starts.give_up(cx, |wish| match wish.purpose {
+        // What agents below the lost child have asked for is dropped.
+        self.shell_calls.give_up(cx, |wish| match wish.purpose {
             Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
             Purpose::Child | Purpose::Probe { .. } => false,
         });
         let is_missed = cx.policy.survives_losses() || !cx.jobs.of_child(child).is_empty();
-        let may_say = (self.starts.has_linked(child) || self.steps.holds(child)) && is_missed;
+        let may_say = (self.shell_calls.has_linked(child) || self.steps.holds(child)) && is_missed;
         self.losses.on_link_down(cx, child, problem, may_say);
     }
 
@@ -493,14 +499,14 @@ impl Starter {
 }
 
 /// Probes.
-impl Starter {
+impl ChildStarts {
     /// Probes all hosts below a child that is missing or slow.
     fn probe_below(&mut self, cx: &mut Cx, child: AgentId) {
         if self.probes.has_begun(child) {
             return;
         }
         let mut below: BTreeSet<AgentId> = cx.tree.subtree(child).filter(|agent| *agent != child).collect();
-        if !self.starts.is_remote() || cx.policy.survives_losses() {
+        if !self.shell_calls.is_remote() || cx.policy.survives_losses() {
             // All agents are on this machine, or the agents below will be started in any case.
             below.clear();
         }
@@ -512,7 +518,9 @@ impl Starter {
             match cx.is_by_step() {
                 true if by_step_of_root => self.probes.await_step(agent, cx.me),
                 true => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
-                false => self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } }),
+                false => {
+                    self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } })
+                }
             }
         }
         self.children.on_probing(child);
@@ -536,7 +544,7 @@ impl Starter {
             (true, false) => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
             (true, true) if self.steps.is_unheard(agent) => self.probes.await_step(agent, asker),
             (false, _) if cx.now < cx.start_by && self.probes.ask_about(agent, asker) => {
-                self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
+                self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
             }
             (true | false, _) => tell_probed(cx, branch, agent, asker, None),
         }

@@ -5,61 +5,61 @@ use wireup_wire::session::SessionSnapshot;
 
 const UNREACHED: ExitStatus = ExitStatus::Exited(255);
 
-/// The starter of an agent.
+/// What starts the children of an agent.
 struct Bench {
     cx: Cx,
-    part: Starter,
+    part: ChildStarts,
 }
 
 impl Bench {
-    /// A starter that was told to start these children and has called their shells.
+    /// An agent that was told to start these children and has called their shells.
     fn new(cx: Cx, children: &[u32]) -> Bench {
-        let part = Starter::new(cx.me, &cx.session, None);
+        let part = ChildStarts::new(cx.me, &cx.session, None);
         let mut bench = Bench { cx, part };
         bench.cx.outputs();
-        bench.act(|starter, cx| {
-            children.iter().for_each(|child| starter.start(cx, AgentId(*child), None));
-            starter.starts.call_shells(cx, &no_snapshot);
+        bench.act(|child_starts, cx| {
+            children.iter().for_each(|child| child_starts.start(cx, AgentId(*child), None));
+            child_starts.shell_calls.call_shells(cx, &no_snapshot);
         });
         bench
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Starter, &mut Cx)) -> Vec<Output> {
+    fn act(&mut self, act: impl FnOnce(&mut ChildStarts, &mut Cx)) -> Vec<Output> {
         act(&mut self.part, &mut self.cx);
         self.cx.outputs()
     }
 
     fn shell_ends(&mut self, shell: u32, status: ExitStatus, stderr: &str) -> Vec<Output> {
-        self.act(|starter, cx| starter.on_exited(cx, &no_snapshot, ShellId(shell), status, stderr))
+        self.act(|child_starts, cx| child_starts.on_exited(cx, &no_snapshot, ShellId(shell), status, stderr))
     }
 
     fn link_up(&mut self, child: u32) -> Vec<Output> {
         self.cx.link_child(child);
-        self.act(|starter, cx| starter.on_agent_up(cx, AgentId(child), String::new()))
+        self.act(|child_starts, cx| child_starts.on_agent_up(cx, AgentId(child), String::new()))
     }
 
     fn not_started(&mut self, agent: u32, problem: &str) -> Vec<Output> {
         let missing = MissingAgent { agent: AgentId(agent), problem: problem.into() };
-        self.act(|starter, cx| starter.on_not_started(cx, missing))
+        self.act(|child_starts, cx| child_starts.on_not_started(cx, missing))
     }
 
     fn call_shells(&mut self) -> Vec<Output> {
-        self.act(|starter, cx| starter.starts.call_shells(cx, &no_snapshot))
+        self.act(|child_starts, cx| child_starts.shell_calls.call_shells(cx, &no_snapshot))
     }
 
     /// Calls a step for all agents.
     fn call_step(&mut self) -> Vec<Output> {
-        self.act(|starter, cx| starter.call_step_for(cx, &no_snapshot, (0..15).map(AgentId).collect()))
+        self.act(|child_starts, cx| child_starts.call_step_for(cx, &no_snapshot, (0..15).map(AgentId).collect()))
     }
 
     /// A task of a step reports about its agent.
     fn told(&mut self, shell: u32, agent: u32, problem: Option<&str>) -> Vec<Output> {
         let problem = problem.map(Into::into);
-        self.act(|starter, cx| starter.on_step_told(cx, ShellId(shell), AgentId(agent), problem))
+        self.act(|child_starts, cx| child_starts.on_step_told(cx, ShellId(shell), AgentId(agent), problem))
     }
 
     fn tick(&mut self) -> Vec<Output> {
-        self.act(|starter, cx| starter.check(cx))
+        self.act(|child_starts, cx| child_starts.check(cx))
     }
 
     fn is_expected(&self, child: u32) -> bool {
@@ -130,10 +130,10 @@ fn a_child_that_started_slowly_is_told_the_remaining_time() {
 fn a_shorter_start_time_counts_and_is_passed_on() {
     let mut bench = Bench::new(one_run(1), &[3]);
     bench.cx.link_child(4);
-    let outputs = bench.act(|starter, cx| starter.on_time_left(cx, 5));
+    let outputs = bench.act(|child_starts, cx| child_starts.on_time_left(cx, 5));
     assert_eq!(outputs.sent(down(4)), [Control::SessionDown(SessionDown::TimeLeft { left_ns: 5 })]);
     assert_eq!(bench.cx.start_by, bench.cx.now + 5);
-    assert!(bench.act(|starter, cx| starter.on_time_left(cx, 500)).is_empty(), "a longer one is ignored");
+    assert!(bench.act(|child_starts, cx| child_starts.on_time_left(cx, 500)).is_empty(), "a longer one is ignored");
 }
 
 #[test]
@@ -141,7 +141,8 @@ fn an_agent_is_started_for_a_child_once() {
     let mut bench = Bench::new(in_session(0).linked(), &[]);
     let purpose = || Purpose::Stead { branch: AgentId(1), parent: vec!["10.0.0.2:1".into()], snapshot: Box::default() };
     let wish = |agent| Wish { agent: AgentId(agent), jobs: Vec::new(), purpose: purpose() };
-    let mut ask = |agent| bench.act(|starter, cx| starter.on_start_for(cx, AgentId(1), wish(agent), "refused".into()));
+    let mut ask =
+        |agent| bench.act(|child_starts, cx| child_starts.on_start_for(cx, AgentId(1), wish(agent), "refused".into()));
     assert!(ask(3).is_empty());
     assert_eq!(ask(3).sent(down(1)).len(), 1, "the request is refused");
     assert!(ask(2).is_empty(), "agent 2 is not below agent 1");
@@ -152,7 +153,7 @@ fn an_agent_is_started_for_a_child_once() {
 fn a_child_is_lost_when_its_shell_ends_after_its_link() {
     let mut bench = Bench::new(in_session(0), &[1]);
     bench.link_up(1);
-    bench.act(|starter, cx| starter.on_link_down(cx, AgentId(1), "its link broke".into()));
+    bench.act(|child_starts, cx| child_starts.on_link_down(cx, AgentId(1), "its link broke".into()));
     assert!(bench.part.losses.take_observed().is_empty());
     bench.shell_ends(0, ExitStatus::Signalled { signal: 9, core_dumped: false }, "");
     let lost = bench.part.losses.take_observed();
@@ -176,7 +177,7 @@ fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     root.told(0, 1, None);
     root.cx.link_child(1);
     let ask = |root: &mut Bench, agent| {
-        root.act(|starter, cx| starter.on_probe_for(cx, AgentId(1), AgentId(agent), AgentId(1))).sent(down(1))
+        root.act(|child_starts, cx| child_starts.on_probe_for(cx, AgentId(1), AgentId(agent), AgentId(1))).sent(down(1))
     };
     let answer = |agent, problem: Option<Problem>| {
         Control::SessionDown(SessionDown::Probed { agent: AgentId(agent), asker: AgentId(1), problem })
