@@ -20,16 +20,21 @@ pub fn programs() -> Result {
     step(show(&build), || step::run(&mut build))
 }
 
-/// Builds the programs that measure, next to `wireup`. It names those of [`programs`] as well: so all dependencies have
-/// the same features in both builds, and none is compiled twice.
+/// Builds `wireup-bench` next to `wireup`. It belongs to a workspace of its own, with a lock file of its own.
 ///
 /// # Errors
-/// They do not compile.
-pub fn lab() -> Result {
-    let mut build = cargo();
+/// It does not compile.
+pub fn bench() -> Result {
+    let mut build = lab();
     build.args(["build", "--release", "--quiet"]);
-    build.args(["wireup", "wireup-testbed", "wireup-bench", "wireup-reproductions"].map(|name| format!("-p={name}")));
     step(show(&build), || step::run(&mut build))
+}
+
+/// cargo in the laboratory's workspace, with the target folder of the product.
+pub fn lab() -> Command {
+    let mut cargo = cargo();
+    cargo.current_dir(layout::root().join("lab")).env("CARGO_TARGET_DIR", layout::target());
+    cargo
 }
 
 /// The build id of a program, in hexadecimal digits.
