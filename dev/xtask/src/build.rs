@@ -20,16 +20,6 @@ pub fn programs() -> Result {
     step(show(&build), || step::run(&mut build))
 }
 
-/// Builds `wireup-bench` next to `wireup`. It belongs to a workspace of its own, with a lock file of its own.
-///
-/// # Errors
-/// It does not compile.
-pub fn bench() -> Result {
-    let mut build = lab();
-    build.args(["build", "--release", "--quiet"]);
-    step(show(&build), || step::run(&mut build))
-}
-
 /// cargo in the laboratory's workspace, with the target folder of the product.
 pub fn lab() -> Command {
     let mut cargo = cargo();

@@ -31,7 +31,6 @@ pub fn run() -> Result {
     }
     step::step("the report of the benchmarks, in lab/", report)?;
     build::programs()?;
-    build::bench()?;
     demo::programs()?;
     tests()
 }

@@ -1,12 +1,11 @@
 //! `wireup bench p2p | coll` with few sizes: every transport and scheme is measured.
 
-use crate::results::Results;
-use wireup_e2e::Run;
+use crate::results::{Results, bench};
 
 fn run(name: &str, words: &str, contestants: &[&str], sizes: &[u32]) {
     let results = Results::of(name);
-    let words = format!("bench {words} --rounds 1 --iterations-small 5 --iterations-large 2 {}", results.json());
-    Run::wireup(words.split_whitespace()).succeed();
+    let words = format!("{words} --rounds 1 --iterations-small 5 --iterations-large 2 {}", results.json());
+    bench(&words).succeed();
     for size in sizes {
         results.lines().expect(contestants, &format!("bytes={size},fanout=2"), &["latency", "mean", "bandwidth"]);
     }

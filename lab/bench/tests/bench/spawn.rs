@@ -1,7 +1,6 @@
 //! `wireup bench spawn` with few calls: every quantity of both launchers is there.
 
-use crate::results::Results;
-use wireup_e2e::Run;
+use crate::results::{Results, bench};
 use wireup_e2e::peers::program;
 use xtask::layout;
 use xtask::programs::Flavour;
@@ -11,12 +10,12 @@ fn spawn_bench_measures_every_quantity_under_both_launchers() {
     let Some(program) = program(Flavour::Mpich5, "spawning") else { return };
     let results = Results::of("spawn");
     let words = format!(
-        "bench spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 \
+        "spawn --mpi mpich --mpich-program {} --parents 2 --children 2 --calls 2 --pause 20 --rounds 1 \
          --times 30 {}",
         program.display(),
         results.json()
     );
-    Run::wireup(words.split_whitespace()).cwd(&layout::root()).succeed();
+    bench(&words).cwd(&layout::root()).succeed();
     let lines = results.lines();
     let hydra = "hydra-5.0.2";
     lines.expect(&["wireup", hydra], "part=call,mpi=mpich", &["call", "first-runs", "last-runs", "children", "rest"]);

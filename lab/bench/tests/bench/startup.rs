@@ -1,8 +1,7 @@
 //! `wireup bench exchange` on tiny jobs: all values are there, and those that can be known are right.
 
-use crate::results::{Lines, Results};
+use crate::results::{Lines, Results, bench};
 use wireup_bench::startup::scheme::SCHEMES;
-use wireup_e2e::Run;
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
@@ -10,8 +9,8 @@ use xtask::programs::Flavour;
 fn run(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
     let library = folder().join(xtask::libraries::file("pmi2"));
-    let words = format!("bench exchange --library {} {words} {}", library.display(), results.json());
-    Run::wireup(words.split_whitespace()).succeed();
+    let words = format!("exchange --library {} {words} {}", library.display(), results.json());
+    bench(&words).succeed();
     results.lines()
 }
 
@@ -52,9 +51,8 @@ fn the_library_is_timed_beside_what_it_replaces() {
 
 #[test]
 fn a_dry_run_prints_the_plan() {
-    let words = ["bench", "exchange", "--dry-run", "--ranks", "16,2048", "--part", "times", "--wireup", "/bin/true"];
     let library = folder().join(xtask::libraries::file("pmi2")).display().to_string();
-    let outcome = Run::wireup(words).args(["--library", &library]).succeed();
+    let outcome = bench(&format!("exchange --dry-run --ranks 16,2048 --part times --library {library}")).succeed();
     let has = |scheme: &str, ranks: &str| {
         outcome.out().lines().any(|line| line.starts_with(&format!("{scheme}: ")) && line.contains(ranks))
     };
