@@ -106,7 +106,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
 
 fn bench(args: impl Iterator<Item = OsString>) -> u8 {
     let missing = "wireup bench is a program of its own, wireup-bench, which is neither next to wireup nor on PATH; \
-                   build it in wireup's sources: cd lab && cargo build --release";
+                   build it in wireup's sources: cargo build --release -p wireup-bench";
     external::run("bench", args).unwrap_or_else(|| out::fail(missing))
 }
 

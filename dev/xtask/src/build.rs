@@ -20,13 +20,6 @@ pub fn programs() -> Result {
     step(show(&build), || step::run(&mut build))
 }
 
-/// cargo in the laboratory's workspace, with the target folder of the product.
-pub fn lab() -> Command {
-    let mut cargo = cargo();
-    cargo.current_dir(layout::root().join("lab")).env("CARGO_TARGET_DIR", layout::target());
-    cargo
-}
-
 /// The build id of a program, in hexadecimal digits.
 ///
 /// # Errors

@@ -21,13 +21,11 @@ const LAST_LINES: usize = 60;
 pub fn run() -> Result {
     if has("fmt") {
         step::step("cargo fmt --check", || step::run(cargo().args(["fmt", "--all", "--check"])))?;
-        step::step("cargo fmt --check, in lab/", || step::run(build::lab().args(["fmt", "--all", "--check"])))?;
     }
     step::step("cargo xtask check", structure::run)?;
     if has("clippy") {
         let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         step::step("cargo clippy", || step::run(cargo().args(args).env("CARGO_INCREMENTAL", "0")))?;
-        step::step("cargo clippy, in lab/", || step::run(build::lab().args(args).env("CARGO_INCREMENTAL", "0")))?;
     }
     step::step("the report of the benchmarks, in lab/", report)?;
     build::programs()?;
@@ -37,10 +35,9 @@ pub fn run() -> Result {
 
 /// Compiles all tests, then runs them in two rows at once: end-to-end tests wait for processes more than they compute.
 fn tests() -> Result {
-    for (name, mut compile) in [("cargo test --no-run", cargo()), ("cargo test --no-run, in lab/", build::lab())] {
-        prepare(compile.args(["test", "--workspace", "--quiet", "--no-run"]))?;
-        step::step(name, || step::run_quietly(&mut compile))?;
-    }
+    let mut compile = cargo();
+    prepare(compile.args(["test", "--workspace", "--quiet", "--no-run"]))?;
+    step::step("cargo test --no-run", || step::run_quietly(&mut compile))?;
     let threads = thread::available_parallelism().map_or(2, usize::from) + 1;
     let mut end_to_end = cargo();
     end_to_end.args(["test", "--package", "wireup-e2e", "--test", "e2e"]).env("RUST_TEST_THREADS", threads.to_string());
@@ -48,10 +45,8 @@ fn tests() -> Result {
     suites.args(["test", "--package", "wireup-e2e", "--test", "suites"]);
     let mut others = cargo();
     others.args(["test", "--workspace", "--exclude", "wireup-e2e", "--no-fail-fast"]);
-    let mut lab = build::lab();
-    lab.args(["test", "--no-fail-fast"]);
     let first = vec![("end-to-end tests", end_to_end)];
-    let second = vec![("suites of others", suites), ("tests of all other crates", others), ("tests of lab/", lab)];
+    let second = vec![("suites of others", suites), ("tests of all other crates", others)];
     let failed: Vec<String> = thread::scope(|scope| {
         let rows = [first, second].map(|row| scope.spawn(|| row.into_iter().filter_map(failure).collect::<Vec<_>>()));
         rows.into_iter().flat_map(|row| row.join().expect("a row of tests does not panic")).collect()

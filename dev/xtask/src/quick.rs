@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Crates whose tests start processes: of these only the lints run.
-const WITH_PROCESSES: [&str; 2] = ["wireup-e2e", "wireup-testbed"];
+const WITH_PROCESSES: [&str; 4] = ["wireup-e2e", "wireup-testbed", "wireup-bench", "wireup-reproductions"];
 /// Crates without input and output: their tests in `tests/` are as quick as those in their files.
 const PURE: [&str; 5] = ["wireup-wire", "wireup-coll", "wireup-proto", "wireup-group", "wireup-sim"];
 /// Seeds of each simulated test, enough that each kind of fault occurs; `cargo xtask test` runs some hundreds.
@@ -83,7 +83,7 @@ fn changed_packages(files: &[String]) -> Result<BTreeSet<String>> {
         let Some(manifest) = manifest else { continue };
         let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
         // The root's manifest and those of other workspaces have no package of this workspace.
-        if text.contains("version.workspace = true") && !manifest.starts_with(layout::root().join("lab")) {
+        if text.contains("version.workspace = true") {
             names.extend(package_name(&text).map(str::to_owned));
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     fn a_file_belongs_to_the_package_whose_folder_it_is_in() {
         let files = ["crates/wire/src/lib.rs", "dev/sim/tests/replay.rs", "README.md", "lab/bench/src/lib.rs"];
         let names = changed_packages(&files.map(str::to_owned)).expect("the manifests can be read");
-        assert_eq!(list(&names), "wireup-sim wireup-wire");
+        assert_eq!(list(&names), "wireup-bench wireup-sim wireup-wire");
     }
 
     #[test]

@@ -76,7 +76,8 @@ static void value_of(int rank, char *out) { sprintf(out, "%024x%08x", rank * 265
 
 int main(int argc, char **argv) {
     complaint_about = "pmi client";
-    if (argc != 2 && argc < 4) fail("usage: pmi_exchange SIZE [all|neighbours STAMPS [--unchecked] [--hold FIFO]]", argc);
+    static const char usage[] = "usage: pmi_exchange SIZE [all|neighbours STAMPS [--unchecked] [--hold FIFO]]";
+    if (argc != 2 && argc < 4) fail(usage, argc);
     int size = atoi(argv[1]), hold = -1;
     bool all = argc > 2 && strcmp(argv[2], "all") == 0, checked = true;
     for (int i = 4; i < argc; i++) {

@@ -38,8 +38,8 @@ pub enum Problem {
 /// One benchmark of a program: its name, its flags, what it does.
 pub type Benchmark = (&'static str, &'static Command, Run);
 type Run = fn(&Bench) -> Result<(), Problem>;
-/// What this program does if it was started again for a part of a benchmark's work: its first argument, and what it does
-/// with the others.
+/// What this program does if it was started again for a part of a benchmark's work: its first argument, and what it
+/// does with the others.
 pub type Part = (&'static str, fn(&[OsString]) -> Result<(), Box<dyn error::Error>>);
 /// Launchers of others take part in these, which may fail without making the benchmark fail.
 const WITH_STRANGERS: [&str; 3] = ["launch", "start", "jobs"];
@@ -79,7 +79,8 @@ impl<T> Turn<T> {
     }
 }
 
-/// Runs the benchmark or the part that the first of `words` names, and returns the exit code; `program` has the flags before it.
+/// Runs the benchmark or the part that the first of `words` names, and returns the exit code; `program` has the flags
+/// before it.
 pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: Vec<OsString>) -> u8 {
     if let Some((word, args)) = words.split_first()
         && let Some((word, run)) = parts.iter().find(|part| word == part.0)
@@ -166,8 +167,8 @@ impl Bench {
         Ok(std::path::absolute(found.ok_or_else(|| wrong(missing))?)?)
     }
 
-    /// The command line of `wireup run` for so many ranks on `node_count` nodes: hosts of the benchmark, with `ppn` ranks
-    /// each, or virtual nodes of this machine. The program comes last.
+    /// The command line of `wireup run` for so many ranks on `node_count` nodes: hosts of the benchmark, with `ppn`
+    /// ranks each, or virtual nodes of this machine. The program comes last.
     ///
     /// # Errors
     /// There is no wireup.

@@ -8,7 +8,7 @@ mod elf;
 mod tools;
 mod wheel;
 
-use crate::build::{self, cargo};
+use crate::build::cargo;
 use crate::layout;
 use crate::step::{Result, run, run_quietly, show, step};
 use crate::structure::deny;
@@ -90,7 +90,9 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<(PathBuf, Pa
         Gnu => format!("{target}.{GLIBC}"),
         Musl => target.clone(),
     };
-    for (mut build, package) in [(cargo(), "wireup"), (build::lab(), "wireup-bench")] {
+    // One after the other, so that the product has no features that only the benchmarks want.
+    for package in ["wireup", "wireup-bench"] {
+        let mut build = cargo();
         build.args(["zigbuild", "--release", "--quiet", "--package", package, "--target", &asked]);
         tools.set_environment(&mut build, architecture)?;
         step(show(&build), || run(&mut build))?;

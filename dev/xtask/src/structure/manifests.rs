@@ -5,8 +5,8 @@ use super::Finding;
 use super::tree::Tree;
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    // The fuzz targets are a workspace of one crate; the laboratory's workspace has crates of its own.
-    let crates = tree.ending("/Cargo.toml").filter(|path| *path != "dev/fuzz/Cargo.toml" && *path != "lab/Cargo.toml");
+    // The fuzz targets are a workspace of one crate.
+    let crates = tree.ending("/Cargo.toml").filter(|path| *path != "dev/fuzz/Cargo.toml");
     let lacks = |path| {
         let manifest = tree.get(path).unwrap_or("");
         let lints = (!inherits(manifest)).then(|| format!("{path}: [lints] workspace = true"));

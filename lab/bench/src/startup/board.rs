@@ -2,8 +2,9 @@
 //! clock readings.
 //!
 //! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which is the same
-//! memory. It has no name but that of the benchmark's descriptor, so nothing is left of it whatever ends the benchmark. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on
-//! one machine with virtual nodes.
+//! memory. It has no name but that of the benchmark's descriptor, so nothing is left of it whatever ends the benchmark.
+//! All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one machine
+//! with virtual nodes.
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,6 +1,7 @@
 //! `wireup bench p2p | coll` with few sizes: every transport and scheme is measured.
 
-use crate::results::{Results, bench};
+use crate::bench;
+use crate::results::Results;
 
 fn run(name: &str, words: &str, contestants: &[&str], sizes: &[u32]) {
     let results = Results::of(name);

@@ -6,3 +6,14 @@ mod results;
 mod spawn;
 mod stage;
 mod startup;
+
+use std::ffi::OsStr;
+use wireup_e2e::{Run, wireup};
+
+/// The benchmarks' program of this build.
+const BENCH: &str = env!("CARGO_BIN_EXE_wireup-bench");
+
+/// `wireup-bench WORDS --wireup PRODUCT`; the words are split at blanks, without quotes.
+fn bench(words: &str) -> Run {
+    Run::tool(BENCH, words.split_whitespace()).args([OsStr::new("--wireup"), wireup().as_os_str()])
+}

@@ -1,19 +1,10 @@
 //! The JSON lines of a run, in a folder that is removed when dropped. Hosts of a testbed see it as well.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use wireup_e2e::{Run, executables, wireup};
-
-/// The benchmarks' program of this build.
-pub const BENCH: &str = env!("CARGO_BIN_EXE_wireup-bench");
-
-/// `wireup-bench WORDS --wireup PRODUCT`; the words are split at blanks, without quotes.
-pub fn bench(words: &str) -> Run {
-    Run::tool(BENCH, words.split_whitespace()).args([OsStr::new("--wireup"), wireup().as_os_str()])
-}
+use wireup_e2e::executables;
 
 pub struct Results(pub PathBuf);
 

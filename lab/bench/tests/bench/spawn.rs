@@ -1,6 +1,7 @@
 //! `wireup bench spawn` with few calls: every quantity of both launchers is there.
 
-use crate::results::{Results, bench};
+use crate::bench;
+use crate::results::Results;
 use wireup_e2e::peers::program;
 use xtask::layout;
 use xtask::programs::Flavour;

@@ -1,6 +1,7 @@
 //! `wireup bench stage` with small trees: every value is there, and nothing stays on the hosts.
 
-use crate::results::{BENCH, Results};
+use crate::BENCH;
+use crate::results::Results;
 use std::fs;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::{Run, wireup};

@@ -1,6 +1,7 @@
 //! `wireup bench exchange` on tiny jobs: all values are there, and those that can be known are right.
 
-use crate::results::{Lines, Results, bench};
+use crate::bench;
+use crate::results::{Lines, Results};
 use wireup_bench::startup::scheme::SCHEMES;
 use wireup_e2e::libraries::folder;
 use wireup_e2e::peers::program;
