@@ -7,8 +7,8 @@ the paper does not attribute. Each is linear in its constants, so that `fit` can
 
 from .record import medians, record
 
-# Bytes a second of the network of the launcher. The paper says "Fast Ethernet or Gigabit Ethernet" and prints no number.
-# This one is ours: it reproduces table 1, while 100 Mbit/s is 46 % too slow at 128 processes.
+# Bytes a second of the network of the launcher. The paper says "Fast Ethernet or Gigabit Ethernet" and prints no
+# number. This one is ours: it reproduces table 1, while 100 Mbit/s is 46 % too slow at 128 processes.
 BANDWIDTH = 125e6
 # Bytes of the identifier of a queue pair.
 ID_BYTES = 4
