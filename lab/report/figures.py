@@ -49,6 +49,9 @@ def specs():
 def draw(name, spec, folder=None, files=None):
     """The SVG text of a figure. Its data are `files`, else the file that the spec names, in `folder`."""
     results = results_of(spec, folder, files)
+    if files:
+        # A reader's own data lack series of the documentation, such as published ones.
+        spec = spec | {"known": set(results.values.contestant)}
     with matplotlib.rc_context(STYLE):
         font_manager.fontManager.ttflist = [f for f in font_manager.fontManager.ttflist if f.fname.startswith(BUNDLED)]
         figure = {"bars": bars, "lines": lines}[spec["kind"]](results, spec)
@@ -126,6 +129,8 @@ def draw_lines(axis, results, spec):
     scale = UNITS[spec["unit"]]
     ticks = set()
     for at, series in enumerate(spec["series"]):
+        if series["contestant"] not in spec.get("known", [series["contestant"]]):
+            continue
         where = spec.get("where", {}) | series.get("where", {})
         frame = chosen(results, {"contestant": series["contestant"], "quantity": spec["quantity"]} | where)
         if frame[across].duplicated().any():

@@ -39,7 +39,7 @@ impl AgentGroups {
         self.by_context.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
     }
 
-    /// Of what groups are made, from this one or (`None`) the whole job, and the number of the next one.
+    /// The origin of groups that are made from this one or (`None`) the whole job, and the number of the next of them.
     pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
         let Some(context) = of else {
             self.children += 1;

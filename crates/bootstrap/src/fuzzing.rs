@@ -82,7 +82,7 @@ fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
     let mut theirs = state.into_transport_mode().expect("a proved rank");
     let mut stream = Stream::new(accepted.proved).expect("a proved rank");
     let mut whole = Unframed { bytes: bytes.to_vec() };
-    let (expected, mut messages, mut outcome) = (whole.take(), Vec::new(), Ok(()));
+    let (expected, mut messages, mut outcome) = (whole.take_whole(), Vec::new(), Ok(()));
     for piece in bytes.chunks(piece) {
         let mut unit = vec![0; piece.len() + SEAL_LEN];
         theirs.write_message(piece, &mut unit).expect("it fits");

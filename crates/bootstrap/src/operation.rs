@@ -59,7 +59,7 @@ pub enum Request {
         then: Box<Then>,
     },
     Peers(wireup_group::Request),
-    /// Of the members of a group, by the agents: this one's place, and how many they are.
+    /// An exchange of the members of a group, by the agents. `place`: this rank's place, and the number of members.
     Gather {
         id: u32,
         context: wireup_group::Context,
@@ -74,7 +74,7 @@ pub enum Request {
 
 /// The result of an allgather where it is: in memory that the ranks of a node share, if the agents have exchanged it.
 pub enum View {
-    /// Of the whole job.
+    /// Values of the whole job.
     Job(Values),
     Group(Gather),
     /// What ranks or another server have exchanged: this process's own copy.

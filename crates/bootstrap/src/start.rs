@@ -83,7 +83,8 @@ pub fn network(
         let book = job.told_endpoints(&name, &listener.address()).map_err(Error::Server)?;
         let told = now_ns();
         let mut network = with_book(job, listener, Arc::new(book))?;
-        // They are needed soon, and tell whether they use another transport: who differs has a neighbour that does not.
+        // The neighbours' addresses are needed soon, and show whether all ranks use one transport: if not, some rank
+        // has a neighbour with another transport than its own.
         let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
         neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
         return Ok((network, WORLD, phases(told)));

@@ -68,7 +68,7 @@ impl Server {
     pub fn settle(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), Failure> {
         self.flush()?;
         while self.link.awaited() > 0 {
-            if !self.take(take)? {
+            if !self.take_answer(take)? {
                 self.read()?;
             }
         }
@@ -143,13 +143,13 @@ impl Server {
     /// Takes an answer that has been read and that no call waits for; `false` if there is none.
     pub fn take_unawaited(&mut self) -> Result<bool, Failure> {
         let mut is_awaited = false;
-        let is_taken = self.take(&mut |_| is_awaited = true)?;
+        let is_taken = self.take_answer(&mut |_| is_awaited = true)?;
         // Any other answer is taken by the call that waits for it.
         if is_awaited { Err(self.broke()) } else { Ok(is_taken) }
     }
 
     /// Takes one answer; `false` if no complete answer has been received.
-    fn take(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<bool, Failure> {
+    fn take_answer(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<bool, Failure> {
         self.link.next(take).map_err(|_| Failure::Broken)
     }
 

@@ -20,7 +20,7 @@ pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
     }
     let app = job.apps.first()?;
     let path = program::path(app, &job.env)?;
-    let Content::Dynamic(found) = Content::of(&path) else { return None };
+    let Content::Dynamic(found) = Content::read(&path) else { return None };
     let (library, family) = found.needed.iter().find_map(|library| Some((library, library_family(library)?)))?;
     let program = String::from_utf8_lossy(&app.argv[0]);
     if library.starts_with("libpmix.so") && offered.has_pmix() {

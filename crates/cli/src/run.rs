@@ -82,7 +82,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
     // Both take jobs of their own.
     if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
         let surroundings = look_around(&parsed)?;
-        let temporary = Temporary::begin(&parsed, &surroundings, process_ns)?;
+        let temporary = Temporary::start(&parsed, &surroundings, process_ns)?;
         return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
     let surroundings = look_around(&parsed)?;

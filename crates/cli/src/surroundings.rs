@@ -97,7 +97,7 @@ fn read_umask() -> u32 {
 
 fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
-    // Up to 256 bytes come whole.
+    // The call never returns fewer bytes than requested, up to 256.
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
 }

@@ -69,7 +69,7 @@ pub struct Gather {
     ranks: Vec<u32>,
     /// Values of which a piece was asked for.
     partial: Vec<Partial>,
-    /// Of the batch under way: which value each get is for.
+    /// The index of the value that each get of the batch under way is for.
     asked: Vec<usize>,
     is_wrong: bool,
 }
@@ -121,7 +121,7 @@ impl Gather {
         let at = nth.and_then(|nth| self.asked.get(nth));
         let value =
             answer.fields.get("value").filter(|_| answer.fields.answers(Command::Get) && answer.fields.succeeded());
-        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.take(value));
+        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.add_piece(value));
         self.is_wrong |= taken.is_none();
     }
 
@@ -136,7 +136,7 @@ impl Gather {
 
 impl Partial {
     /// The next piece; `None`: it makes no sense.
-    fn take(&mut self, value: &[u8]) -> Option<()> {
+    fn add_piece(&mut self, value: &[u8]) -> Option<()> {
         let mut plain = Vec::new();
         let mut text = halve(value, &mut plain);
         if self.count == 1 {

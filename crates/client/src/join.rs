@@ -52,7 +52,7 @@ pub struct Join {
     /// From the environment, until the server answers.
     pub env: Env,
     pub appnum: Option<i32>,
-    /// Of the server's version; 2 in PMI-1: it has barriers of groups.
+    /// The minor number of the server's version. A PMI-1 server with 2 has barriers of groups.
     pub subversion: u32,
     pub maxes: Maxes,
     /// The server is ours, and has our own commands.

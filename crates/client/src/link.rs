@@ -76,17 +76,17 @@ enum Fence {
 #[derive(Debug)]
 pub struct Completion<M> {
     pub id: u32,
-    /// Of a fence: how often the kvs has grown. Of an allgather: the place of the array in the arena; 0: in memory of
-    /// its own.
+    /// For a fence: how often the kvs has grown. For an allgather: the place of the array in the arena, or 0 if the
+    /// array has memory of its own.
     pub number: u32,
-    /// Of an allgather: the array, or a new arena; `None` if none came, or if it could not be mapped.
+    /// For an allgather: the array, or a new arena; `None` if none came, or if it could not be mapped.
     pub memory: Option<M>,
 }
 
 pub struct Link<M> {
     dialect: Dialect,
     reader: ReplyReader,
-    /// The server has answered a request for PMI-2: what follows is counted.
+    /// Whether the server has answered a request for PMI-2: messages after that answer begin with their length.
     has_agreed: bool,
     out: Vec<u8>,
     /// Commands that will be answered in order.
@@ -95,12 +95,12 @@ pub struct Link<M> {
     numbered: Vec<(Command, u32)>,
     fence: Fence,
     posts: Posts,
-    /// Received, and not taken yet by the answer that it belongs to. `None`: it could not be mapped.
+    /// Memory that was received before the answer that it belongs to. `None`: the memory could not be mapped.
     received: Vec<Option<M>>,
-    /// What came with the last answer to the caller that had any.
+    /// The memory that came with the last answer to the caller that had any.
     taken: Vec<Option<M>>,
     completions: Vec<Completion<M>>,
-    /// By number: where ranks are reached; `None`: the rank has left.
+    /// Answers about the addresses of ranks, by the number of the request; `None`: the rank has left.
     addresses: Vec<(u32, Option<Vec<u8>>)>,
     gathers: Vec<(u32, Gathered<M>)>,
     is_broken: bool,

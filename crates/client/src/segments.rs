@@ -21,9 +21,9 @@ pub struct Segments<M: Memory> {
 /// The answer to a question for segments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Update {
-    /// So many of the oldest segments stay.
+    /// Number of the oldest segments that the client keeps.
     keep: usize,
-    /// Of each new segment, the version at which it ends.
+    /// The version at which each new segment ends.
     ends: Vec<u32>,
 }
 

@@ -139,7 +139,7 @@ impl Endpoint {
                 Completed::Nothing => continue,
             };
             let Some(slot) = slot else { continue };
-            let len = self.receives.take(slot, self.prefixes.1, len, buffer);
+            let len = self.receives.copy_out(slot, self.prefixes.1, len, buffer);
             self.unposted.push(slot);
             self.post();
             // Providers may receive packets of their own, which are no longer than their prefix.

@@ -76,7 +76,7 @@ impl Drop for Objects {
 }
 
 impl Objects {
-    /// All of them, but the endpoint is not enabled yet.
+    /// Opens all objects; the endpoint is not enabled yet.
     pub fn open(library: &Library, choice: Choice<'_>, sends: &Pool, receives: &Pool) -> Result<Objects, Error> {
         let mut all = Objects {
             ep: ptr::null_mut(),

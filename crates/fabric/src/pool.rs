@@ -42,7 +42,7 @@ impl Pool {
         self.layout.size() / self.slot_len
     }
 
-    /// All of its memory.
+    /// The memory of the whole pool: its beginning and its length.
     pub fn memory(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), self.layout.size())
     }
@@ -79,7 +79,7 @@ impl Pool {
 
     /// Copies what has arrived in a slot, `len` bytes with the prefix; the length of what is behind it, at most that of
     /// the buffer.
-    pub fn take(&self, slot: usize, prefix: usize, len: usize, buffer: &mut [u8]) -> usize {
+    pub fn copy_out(&self, slot: usize, prefix: usize, len: usize, buffer: &mut [u8]) -> usize {
         let len = len.min(self.data_len).saturating_sub(prefix).min(buffer.len());
         // SAFETY: within the slot, whose operation is complete.
         unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.data(slot).add(prefix), len) };
@@ -102,9 +102,9 @@ mod tests {
             assert_eq!(pool.context(slot) as usize % ALIGN, 0);
         }
         let mut buffer = [0; 99];
-        assert_eq!(pool.take(1, 40, 140, &mut buffer), 99);
-        assert_eq!((pool.take(1, 40, 50, &mut buffer), buffer[9]), (10, 2));
-        assert_eq!((pool.take(1, 40, 40, &mut buffer), pool.take(1, 40, 7, &mut buffer)), (0, 0));
+        assert_eq!(pool.copy_out(1, 40, 140, &mut buffer), 99);
+        assert_eq!((pool.copy_out(1, 40, 50, &mut buffer), buffer[9]), (10, 2));
+        assert_eq!((pool.copy_out(1, 40, 40, &mut buffer), pool.copy_out(1, 40, 7, &mut buffer)), (0, 0));
         let beyond = (pool.context(0) as usize + pool.memory().1) as *mut c_void;
         assert_eq!((pool.slot(beyond), pool.slot(core::ptr::null_mut())), (None, None));
     }

@@ -96,7 +96,7 @@ impl Choice<'_> {
         ip[0] == 0xfe && ip[1] & 0xc0 == 0x80
     }
 
-    /// What endpoints that understand each other have in common.
+    /// Bytes that are equal for endpoints that can talk with each other, and different for others.
     pub fn kind(&self) -> [u8; KIND_LEN] {
         // SAFETY: the library fills in all parts.
         let protocol = unsafe { (*self.0.ep_attr).protocol };

@@ -159,7 +159,7 @@ pub struct CqErrEntry {
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
     pub err_data_size: usize,
-    /// Of versions after 1.17.
+    /// This field exists in versions after 1.17.
     pub src_addr: u64,
 }
 

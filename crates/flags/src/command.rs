@@ -39,7 +39,7 @@ pub struct Flag {
     /// With dashes, as in help texts and messages; the first one is the flag's identity.
     pub names: &'static [&'static str],
     pub takes: Takes,
-    /// Without its default. If empty, the flag is accepted, but neither listed nor suggested.
+    /// The flag's help without its default. If empty, the flag is accepted, but neither listed nor suggested.
     pub help: &'static str,
     /// The value if the flag is not given.
     pub default: Option<&'static str>,

@@ -127,7 +127,7 @@ impl Creations {
     ///
     /// # Errors
     /// This process is none of the members, or one of them is there twice.
-    pub fn begin(
+    pub fn start_creation(
         &mut self,
         (request, of, own): (Request, Context, u32),
         members: &[u32],

@@ -20,31 +20,32 @@ pub struct Group {
     pub failed: Option<Failure>,
     /// The group that this one is being made from: some members may have failed in it, and never join this one.
     pub made_from: Option<Context>,
-    /// Each place is that rank, and the driver finds its address.
+    /// Whether place `n` of the group is rank `n` of the job. The driver then finds the addresses of members.
     pub is_known: bool,
-    /// Peers of the shape that were reported, and how many links it had then.
+    /// Peers of the shape that were reported to the driver, and the number of the shape's links at that time.
     learnt: BTreeSet<u32>,
     learnt_links: usize,
 }
 
-/// What follows when a collective is over.
+/// The next step after a collective has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
+    /// Report the result to the caller.
     Tell,
     /// Build the graph of the new group.
     Build,
-    /// The group can be used.
+    /// Report to the caller that the new group can be used.
     Join,
 }
 
-/// Whom a process waits for.
+/// The processes that a process waits for.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Awaited {
-    /// For their parts in collectives, in the making of groups, in searches for addresses.
+    /// Ranks whose parts in collectives, in the making of groups or in searches for addresses are missing.
     pub parts: BTreeSet<u32>,
-    /// For messages that receives were started for.
+    /// Ranks from which a receive expects a message.
     pub senders: BTreeSet<u32>,
-    /// Senders whose ranks are not known: groups and places.
+    /// Senders of expected messages whose ranks are not known, each by its group and its place there.
     pub unknown: Vec<(Context, u32)>,
 }
 

@@ -101,7 +101,7 @@ impl Groups {
     pub fn split(&mut self, of: Context, wanted: Wanted) -> Request {
         let split = Split::new(wanted, self.out.own.clone());
         let request = self.out.request();
-        self.begin(request, of, Box::new(split), Then::Build);
+        self.start_algorithm(request, of, Box::new(split), Then::Build);
         request
     }
 
@@ -111,7 +111,7 @@ impl Groups {
         let request = self.out.request();
         let last = members.iter().copied().max().ok_or(Failure::NoMember);
         let own = last.and_then(|last| self.usable(of, last)).map(|group| group.shape().me);
-        match own.and_then(|own| self.creations.begin((request, of, own), members, name)) {
+        match own.and_then(|own| self.creations.start_creation((request, of, own), members, name)) {
             Err(failure) => self.out.done(request, Err(failure)),
             Ok(Begun { context, neighbours: None, .. }) => {
                 let own = &self.out.own;
@@ -153,7 +153,7 @@ impl Groups {
             group.made_from = Some(of);
             self.insert(context, group);
             // Only a disagreement anywhere keeps it from its end.
-            self.begin(request, context, Box::new(Barrier::default()), Then::Join);
+            self.start_algorithm(request, context, Box::new(Barrier::default()), Then::Join);
             return self.take_early(context);
         }
         self.build(request, context, Some(of), Shape::new(me, size, left, right));
@@ -171,7 +171,7 @@ impl Groups {
     /// Starts a collective. All members start the same ones in the same order.
     pub fn start(&mut self, of: Context, algorithm: Box<dyn Algorithm>) -> Request {
         let request = self.out.request();
-        self.begin(request, of, algorithm, Then::Tell);
+        self.start_algorithm(request, of, algorithm, Then::Tell);
         request
     }
 
@@ -400,7 +400,7 @@ impl Groups {
         waiting.into_iter().for_each(|waiter| self.go_on(peer.clone(), waiter));
     }
 
-    fn begin(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
+    fn start_algorithm(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
         let failure = match self.groups.get_mut(&of) {
             None => Failure::NoGroup,
             Some(Group { failed: Some(failure), .. }) => *failure,
@@ -423,7 +423,7 @@ impl Groups {
         let mut group = Group::new(context, shape);
         group.made_from = made_from;
         self.insert(context, group);
-        self.begin(request, context, Box::new(Build::default()), Then::Join);
+        self.start_algorithm(request, context, Box::new(Build::default()), Then::Join);
         self.take_early(context);
     }
 

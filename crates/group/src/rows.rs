@@ -9,7 +9,7 @@ pub fn push(out: &mut Vec<u8>, row: &[u8]) {
 }
 
 /// Takes the first row off.
-pub fn take<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+pub fn take_row<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let (len, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
     let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or(Malformed)?;
     *bytes = rest;
@@ -19,7 +19,7 @@ pub fn take<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
 pub fn all(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
     let mut rows = Vec::new();
     while !bytes.is_empty() {
-        rows.push(take(&mut bytes)?);
+        rows.push(take_row(&mut bytes)?);
     }
     Ok(rows)
 }

@@ -53,13 +53,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of a member that knows its two neighbours only; a group of one has no links.
+    /// The shape of a member that knows only its two neighbours; a group of one has no links.
     pub fn new(me: u32, size: u32, left: Peer, right: Peer) -> Shape {
         let (left, right) = if size > 1 { (alloc::vec![left], alloc::vec![right]) } else { (Vec::new(), Vec::new()) };
         Shape { me, size, left, right }
     }
 
-    /// Of a member that can find all others by itself.
+    /// The shape of a member that can find all others by itself.
     pub fn whole(me: u32, size: u32, find: &dyn Fn(u32) -> Peer) -> Shape {
         let mut shape = Shape { me, size, left: Vec::new(), right: Vec::new() };
         for power in 0..shape.powers() {

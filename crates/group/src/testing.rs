@@ -47,7 +47,7 @@ impl Bench {
             request
         });
         let requests: Vec<Request> = requests.collect();
-        self.run();
+        self.run_until_idle();
         requests
     }
 
@@ -58,17 +58,17 @@ impl Bench {
         mut algorithm: impl FnMut(u32) -> Box<dyn crate::Algorithm>,
     ) -> Vec<Result<Done, Failure>> {
         let requests = self.all(|groups, me| groups.start(of, algorithm(me)));
-        self.take(requests)
+        self.take_results(requests)
     }
 
-    pub fn take(&mut self, requests: Vec<Request>) -> Vec<Result<Done, Failure>> {
+    pub fn take_results(&mut self, requests: Vec<Request>) -> Vec<Result<Done, Failure>> {
         let results = (0..).zip(requests).map(|(me, request)| {
             self.ranks.results.remove(&(me, request)).expect("nothing is under way, so all is over")
         });
         results.collect()
     }
 
-    pub fn run(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for me in 0..self.ranks.size() {
             self.collect(me);
         }

@@ -37,7 +37,7 @@ pub struct Real {
 /// A [`Real`] with its type.
 pub struct Function<F>(&'static Real, PhantomData<F>);
 
-/// The name of a function as the C library wants it.
+/// The name of a function as a C string.
 macro_rules! name {
     ($name:ident) => {
         match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -48,10 +48,10 @@ macro_rules! name {
 }
 pub(crate) use name;
 
-/// A function of the C library with this name and this type, as an entry of the table.
+/// Adds the C library's function of this name to the table of functions that are looked up; yields it with its type.
 macro_rules! real {
     ($name:ident: $type:ty) => {{
-        // Also in ways that the compiler does not see: by the ends of the table.
+        // The compiler sees no use of the entry: `ready` reads the table from its beginning to its end.
         #[used]
         #[unsafe(link_section = "wireup_real")]
         static REAL: $crate::real::Real = $crate::real::Real::named($crate::real::name!($name));

@@ -20,29 +20,29 @@ struct Folder {
     object: usize,
     from: u16,
     to: u16,
-    /// Of the program itself.
+    /// Whether the program itself names the folder.
     is_main: bool,
-    /// `RUNPATH`: for this object only.
+    /// Whether the folder is in the object's `RUNPATH`, which applies to this object only.
     is_own: bool,
 }
 
-/// What all objects name, in their order.
+/// The folders in which the loader searches for libraries because objects name them, in the order of the objects.
 pub struct Folders {
     text: [u8; TEXT_MAX],
     len: usize,
     all: [Folder; FOLDERS_MAX],
     count: usize,
-    /// Some are not known.
+    /// Whether some objects' folders are not known, so that the loader may find a library that a search does not.
     is_open: bool,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Has {
-    /// Where the walk has ended.
+    /// A copy, at the path at which the walk has ended.
     Copy,
     Nothing,
-    /// The loader finds it.
+    /// The search does not tell; the loader itself must search.
     Unknown,
 }
 

@@ -113,7 +113,7 @@ impl Ctx {
         }
     }
 
-    /// Runs `work`, and keeps what has failed.
+    /// Runs `work` on the context. If it fails, keeps the error for [`Self::error`] and [`Self::lost`].
     pub fn with<T>(&mut self, work: impl FnOnce(&mut Context) -> core::result::Result<T, Error>) -> Result<T> {
         self.look(work)?.map_err(|error| self.fail(error))
     }

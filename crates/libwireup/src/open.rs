@@ -79,7 +79,7 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
     returned(|| open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
 }
 
-/// For `wu_error`, what no [`Error`] tells.
+/// Keeps a text for `wu_error` about a failure that is no [`Error`].
 fn refused(status: Status, text: &str) -> c_int {
     keep(text.as_bytes());
     status.0
@@ -138,7 +138,8 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
 }
 
 fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
-    // Without a launcher there is no conversation of which a process has only one.
+    // A process has one inherited PMI conversation, which the context without a name uses. A context with a name uses
+    // that conversation too if the launcher offers no others. Without a launcher there is no conversation.
     let has_inherited = name.is_empty() || (!secondary_client::is_offered() && has_launcher());
     if has_inherited && IS_OPEN.swap(true, Ordering::AcqRel) {
         keep(b"this process has a context without a name: give this one a name (WU_OPEN_NAME), which needs wireup run");

@@ -126,16 +126,16 @@ fn even(machine: &Machine, ranks: usize, always: bool) -> Vec<Option<CpuSet>> {
 }
 
 /// An object of `--map-by`, with the objects that ranks are bound to in it.
-struct Place {
+struct MappedObject {
     choices: Vec<CpuSet>,
     next: usize,
 }
 
 fn within(machine: &Machine, to: Object, count: usize, over: Option<Over>, ranks: usize) -> io::Result<Vec<CpuSet>> {
     let parts = objects(machine, to)?;
-    let mut places: Vec<Place> = match over {
-        None => vec![Place { choices: parts, next: 0 }],
-        Some(over) => objects(machine, over.object)?.iter().map(|place| Place::new(place, &parts)).collect(),
+    let mut places: Vec<MappedObject> = match over {
+        None => vec![MappedObject { choices: parts, next: 0 }],
+        Some(over) => objects(machine, over.object)?.iter().map(|place| MappedObject::new(place, &parts)).collect(),
     };
     if places.iter().any(|place| place.choices.is_empty()) {
         return Err(none_of("the objects that ranks are to be bound to", machine));
@@ -144,13 +144,13 @@ fn within(machine: &Machine, to: Object, count: usize, over: Option<Over>, ranks
     Ok((0..ranks).map(|rank| places[order.place(rank)].take(count)).collect())
 }
 
-impl Place {
+impl MappedObject {
     /// The parts of a place; if the parts are larger than the place, the part around it.
-    fn new(place: &CpuSet, parts: &[CpuSet]) -> Place {
+    fn new(place: &CpuSet, parts: &[CpuSet]) -> MappedObject {
         let overlapping = parts.iter().filter(|part| !part.intersection(place).is_empty());
         let is_larger = |part: &CpuSet| part.intersection(place) == *place;
         let choices = overlapping.map(|part| if is_larger(part) { part.clone() } else { part.intersection(place) });
-        Place { choices: choices.collect(), next: 0 }
+        MappedObject { choices: choices.collect(), next: 0 }
     }
 
     /// The CPUs of the next `count` objects, or of all objects if there are fewer.

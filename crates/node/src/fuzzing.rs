@@ -255,8 +255,8 @@ pub fn recording(input: &[u8]) {
 pub fn step_lines(input: &[u8]) {
     let Some((&part, bytes)) = input.split_first() else { return };
     let (mut whole, mut cut) = (Lines::default(), Lines::default());
-    let lines = whole.take(bytes);
-    let parts: Vec<String> = bytes.chunks(usize::from(part).max(1)).flat_map(|part| cut.take(part)).collect();
+    let lines = whole.push(bytes);
+    let parts: Vec<String> = bytes.chunks(usize::from(part).max(1)).flat_map(|part| cut.push(part)).collect();
     // The head of a line that is too long is lost where it arrives in parts.
     assert!(lines == parts || bytes.len() > 8 << 10, "the lines depend on the split");
     for line in lines {

@@ -31,7 +31,7 @@ pub mod staged_store;
 pub mod trace;
 mod transport;
 
-/// Tests fork in a process that has the threads of the test harness.
+/// Allows forks in processes with several threads, since the harness runs tests in threads and tests fork.
 #[cfg(test)]
 mod test_forks {
     #[used]

@@ -23,7 +23,7 @@ pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
 /// No pseudo-terminal or descriptor is left.
 pub fn open_raw() -> io::Result<(OwnedFd, OwnedFd)> {
     let (master, slave) = pair()?;
-    SavedTerminal::of(&slave)?.set_raw(&slave)?;
+    SavedTerminal::save(&slave)?.set_raw(&slave)?;
     Ok((master, slave))
 }
 
@@ -73,7 +73,7 @@ pub struct SavedTerminal {
 impl SavedTerminal {
     /// # Errors
     /// `fd` is not a terminal.
-    pub fn of(fd: impl AsFd) -> io::Result<SavedTerminal> {
+    pub fn save(fd: impl AsFd) -> io::Result<SavedTerminal> {
         Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
     }
 
@@ -114,7 +114,7 @@ mod tests {
     fn raw_mode_is_set_and_restored() {
         let (_master, slave) = open(24, 80).unwrap();
         let echoes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes.contains(LocalModes::ECHO);
-        let saved = SavedTerminal::of(&slave).unwrap();
+        let saved = SavedTerminal::save(&slave).unwrap();
         assert!(echoes());
         saved.set_raw(&slave).unwrap();
         assert!(!echoes());

@@ -63,7 +63,7 @@ pub fn unpack_value<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpack
     let mut buffer = Unpack::new(bytes);
     // SAFETY: all zeros is a valid value of kind `UNDEF`.
     let mut values: Vec<PmixValue> = vec![unsafe { std::mem::zeroed() }];
-    buffer.take(functions, values.as_mut_ptr().cast(), 1, kind::VALUE)?;
+    buffer.unpack(functions, values.as_mut_ptr().cast(), 1, kind::VALUE)?;
     Some(Unpacked { values, functions })
 }
 
@@ -73,7 +73,7 @@ pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpack
     }
     let mut buffer = Unpack::new(bytes);
     let mut count = 0usize;
-    buffer.take(functions, std::ptr::from_mut(&mut count).cast(), 1, kind::SIZE)?;
+    buffer.unpack(functions, std::ptr::from_mut(&mut count).cast(), 1, kind::SIZE)?;
     if count > INFOS_MAX {
         return None;
     }
@@ -81,7 +81,7 @@ pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpack
     let mut infos = Unpacked { values: vec![unsafe { std::mem::zeroed::<PmixInfo>() }; count], functions };
     if count > 0 {
         // `count` was checked above, so the cast loses nothing.
-        buffer.take(functions, infos.values.as_mut_ptr().cast(), count as i32, kind::INFO)?;
+        buffer.unpack(functions, infos.values.as_mut_ptr().cast(), count as i32, kind::INFO)?;
     }
     Some(infos)
 }
@@ -135,7 +135,7 @@ impl Unpack {
         Unpack { buffer, _bytes: bytes }
     }
 
-    fn take(&mut self, functions: &Functions, to: *mut c_void, count: i32, kind: u16) -> Option<()> {
+    fn unpack(&mut self, functions: &Functions, to: *mut c_void, count: i32, kind: u16) -> Option<()> {
         let mut taken = count;
         // SAFETY: `to` has room for `count` values of that kind; the library does not read beyond the end of the
         // buffer.

@@ -7,8 +7,8 @@ use std::vec::Vec;
 /// The names of a map, before it is written.
 #[derive(Default)]
 pub struct Names {
-    /// The records by name, each with its kind and further bytes. The flag is set for records of [`StagedKind::Bits`], which
-    /// a name may have next to another record.
+    /// The records by name, each with its kind and further bytes. The flag is set for records of [`StagedKind::Bits`],
+    /// which a name may have next to another record.
     all: BTreeMap<(Vec<u8>, bool), (StagedKind, Vec<u8>)>,
     bits: u32,
 }

@@ -36,7 +36,7 @@ pub enum StagedKind {
 }
 
 impl StagedKind {
-    fn of(byte: u8) -> Option<StagedKind> {
+    fn from_byte(byte: u8) -> Option<StagedKind> {
         use StagedKind::*;
         [Folder, File, Link, Original, Open, Closed, Other, Tree, Bits].into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -143,7 +143,7 @@ impl<'a> Map<'a> {
         let number = |at: usize| Some(usize::from(u16::from_ne_bytes(*record.get(at..)?.first_chunk()?)));
         let (name, more) = (number(1)?, number(3)?);
         let texts = record.get(RECORD_HEAD_LEN..)?;
-        Some((StagedKind::of(*record.first()?)?, texts.get(..name)?, texts.get(name..name + more)?))
+        Some((StagedKind::from_byte(*record.first()?)?, texts.get(..name)?, texts.get(name..name + more)?))
     }
 
     /// The original of a path in the tree.

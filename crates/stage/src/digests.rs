@@ -33,7 +33,7 @@ impl Digests {
         self.of(&name_of(folder))
     }
 
-    /// Where it is kept what was in a folder.
+    /// The file in which the listing of a folder is kept.
     pub(crate) fn listing_of(&self, folder: &Path) -> Option<PathBuf> {
         let path = self.folder.as_ref()?.join(name_of(folder) + ".names");
         note_use(&path);

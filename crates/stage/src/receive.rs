@@ -25,7 +25,7 @@ impl From<String> for Problem {
 /// # Errors
 /// Nobody takes the answers.
 pub fn receive(store: &Store, input: impl Input, mut output: impl Write, confine: impl FnOnce()) -> io::Result<()> {
-    let end = match take(store, input, &mut output, confine) {
+    let end = match receive_set(store, input, &mut output, confine) {
         Ok(()) => Answer::Kept,
         Err(Problem::Output(error)) => return Err(error),
         Err(Problem::Told(text)) => Answer::Failed(text),
@@ -34,7 +34,12 @@ pub fn receive(store: &Store, input: impl Input, mut output: impl Write, confine
     output.flush()
 }
 
-fn take(store: &Store, mut input: impl Input, output: &mut impl Write, confine: impl FnOnce()) -> Result<(), Problem> {
+fn receive_set(
+    store: &Store,
+    mut input: impl Input,
+    output: &mut impl Write,
+    confine: impl FnOnce(),
+) -> Result<(), Problem> {
     let mut confine = Some(confine);
     let (mut receiver, mut receiving) = (Receiver::default(), None::<Receiving>);
     let mut say = |answer: Answer| {
@@ -132,7 +137,7 @@ mod tests {
         let set = Set::collect([files.path()]).unwrap();
         assert!(send(&set, &stores).iter().all(|end| *end == Some(Answer::Kept)));
         for store in &stores {
-            let kept = store.take(&set.digest()).unwrap().unwrap();
+            let kept = store.use_set(&set.digest()).unwrap().unwrap();
             let two = files.path().strip_prefix("/").unwrap().join("two");
             assert_eq!(look(&kept, store.form(), |root| fs::read(root.join(two)).unwrap()), [2; 6_000]);
         }

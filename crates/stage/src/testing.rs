@@ -76,6 +76,7 @@ pub(crate) fn look<T: Send>(kept: &InUse, form: Form, look: impl FnOnce(&Path) -
 pub(crate) fn set_of(kept: &InUse, form: Form, folder: &Path) -> Set {
     look(kept, form, |root| {
         let there = Set::collect([&*root.join(folder.strip_prefix("/").unwrap())]).unwrap();
-        Set::of(there.entries().map(|entry| Entry { path: &entry.path[root.as_os_str().len()..], ..entry })).unwrap()
+        Set::from_entries(there.entries().map(|entry| Entry { path: &entry.path[root.as_os_str().len()..], ..entry }))
+            .unwrap()
     })
 }

@@ -19,18 +19,18 @@ use std::time::{Duration, Instant};
 const LOOK_PART: u32 = 4;
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
-/// Without a known number of ranks: so long nothing new has come.
+/// If the number of ranks is not known: time without a new record after which no more are expected.
 const QUIET: Duration = Duration::from_millis(500);
 /// Files in the folder that are looked at, besides one for each rank.
 const FILES_MORE: usize = 64;
-/// What is refused and named; more is only counted.
+/// Refused files that are named; further ones are only counted.
 const REFUSED_MAX: usize = 8;
 /// A record that ended that long before this job began is of an earlier one. Clocks of nodes differ less.
 const EARLIER_NS: u64 = 60_000_000_000;
 
 /// Folders that nobody has changed for so long are left behind.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Entries of the user's folder that are looked at for such.
+/// Entries of the user's folder that are examined to find folders that are left behind.
 const SWEPT_MAX: usize = 10_000;
 const PREFIX: &str = ".wireup-tap-";
 
@@ -40,7 +40,7 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     /// The name of a job may have any bytes.
-    pub fn of(parent: &Path, job: &str) -> Folder {
+    pub fn new(parent: &Path, job: &str) -> Folder {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let name: String = job.chars().map(plain).take(100).collect();
         Folder(parent.join(format!("{PREFIX}{name}")))
@@ -50,10 +50,10 @@ impl Folder {
         &self.0
     }
 
-    /// Makes it, for this user only.
+    /// Makes the folder, for this user only.
     ///
     /// # Errors
-    /// It cannot be made, or is there already and is somebody else's.
+    /// The folder cannot be made, or exists and belongs to somebody else.
     pub fn create(&self) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.check(),
@@ -82,7 +82,7 @@ impl Folder {
 
     /// Waits until the records of all ranks are there, at most until `deadline`; then removes the folder.
     pub fn collect(&self, own: &Record, deadline: Instant) -> Gathered {
-        // It may have been taken for one that is left behind.
+        // Another job may have removed the folder, if it seemed to be left behind (`STALE`).
         let _ = self.create();
         let begin = Instant::now();
         let (mut gathered, mut changed) = (self.look(own), begin);
@@ -257,7 +257,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn folder(job: &str) -> Folder {
-        let folder = Folder::of(&std::env::temp_dir(), &format!("unit/{job} {}", std::process::id()));
+        let folder = Folder::new(&std::env::temp_dir(), &format!("unit/{job} {}", std::process::id()));
         folder.create().expect("a folder");
         folder
     }
@@ -334,7 +334,7 @@ mod tests {
             let day = std::time::SystemTime::now() - STALE - Duration::from_secs(60);
             File::open(path).and_then(|folder| folder.set_modified(day)).expect("a time");
         }
-        let folder = Folder::of(&parent, "own");
+        let folder = Folder::new(&parent, "own");
         folder.create().expect("a folder");
         folder.collect(&Record { size: 1, ..record(0) }, soon());
         assert_eq!((old.exists(), new.exists(), other.exists(), folder.path().exists()), (false, true, true, false));

@@ -10,7 +10,7 @@ pub const RANKS_MAX: u32 = 1 << 20;
 pub enum Socket {
     /// No descriptor that can be relayed.
     None,
-    /// Of wireup's own server.
+    /// A socket of wireup's own server.
     Ours,
     Other,
 }

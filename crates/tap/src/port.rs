@@ -83,12 +83,12 @@ impl Port {
                 made.push((dial.rank, dial.server));
             } else {
                 // Without a further address the rank sees that the connection is closed.
-                self.dials.extend(begin(dial.rank, dial.rest));
+                self.dials.extend(dial_next(dial.rank, dial.rest));
             }
         }
         if happened.get(count).is_some_and(|flags| !flags.is_empty()) {
             let rank = self.accept();
-            self.dials.extend(rank.and_then(|rank| begin(rank.into(), self.servers.clone())));
+            self.dials.extend(rank.and_then(|rank| dial_next(rank.into(), self.servers.clone())));
         }
         made
     }
@@ -101,7 +101,7 @@ impl Port {
 }
 
 /// `None`: no address is left.
-fn begin(rank: OwnedFd, mut rest: Vec<SocketAddr>) -> Option<Dial> {
+fn dial_next(rank: OwnedFd, mut rest: Vec<SocketAddr>) -> Option<Dial> {
     loop {
         let address = rest.pop()?;
         if let Ok(server) = socket::dial(address, None) {

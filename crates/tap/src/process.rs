@@ -59,7 +59,7 @@ pub fn effort(pid: u32) -> Effort {
     Effort {
         cpu_ns: scheduled.next().unwrap_or(0),
         core_wait_ns: scheduled.next().unwrap_or(0),
-        major_faults: Stat::of(&pid.to_string()).map_or(0, |stat| stat.major_faults),
+        major_faults: Stat::read(&pid.to_string()).map_or(0, |stat| stat.major_faults),
         read_calls: of_io("syscr"),
         read_bytes: of_io("rchar"),
         mapped_files: files.len() as u64,
@@ -89,10 +89,10 @@ pub fn launcher(named: &str) -> Launcher {
 fn ancestors() -> Launcher {
     let mut found = Launcher::default();
     // In a PID namespace `/proc` may be that of another one.
-    let Some(own) = Stat::of("self").filter(|stat| stat.pid == own_pid()) else { return found };
+    let Some(own) = Stat::read("self").filter(|stat| stat.pid == own_pid()) else { return found };
     let mut parent = own.parent;
     for _ in 0..ANCESTORS_MAX {
-        let Some(stat) = Stat::of(&parent.to_string()) else { break };
+        let Some(stat) = Stat::read(&parent.to_string()) else { break };
         let Some((_, name)) = LAUNCHERS.iter().find(|(process, _)| stat.name == *process) else { break };
         if found.name.is_empty() || found.name == "mpirun" {
             found.name = (*name).to_owned();
@@ -119,7 +119,7 @@ struct Stat {
 }
 
 impl Stat {
-    fn of(pid: &str) -> Option<Stat> {
+    fn read(pid: &str) -> Option<Stat> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -155,7 +155,7 @@ mod tests {
     fn this_process_has_worked_and_has_started() {
         let effort = effort(own_pid());
         assert!(effort.read_calls > 0 && effort.read_bytes > 0 && effort.mapped_files > 0, "{effort:?}");
-        let own = Stat::of("self").expect("/proc");
+        let own = Stat::read("self").expect("/proc");
         let started = monotonic(own.start_ticks);
         assert!(started <= monotonic_ns() && monotonic_ns() - started < 600_000_000_000);
     }

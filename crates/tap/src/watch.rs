@@ -242,7 +242,7 @@ impl Watch {
 
     fn make_folder(&mut self) {
         let Some(job) = self.job() else { return };
-        let folder = Folder::of(&self.tap.folder, &job);
+        let folder = Folder::new(&self.tap.folder, &job);
         if let Err(error) = folder.create() {
             let path = folder.path().display();
             self.problem = Some(format!("{path}: {error}; name a folder that all nodes see with --dir"));
@@ -263,7 +263,7 @@ impl Watch {
                 // Without the folder rank 0 has left. Of a job as young as this one it may not have made it yet.
                 let is_young = record.end_ns - record.tap_ns < YOUNG_NS && !matches!(end, End::Signal(_));
                 let wait = if is_young { wait.min(FOLDER_WAIT) } else { Duration::ZERO };
-                let _ = Folder::of(&self.tap.folder, &job).leave_within(&record, wait);
+                let _ = Folder::new(&self.tap.folder, &job).leave_within(&record, wait);
             }
             return Ended { end, gathered: None, problem: None, notes: self.notes };
         }

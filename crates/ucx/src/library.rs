@@ -71,7 +71,7 @@ pub(crate) fn open() -> Result<Opened, UcxError> {
     let library = unsafe { Library::open(Some(SONAME), RTLD_NOW | RTLD_LOCAL) };
     let library = library.map_err(|error| UcxError::Missing(error.to_string()))?;
     // SAFETY: the library is leaked below, or its functions are never used.
-    let functions = unsafe { Functions::of(&library) }.map_err(|error| UcxError::Missing(error.to_string()))?;
+    let functions = unsafe { Functions::find(&library) }.map_err(|error| UcxError::Missing(error.to_string()))?;
     std::mem::forget(library);
     let (mut major, mut minor, mut release): (c_uint, c_uint, c_uint) = (0, 0, 0);
     // SAFETY: the library writes to these three integers.

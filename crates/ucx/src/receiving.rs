@@ -34,10 +34,10 @@ pub struct Budget {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Take,
-    /// Take it, and let the caller handle it before the next message is judged.
+    /// Receive the message, and let the caller handle it before the next message is judged.
     TakeAlone,
-    /// Take it independently of others: several senders use its tag. Messages of this kind do not wait for each other,
-    /// and their number in progress is bounded.
+    /// Receive the message independently of the others, since several senders use its tag. Messages of this kind do not
+    /// wait for each other, and the number of those being received is bounded.
     TakeUnordered,
     Drop,
 }
@@ -56,12 +56,12 @@ pub(crate) struct Receiving {
     under_way: BTreeMap<u64, VecDeque<Receive>>,
     unordered: Vec<(u64, Receive)>,
     under_way_bytes: usize,
-    /// The budget was used up: UCX's queue may hold more, which its descriptor does not signal.
+    /// Whether the budget was used up: UCX's queue may hold more messages, which its descriptor does not signal.
     more: bool,
 }
 
 struct Receive {
-    /// Null: the message is complete.
+    /// UCX's request; null if the message is complete.
     request: *mut c_void,
     bytes: BytesMut,
     status: Status,
@@ -154,15 +154,15 @@ impl Receiving {
             let (tag, len) = (info.sender_tag, info.length);
             match judge(tag, len) {
                 Verdict::TakeUnordered if self.unordered.len() < UNORDERED_MAX => {
-                    let receive = self.begin(functions, worker, message, Some(len));
+                    let receive = self.start_receive(functions, worker, message, Some(len));
                     self.unordered.push((tag, receive));
                 }
                 Verdict::Drop | Verdict::TakeUnordered => {
-                    let receive = self.begin(functions, worker, message, None);
+                    let receive = self.start_receive(functions, worker, message, None);
                     self.unordered.push((tag, receive));
                 }
                 verdict @ (Verdict::Take | Verdict::TakeAlone) => {
-                    let receive = self.begin(functions, worker, message, Some(len));
+                    let receive = self.start_receive(functions, worker, message, Some(len));
                     self.under_way.entry(tag).or_default().push_back(receive);
                     if verdict == Verdict::TakeAlone {
                         return Stop::Budget;
@@ -173,7 +173,7 @@ impl Receiving {
     }
 
     /// Receives a message that was removed from the queue; a dropped one is received into an empty buffer.
-    fn begin(&mut self, functions: &Functions, worker: Handle, message: Handle, len: Option<usize>) -> Receive {
+    fn start_receive(&mut self, functions: &Functions, worker: Handle, message: Handle, len: Option<usize>) -> Receive {
         // UCX discards a message that does not fit into its buffer; an empty buffer fits none.
         let mut bytes = BytesMut::zeroed(len.unwrap_or(0));
         // SAFETY: the message was removed from the queue and is received once. The buffer has the given length and

@@ -121,7 +121,7 @@ macro_rules! functions {
         impl Functions {
             /// # Safety
             /// The library is libucp 1.x and is never closed.
-            pub unsafe fn of(library: &Library) -> Result<Functions, libloading::Error> {
+            pub unsafe fn find(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
                     // SAFETY: each symbol has the type declared in the header; the library stays open.
                     $($name: unsafe { *library.get($symbol)? },)*

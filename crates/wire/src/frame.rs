@@ -10,9 +10,9 @@
 //!       +--------+------+-------+--------+---------+---------+----------------+
 //! ```
 //!
-//! `length` counts only the payload. `kind` is a [`FrameKind`]; `class` is the [`Class`], which gives the priority of frames
-//! on a congested link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely within
-//! one chunk is returned as a slice of that chunk, without a copy.
+//! `length` counts only the payload. `kind` is a [`FrameKind`]; `class` is the [`Class`], which gives the priority of
+//! frames on a congested link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely
+//! within one chunk is returned as a slice of that chunk, without a copy.
 //!
 //! ```text
 //!          possible  in use  free

@@ -126,7 +126,7 @@ pub enum ToServer {
     Gone {
         rank: Rank,
     },
-    /// Another job, of which an answer has told, is over.
+    /// Another job, whose data the server got in an answer, is over.
     Forget {
         nspace: String,
     },
@@ -143,18 +143,19 @@ pub enum ToServer {
 pub enum Event {
     /// A rank has died or exited without finalizing.
     ProcAborted,
-    /// The library's own code: raised by some rank.
+    /// An event that a rank has raised, by the library's code for it.
     Library(i32),
 }
 
 /// From a server process to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromServer {
-    /// Ranks may be started, each with these additional variables (`NAME=VALUE`), in local order.
+    /// Ranks may be started.
     Ready {
         version: String,
+        /// Additional variables (`NAME=VALUE`) of each local rank, in local order.
         env: Vec<Vec<Vec<u8>>>,
-        /// For all ranks; what the job itself sets takes precedence.
+        /// Variables (`NAME=VALUE`) of all ranks that apply where the job itself does not set them.
         defaults: Vec<Vec<u8>>,
     },
     /// This node cannot serve PMIx. The text includes advice.

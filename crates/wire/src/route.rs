@@ -1,7 +1,7 @@
 //! A frame routed to another agent through the tree, and the address for reaching its sender directly.
 //!
-//! The frame gets another kind ([`FrameKind::Routed`]) and a header before its payload. A hop reads only the first eight
-//! bytes and forwards everything:
+//! The frame gets another kind ([`FrameKind::Routed`]) and a header before its payload. A hop reads only the first
+//! eight bytes and forwards everything:
 //!
 //! ```text
 //! byte  0     4      8                12                 16         20     21       22       24

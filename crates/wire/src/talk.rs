@@ -109,8 +109,15 @@ pub enum SessionDown {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SessionUp {
     /// Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these
-    /// jobs. The agent must dial the sender at `parent`; in a standing session it gets `snapshot`.
-    StartFor { agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: Problem, snapshot: Box<SessionSnapshot> },
+    /// jobs. In a standing session the child gets `snapshot`.
+    StartFor {
+        agent: AgentId,
+        jobs: Vec<JobId>,
+        /// The addresses at which the child must dial the sender.
+        parent: Vec<String>,
+        problem: Problem,
+        snapshot: Box<SessionSnapshot>,
+    },
     /// Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used.
     /// `asker` gets the result.
     Probe { agent: AgentId, asker: AgentId },

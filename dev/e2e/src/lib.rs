@@ -86,11 +86,11 @@ impl Run {
     }
 
     fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
-        Self::of(Command::new(program)).args(args)
+        Self::new(Command::new(program)).args(args)
     }
 
     /// The command, unchanged.
-    fn of(mut command: Command) -> Self {
+    fn new(mut command: Command) -> Self {
         let mark = Mark::new();
         // A run must not find the sessions of the user who runs the tests.
         let no_sessions = mark.folder().join("run");

@@ -51,17 +51,17 @@ const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
 /// The hosts `n0` to `n3`.
 pub fn four() -> Option<Machines> {
-    FOUR.take(4, |_| ())
+    FOUR.lend(4, |_| ())
 }
 
 /// The hosts `n0` to `n15`.
 pub fn sixteen() -> Option<Machines> {
-    SIXTEEN.take(16, |_| ())
+    SIXTEEN.lend(16, |_| ())
 }
 
 /// The hosts `n0` to `n3`, with Slurm.
 pub fn with_slurm() -> Option<Machines> {
-    let machines = WITH_SLURM.take(4, |spec| spec.slurm = true)?;
+    let machines = WITH_SLURM.lend(4, |spec| spec.slurm = true)?;
     // Jobs that a failed test has left.
     machines.cancel("--user=root");
     Some(machines)
@@ -83,7 +83,7 @@ impl Pool {
         Pool { state: Mutex::new(state), returned: Condvar::new(), size_max }
     }
 
-    fn take(&'static self, nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
+    fn lend(&'static self, nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
         let mut state = self.lock();
         let testbed = loop {
             if let Some(why) = &state.unavailable {
@@ -175,12 +175,12 @@ impl Machines {
 
     /// `wireup run FLAGS`, called on the hub, with another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
-        self.on_hub(Run::of(Command::new(wireup))).arg("run").args(line.split_whitespace())
+        self.on_hub(Run::new(Command::new(wireup))).arg("run").args(line.split_whitespace())
     }
 
     /// `wireup run FLAGS`, called on host `i`.
     pub fn job_from(&self, i: u16, line: &str) -> Run {
-        let run = Run::of(self.in_node(i, programs::wireup())).arg("run");
+        let run = Run::new(self.in_node(i, programs::wireup())).arg("run");
         run.cwd(Path::new("/")).looking_at(&self.testbed).args(line.split_whitespace())
     }
 
@@ -193,7 +193,7 @@ impl Machines {
     pub fn step(&self, line: &str) -> Run {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
         // Slurm's daemons create this folder if it is missing, and leave it.
-        let run = Run::of(Command::new("srun")).env("TMPDIR", "/tmp");
+        let run = Run::new(Command::new("srun")).env("TMPDIR", "/tmp");
         self.on_hub(run).args(line.split_whitespace())
     }
 
@@ -206,14 +206,14 @@ impl Machines {
     /// `salloc FLAGS` on the hub, for a command, once Slurm is idle.
     pub fn salloc(&self, flags: &str) -> Run {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
-        let run = Run::of(Command::new("salloc")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
+        let run = Run::new(Command::new("salloc")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
         self.on_hub(run).arg("--quiet").args(flags.split_whitespace())
     }
 
     /// The output of SCRIPT as a batch script, followed by its exit code; `$WIREUP` is the product.
     pub fn batch(&self, flags: &str, script: &str) -> String {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
-        let run = Run::of(Command::new("sbatch")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
+        let run = Run::new(Command::new("sbatch")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
         let output = "--output=/run/batch.out --wait --quiet";
         let outcome =
             self.on_hub(run).args(output.split_whitespace()).args(flags.split_whitespace()).arg("--wrap").arg(script);

@@ -229,7 +229,7 @@ fn draw_early_wireup(seed: u64) -> EarlyWireup {
 }
 
 fn draw_timing(rng: &mut Rng) -> Timing {
-    let slow = |rng: &mut Rng, max: u64| Delay::of(1, max << rng.below(8));
+    let slow = |rng: &mut Rng, max: u64| Delay::between(1, max << rng.below(8));
     Timing {
         link: slow(rng, 50_000),
         link_bytes_per_us: 1 << rng.between(2, 14),

@@ -85,7 +85,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    pub const fn of(delay_ns_min: u64, delay_ns_max: u64) -> Self {
+    pub const fn between(delay_ns_min: u64, delay_ns_max: u64) -> Self {
         Delay { delay_ns_min, delay_ns_max }
     }
 
@@ -126,18 +126,18 @@ impl Default for Timing {
     /// A rack: links of 5 to 50 µs and 10 GB/s, ranks that start within 2 ms.
     fn default() -> Self {
         Timing {
-            link: Delay::of(5_000, 50_000),
+            link: Delay::between(5_000, 50_000),
             link_bytes_per_us: 10_000,
             cut_permille: 20,
             batch_permille: 200,
-            agent_start: Delay::of(1_000_000, 5_000_000),
-            handshake: Delay::of(100_000, 500_000),
-            spawn: Delay::of(100_000, 2_000_000),
-            report: Delay::of(1_000, 100_000),
-            client: Delay::of(1_000, 20_000),
-            think: Delay::of(1_000, 50_000),
-            stdio: Delay::of(1_000, 50_000),
-            terminal: Delay::of(1_000, 100_000),
+            agent_start: Delay::between(1_000_000, 5_000_000),
+            handshake: Delay::between(100_000, 500_000),
+            spawn: Delay::between(100_000, 2_000_000),
+            report: Delay::between(1_000, 100_000),
+            client: Delay::between(1_000, 20_000),
+            think: Delay::between(1_000, 50_000),
+            stdio: Delay::between(1_000, 50_000),
+            terminal: Delay::between(1_000, 100_000),
         }
     }
 }

@@ -90,7 +90,7 @@ fn ucx_is_for_all_or_for_nobody() {
 #[test]
 fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
     for seed in 0..SEEDS {
-        let timing = Timing { spawn: Delay::of(50 * MS, 60 * MS), ..Timing::default() };
+        let timing = Timing { spawn: Delay::between(50 * MS, 60 * MS), ..Timing::default() };
         let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::BRUCK) };
         let routed = |early_wireup| {
             let report =

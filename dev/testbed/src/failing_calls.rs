@@ -168,7 +168,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    fn run(failing: Option<Failing>) -> (std::process::Output, Counts, bool) {
+    fn run_with(failing: Option<Failing>) -> (std::process::Output, Counts, bool) {
         let supervision = Supervision::new().unwrap();
         let mut command = Command::new("/usr/bin/mkdir");
         command.args(["/", "/tmp"]);
@@ -185,11 +185,11 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return println!("SKIPPED: it needs root");
         }
-        let (output, counts, has_failed) = run(None);
+        let (output, counts, has_failed) = run_with(None);
         assert!(!has_failed && String::from_utf8_lossy(&output.stderr).matches("File exists").count() == 2);
         let mkdir = counts.keys().find(|call| call.number == libc::SYS_mkdir).unwrap().clone();
         assert_eq!(counts[&mkdir], 2);
-        let (output, _, has_failed) = run(Some(Failing { call: mkdir, occurrence: 2, errno: libc::ENOSPC }));
+        let (output, _, has_failed) = run_with(Some(Failing { call: mkdir, occurrence: 2, errno: libc::ENOSPC }));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(has_failed && said.contains("File exists") && said.contains("No space left"), "{said}");
     }

@@ -84,7 +84,7 @@ impl Spec {
     /// Parses flags up to `--` or the first word that is not a flag; the words after that remain in `words`.
     pub fn parse(program: PathBuf, words: &mut Vec<OsString>) -> Result<Spec, String> {
         let mut spec = Spec::new(program, 0);
-        take_flags(words, |flag, words| spec.take(flag, words))?;
+        take_flags(words, |flag, words| spec.take_flag(flag, words))?;
         match spec.nodes {
             0 => Err(format!("-n N is missing: the number of nodes, 1 to {NODES_MAX}")),
             1..=NODES_MAX => Ok(spec),
@@ -92,7 +92,7 @@ impl Spec {
         }
     }
 
-    fn take(&mut self, flag: &OsStr, words: &mut Vec<OsString>) -> Result<(), String> {
+    fn take_flag(&mut self, flag: &OsStr, words: &mut Vec<OsString>) -> Result<(), String> {
         match flag.to_str().unwrap_or_default() {
             "-n" | "--nodes" => {
                 let text = value(flag, words)?;

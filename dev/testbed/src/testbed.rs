@@ -196,7 +196,7 @@ impl Testbed {
 
     /// The network traffic since the start.
     pub fn traffic(&self) -> io::Result<Traffic> {
-        Traffic::of(self.pid())
+        Traffic::read(self.pid())
     }
 
     fn node(&self, i: u16) -> &Node {

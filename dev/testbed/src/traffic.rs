@@ -26,7 +26,7 @@ impl Traffic {
     }
 
     /// Reads the counters of the network name space of process `pid`.
-    pub fn of(pid: u32) -> io::Result<Traffic> {
+    pub fn read(pid: u32) -> io::Result<Traffic> {
         Ok(Self::parse(&fs::read_to_string(format!("/proc/{pid}/net/dev"))?))
     }
 

@@ -62,8 +62,8 @@ struct Parts {
 
 /// The first two need MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
 const MPI: &str = "sessions resession hello initfin ring allreduce abort earlyexit noinit onesided locality firstuse \
-    family names lateexit spawning kinds";
-const PMIX: &str = "brief exchange fences modex late names events groups connect kin faults jobdata ask endpoints \
+    children names lateexit spawning kinds";
+const PMIX: &str = "brief exchange fences modex late names events groups connect spawned faults jobdata ask endpoints \
     takeover";
 const LIBPMI: &str = "same extensions outstanding store lengths rounds sealed traffic endless pmi1 groups left \
     libraries named stop gone again forks threads bootstrap lost instant nofabric unaccepted old names apart leaves \

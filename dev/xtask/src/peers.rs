@@ -68,9 +68,9 @@ pub fn install(purpose: Purpose) -> Result {
     installed(&layout::peer("report"), &packages.split_whitespace().collect::<Vec<_>>())?;
     environment(&layout::peer("intel"), &[INTEL, INTEL_WITH_LIBFABRIC], |at| {
         pip(at, &["install", "--no-deps", INTEL])?;
-        take(at, INTEL_WITH_LIBFABRIC, "libfabric.so")
+        take_package(at, INTEL_WITH_LIBFABRIC, "libfabric.so")
     })?;
-    environment(&layout::peer("nvshmem"), &[NVSHMEM], |at| take(at, NVSHMEM, "nvshmem_bootstrap_pmi"))
+    environment(&layout::peer("nvshmem"), &[NVSHMEM], |at| take_package(at, NVSHMEM, "nvshmem_bootstrap_pmi"))
 }
 
 /// A virtual environment at `at` into which pip installs `packages`, each `NAME==VERSION`.
@@ -125,7 +125,7 @@ pub(crate) fn mpi4py_missing(at: &Path) -> Option<String> {
 }
 
 /// Takes the libraries whose names begin so out of the wheel of a package, and keeps nothing else of it.
-fn take(at: &Path, package: &str, begin: &str) -> Result {
+fn take_package(at: &Path, package: &str, begin: &str) -> Result {
     let wheels = at.join("wheels");
     // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = wheels.to_string_lossy();

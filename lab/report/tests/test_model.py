@@ -1,5 +1,6 @@
 """The models give the values of their publications, and predict what they were not fitted to."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from model import RECORDS, exchange, fit, prrte, startup, steps
 from model.record import medians
 from report import figures, pages
 from report.results import load
+from report.tests.test_report import RUN, sample
 
 
 def data(name):
@@ -76,6 +78,22 @@ class Fit(Model):
             for name, value in constants.items():
                 self.near(value, model.__defaults__[fit.constants_of(model).index(name)], 1e-5)
             self.assertLess(max(map(abs, found.values())), 1e-5)
+
+    def test_results_of_a_run_are_fitted_by_part_and_drawn(self):
+        case = {"hosts": 16, "shell": "ssh"}
+        samples = [RUN]
+        for N in startup.SIZES[:6]:
+            T_init, T_conn, rest = startup.mpd_bc(N)
+            for quantity, value in [("initiated", T_init), ("connected", T_init + T_conn + rest)]:
+                line = sample("mpd-bc", 0, value, quantity)
+                samples.append(line | {"benchmark": "s4", "case": case | {"ranks": N}})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "new.jsonl"
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in samples), encoding="utf-8")
+            self.assertIn("\nmpd-bc: M0 0.2, Wreq 0.001, Mch 0.018, M1 2.5, M2 0.3; ", fit.text(load([path])))
+            drawn = figures.draw("model-startup", figures.specs()["model-startup"], files=[path])
+        self.assertIn(">mpd-bc, fitted</text>", drawn)
+        self.assertNotIn(">ssh-dr</text>", drawn)
 
     def test_our_runs_of_other_sizes_are_predicted_within_20_percent(self):
         results = data("connection")

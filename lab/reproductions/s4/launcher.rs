@@ -23,8 +23,8 @@ pub struct Outcome {
     pub connected_s: f64,
     /// Until every process was running: had called back, or was in the fence.
     pub initiated_s: f64,
-    /// Of the slowest processes: from the start until the values were known, which for processes started one after the
-    /// other includes the wait for the last one; from then on.
+    /// The times of the slowest processes: from the start until the values were known, which for processes started one
+    /// after the other includes the wait for the last one; from then on.
     pub slowest: Report,
 }
 

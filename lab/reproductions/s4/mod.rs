@@ -65,17 +65,19 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
     let schemes = line.one(SCHEME, |value| value.list(|scheme| scheme.choice(&schemes)))?;
     let sizes = line.one(PROCESSES, |value| value.list(|size| Ok(size.number_in(2, SIZE_MAX.into())? as u16)))?;
+    let shell = bench.remote_shell()?;
+    let shell_name = shell.rsplit('/').next();
     let mut turns = Vec::new();
     for (&size, &scheme) in sizes.iter().flat_map(|size| schemes.iter().map(move |scheme| (size, scheme))) {
         scheme.fits(size, hosts as u16).or_else(together)?;
-        let case = json!({ "processes": size, "hosts": hosts });
+        let case = json!({ "ranks": size, "hosts": hosts, "shell": shell_name });
         let (contestant, rounds) = (scheme.name.to_owned(), bench.rounds.unwrap_or(ROUNDS_DEFAULT));
         turns.push(Turn { contestant, case, rounds, what: (scheme, size) });
     }
     if bench.lists(&turns) {
         return Ok(());
     }
-    let (program, shell) = (bench.own_program()?.display().to_string(), bench.remote_shell()?);
+    let program = bench.own_program()?.display().to_string();
     let (limit, errors) = (bench.limit_or(LIMIT_S), bench.scratch.file("shells-stderr"));
     // The standing agents of the ring, and those of the hypercube; they end if a job of theirs has failed.
     let mut standing: [Option<(Remotes, Door)>; 2] = [None, None];

@@ -164,10 +164,10 @@ impl Context {
         if !(is_alone && matches!(request, Request::Server { .. })) {
             self.worker.wait_any(&[request], ms)?;
         }
-        self.take(request)
+        self.take_done(request)
     }
 
-    fn take(&mut self, request: &Request) -> Result<Done, Error> {
+    fn take_done(&mut self, request: &Request) -> Result<Done, Error> {
         let Context { worker, agent_groups, .. } = self;
         match request {
             Request::Server { id, then } => match &**then {
@@ -208,7 +208,7 @@ impl Context {
             },
             Request::Gather { id, .. } => self.worker.take_gather(*id).map(View::Group),
             Request::Server { .. } | Request::Peers(_) | Request::Address(_) | Request::Connection(_) => {
-                let Done::Rows(rows) = self.take(request)? else { return Err(Error::Mismatch) };
+                let Done::Rows(rows) = self.take_done(request)? else { return Err(Error::Mismatch) };
                 Ok(View::Own(rows.concat()))
             }
         }

@@ -46,7 +46,7 @@ impl Unframed {
     ///
     /// # Errors
     /// One is too long.
-    pub fn take(&mut self) -> Result<Vec<Vec<u8>>, Broken> {
+    pub fn take_whole(&mut self) -> Result<Vec<Vec<u8>>, Broken> {
         let (mut messages, mut at) = (Vec::new(), 0);
         while let Some((len, rest)) = self.bytes[at..].split_first_chunk() {
             let len = u32::from_le_bytes(*len) as usize;
@@ -78,7 +78,7 @@ mod tests {
             let (mut unframed, mut got) = (Unframed::default(), vec![]);
             for piece in bytes.chunks(step) {
                 unframed.bytes.extend_from_slice(piece);
-                got.extend(unframed.take().unwrap());
+                got.extend(unframed.take_whole().unwrap());
             }
             prop_assert_eq!(got, messages);
             prop_assert!(unframed.bytes.is_empty());
@@ -97,6 +97,6 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_is_refused_at_its_beginning() {
         let mut unframed = Unframed { bytes: (MESSAGE_LEN_MAX as u32 + 1).to_le_bytes().to_vec() };
-        assert_eq!(unframed.take(), Err(Broken));
+        assert_eq!(unframed.take_whole(), Err(Broken));
     }
 }

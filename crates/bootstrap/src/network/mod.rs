@@ -176,8 +176,8 @@ impl Network {
         self.book.use_endpoints(endpoints);
     }
 
-    /// Forms a group of these ranks of the whole job, in this order. Needs the server's endpoints; this rank is among them.
-    /// No message is sent.
+    /// Forms a group of these ranks of the whole job, in this order. Needs the server's endpoints; this rank is among
+    /// them. No message is sent.
     pub fn form_group(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
         let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };

@@ -104,7 +104,7 @@ impl Purpose {
         }
     }
 
-    fn of(numbers: [u32; 2]) -> Option<Purpose> {
+    fn from_numbers(numbers: [u32; 2]) -> Option<Purpose> {
         match numbers {
             [0, closed] => Some(Purpose::Messages { closed }),
             [1, number] => Some(Purpose::Plain { number }),
@@ -155,7 +155,7 @@ impl Proof {
         let (is_right, reply) = match self.to {
             Some(to) => (peer == to && len == 4, None),
             None => {
-                let told = number(8).zip(number(12)).and_then(|(what, number)| Purpose::of([what, number]));
+                let told = number(8).zip(number(12)).and_then(|(what, number)| Purpose::from_numbers([what, number]));
                 let is_right = number(4) == Some(self.me) && len == 16 && peer != self.me && told.is_some();
                 self.purpose = told.unwrap_or(self.purpose);
                 (is_right, Some(message(&mut self.state, &self.me.to_le_bytes())?))

@@ -36,13 +36,13 @@ fn networks(size: u32, transport: Transport) -> Vec<Network> {
     let formed: Vec<Request> =
         (0..size).map(|me| all[me as usize].groups.form(WORLD, me, size, at(me + size - 1), at(me + 1))).collect();
     for (me, request) in formed.into_iter().enumerate() {
-        assert_eq!(run(&mut all, me, request), Ok(Done::Group(Some(WORLD))));
+        assert_eq!(complete(&mut all, me, request), Ok(Done::Group(Some(WORLD))));
     }
     all
 }
 
 /// Lets all go on until a request of one is over.
-fn run(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
+fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
     let until = net::now_ms() + 30_000;
     loop {
         for one in all.iter_mut() {
@@ -69,7 +69,7 @@ fn gather(all: &mut [Network], context: Context, members: &[usize]) {
         members.iter().map(|me| all[*me].groups.start(context, Box::new(Allgather::new(value(*me))))).collect();
     let rows: Vec<Vec<u8>> = members.iter().map(|me| value(*me)).collect();
     for (me, request) in members.iter().zip(requests) {
-        assert!(run(all, *me, request) == Ok(Done::Rows(rows.clone())), "rank {me}");
+        assert!(complete(all, *me, request) == Ok(Done::Rows(rows.clone())), "rank {me}");
     }
 }
 
@@ -86,7 +86,7 @@ fn ranks_exchange_long_values_over_few_connections() {
         let contexts: Vec<Context> = requests
             .into_iter()
             .enumerate()
-            .map(|(me, request)| match run(&mut all, me, request) {
+            .map(|(me, request)| match complete(&mut all, me, request) {
                 Ok(Done::Group(Some(context))) => context,
                 other => panic!("{other:?}"),
             })
@@ -103,7 +103,7 @@ fn two_ranks_that_dial_each_other_keep_one_connection() {
             let requests: Vec<Request> =
                 all.iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
             for (me, request) in requests.into_iter().enumerate() {
-                assert_eq!(run(&mut all, me, request), Ok(Done::Nothing));
+                assert_eq!(complete(&mut all, me, request), Ok(Done::Nothing));
             }
             assert_eq!([all[0].counts().connections, all[1].counts().connections], [1, 1]);
         }
@@ -119,7 +119,7 @@ fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
             all[..3].iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
         drop(all.pop());
         for (me, request) in requests.into_iter().enumerate() {
-            assert_eq!(run(&mut all, me, request), Err(Failure::Lost { rank: 3 }));
+            assert_eq!(complete(&mut all, me, request), Err(Failure::Lost { rank: 3 }));
         }
     }
 }
@@ -146,7 +146,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
     leave(&mut leaver);
     drop(leaver);
     let receive = all[0].groups.receive_tagged(1, WORLD, 7);
-    assert_eq!(run(&mut all, 0, receive), Ok(Done::Bytes(b"hello".into())));
+    assert_eq!(complete(&mut all, 0, receive), Ok(Done::Bytes(b"hello".into())));
     for _ in 0..20 {
         all[0].progress(1);
     }
@@ -176,7 +176,7 @@ fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
         let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
         // It computes while the other one leaves.
         std::thread::sleep(std::time::Duration::from_millis(100));
-        assert_eq!(run(&mut receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
+        assert_eq!(complete(&mut receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
         leaver.join().unwrap();
     }
 }
@@ -187,7 +187,7 @@ fn a_rank_that_was_never_reached_is_lost_too() {
         let mut all = networks(2, transport);
         drop(all.pop());
         let request = all[0].groups.start(WORLD, Box::new(Barrier::default()));
-        assert_eq!(run(&mut all, 0, request), Err(Failure::Lost { rank: 1 }));
+        assert_eq!(complete(&mut all, 0, request), Err(Failure::Lost { rank: 1 }));
     }
 }
 
@@ -231,7 +231,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
         for from in (0..9).filter(|from| *from != me) {
             for round in (0..30).filter(|round| (from + 1 + (round * (from + 1)) % 8) % 9 == me) {
                 let receive = all[me as usize].groups.receive_tagged(from, WORLD, from);
-                assert_eq!(run(&mut all, me as usize, receive), Ok(Done::Bytes(round.to_le_bytes().into())));
+                assert_eq!(complete(&mut all, me as usize, receive), Ok(Done::Bytes(round.to_le_bytes().into())));
             }
         }
     }
@@ -259,7 +259,7 @@ fn a_connection_over_which_an_end_waits_is_not_closed() {
     settle(&mut all, |all| all[1].counts().connections + all[2].counts().connections == 0);
     assert_eq!([all[0].counts().connections, all[3].counts().connections], [1, 1]);
     drop(all.pop());
-    assert_eq!(run(&mut all, 0, receive), Err(Failure::Lost { rank: 3 }));
+    assert_eq!(complete(&mut all, 0, receive), Err(Failure::Lost { rank: 3 }));
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn a_rank_is_missed_by_one_that_waits_without_a_connection() {
     drop(all.remove(2));
     let is_dialled = |all: &[Network]| [7, 4].iter().all(|at| all[*at].connections.route(2) != Route::Dial);
     assert!(!is_dialled(&all));
-    assert_eq!(run(&mut all, 7, receives[0]), Err(Failure::Lost { rank: 2 }));
-    assert_eq!(run(&mut all, 4, receives[1]), Err(Failure::Lost { rank: 2 }));
+    assert_eq!(complete(&mut all, 7, receives[0]), Err(Failure::Lost { rank: 2 }));
+    assert_eq!(complete(&mut all, 4, receives[1]), Err(Failure::Lost { rank: 2 }));
 }
 
 #[test]
@@ -366,7 +366,8 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
     drop(stranger);
 }
 
-/// More than is kept of a rank, in messages of any group: the rank waits, and everything arrives in order.
+/// A rank sends more bytes than a receiver keeps of one rank before anybody asks for them: the rank waits, and
+/// everything arrives in order.
 #[test]
 fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
     const LEN: usize = 1 << 20;
@@ -390,12 +391,15 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
         }
         all[2].groups.send_tagged(0, WORLD, 9, b"of another rank");
         let receive = all[0].groups.receive_tagged(2, WORLD, 9);
-        assert_eq!(run(&mut all, 0, receive), Ok(Done::Bytes(b"of another rank".into())));
+        assert_eq!(complete(&mut all, 0, receive), Ok(Done::Bytes(b"of another rank".into())));
         assert_eq!(all[0].groups.duplicate(WORLD), Ok(context));
         for tag in [0, 2, 1] {
             for nth in (0..messages).filter(|nth| nth % 3 == tag) {
                 let receive = all[0].groups.receive_tagged(1, if tag == 0 { context } else { WORLD }, tag);
-                assert!(run(&mut all, 0, receive) == Ok(Done::Bytes(content(nth))), "{transport:?}: message {nth}");
+                assert!(
+                    complete(&mut all, 0, receive) == Ok(Done::Bytes(content(nth))),
+                    "{transport:?}: message {nth}"
+                );
             }
         }
         assert!(all[0].paused.is_empty());
@@ -459,8 +463,8 @@ fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
         assert!(!all[0].can_reach(&[]));
         // Two ranks know each other from the beginning.
         let formed = all[0].groups.form(WORLD, 0, 2, peer.clone(), peer);
-        assert_eq!(run(&mut all, 0, formed), Ok(Done::Group(Some(WORLD))));
+        assert_eq!(complete(&mut all, 0, formed), Ok(Done::Group(Some(WORLD))));
         let barrier = all[0].groups.start(WORLD, Box::new(Barrier::default()));
-        assert_eq!(run(&mut all, 0, barrier), Err(Failure::Lost { rank: 1 }));
+        assert_eq!(complete(&mut all, 0, barrier), Err(Failure::Lost { rank: 1 }));
     }
 }

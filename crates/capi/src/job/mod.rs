@@ -45,7 +45,7 @@ pub struct Job {
     pub server_is_known: bool,
     /// The job's name, if it is known without asking.
     pub job_id: Option<Vec<u8>>,
-    /// Of a further library in the process; empty: this is the one that has joined by the inherited socket.
+    /// The name of a secondary client in the process; empty: this client has joined by the inherited socket.
     pub name: Vec<u8>,
     pub collectives: Collectives<Shared>,
 }

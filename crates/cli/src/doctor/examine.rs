@@ -101,7 +101,7 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
         ..spec
     };
     let mut seen: Vec<Seen> = plan.hosts.iter().map(|host| Seen { host: host.clone(), ..Seen::default() }).collect();
-    let session = OwnSession::begin(&spec, &told, process_ns)?;
+    let session = OwnSession::start(&spec, &told, process_ns)?;
     let mut attached = attach_to(&session.name)?;
     let nodes = up::await_nodes(&mut attached, &session.name, spec.start_timeout_ns, &mut |note| {
         on_note(&mut seen, note);

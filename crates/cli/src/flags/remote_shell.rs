@@ -13,10 +13,10 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
-/// The default way of reaching hosts.
+/// How hosts are reached if the user has not chosen it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// There are no hosts.
+    /// No hosts were chosen: all agents run on this machine.
     ThisMachine,
     Ssh,
     /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting

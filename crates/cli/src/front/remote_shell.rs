@@ -24,7 +24,7 @@ pub fn command(kind: &str) -> Option<&'static str> {
     KINDS.iter().find(|(name, _)| *name == kind)?.1
 }
 
-/// What the options have said so far.
+/// The remote shell, as far as the options read so far describe it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ShellWords {
     kind: Option<(String, Typed)>,

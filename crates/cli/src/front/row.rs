@@ -8,7 +8,7 @@ use wireup_flags::{Flag, Value};
 /// An option, or several that mean the same.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Without dashes: each may be typed with one or two.
+    /// Names without dashes: each may be typed with one or two.
     pub names: &'static [&'static str],
     pub takes: Takes,
     pub effect: Effect,

@@ -30,7 +30,7 @@ fn parsed(line: &str) -> Result<Parsed, String> {
 }
 
 /// What a command line of `wireup run` asks for.
-fn run(line: &str) -> Parsed {
+fn parsed_run(line: &str) -> Parsed {
     parsed_words(words(line))
 }
 
@@ -101,7 +101,7 @@ fn rows_with_a_flag_do_what_the_flag_does() {
         let line = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
         for name in row.names {
             let typed = format!("{launcher} {} ./a b", usage(row, name, &value));
-            assert_eq!(parsed(&typed), Ok(run(&format!("{line} ./a b"))), "{typed}");
+            assert_eq!(parsed(&typed), Ok(parsed_run(&format!("{line} ./a b"))), "{typed}");
         }
     }
 }
@@ -125,7 +125,7 @@ fn rows_with_a_rule_do_what_their_example_says() {
             .replace("PARAMETERS", &parameters.display().to_string());
         match means {
             "VERSION" => assert_eq!(front(&line).expect("version").shows, Some(Shows::Version), "{line}"),
-            _ => assert_eq!(parsed(&line), Ok(run(means)), "{line}"),
+            _ => assert_eq!(parsed(&line), Ok(parsed_run(means)), "{line}"),
         }
         let option = example.split(' ').find(|word| word.starts_with('-')).expect("an option").trim_start_matches('-');
         let used = example.split([' ', '=']).map(|word| word.trim_start_matches('-'));
@@ -150,7 +150,7 @@ fn rows_without_effect_change_nothing_and_say_so() {
             let line = format!("{launcher} {} ./a b", usage(row, name, "1"));
             let translation = front(&line).expect(&line);
             assert_eq!(translation.notes.len(), usize::from(noted), "{line}: {:?}", translation.notes);
-            assert_eq!(parsed(&line), Ok(run("./a b")), "{line}");
+            assert_eq!(parsed(&line), Ok(parsed_run("./a b")), "{line}");
         }
     }
 }
@@ -188,7 +188,7 @@ fn parameters_and_variables_do_what_their_flag_does() {
             assert!(parameters::is_of_launcher(name), "{name}");
             let line = format!("prterun --prtemca {name} {value} ./a");
             let own = if word.is_empty() { flag.name().to_owned() } else { format!("{}={word}", flag.name()) };
-            assert_eq!(parsed(&line), Ok(run(&format!("{own} ./a"))), "{line}");
+            assert_eq!(parsed(&line), Ok(parsed_run(&format!("{own} ./a"))), "{line}");
         }
     }
     for row in VARIABLES {
@@ -237,15 +237,15 @@ fn lines_from_scripts_are_understood() {
         ("mpirun -np 2 -- ./a -x", "-n 2 ./a -x"),
     ];
     for (typed, means) in same {
-        assert_eq!(parsed(typed), Ok(run(means)), "{typed}");
+        assert_eq!(parsed(typed), Ok(parsed_run(means)), "{typed}");
     }
 }
 
 #[test]
 fn the_vendor_decides_options_that_have_two_meanings() {
-    assert_eq!(parsed("mpiexec.hydra -s all ./a"), Ok(run("--stdin all ./a")));
-    assert_eq!(parsed("orterun -s ./a"), Ok(run("--stage ./a")));
-    assert_eq!(parsed("mpirun -s 1 -genv A 1 ./a"), Ok(run("--stdin 1 --genv A=1 ./a")));
+    assert_eq!(parsed("mpiexec.hydra -s all ./a"), Ok(parsed_run("--stdin all ./a")));
+    assert_eq!(parsed("orterun -s ./a"), Ok(parsed_run("--stage ./a")));
+    assert_eq!(parsed("mpirun -s 1 -genv A 1 ./a"), Ok(parsed_run("--stdin 1 --genv A=1 ./a")));
 }
 
 #[test]
@@ -271,7 +271,10 @@ fn contradictions_and_mistakes_are_refused_with_the_next_step() {
     assert!(refused("mpirun --output tga ./a").contains("choose tag"));
     assert!(refused("mpirun --mca btl").contains("two words: NAME VALUE"));
     // The same twice is no contradiction.
-    assert_eq!(parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"), Ok(run("-n 2 -l --bind-to core ./a")));
+    assert_eq!(
+        parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"),
+        Ok(parsed_run("-n 2 -l --bind-to core ./a"))
+    );
 }
 
 #[test]
@@ -302,7 +305,7 @@ fn options_beside_a_file_belong_to_each_of_its_programs() {
     fs::write(&path, "-n 1 -env A 2 ./a\n-wdir /var ./b\n").expect("a file");
     let found = parsed(&format!("mpiexec -l -n 3 -env A 1 -wdir /tmp -configfile {}", path.display()));
     fs::remove_file(&path).expect("removed");
-    assert_eq!(found, Ok(run("-l -n 1 --env A=1 --wdir /tmp --env A=2 ./a : -n 3 --env A=1 --wdir /var ./b")));
+    assert_eq!(found, Ok(parsed_run("-l -n 1 --env A=1 --wdir /tmp --env A=2 ./a : -n 3 --env A=1 --wdir /var ./b")));
 }
 
 #[test]

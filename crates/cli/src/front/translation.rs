@@ -62,7 +62,7 @@ impl Translation {
         Translation { vendor, ..Translation::default() }
     }
 
-    /// Says that an option changes nothing here.
+    /// Notes for the user that an option has no effect under wireup.
     pub fn note(&mut self, typed: &Typed, why: &str) {
         let note = format!("{} has no effect here: {why}", typed.shown());
         if !self.notes.contains(&note) {

@@ -26,7 +26,7 @@ impl Names {
         Names { own: own.to_owned(), addresses, full_names }
     }
 
-    /// All of them.
+    /// All names and addresses of this machine.
     pub fn all(&self) -> impl Iterator<Item = String> {
         let short = self.own.split('.').next().unwrap_or_default();
         let names = ["localhost", "127.0.0.1", "::1", &self.own, short].map(str::to_owned);

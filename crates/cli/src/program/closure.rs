@@ -60,17 +60,17 @@ pub struct Library {
     pub name: String,
     /// The object that needs it: the program, or the file name of a library.
     pub by: String,
-    /// `None` if the loader will not find it, so that the program does not start here.
+    /// The library's file; `None` if the loader will not find it, so that the program does not start here.
     pub path: Option<PathBuf>,
-    /// With `Search::all`: the copies that the loader prefers on certain processors.
+    /// Copies that the loader prefers on certain processors; only with [`Search::all`].
     pub variants: Vec<PathBuf>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Closure {
-    /// In the order in which the loader finds them, each name once.
+    /// The libraries in the order in which the loader finds them, each name once.
     pub libraries: Vec<Library>,
-    /// The program or one of its libraries may start other programs or load further libraries.
+    /// Whether the program or one of its libraries may start other programs or load further libraries.
     pub starts_others: bool,
 }
 
@@ -84,13 +84,13 @@ pub struct Search<'a> {
     /// The folder that the ranks start in.
     pub cwd: &'a Path,
     pub cache: &'a LdCache,
-    /// All libraries, with the C library, the runtimes and the variants.
+    /// Whether to list all libraries: also the C library, the runtimes and the variants.
     pub all: bool,
     pub memo: Rc<Memo>,
 }
 
 impl<'a> Search<'a> {
-    /// In the objects' own paths and the system's.
+    /// A search in the objects' own paths and in those of the system.
     pub fn new(cache: &'a LdCache) -> Search<'a> {
         let cwd = Path::new("/");
         Search {
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
 #[derive(Default)]
 pub struct Memo {
     contents: RefCell<HashMap<PathBuf, Content>>,
-    /// Of files that have not changed since an earlier search, encoded.
+    /// Encoded contents of files that have not changed since an earlier search.
     known: RefCell<Known>,
     found: RefCell<HashMap<Sought, Found>>,
     /// The folders for certain processors below a folder.
@@ -147,7 +147,7 @@ impl Memo {
         if let Some(content) = known.find(&file).and_then(|known| postcard::from_bytes(known).ok()) {
             return content;
         }
-        let content = Content::of(path);
+        let content = Content::read(path);
         if let Ok(encoded) = postcard::to_allocvec(&content) {
             known.add(file, &encoded);
         }

@@ -64,7 +64,7 @@ pub struct Static {
 }
 
 impl Content {
-    pub fn of(path: &Path) -> Content {
+    pub fn read(path: &Path) -> Content {
         let Ok(file) = File::open(path) else { return Content::Other };
         // Other kinds of files might block until a writer comes, or never end.
         if !file.metadata().is_ok_and(|meta| meta.is_file()) {
@@ -158,14 +158,14 @@ mod tests {
     #[test]
     fn the_test_program_is_read_as_dynamic() {
         let own = std::env::current_exe().expect("Linux knows it");
-        let Content::Dynamic(own) = Content::of(&own) else { panic!("this test program is not dynamically linked") };
+        let Content::Dynamic(own) = Content::read(&own) else { panic!("this test program is not dynamically linked") };
         assert!(own.needed.iter().any(|library| library.starts_with("libc.so")), "{own:?}");
         assert!(own.starts_others, "the standard library can start programs");
     }
 
     #[test]
     fn shells_can_start_other_programs_and_true_cannot() {
-        let starts = |path: &str| match Content::of(Path::new(path)) {
+        let starts = |path: &str| match Content::read(Path::new(path)) {
             Content::Dynamic(found) => found.starts_others,
             other => panic!("{path}: {other:?}"),
         };
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn files_that_are_no_programs_are_recognized() {
         for path in ["/proc/self/status", "/dev/null", "/no/such/file", "/", "/etc/passwd"] {
-            assert_eq!(Content::of(Path::new(path)), Content::Other, "{path}");
+            assert_eq!(Content::read(Path::new(path)), Content::Other, "{path}");
         }
     }
 

@@ -139,7 +139,7 @@ fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
         }
         return known(Wants { simple: true, ..Wants::default() }, format!("{name} is wireup"));
     }
-    match Content::of(&path) {
+    match Content::read(&path) {
         Content::Dynamic(dynamic) => of_libraries(&name, &path, dynamic, app, context, cache),
         Content::Static(program) => of_marks(&name, program),
         Content::Script => Finding { library: beside(&path), ..known(unknown, format!("{name} is a script")) },

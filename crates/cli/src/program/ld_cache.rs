@@ -28,13 +28,13 @@ struct List {
 
 impl From<Vec<u8>> for LdCache {
     fn from(bytes: Vec<u8>) -> LdCache {
-        LdCache(OnceCell::from(List::of(bytes)))
+        LdCache(OnceCell::from(List::parse(bytes)))
     }
 }
 
 impl LdCache {
     fn list(&self) -> &List {
-        self.0.get_or_init(|| List::of(std::fs::read(FILE).unwrap_or_default()))
+        self.0.get_or_init(|| List::parse(std::fs::read(FILE).unwrap_or_default()))
     }
 
     /// The path of the library with this name.
@@ -57,7 +57,7 @@ impl LdCache {
 }
 
 impl List {
-    fn of(bytes: Vec<u8>) -> List {
+    fn parse(bytes: Vec<u8>) -> List {
         let head = memchr::memmem::find(&bytes, MAGIC).unwrap_or(bytes.len());
         List { bytes, head }
     }

@@ -51,7 +51,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
 /// # Errors
 /// It has jobs, which are not to be killed; it does not end.
 pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
-    let calling = match Calling::begin(name) {
+    let calling = match Calling::call(name) {
         Ok(Some(calling)) => calling,
         Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return Ok(None),
         Err(error) => return Err(error.to_string()),

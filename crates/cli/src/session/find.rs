@@ -24,7 +24,7 @@ pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
         };
     }
     let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
-    match Calling::begin(name) {
+    match Calling::call(name) {
         Ok(Some(calling)) => Ok(Some(calling)),
         Ok(None) if parsed.session.is_some() => {
             Err(format!("{}; --no-session runs this job without one", super::nobody(name)))

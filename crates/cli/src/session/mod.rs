@@ -29,7 +29,7 @@ const JSON: Flag = Flag::switch(&["--json"], "For programs.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {
-    let calling = Calling::begin(name).map_err(|error| error.to_string())?;
+    let calling = Calling::call(name).map_err(|error| error.to_string())?;
     let calling = calling.ok_or_else(|| nobody(name))?;
     calling.finish(out::tell).map_err(|error| error.to_string())
 }

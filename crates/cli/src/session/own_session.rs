@@ -22,7 +22,7 @@ impl OwnSession {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub fn begin(spec: &SessionSpec, told: &StatedSlots, process_ns: u64) -> Result<OwnSession, String> {
+    pub fn start(spec: &SessionSpec, told: &StatedSlots, process_ns: u64) -> Result<OwnSession, String> {
         up::begin_for_this_process(&spec.name, spec, told, process_ns)?;
         Ok(OwnSession { name: spec.name.clone() })
     }

@@ -110,7 +110,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
             ));
         }
         let pid = owner.as_ref().map(Owner::pid);
-        begun = Some(begin(&place, &name, &spec, &told, owner, process_ns)?);
+        begun = Some(start_session(&place, &name, &spec, &told, owner, process_ns)?);
         unended::write(&name, pid);
     } else {
         names_nothing_new(line, &name)?;
@@ -126,7 +126,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     report(session, &name, &spec, begun.is_some(), parsed.verbose)
 }
 
-fn begin(
+fn start_session(
     place: &SessionDirectory,
     name: &str,
     spec: &SessionSpec,
@@ -143,7 +143,7 @@ fn begin(
         since_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let result = daemon::begin(place, spec.clone(), &facts, owner, process_ns);
+    let result = daemon::start(place, spec.clone(), &facts, owner, process_ns);
     result.map_err(|error| format!("cannot start session {name}: {error}"))
 }
 
@@ -162,7 +162,7 @@ pub fn begin_for_this_process(
         return Err(format!("there is a session {name} already; end it with wireup down --session {name}"));
     }
     let owner = Owner::this_process().map_err(|error| format!("cannot make a pipe: {error}"))?;
-    begin(&place, name, spec, told, Some(owner), process_ns).map(drop)
+    start_session(&place, name, spec, told, Some(owner), process_ns).map(drop)
 }
 
 /// Fewer descriptors do not suffice for a session that accepts launchers.
@@ -255,7 +255,7 @@ fn allocation(spec: &SessionSpec) -> Option<String> {
 fn attach_when_begun(name: &str) -> Result<Attached, String> {
     // The socket of a previous session may still exist.
     let is_on_its_way = |called| matches!(called, Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }));
-    happens_within(BEGINNING_MAX, || !is_on_its_way(Calling::begin(name)));
+    happens_within(BEGINNING_MAX, || !is_on_its_way(Calling::call(name)));
     attach_to(name)
 }
 

@@ -38,11 +38,11 @@ pub struct Choice {
 /// What the ranks read.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Load {
-    /// On network file systems.
+    /// Number of files on network file systems.
     files: u64,
     in_folders: u64,
     file_systems: Vec<String>,
-    /// Of all that would travel.
+    /// Bytes of all files that would travel.
     bytes: u64,
 }
 

@@ -145,7 +145,7 @@ impl Gather<'_> {
         let gatherers = groups.iter().map(|group| group.places.clone()).collect();
         let folders = self.job.apps.iter().map(|app| app.cwd.clone()).collect();
         let mut told = Request { rules: self.rules.to_vec(), gatherers, folders }.encode();
-        told.extend_from_slice(&gathering.begin(groups.iter().map(|group| &group.places[..])));
+        told.extend_from_slice(&gathering.expect_gatherers(groups.iter().map(|group| &group.places[..])));
         let mut taker = Taker { gathering, told, nodes, groups, ended, progress: Progress::new() };
         let outcome = travel::run(self.session, nodes, (&[b"gather".to_vec()], StdinTarget::All), None, &mut taker);
         taker.progress.end();

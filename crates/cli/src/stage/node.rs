@@ -27,7 +27,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let done = match (args.first().and_then(|what| what.to_str()), args.get(1)) {
         (Some("receive"), Some(store)) => {
             let room = args.get(2).and_then(|mib| mib.to_str()?.parse().ok()).unwrap_or(0);
-            take(Path::new(store), room)
+            receive_set(Path::new(store), room)
         }
         (Some("list"), Some(store)) => list(Path::new(store)),
         (Some("drop"), Some(store)) => drop_sets(Path::new(store), &args[2..]),
@@ -42,7 +42,7 @@ fn say(line: &str) -> io::Result<()> {
 }
 
 /// `room_mib` 0: half of what is free.
-fn take(store: &Path, room_mib: u64) -> io::Result<()> {
+fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
     let opened = staged_store::find_or_make_default(store).map_err(|error| error.to_string());
     match opened.and_then(|folder| Store::open(&folder, room_mib << 20).map_err(|problem| problem.to_string())) {
         Ok(store) => {
@@ -113,7 +113,7 @@ fn list(store: &Path) -> io::Result<()> {
     }
 }
 
-/// Without names: all sets.
+/// Drops the sets of these names; without names, all sets.
 fn drop_sets(store: &Path, names: &[OsString]) -> io::Result<()> {
     let dropped = existing(store).and_then(|store| {
         let mut lines = String::new();

@@ -20,11 +20,11 @@ impl Temporary {
     ///
     /// # Errors
     /// A node is missing.
-    pub fn begin(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
+    pub fn start(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
         let from_ns = monotonic_ns();
         let name = OwnSession::new_name("stage", surroundings);
         let (spec, told) = session::standing(parsed, surroundings, &name)?;
-        let session = OwnSession::begin(&spec, &told, process_ns)?;
+        let session = OwnSession::start(&spec, &told, process_ns)?;
         up::await_all(&name, &spec, parsed.verbose)?;
         let agents = count(spec.agents.len() as u32, "agent");
         Ok(Temporary { session, phase: Phase::new("start session", from_ns, monotonic_ns(), agents) })

@@ -124,7 +124,7 @@ fn sanitizer(program: &OsStr) -> Option<String> {
             .map(|dir| dir.join(program))
             .find(|path| path.is_file())?,
     };
-    let Content::Dynamic(found) = Content::of(&path) else { return None };
+    let Content::Dynamic(found) = Content::read(&path) else { return None };
     found.needed.iter().find(|library| NAMES.iter().any(|name| library.starts_with(name))).cloned()
 }
 
@@ -185,7 +185,7 @@ fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
 }
 
 fn publish(gathered: Gathered, command: &str, targets: &Targets) {
-    let report = TapReport::of(gathered);
+    let report = TapReport::from_gathered(gathered);
     let command = command.replacen("{N}", &report.size.to_string(), 1);
     let text = show::text(&report, &command);
     let write = |path: &PathBuf, text: &str| {

@@ -68,7 +68,7 @@ pub struct TapReport {
     pub refused: Vec<String>,
     pub clocks: Clocks,
     pub nodes: Vec<String>,
-    /// Of all times.
+    /// When the launcher started; if that is not known, when the first tap began.
     pub from_ns: u64,
     pub end_ns: u64,
     pub fences: Vec<Fence>,
@@ -84,16 +84,16 @@ pub struct TapReport {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Start {
     pub whole_ms: f64,
-    /// Of the whole: until the last rank's program was executed.
+    /// Time until the last rank's program was executed.
     pub launch_ms: f64,
-    /// In fences after the last rank had entered.
+    /// Time in fences after the last rank had entered.
     pub moving_ms: f64,
     /// The median rank's time in other requests.
     pub requests_ms: f64,
 }
 
 impl TapReport {
-    pub fn of(gathered: Gathered) -> TapReport {
+    pub fn from_gathered(gathered: Gathered) -> TapReport {
         let Gathered { mut records, mut refused, more_refused } = gathered;
         if more_refused > 0 {
             refused.push(format!("{more_refused} more"));

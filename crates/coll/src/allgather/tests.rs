@@ -109,7 +109,7 @@ fn expect_refused(direct: &Direct, peer: &mut dyn Rounds, n: u32, from: u32, mes
 }
 
 /// `lost`: a peer that never does anything.
-fn run(direct: &Direct, own: &Own, travel: Travel, lost: Option<u32>, seed: u64) -> Run {
+fn exchange(direct: &Direct, own: &Own, travel: Travel, lost: Option<u32>, seed: u64) -> Run {
     let n = own.blocks.len();
     let mut run = Run {
         peers: (0..n).map(|me| (direct.new)(me as u32, n as u32)).collect(),
@@ -159,7 +159,7 @@ fn run(direct: &Direct, own: &Own, travel: Travel, lost: Option<u32>, seed: u64)
 #[track_caller]
 fn check(direct: &Direct, own: &Own, travel: Travel, seed: u64) -> Run {
     let n = own.blocks.len() as u32;
-    let run = run(direct, own, travel, None, seed);
+    let run = exchange(direct, own, travel, None, seed);
     for me in 0..n {
         let at = me as usize;
         let parts = run.done[at].as_deref().unwrap_or_else(|| panic!("peer {me} of {n} did not end, seed {seed}"));
@@ -200,7 +200,7 @@ proptest! {
         let n = own.blocks.len() as u32;
         let lost = lost % n;
         for direct in DIRECT {
-            let run = run(direct, &own, Travel::Framed, Some(lost), seed);
+            let run = exchange(direct, &own, Travel::Framed, Some(lost), seed);
             let others = || (0..n as usize).filter(|peer| *peer != lost as usize);
             prop_assert!(others().all(|peer| run.done[peer].is_none()), "no peer completes without the lost one");
             let awaited: Vec<_> = others().map(|peer| run.peers[peer].awaited()).collect();
@@ -261,7 +261,7 @@ fn headers_add_at_most_five_percent() {
     let (values, value) = (16, 18);
     let own = Own::new([values * (value + 1); 256]);
     for algorithm in [Algorithm::RING, Algorithm::BRUCK] {
-        let run = run(find(algorithm).unwrap(), &own, Travel::Framed, None, 3);
+        let run = exchange(find(algorithm).unwrap(), &own, Travel::Framed, None, 3);
         let most = (own.blocks.len() * values * (value + 1)) as f64 * 1.05;
         assert!(run.bytes_in.iter().all(|&bytes| (bytes as f64) <= most));
     }

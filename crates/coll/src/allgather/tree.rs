@@ -2,9 +2,9 @@
 //! baseline (S1 I, fig. 2).
 //!
 //! Each peer waits for its own part and one from each child, and sends the list of them, unchanged, to its parent. A
-//! subtree with few bytes sends the blocks themselves ([`SubtreePart::Data`]); above a limit, or if a peer below sent only a
-//! size, it sends the number of bytes ([`SubtreePart::Size`]), and the blocks take another route. The root's result covers all
-//! peers. No peer parses another peer's bytes. One object serves one epoch.
+//! subtree with few bytes sends the blocks themselves ([`SubtreePart::Data`]); above a limit, or if a peer below sent
+//! only a size, it sends the number of bytes ([`SubtreePart::Size`]), and the blocks take another route. The root's
+//! result covers all peers. No peer parses another peer's bytes. One object serves one epoch.
 //!
 //! Cost per peer: 1 message in per child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message
 //! per link with the bytes of all peers.
@@ -182,7 +182,10 @@ mod tests {
                 let (len, only_size) = sizes[who];
                 let data = vec![who as u8; len];
                 expected.extend(&data);
-                let part = if only_size { SubtreePart::Size(len as u64) } else { SubtreePart::Data(Bytes::from(data).into()) };
+                let part = match only_size {
+                    true => SubtreePart::Size(len as u64),
+                    false => SubtreePart::Data(Bytes::from(data).into()),
+                };
                 let result = if who == 0 { peer.own(part) } else { peer.child(who - 1, part) };
                 let any_size = sizes.iter().any(|(_, only_size)| *only_size);
                 let whole = if any_size || expected.len() > eager_max {

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 pub struct Allgather {
     power: usize,
-    /// Of this member, and of those to its right.
+    /// The values of this member and of those on its right.
     values: Vec<Vec<u8>>,
     me: u32,
 }

@@ -50,7 +50,7 @@ pub fn push_peer(out: &mut Vec<u8>, peer: &Peer) {
 }
 
 pub fn take_peer(bytes: &mut &[u8]) -> Result<Peer, Malformed> {
-    Ok(Peer { rank: rows::number(bytes)?, address: rows::take(bytes)?.to_vec() })
+    Ok(Peer { rank: rows::number(bytes)?, address: rows::take_row(bytes)?.to_vec() })
 }
 
 fn encode(peer: &Peer) -> Vec<u8> {

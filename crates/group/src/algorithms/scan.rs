@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 
 /// Combines the value of a member, or of several, with that of members further right.
 pub trait Combine: Send {
-    /// Of the values that travel to the right.
+    /// Combines two values that travel to the right.
     fn rightwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed>;
 
-    /// Of the values that travel to the left.
+    /// Combines two values that travel to the left.
     fn leftwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed> {
         self.rightwards(left, right)
     }
@@ -29,11 +29,13 @@ impl Combine for Reduce {
 pub struct Scan<C> {
     combine: C,
     power: usize,
-    /// Of this member and those on its left; of this member and those on its right.
+    /// The combined values of the members on the left and of this member.
     pub up_to: Vec<u8>,
+    /// The combined values of this member and of the members on the right.
     pub from: Vec<u8>,
-    /// Without this member's own.
+    /// The combined values of the members on the left; `None`: there are none.
     pub before: Option<Vec<u8>>,
+    /// The combined values of the members on the right; `None`: there are none.
     pub after: Option<Vec<u8>>,
 }
 

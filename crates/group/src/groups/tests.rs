@@ -106,7 +106,7 @@ proptest! {
             Wanted { colour: (colour < 4).then(|| vec![1u8; colour as usize]), key }
         };
         let requests = bench.all(|groups, me| groups.split(WORLD, wanted(me)));
-        let contexts: Vec<Option<Context>> = bench.take(requests).iter().map(group).collect();
+        let contexts: Vec<Option<Context>> = bench.take_results(requests).iter().map(group).collect();
         let mut expected: BTreeMap<Vec<u8>, Vec<(i64, u32)>> = BTreeMap::new();
         for me in 0..size {
             let Wanted { colour, key } = wanted(me);
@@ -131,7 +131,7 @@ proptest! {
                 .iter()
                 .map(|(_, rank)| (*rank, bench.member(*rank).start(context, Box::new(Allgather::new(value(*rank))))))
                 .collect();
-            bench.run();
+            bench.run_until_idle();
             let all: Vec<Vec<u8>> = members.iter().map(|(_, rank)| value(*rank)).collect();
             for (rank, request) in requests {
                 prop_assert_eq!(bench.ranks.results.remove(&(rank, request)), Some(Ok(Done::Rows(all.clone()))));
@@ -162,7 +162,7 @@ proptest! {
                 requests[me as usize].push((one, other));
             }
         }
-        bench.run();
+        bench.run_until_idle();
         for me in 0..size {
             for (nth, (one, other)) in requests[me as usize].iter().enumerate() {
                 let rows = vec![vec![nth as u8]; size as usize];
@@ -200,7 +200,7 @@ proptest! {
             }
         }
         bench.kill(victim);
-        bench.run();
+        bench.run_until_idle();
         for (me, request) in requests.into_iter().filter(|(me, _)| *me != victim) {
             let result = bench.ranks.results.remove(&(me, request)).expect("a member waits for ever");
             if let Err(failure) = result {
@@ -235,7 +235,7 @@ proptest! {
             }
         }
         bench.kill(victim);
-        bench.run();
+        bench.run_until_idle();
         for key in requests.into_iter().filter(|(me, _)| *me != victim) {
             let result = bench.ranks.results.remove(&key).expect("a member waits for ever");
             prop_assert!(result.is_ok() || result == Err(Failure::Lost { rank: victim }), "{:?}", result);
@@ -300,7 +300,7 @@ proptest! {
                 received.push((to, bench.member(to).receive_tagged(from, WORLD, tag), text));
             }
         }
-        bench.run();
+        bench.run_until_idle();
         for (from, request) in sent {
             prop_assert_eq!(bench.ranks.results.remove(&(from, request)), Some(Ok(Done::Nothing)));
         }
@@ -314,12 +314,12 @@ proptest! {
 fn a_member_that_does_not_exist_is_refused() {
     let mut bench = Bench::new(3, 1);
     let requests = [bench.member(0).locate(WORLD, 3), bench.member(0).receive_tagged(9, WORLD, 0)];
-    bench.run();
+    bench.run_until_idle();
     for request in requests {
         assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Err(Failure::NoMember)));
     }
     let request = bench.member(0).locate(77, 0);
-    bench.run();
+    bench.run_until_idle();
     assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Err(Failure::NoGroup)));
 }
 
@@ -347,9 +347,9 @@ fn a_group_of_ring_positions_becomes_the_world_by_a_split_with_ranks_as_keys() {
         let place = (0..size).find(|place| at(*place) == me).unwrap();
         groups.form(ring, place, size, peer(at((place + size - 1) % size)), peer(at((place + 1) % size)))
     });
-    bench.take(formed);
+    bench.take_results(formed);
     let split = bench.all(|groups, me| groups.split(ring, Wanted { colour: Some(Vec::new()), key: me.into() }));
-    for (me, result) in (0..).zip(bench.take(split)) {
+    for (me, result) in (0..).zip(bench.take_results(split)) {
         let world = group(&result).unwrap();
         assert_eq!(bench.ranks.members[me as usize].shape(world).unwrap().me, me);
     }
@@ -361,7 +361,7 @@ fn messages_of_a_group_that_was_given_up_are_dropped() {
     let request = bench.member(0).start(WORLD, Box::new(Barrier::default()));
     bench.member(0).free(WORLD);
     bench.member(1).start(WORLD, Box::new(Barrier::default()));
-    bench.run();
+    bench.run_until_idle();
     assert_eq!(bench.ranks.results[&(0, request)], Err(Failure::Cancelled));
     assert_eq!(bench.member(0).start(WORLD, Box::new(Barrier::default())), request + 1);
 }
@@ -397,7 +397,7 @@ fn rounds_are_waits_one_behind_the_other() {
     let mut bench = Bench::new(256, 5);
     let before = bench.member(0).counts;
     let request = bench.member(0).locate(WORLD, 85);
-    bench.run();
+    bench.run_until_idle();
     assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Ok(Done::Peer(peer(85)))));
     let after = bench.member(0).counts;
     assert_eq!((after.questions, after.rounds - before.rounds), (3, 3));
@@ -413,7 +413,7 @@ fn create(bench: &mut Bench, list: impl Fn(u32) -> Option<Vec<u32>>, name: &[u8]
             bench.deliver_some();
         }
     }
-    bench.run();
+    bench.run_until_idle();
     requests
 }
 
@@ -437,7 +437,7 @@ proptest! {
             let requests: Vec<(u32, Request)> = members.iter().map(|me| {
                 (*me, bench.member(*me).start(context, Box::new(Allgather::new(value(*me)))))
             }).collect();
-            bench.run();
+            bench.run_until_idle();
             let all: Vec<Vec<u8>> = members.iter().map(|me| value(*me)).collect();
             for key in requests {
                 let end = bench.ranks.results.remove(&key).unwrap();
@@ -477,7 +477,7 @@ proptest! {
             let lists: [Option<Vec<u32>>; 2] = [row(me), column(me)];
             lists.map(|list| (me, bench.member(me).create(WORLD, &list.unwrap(), b"line")))
         }).collect();
-        bench.run();
+        bench.run_until_idle();
         for key in begun {
             prop_assert!(group(&bench.ranks.results.remove(&key).unwrap()).is_some());
         }
@@ -499,7 +499,7 @@ proptest! {
             }
         }
         bench.kill(victim);
-        bench.run();
+        bench.run_until_idle();
         for key in requests.into_iter().filter(|(me, _)| *me != victim) {
             match bench.ranks.results.remove(&key) {
                 Some(Ok(Done::Group(Some(_)))) => {}
@@ -520,7 +520,7 @@ fn a_list_that_makes_no_sense_is_refused() {
     }
     let alone = bench.member(3).create(WORLD, &[3], b"some");
     let wanting = bench.member(0).create(WORLD, &[0, 1], b"some");
-    bench.run();
+    bench.run_until_idle();
     assert!(group(&bench.ranks.results.remove(&(3, alone)).unwrap()).is_some());
     bench.member(0).free(WORLD);
     bench.collect(0);

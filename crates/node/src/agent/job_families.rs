@@ -31,8 +31,9 @@ const IDLE_MEMBERS: usize = 1;
 
 #[derive(Default)]
 pub struct JobFamilies {
+    /// The families with jobs on this node, by the first job of each family.
     here: BTreeMap<JobId, Family>,
-    /// The family of each job that ranks of another job have asked for; a family is named by its first job.
+    /// The first job of the family of each job that ranks of another job have asked for.
     of: BTreeMap<JobId, JobId>,
 }
 
@@ -84,7 +85,8 @@ impl JobFamilies {
         self.of.get(&job).copied().unwrap_or(job)
     }
 
-    /// A keeper for a job whose family is here: an idle member, or one that is forked now. The job counts as here.
+    /// Adds a job to its family, if other jobs of the family run on this node. Returns a keeper for the job: an idle
+    /// member of the family, or one that is forked for it.
     pub fn member_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> Option<io::Result<Idle>> {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
@@ -94,13 +96,15 @@ impl JobFamilies {
         Some(member.and_then(|member| member.settled(|| Family::fork(family.first))))
     }
 
-    /// Makes a job the first one of its family here; its keeper has a new namespace.
-    pub fn begin(&mut self, job: JobId, first: u32) {
+    /// Adds a job that is the first of its family on this node. `first`: the pid of its keeper, which has a new
+    /// namespace.
+    pub fn add_first_job(&mut self, job: JobId, first: u32) {
         let (jobs, members) = (BTreeSet::from([job]), KeeperPool::default());
         self.here.insert(self.family_of(job), Family { first, jobs, held: None, members, server: None });
     }
 
-    /// A job is over here. Returns the first keeper of a family that is over.
+    /// A job has ended on this node and gives back its keeper. Returns a keeper that can serve jobs of other families:
+    /// the first keeper of a family whose last job this was.
     pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) -> Option<KeeperLink> {
         let id = self.family_of(job);
         self.of.remove(&job);
@@ -140,7 +144,8 @@ impl JobFamilies {
         }
     }
 
-    /// A job that has got no keeper is over here. Returns a keeper that was held for it.
+    /// A job that has got no keeper has ended on this node. Returns the first keeper of its family, if that was held
+    /// and this was the family's last job.
     pub fn leave(&mut self, job: JobId, reactor: &Reactor) -> Option<KeeperLink> {
         let id = self.family_of(job);
         self.of.remove(&job);

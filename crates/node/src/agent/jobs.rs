@@ -55,7 +55,7 @@ impl Jobs {
             while self.slots.contains_key(&self.next) {
                 self.next = self.next.following();
             }
-            let ranks = JobRanks::begin(job, self.next, session, keepers, reactor)?;
+            let ranks = JobRanks::new(job, self.next, session, keepers, reactor)?;
             self.slots.insert(self.next, job);
             self.next = self.next.following();
             self.ranks.insert(job, ranks);

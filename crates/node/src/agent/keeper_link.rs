@@ -24,7 +24,7 @@ pub struct KeeperLink {
 
 impl KeeperLink {
     /// Watches a keeper's socket.
-    pub fn begin(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
+    pub fn new(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
         reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
         Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, problem: None, born: 0 })
     }

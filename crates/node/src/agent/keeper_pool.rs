@@ -98,7 +98,7 @@ pub struct KeeperPool {
 
 impl KeeperPool {
     /// An idle keeper without a server for a job in this kernel session, if there is one.
-    pub fn take(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
+    pub fn take_keeper(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let suiting = self.idle.iter().filter(|(_, idle)| idle.server.is_none() && idle.suits(session));
         // A keeper that has begun no session could serve any job, so it is taken last.
         let pid = *suiting.min_by_key(|(_, idle)| idle.keeper.kernel_session().is_none())?.0;
@@ -108,7 +108,7 @@ impl KeeperPool {
     /// An idle keeper for a job in this kernel session, if there is one: preferably the one that has a server.
     pub fn take_with_standby(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let with_standby = self.with_standby().filter(|pid| self.idle[pid].suits(session));
-        with_standby.and_then(|pid| self.take_one(pid, reactor)).or_else(|| self.take(session, reactor))
+        with_standby.and_then(|pid| self.take_one(pid, reactor)).or_else(|| self.take_keeper(session, reactor))
     }
 
     /// The pid of the idle keeper that has started a PMIx server ahead, if there is one.
@@ -134,7 +134,7 @@ impl KeeperPool {
             *server = None;
         }
         let Some(session) = server.as_ref().map(StandbyServer::kernel_session) else { return };
-        let idle = self.take(session, reactor).or_else(|| fork().ok().map(Idle::from));
+        let idle = self.take_keeper(session, reactor).or_else(|| fork().ok().map(Idle::from));
         let Some(mut idle) = idle else { return };
         let Some(mut server) = server.take() else { return };
         let has_started = server.start(&mut idle.keeper).is_ok();
@@ -160,7 +160,7 @@ impl KeeperPool {
         }
         let token = Token::IdleKeeper(keeper.pid());
         // A keeper that cannot be watched is dropped, and ends.
-        let Ok(mut link) = KeeperLink::begin(keeper, token, reactor) else { return };
+        let Ok(mut link) = KeeperLink::new(keeper, token, reactor) else { return };
         server.iter_mut().for_each(|server| link.request(&server.dismiss()));
         self.renew_with(link, reactor);
     }
@@ -296,8 +296,8 @@ pub mod tests {
 
     /// The keeper of a job.
     fn keeper(pool: &mut KeeperPool, session: KernelSession, reactor: &Reactor) -> Keeper {
-        let mut keeper = pool.take(session, reactor).map_or_else(|| Keeper::fork().unwrap(), |idle| idle.keeper);
-        keeper.begin(session);
+        let mut keeper = pool.take_keeper(session, reactor).map_or_else(|| Keeper::fork().unwrap(), |idle| idle.keeper);
+        keeper.begin_kernel_session(session);
         keeper
     }
 
@@ -307,7 +307,7 @@ pub mod tests {
         let pids = keepers.iter().map(Keeper::pid).collect();
         for keeper in keepers {
             let token = Token::IdleKeeper(keeper.pid());
-            pool.renew(KeeperLink::begin(keeper, token, reactor).unwrap(), reactor);
+            pool.renew(KeeperLink::new(keeper, token, reactor).unwrap(), reactor);
         }
         while !pool.renewing.is_empty() {
             turn(pool, reactor);
@@ -351,8 +351,8 @@ pub mod tests {
     fn only_jobs_that_may_use_it_get_the_keeper_with_a_server() {
         let reactor = Reactor::new().unwrap();
         let (mut pool, directory) = pool_with_standby("apart", &reactor);
-        let plain = pool.take(Agents, &reactor).expect("there are two keepers");
-        assert!(plain.server.is_none() && pool.take(Agents, &reactor).is_none());
+        let plain = pool.take_keeper(Agents, &reactor).expect("there are two keepers");
+        assert!(plain.server.is_none() && pool.take_keeper(Agents, &reactor).is_none());
         assert!(pool.take_with_standby(Own, &reactor).is_none());
         let with = pool.take_with_standby(Agents, &reactor).expect("the other one");
         assert!(with.server.is_some() && pool.take_with_standby(Agents, &reactor).is_none());

@@ -9,8 +9,8 @@
 //! The same holds for agents that remote shells have started on one machine under different names (`fellows`): when
 //! another one appears, the first of them begins such a namespace, which does not apply to jobs that it has already.
 //!
-//! The same holds for the jobs of a family (`job_families`): keepers of the later ones are in the namespace of the first
-//! one's keeper.
+//! The same holds for the jobs of a family (`job_families`): keepers of the later ones are in the namespace of the
+//! first one's keeper.
 
 use super::fellows::Fellows;
 use super::job_families::JobFamilies;
@@ -115,7 +115,7 @@ impl Keepers {
         match (first, namespace) {
             (Some(mut first), Some(namespace)) => {
                 // The first process must outlive a kill of the agent's process group.
-                first.begin(KernelSession::Own);
+                first.begin_kernel_session(KernelSession::Own);
                 // A new socket has room for the request; if the process is gone, the first keeper in its namespace
                 // reports that.
                 let _ = first.flush();
@@ -148,13 +148,13 @@ impl Keepers {
             Some(member) => member?,
             None => self.first_for(job, session, reactor)?,
         };
-        idle.keeper.begin(session);
+        idle.keeper.begin_kernel_session(session);
         Ok(idle)
     }
 
     /// A keeper for a job that is the first one of its family here.
     fn first_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
-        let idle = match self.take(session, self.families.has_joined(job), reactor) {
+        let idle = match self.take_keeper(session, self.families.has_joined(job), reactor) {
             Some(idle) => idle,
             None => fork(self.namespace.as_ref())?.into(),
         };
@@ -164,7 +164,7 @@ impl Keepers {
             Some(PidNamespace::New { .. }) | None => Keeper::fork(),
         })?;
         if matches!(self.namespace, Some(PidNamespace::New { .. })) && idle.keeper.isolates() {
-            self.families.begin(job, idle.keeper.pid());
+            self.families.add_first_job(job, idle.keeper.pid());
         }
         Ok(idle)
     }
@@ -191,16 +191,16 @@ impl Keepers {
     /// Those of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
         let session = KernelSession::Own;
-        let idle = if self.namespace.is_none() { self.take(session, false, reactor) } else { None };
+        let idle = if self.namespace.is_none() { self.take_keeper(session, false, reactor) } else { None };
         let mut keeper = idle.map_or_else(Keeper::fork, |idle| Ok(idle.keeper))?;
-        keeper.begin(session);
+        keeper.begin_kernel_session(session);
         Ok(keeper)
     }
 
-    fn take(&mut self, session: KernelSession, may_have_standby: bool, reactor: &Reactor) -> Option<Idle> {
+    fn take_keeper(&mut self, session: KernelSession, may_have_standby: bool, reactor: &Reactor) -> Option<Idle> {
         let keeper = match may_have_standby {
             true => self.pool.take_with_standby(session, reactor),
-            false => self.pool.take(session, reactor),
+            false => self.pool.take_keeper(session, reactor),
         };
         if self.standing {
             self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
@@ -326,7 +326,7 @@ mod tests {
         let mut keepers = Keepers::default();
         let [first, other] = [Keeper::fork().unwrap(), Keeper::fork().unwrap()];
         let pids = [other.pid(), first.pid()];
-        keepers.families.begin(JobId(1), first.pid());
+        keepers.families.add_first_job(JobId(1), first.pid());
         keepers.pool = idle(1, &reactor);
         let without_job = keepers.pids().next().unwrap();
         let order: Vec<Keeper> = keepers.into_keepers([first, other].into_iter(), &reactor).collect();

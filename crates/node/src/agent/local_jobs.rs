@@ -129,7 +129,7 @@ impl LocalJobs {
                 failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}{at}"))(error)
             }),
             Some(base) => {
-                let sockets = self.rank_ports.take(base, count);
+                let sockets = self.rank_ports.take_sockets(base, count);
                 sockets
                     .and_then(|sockets| ranks.sockets.use_reserved(base, sockets))
                     .map_err(failed(format!("{count} listening sockets on the session's ports from {base} on")))?;
@@ -172,7 +172,7 @@ impl LocalJobs {
     fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
         let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
         if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
-            self.orphans.begin(since, now_ns);
+            self.orphans.on_keepers_lost(since, now_ns);
             self.look_for_orphans(now_ns, of_shells);
         }
     }

@@ -96,7 +96,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
             return NEEDED;
         }
     }
-    run(process_ns, is_sealed).map_or_else(|error| cannot_begin(&error), |()| 0)
+    run_agent(process_ns, is_sealed).map_or_else(|error| cannot_begin(&error), |()| 0)
 }
 
 /// Prints why the agent cannot begin, and what to do. Returns the exit code.
@@ -126,7 +126,7 @@ fn verify(digest: &str) -> u8 {
 }
 
 /// `is_sealed`: whether the caller has encrypted the bootstrap message.
-fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
+fn run_agent(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     // Failure is tolerated: fewer ranks fit, and orphans of a killed keeper are not collected.
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
@@ -137,7 +137,9 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
     let silence_max = if start_methods::is_in_step() { step::SILENCE_MAX } else { SILENCE_MAX };
     let begun = read_bootstrap(ReadTimeout::new(io::stdin(), silence_max), is_sealed);
     let ended = begun.and_then(|bootstrap| match bootstrap {
-        Some(bootstrap) => begin(bootstrap, node.as_deref(), Born { process_ns, bootstrap_ns: monotonic_ns() }),
+        Some(bootstrap) => {
+            run_bootstrapped(bootstrap, node.as_deref(), Born { process_ns, bootstrap_ns: monotonic_ns() })
+        }
         None => Ok(()),
     });
     if let Err(error) = &ended
@@ -149,7 +151,7 @@ fn run(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
 }
 
 /// `node`: the node on which this process runs as a task of a step; `None`: no step has started it.
-fn begin(bootstrap: Bootstrap, node: Option<&str>, born: Born) -> Result<(), AgentError> {
+fn run_bootstrapped(bootstrap: Bootstrap, node: Option<&str>, born: Born) -> Result<(), AgentError> {
     if !bootstrap.session.remote_shell.start_method().by_step() {
         let me = bootstrap.agent;
         return serve(bootstrap, me, false, born);
@@ -173,7 +175,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;
     if by_step {
-        called = Some(Called::begin(me, new_parent, &mut driver, &parent, start_timeout_ns)?);
+        called = Some(Called::start(me, new_parent, &mut driver, &parent, start_timeout_ns)?);
     } else {
         driver.dial(&parent, by_parent)?;
     }

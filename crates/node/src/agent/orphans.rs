@@ -25,7 +25,7 @@ pub struct Orphans {
 
 impl Orphans {
     /// Keepers were lost, the oldest of them started at `since`; the first scan is due now.
-    pub fn begin(&mut self, since: u64, now_ns: u64) {
+    pub fn on_keepers_lost(&mut self, since: u64, now_ns: u64) {
         self.since = Some(since);
         self.looks_left = LOOKS_MAX;
         self.due_ns = Some(now_ns);
@@ -49,7 +49,7 @@ impl Orphans {
     /// Kills the remaining orphans. By now this agent has no keepers and nothing else to do, so it may block.
     pub fn end(mut self) {
         let Some(since) = self.since else { return };
-        self.begin(since, monotonic_ns());
+        self.on_keepers_lost(since, monotonic_ns());
         while let Some(due_ns) = self.due_ns {
             std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())));
             self.look(due_ns, &[]);
@@ -96,7 +96,7 @@ mod tests {
                 sleeper();
                 process::leave(0);
             };
-            orphans.begin(since, 100);
+            orphans.on_keepers_lost(since, 100);
             orphans.look(99, &[living]);
             assert_eq!((orphans.deadline_ns(), orphans.looks_left), (Some(100), LOOKS_MAX), "too early");
             let mut looks = 0;
@@ -119,7 +119,7 @@ mod tests {
         alone(|| {
             let since = process::start_ticks(process::own_pid()).unwrap();
             let mut orphans = Orphans::default();
-            orphans.begin(since, 0);
+            orphans.on_keepers_lost(since, 0);
             orphans.looks_left = 3;
             let mut now_ns = 0;
             while let Some(due_ns) = orphans.deadline_ns() {

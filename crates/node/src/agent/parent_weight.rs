@@ -197,7 +197,7 @@ mod tests {
         let program = Program { argv: vec![b"/bin/true".to_vec()], cwd: Vec::new(), env: Vec::new() };
         let (programs, processes) = (vec![program], vec![Process::new(0)]);
         let batch = Batch { programs, processes, umask: 0o022, limits: Vec::new(), staged: None };
-        keeper.begin(KernelSession::Own);
+        keeper.begin_kernel_session(KernelSession::Own);
         keeper.request(&Request::Spawn(batch));
         keeper.flush().unwrap();
         assert!(wireup_os::socket::wait(keeper.fd(), true, false, None).unwrap());

@@ -55,7 +55,7 @@ pub struct PmixServer {
 impl PmixServer {
     /// The server's data, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
-        let batch = Opening::of(plan).batch(SERVER_SLOT)?;
+        let batch = Opening::new(plan).batch(SERVER_SLOT)?;
         let directory = Directory::new().map_err(|error| unnamed(&error))?;
         Ok((PmixServer::new(plan, slot, SERVER_SLOT, directory)?, batch))
     }
@@ -158,7 +158,7 @@ impl PmixServer {
     }
 
     fn tell(&mut self, is_end: bool, turn: &mut Turn<'_>) {
-        if let Some(text) = self.server_log.take(is_end) {
+        if let Some(text) = self.server_log.take_lines(is_end) {
             turn.inputs.push(Input::Job { job: self.job, event: JobEvent::PmixSaid { text } });
         }
     }
@@ -197,7 +197,7 @@ pub mod tests {
     use wireup_wire::ids::{AgentId, NodeId};
     use wireup_wire::job::Binding;
 
-    /// Of a job with this name, on its node 3.
+    /// The plan of a job with this name, on its node 3.
     pub fn plan(nspace: &str) -> PmixPlan {
         let begin = Begin {
             nspace: nspace.into(),

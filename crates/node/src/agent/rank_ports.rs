@@ -32,7 +32,7 @@ impl ReservedPorts {
     ///
     /// # Errors
     /// `AddrInUse`: a port is not reserved, or a job of this node still has it.
-    pub fn take(&mut self, first: u16, count: u32) -> io::Result<Vec<OwnedFd>> {
+    pub fn take_sockets(&mut self, first: u16, count: u32) -> io::Result<Vec<OwnedFd>> {
         let taken = || io::Error::from(Errno::ADDRINUSE);
         let at = usize::from(first.checked_sub(self.base).ok_or_else(taken)?);
         let sockets = self.sockets.get_mut(at..at + count as usize).ok_or_else(taken)?;
@@ -87,21 +87,21 @@ mod tests {
     #[test]
     fn a_port_belongs_to_one_job_at_a_time() {
         let mut ports = ReservedPorts::default();
-        assert!(ports.take(23_300, 1).is_err(), "none is reserved");
+        assert!(ports.take_sockets(23_300, 1).is_err(), "none is reserved");
         // A part of the range that no other test uses.
         let base = ports.reserve(4, PortRange { low: 23_300, high: 23_309 }).unwrap();
         let is_open = |port: u16| TcpStream::connect(("127.0.0.1", base + port)).is_ok();
-        let one = ports.take(base + 1, 2).unwrap();
+        let one = ports.take_sockets(base + 1, 2).unwrap();
         for (first, count) in [(base, 2), (base + 2, 1), (base + 3, 2), (base - 1, 1)] {
-            assert_eq!(ports.take(first, count).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            assert_eq!(ports.take_sockets(first, count).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         }
         ports.close(JobId(1), base + 1, one);
         assert_eq!([0, 1, 2, 3].map(is_open), [true, false, false, true]);
-        assert!(ports.take(base + 1, 1).is_err(), "others may still connect for job 1");
+        assert!(ports.take_sockets(base + 1, 1).is_err(), "others may still connect for job 1");
         assert!(ports.renew(JobId(2)), "it could not begin here");
         assert_eq!([0, 1, 2, 3].map(is_open), [true, false, false, true]);
         assert!(ports.renew(JobId(1)));
         assert_eq!([0, 1, 2, 3].map(is_open), [true; 4]);
-        assert_eq!(ports.take(base, 4).unwrap().len(), 4);
+        assert_eq!(ports.take_sockets(base, 4).unwrap().len(), 4);
     }
 }

@@ -70,7 +70,7 @@ impl JobRanks {
     }
 
     /// Starts with a keeper that has nothing to do yet.
-    pub fn begin(
+    pub fn new(
         job: JobId,
         slot: JobSlot,
         session: KernelSession,
@@ -80,7 +80,7 @@ impl JobRanks {
         let failed = |error: io::Error| spawn_error(SpawnStep::Fork, "the keeper of the ranks", &error);
         let Idle { keeper, server: standby } = keepers.for_ranks(job, session, reactor).map_err(failed)?;
         let lacks_namespace = keepers.is_namespace_lost(&keeper);
-        let keeper = KeeperLink::begin(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
+        let keeper = KeeperLink::new(keeper, Token::Keeper(slot), reactor).map_err(failed)?;
         Ok(JobRanks {
             job,
             slot,

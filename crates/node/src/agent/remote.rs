@@ -218,14 +218,14 @@ mod tests {
         command_with(how, program, build, digest, &[&version()])
     }
 
-    struct Place(std::path::PathBuf);
+    struct RemoteHome(std::path::PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl RemoteHome {
+        fn new(name: &str) -> RemoteHome {
             let home = std::env::temp_dir().join(format!("wireup-remote-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&home);
             std::fs::create_dir_all(&home).unwrap();
-            Place(home)
+            RemoteHome(home)
         }
 
         /// Runs the words as a log-in shell would, with `stdin` from a file.
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for RemoteHome {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_requested_verified_and_cached() {
         for shell in ["sh", "bash"] {
-            let home = Place::new(shell);
+            let home = RemoteHome::new(shell);
             let look = command(How::Look, "/nowhere/wireup", BUILD, None);
             let out = home.run(shell, &look, "");
             assert_eq!(out.status.code(), Some(i32::from(NEEDED)));
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_launchers_program_path_is_tried_before_the_search_path() {
-        let home = Place::new("place");
+        let home = RemoteHome::new("place");
         let program = home.0.join("wireup");
         std::fs::write(&program, PROGRAM).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -296,7 +296,7 @@ mod tests {
     fn with_an_unsafe_launcher_path_only_the_search_path_is_used() {
         let plain = command(How::Plain, "/opt/wireup", BUILD, None);
         assert_eq!(plain, [b"/opt/wireup".to_vec(), b"agent".to_vec(), version().into_bytes()]);
-        let home = Place::new("strange");
+        let home = RemoteHome::new("strange");
         let out = home.run("sh", &command(How::Plain, "/a b;touch x/wireup", BUILD, None), "");
         assert_eq!(out.status.code(), Some(i32::from(NEEDED)), "{out:?}");
     }
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_cache_that_others_may_write_is_refused() {
         for cache in [".cache/wireup", "elsewhere"] {
-            let home = Place::new(&cache.replace('/', "-"));
+            let home = RemoteHome::new(&cache.replace('/', "-"));
             let build = home.0.join(cache).join(BUILD);
             std::fs::create_dir_all(&build).unwrap();
             let cache = build.parent().unwrap();
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_is_a_symbolic_link_is_not_used() {
-        let home = Place::new("link");
+        let home = RemoteHome::new("link");
         let elsewhere = home.0.join("elsewhere");
         let program = elsewhere.join(BUILD).join("wireup");
         std::fs::create_dir_all(home.0.join(".cache")).unwrap();
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn only_old_builds_and_stale_leftovers_are_removed_from_the_cache() {
-        let cache = Place::new("old");
+        let cache = RemoteHome::new("old");
         let now = std::time::SystemTime::now();
         let put = |path: &str, age: Duration| {
             let path = cache.0.join(path);

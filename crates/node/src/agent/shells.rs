@@ -39,8 +39,8 @@ pub struct Shells {
 }
 
 impl Shells {
-    pub fn begin(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
-        let keeper = KeeperLink::begin(keeper, Token::Shells, reactor)?;
+    pub fn new(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
+        let keeper = KeeperLink::new(keeper, Token::Shells, reactor)?;
         Ok(Shells {
             keeper,
             errors: BTreeMap::new(),
@@ -87,7 +87,7 @@ impl Shells {
             return self.call_step(shell, Sealed { agents, how, session, message: Vec::new(), problem: None });
         }
         let (sealing, process, program) =
-            Sealing::begin(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
+            Sealing::start(shell, agents, how, bootstrap).map_err(|error| own_key(&error))?;
         self.sealings.insert(shell, sealing);
         self.request(shell, process, program);
         Ok(())

@@ -48,7 +48,7 @@ macro_rules! table {
         impl Transports {
             /// Opens the transports that need no agreement with other agents.
             pub fn new(config: &LinkConfig) -> Transports {
-                Transports { $($slot: <$transport>::begin(config),)* }
+                Transports { $($slot: <$transport>::open_at_start(config),)* }
             }
 
             /// Opens the transport that all agents must have; returns the point at which it is reached.
@@ -143,7 +143,7 @@ pub trait Begin: Transport + Sized {
     const AGREED: Option<AgentTransport> = None;
 
     /// Opens the transport together with the agent's other links, if it needs nothing else.
-    fn begin(_config: &LinkConfig) -> Option<Self> {
+    fn open_at_start(_config: &LinkConfig) -> Option<Self> {
         None
     }
 

@@ -36,7 +36,7 @@ pub fn collapse_short<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 fn groups<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     for name in names {
-        let joined = groups.last_mut().is_some_and(|group| group.take(name));
+        let joined = groups.last_mut().is_some_and(|group| group.add_if_alike(name));
         if !joined {
             groups.push(Group { first: name, number: None, runs: Vec::new() });
         }
@@ -46,7 +46,7 @@ fn groups<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Group<'a>> {
 
 impl<'a> Group<'a> {
     /// Adds `name` if it belongs to the group; returns whether it does.
-    fn take(&mut self, name: &'a str) -> bool {
+    fn add_if_alike(&mut self, name: &'a str) -> bool {
         let Some((start, end)) = self.number.or_else(|| place_of_difference(self.first, name)) else { return false };
         let (before, behind) = (&self.first[..start], &self.first[end..]);
         let middle = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));

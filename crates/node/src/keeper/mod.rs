@@ -151,7 +151,7 @@ impl Keeper {
         let (socket, far) = socket::pair()?;
         // The modes are read before the fork: afterwards the agent might change them before the keeper reads them.
         // Usually there is no terminal.
-        let terminal = SavedTerminal::remembered().or_else(|| SavedTerminal::of(rustix::stdio::stdin()).ok());
+        let terminal = SavedTerminal::remembered().or_else(|| SavedTerminal::save(rustix::stdio::stdin()).ok());
         let (forked, outer) = match namespace {
             None => (process::fork_with_signals_blocked()?, None),
             Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,
@@ -230,7 +230,7 @@ impl Keeper {
 
     /// Queues a request that the keeper begin this kernel session, or a process group in it. Call it before processes
     /// are requested; only the first call has an effect.
-    pub fn begin(&mut self, session: KernelSession) {
+    pub fn begin_kernel_session(&mut self, session: KernelSession) {
         if self.kernel_session.is_none() {
             self.kernel_session = Some(session);
             self.request(&Request::Begin(session));

@@ -242,7 +242,7 @@ impl Processes {
     /// Stops processes that have got a `SIGTSTP` some time ago.
     pub fn stop_due(&mut self) {
         if self.stops.next_ns().is_some() {
-            for slot in self.stops.take(monotonic_ns()) {
+            for slot in self.stops.take_due(monotonic_ns()) {
                 self.send(slot, SIGSTOP);
             }
         }

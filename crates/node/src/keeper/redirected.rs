@@ -59,7 +59,7 @@ pub fn suits(glibc: Option<&str>) -> Result<(), String> {
 impl Redirected {
     /// # Errors
     /// Why the files cannot be shown.
-    pub fn of(kept: InUse, keep: &Keep, bare: &Bare) -> Result<Redirected, String> {
+    pub fn new(kept: InUse, keep: &Keep, bare: &Bare) -> Result<Redirected, String> {
         if !kept.is_tree() {
             return Err("they are kept as an image, which only mounts can show".into());
         }
@@ -102,7 +102,7 @@ impl Redirected {
     fn start(&self, program: &Program, path: &[u8], copy: &Path, cwd: &Path) -> Option<Start> {
         let start =
             |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
-        match Contents::of(copy)?.kind() {
+        match Contents::open(copy)?.kind() {
             program::Program::Dynamic => start(bytes(copy), program.argv.clone()),
             // If there is no original, the program must be the copy.
             program::Program::Other if fs::symlink_metadata(cwd.join(OsStr::from_bytes(path))).is_ok() => None,
@@ -114,7 +114,7 @@ impl Redirected {
             }),
             program::Program::Script { interpreter, argument } => {
                 let file = match self.resolve(interpreter, cwd) {
-                    Place::Copy(copy) if Contents::of(&copy)?.kind() == program::Program::Dynamic => bytes(&copy),
+                    Place::Copy(copy) if Contents::open(&copy)?.kind() == program::Program::Dynamic => bytes(&copy),
                     Place::Copy(_) | Place::Nowhere => return None,
                     Place::Original(_) => interpreter.to_vec(),
                 };
@@ -127,7 +127,7 @@ impl Redirected {
 
     /// The environment of a program that is not staged; `None`: the library cannot be loaded into it.
     pub fn environment(&self, program: &Program, path: &Path) -> Option<Vec<Vec<u8>>> {
-        let kind = Contents::of(path)?;
+        let kind = Contents::open(path)?;
         (kind.kind() != program::Program::Other).then(|| self.with_library(program))
     }
 
@@ -251,7 +251,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn of(path: &Path) -> Option<Contents> {
+    fn open(path: &Path) -> Option<Contents> {
         let file = File::open(path).ok()?;
         let mut begin = vec![0; BEGIN_LEN];
         let len = file.read_at(&mut begin, 0).ok()?;

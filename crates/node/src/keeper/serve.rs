@@ -246,7 +246,7 @@ impl Serve {
                     self.begin_sweep(false);
                 }
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
-                Request::Begin(session) => begin(session),
+                Request::Begin(session) => enter_kernel_session(session),
             }
         }
         if !open {
@@ -360,7 +360,7 @@ impl Serve {
     }
 }
 
-fn begin(session: KernelSession) {
+fn enter_kernel_session(session: KernelSession) {
     if session == KernelSession::Agents && process::new_group().is_ok() {
         return;
     }

@@ -39,7 +39,7 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
         Ok(None) => return View::Originals("this node has no folder of staged files".into()),
         Err(error) => return View::Originals(error.to_string()),
     };
-    let kept = Store::open(&folder, u64::MAX).and_then(|store| store.take(&staged.set));
+    let kept = Store::open(&folder, u64::MAX).and_then(|store| store.use_set(&staged.set));
     let kept = match kept {
         Ok(Some(kept)) => kept,
         Ok(None) => return View::Originals(format!("they are not in {}", folder.display())),
@@ -58,7 +58,7 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
         if let Err(neither) = redirected::suits(wireup_os::c_library::glibc().as_deref()) {
             return View::Originals(format!("{problem}, and {neither}"));
         }
-        return match Redirected::of(kept, &keep(batch), &bare) {
+        return match Redirected::new(kept, &keep(batch), &bare) {
             Ok(redirected) => View::Redirected(redirected, problem),
             Err(neither) => View::Originals(format!("{problem}, and {neither}")),
         };

@@ -29,7 +29,7 @@ impl Stops {
     }
 
     /// Takes the slots to be stopped now.
-    pub fn take(&mut self, now_ns: u64) -> Vec<Option<u32>> {
+    pub fn take_due(&mut self, now_ns: u64) -> Vec<Option<u32>> {
         let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(_, at)| *at <= now_ns);
         self.due = later;
         due.into_iter().map(|(whom, _)| whom).collect()
@@ -52,12 +52,12 @@ mod tests {
         stops.on_signal(Some(4), SIGTSTP, 20);
         stops.on_signal(None, 15, 30);
         assert_eq!(stops.next_ns(), Some(GRACE_NS));
-        assert_eq!(stops.take(GRACE_NS), [None]);
+        assert_eq!(stops.take_due(GRACE_NS), [None]);
         stops.on_signal(Some(3), SIGCONT, GRACE_NS);
-        assert_eq!(stops.take(GRACE_NS + 20), [Some(4)]);
+        assert_eq!(stops.take_due(GRACE_NS + 20), [Some(4)]);
         assert_eq!(stops.next_ns(), None);
         stops.on_signal(Some(3), SIGTSTP, 0);
         stops.on_signal(None, SIGCONT, 1);
-        assert!(stops.take(u64::MAX).is_empty());
+        assert!(stops.take_due(u64::MAX).is_empty());
     }
 }

@@ -60,11 +60,11 @@ impl Reported {
 
 impl Bench {
     fn new() -> Bench {
-        Bench::of(Keeper::fork().unwrap())
+        Bench::with_keeper(Keeper::fork().unwrap())
     }
 
-    fn of(mut keeper: Keeper) -> Bench {
-        keeper.begin(KernelSession::Own);
+    fn with_keeper(mut keeper: Keeper) -> Bench {
+        keeper.begin_kernel_session(KernelSession::Own);
         Bench { keeper, reported: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 
@@ -114,7 +114,7 @@ impl Bench {
     }
 
     /// Starts a batch and waits until all of its processes have ended.
-    fn run(&mut self, batch: Batch) {
+    fn run_batch(&mut self, batch: Batch) {
         let slots: Vec<u32> = batch.processes.iter().map(|process| process.slot).collect();
         self.request(&Request::Spawn(batch));
         self.until(|bench| slots.iter().all(|slot| bench.reported.get(slot).is_some_and(Reported::over)));
@@ -148,7 +148,7 @@ fn shell(script: &str, change: impl FnOnce(&mut Process)) -> (ExitStatus, String
     let mut bench = Bench::new();
     let mut process = Process::new(4);
     change(&mut process);
-    bench.run(batch(&["sh", "-c", script], vec![process]));
+    bench.run_batch(batch(&["sh", "-c", script], vec![process]));
     let reported = bench.reported.get_mut(&4).unwrap();
     assert_eq!(reported.failed, None);
     let result = (reported.exited.unwrap(), reported.output());
@@ -172,7 +172,7 @@ fn wait_until_gone(pid: u32) {
 #[test]
 fn three_hundred_processes_start_and_end_once_each() {
     let mut bench = Bench::new();
-    bench.run(batch(&["true"], (0..300).map(Process::new).collect()));
+    bench.run_batch(batch(&["true"], (0..300).map(Process::new).collect()));
     assert_eq!(bench.reported.len(), 300);
     for reported in bench.reported.values() {
         assert_eq!((reported.exited, &reported.failed), (Some(ExitStatus::Exited(0)), &None));
@@ -230,7 +230,7 @@ fn limits_of_one_batch_do_not_apply_to_the_next() {
     let none = [Resource::Fsize, Resource::Core].map(|resource| Limit { resource, soft: 0 });
     let script = ["sh", "-c", "ulimit -Sf; ulimit -Sc"];
     for (slot, limits, said) in [(0, none.to_vec(), "0\n0\n".to_owned()), (1, vec![], words.join("\n") + "\n")] {
-        bench.run(Batch { limits, ..batch(&script, vec![Process::new(slot)]) });
+        bench.run_batch(Batch { limits, ..batch(&script, vec![Process::new(slot)]) });
         assert_eq!(bench.reported.get_mut(&slot).unwrap().output(), said);
     }
     bench.keeper.close().unwrap();
@@ -263,7 +263,7 @@ fn start_failures_name_step_and_errno() {
     ];
     let processes = (0..8).map(|slot| Process { program: slot as u16, ..Process::new(slot) }).collect();
     let mut bench = Bench::new();
-    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
+    bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
     let failure =
         |slot: u32| bench.reported[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
     assert_eq!(failure(0), Some((SpawnStep::Find, "no-such-program", 2)));
@@ -298,7 +298,7 @@ fn a_rank_inherits_only_its_streams_and_its_pmi_socket() {
     assert_eq!(list, "0\n1\n2\n3\n4\n3\n");
     assert_eq!(shell("ls /proc/self/fd; echo $PMI_FD", |_| {}).1, "0\n1\n2\n3\n\n");
     let mut bench = Bench::new();
-    bench.run(batch(&["sh", "-c", "echo hi >&3"], vec![Process { pmi: true, ..Process::new(0) }]));
+    bench.run_batch(batch(&["sh", "-c", "echo hi >&3"], vec![Process { pmi: true, ..Process::new(0) }]));
     let pmi = bench.reported[&0].fds.pmi.as_ref().unwrap();
     let named: rustix::net::SocketAddrUnix = rustix::net::getsockname(pmi).unwrap().try_into().unwrap();
     assert!(named.abstract_name().unwrap().starts_with(&SERVER_NAME[1..]), "{named:?}");
@@ -363,7 +363,7 @@ fn a_sweep_kills_hidden_grandchildren_and_the_keeper_keeps_running() {
     bench.until(|bench| bench.swept == 1);
     assert!(gone(hidden));
     assert_eq!(bench.exit_of(0), ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
-    bench.run(batch(&["true"], vec![Process::new(1)]));
+    bench.run_batch(batch(&["true"], vec![Process::new(1)]));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
 }
 
@@ -416,7 +416,7 @@ fn the_keeper_restores_the_terminal_of_a_dead_agent() {
         let (_master, slave) = wireup_os::pty::open(24, 80).unwrap();
         let modes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes;
         let echoes = || modes().contains(rustix::termios::LocalModes::ECHO);
-        let saved = wireup_os::pty::SavedTerminal::of(&slave).unwrap();
+        let saved = wireup_os::pty::SavedTerminal::save(&slave).unwrap();
         let Fork::Parent { child: agent } = process::fork().unwrap() else {
             rustix::stdio::dup2_stdin(&slave).unwrap();
             if is_raw_before_the_fork {
@@ -427,7 +427,7 @@ fn the_keeper_restores_the_terminal_of_a_dead_agent() {
             saved.set_raw(&slave).unwrap();
             bench.request(&Request::RestoreTerminalOnDeath);
             // The answer to a later request proves that this one was read.
-            bench.run(batch(&["true"], vec![Process::new(0)]));
+            bench.run_batch(batch(&["true"], vec![Process::new(0)]));
             leave(0);
         };
         process::wait_for(agent).unwrap();
@@ -446,7 +446,7 @@ fn a_start_refused_by_the_kernel_does_not_stop_the_keeper() {
     let argv = vec![b"true".to_vec(), huge];
     let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
-    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
+    bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
     // A single argument is limited to 128 KiB.
     assert_eq!(bench.reported[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));

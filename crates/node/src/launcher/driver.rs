@@ -98,10 +98,10 @@ impl<'w> LauncherDriver<'w> {
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
         let style = LineStyle { label: config.job.options.stdio.label, alone: config.job.job_size() == 1 };
         let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
-        let decoration = Decoration::of(&config.output, &places).map(Arc::new);
+        let decoration = Decoration::new(&config.output, &places).map(Arc::new);
         let writer = |stream| {
             let shown_on = if config.output.merge { Stream::Out } else { stream };
-            let files = Files::of(&config.output, shown_on, &places, &begun);
+            let files = Files::new(&config.output, shown_on, &places, &begun);
             let sink = Sink { files, tee: config.output.tee, shown_on, decoration: decoration.clone() };
             let written = Writer::new(stream, style, sink, config.spool.clone());
             written.map_err(system("making an event descriptor"))
@@ -145,7 +145,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     pub fn run(mut self) -> Result<RunOutcome, RunError> {
-        self.root.begin();
+        self.root.on_launcher_ready();
         self.tell(LauncherInput::LinkUp { link: IN_MEMORY });
         loop {
             self.settle();
@@ -397,7 +397,7 @@ fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     if let Ok((rows, columns)) = wireup_os::pty::size(stdin) {
         (pty.rows, pty.columns) = (rows, columns);
     }
-    let saved = SavedTerminal::of(stdin).ok()?;
+    let saved = SavedTerminal::save(stdin).ok()?;
     saved.remember();
     saved.set_raw(stdin).ok()?;
     Some(RawTerminal(saved))

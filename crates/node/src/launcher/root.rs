@@ -70,7 +70,7 @@ impl Root {
     }
 
     /// The launcher is ready.
-    pub fn begin(&mut self) {
+    pub fn on_launcher_ready(&mut self) {
         if let Root::Within(within) = self {
             within.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });
             within.up = true;

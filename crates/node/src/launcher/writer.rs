@@ -138,7 +138,7 @@ impl Writer {
                 Stream::Out => "wireup-stdout",
                 Stream::Err => "wireup-stderr",
             };
-            let spawned = std::thread::Builder::new().name(name.into()).spawn(move || shared.run());
+            let spawned = std::thread::Builder::new().name(name.into()).spawn(move || shared.write_until_closed());
             self.mode = spawned.map_or(Mode::Inline, Mode::Thread);
         }
         if matches!(self.mode, Mode::Inline) {
@@ -200,7 +200,7 @@ impl Shared {
         let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
     }
 
-    fn run(&self) {
+    fn write_until_closed(&self) {
         loop {
             let mut state = lock(&self.state);
             while state.waiting.is_empty() {

@@ -113,7 +113,7 @@ pub struct Attached {
 
 impl Calling {
     /// Calls a session; `None`: there is no session of that name.
-    pub fn begin(name: &str) -> Result<Option<Calling>, CallError> {
+    pub fn call(name: &str) -> Result<Option<Calling>, CallError> {
         let Some(place) = SessionDirectory::find(name)? else { return Ok(None) };
         let path = || place.path().join(SOCKET).display().to_string();
         let until = Instant::now() + ANSWER_MAX;

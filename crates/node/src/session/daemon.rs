@@ -65,7 +65,7 @@ fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
 ///
 /// # Errors
 /// Why the session could not start; it has then been cleaned up.
-pub fn begin(
+pub fn start(
     place: &SessionDirectory,
     session: SessionSpec,
     facts: &Facts,
@@ -172,7 +172,7 @@ impl<'p> Daemon<'p> {
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
         // The warden outlives a kill of this process group.
-        warden.begin(KernelSession::Own);
+        warden.begin_kernel_session(KernelSession::Own);
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),

@@ -202,11 +202,11 @@ impl Link {
             return Ok(());
         }
         let Some(sealed) = &mut self.sealed else {
-            self.waiting.begin(&mut self.begun);
+            self.waiting.move_next_group(&mut self.begun);
             return Ok(());
         };
         if !sealed.has_pieces() {
-            self.waiting.begin(sealed.pieces());
+            self.waiting.move_next_group(sealed.pieces());
         }
         if sealed.has_pieces() {
             self.begun.push_back(sealed.seal(BEGUN_BYTES_MAX)?);

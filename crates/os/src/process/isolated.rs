@@ -185,7 +185,7 @@ impl Isolated {
         let isolated = Isolated { outer, descriptors };
         isolated.outer_pid(super::own_pid())?;
         if super::own_pid() == FIRST {
-            // Without this call names of files may be equal.
+            // Programs put process numbers into the names of files, which would be equal in several namespaces.
             let _ = own.to_str().and_then(|own| own.parse().ok()).map(begin_to_count);
         }
         Ok(isolated)

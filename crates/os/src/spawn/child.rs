@@ -42,7 +42,7 @@ pub(super) struct Task {
 }
 
 /// The child's entry point.
-pub(super) extern "C" fn run(task: *mut Task) -> ! {
+pub(super) extern "C" fn run_child(task: *mut Task) -> ! {
     // SAFETY: the spawner passes a task that it keeps alive and unchanged (except for its atomics) while `running` is
     // 1.
     let task = unsafe { &*task.cast_const() };

@@ -1,6 +1,6 @@
 //! Starts children, several at once, with a stack and a task for each.
 
-use super::child::{TARGETS, Task, run};
+use super::child::{TARGETS, Task, run_child};
 use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
@@ -220,7 +220,7 @@ impl Slot {
         // `running` is in the task and is the word that CLEARTID clears.
         let pid = unsafe {
             let cleared = (&raw mut (*task).running).cast::<u32>();
-            clone(flags, self.stack.top(), run, task, cleared)
+            clone(flags, self.stack.top(), run_child, task, cleared)
         };
         if pid < 0 {
             *self.task = None;

@@ -31,7 +31,7 @@ fn finish(spawner: &mut Spawner) -> Executed {
 }
 
 /// Runs one program to its end: (its output, the result of its start, how it ended).
-fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String, Executed, Ended) {
+fn run_program(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String, Executed, Ended) {
     let null = high(null().unwrap());
     let (reader, writer) = pipe().unwrap();
     let (reader, writer) = (high(reader), high(writer));
@@ -58,7 +58,7 @@ fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String,
 }
 
 fn shell(script: &str, change: impl FnOnce(&mut Command<'_>)) -> String {
-    let (output, executed, ended) = run(&program("/bin/sh", &["sh", "-c", script], None), change);
+    let (output, executed, ended) = run_program(&program("/bin/sh", &["sh", "-c", script], None), change);
     assert_eq!((executed.result, ended), (Ok(()), Ended::Exited(0)));
     output.trim().to_owned()
 }
@@ -108,7 +108,7 @@ fn affinity_and_directory_are_as_requested() {
     let one: &CpuSet = Box::leak(Box::new([cpu].into_iter().collect()));
     let list = shell("grep Cpus_allowed_list /proc/self/status | cut -f2", |command| command.cpus = Some(one));
     assert_eq!(list, cpu.to_string());
-    assert_eq!(run(&program("/bin/pwd", &["pwd", "-P"], Some("/proc")), |_| {}).0, "/proc\n");
+    assert_eq!(run_program(&program("/bin/pwd", &["pwd", "-P"], Some("/proc")), |_| {}).0, "/proc\n");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn spawn_failures_name_their_step() {
         path
     };
     let failure = |path: &str, directory: Option<&str>| {
-        let (_, executed, ended) = run(&program(path, &["x"], directory), |_| {});
+        let (_, executed, ended) = run_program(&program(path, &["x"], directory), |_| {});
         assert_eq!(ended, Ended::Exited(127));
         executed.result.unwrap_err()
     };
@@ -170,7 +170,7 @@ fn spawn_failures_name_their_step() {
     assert_eq!(failure(&script, None), Failure { step: Step::Interpreter, errno: libc::ENOENT });
     assert_eq!(failure("/bin/true", Some("/nowhere")), Failure { step: Step::Directory, errno: libc::ENOENT });
     let plain = file("plain", "echo plain $0 $1\n");
-    let (output, executed, _) = run(&program(&plain, &["ignored", "argument"], None), |_| {});
+    let (output, executed, _) = run_program(&program(&plain, &["ignored", "argument"], None), |_| {});
     assert_eq!((executed.result, output), (Ok(()), format!("plain {plain} argument\n")));
     std::fs::remove_dir_all(&directory).unwrap();
 }

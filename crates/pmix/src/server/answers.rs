@@ -42,7 +42,7 @@ impl Server {
     ///
     /// # Errors
     /// The agent violates the protocol.
-    pub fn take(&'static self, message: ToServer) -> Result<(), String> {
+    pub fn handle(&'static self, message: ToServer) -> Result<(), String> {
         match message {
             ToServer::Open(_) | ToServer::Begin(_) | ToServer::Endpoints { .. } | ToServer::End => {
                 return Err("a second beginning".into());

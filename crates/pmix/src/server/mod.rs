@@ -137,7 +137,7 @@ fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Se
         Some(begin) => begin,
         None => {
             write_all(socket, &pack(&FromServer::Opened)).map_err(|error| NoServer::Misled(error.to_string()))?;
-            link.begin(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?
+            link.await_job(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?
         }
     };
     let server = setup::serve(library, &begin, socket).map_err(|problem| NoServer::Failed(problem.into()))?;
@@ -160,7 +160,7 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
                     setup::end(server);
                     return Ok(());
                 }
-                message => server.take(message)?,
+                message => server.handle(message)?,
             }
         }
         let interest = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -218,7 +218,7 @@ impl Link {
 
     /// The job of a server that was started before its job was known; `None`: the agent has disconnected, or wants no
     /// server any more.
-    fn begin(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
+    fn await_job(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Begin(begin)) => Ok(Some(begin)),
             Some(ToServer::End) | None => Ok(None),

@@ -59,7 +59,7 @@ pub struct AgentCx<'a> {
 pub enum FromJob {
     /// At the root: answers a request, or handles a message, about names or other jobs.
     Asked(JobId, names::Up),
-    /// Sends no later jobs to a child that does not respond; its link was closed.
+    /// A child does not respond, and its link was closed: later jobs are not sent to it.
     Dropped(AgentId),
 }
 
@@ -68,7 +68,7 @@ pub enum FromJob {
 pub enum Ending {
     /// A failure. The first one whose cause ends jobs ends this one.
     Fail(Failure),
-    /// A failure that happened on no node of the job. It ends the job, and the output waits for no reader.
+    /// A failure that happened on no node of the job. It ends the job, which does not wait until its output is read.
     FailBy(Failure),
     /// At the root: a rank enters no more collectives. That is a failure if it has not finalized and the job goes on.
     Departed(Departed),

@@ -104,7 +104,7 @@ impl Facts {
 
     /// The location of a group's members, from the viewpoint of this agent.
     pub fn spread(&self, members: &Members) -> Spread {
-        Spread::of(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
+        Spread::new(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
             match self.tree.next_hop(self.agent_of(node)) {
                 Hop::Here => Direction::Here,
                 Hop::Parent => Direction::Parent,

@@ -41,7 +41,7 @@ impl JobTree {
     }
 
     /// The tree of these agents and the root; `me` is one of them.
-    pub fn of(me: AgentId, fanout: u32, mut agents: Vec<AgentId>) -> Self {
+    pub fn new(me: AgentId, fanout: u32, mut agents: Vec<AgentId>) -> Self {
         agents.push(AgentId(0));
         agents.sort_unstable();
         agents.dedup();
@@ -117,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(me: u32, agents: &[u32]) -> JobTree {
-        JobTree::of(AgentId(me), 2, agents.iter().copied().map(AgentId).collect())
+        JobTree::new(AgentId(me), 2, agents.iter().copied().map(AgentId).collect())
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             let (me, to) = (AgentId(me % count), AgentId(to % count));
             let tree = Tree::new(count, fanout);
             let (whole, own) =
-                (JobTree::whole(me, tree), JobTree::of(me, fanout, (0..count).map(AgentId).collect()));
+                (JobTree::whole(me, tree), JobTree::new(me, fanout, (0..count).map(AgentId).collect()));
             prop_assert_eq!(whole.parent(), own.parent());
             prop_assert_eq!(whole.next_hop(to), own.next_hop(to));
             prop_assert_eq!(whole.subtree_contains(me, to), own.subtree_contains(me, to));

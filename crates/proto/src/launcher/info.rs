@@ -70,7 +70,7 @@ const NOT_OFFERED: [&str; 9] = [
 impl Info {
     /// # Errors
     /// A value that cannot be used.
-    pub fn of(command: &SpawnCommand) -> Result<Info, BadInfo> {
+    pub fn parse(command: &SpawnCommand) -> Result<Info, BadInfo> {
         let mut info = Info::default();
         for (key, value) in &command.info {
             let key = String::from_utf8_lossy(key);
@@ -196,7 +196,7 @@ mod tests {
 
     fn info(pairs: &[(&str, &str)]) -> Result<Info, BadInfo> {
         let info = pairs.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-        Info::of(&SpawnCommand { info, ..SpawnCommand::default() })
+        Info::parse(&SpawnCommand { info, ..SpawnCommand::default() })
     }
 
     #[test]

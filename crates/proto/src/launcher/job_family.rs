@@ -106,7 +106,8 @@ impl JobFamily {
         self.is_closed = true;
     }
 
-    /// The agents of the hosts that a job adds: returns them with the names.
+    /// The root has numbered the agents on the hosts that a job adds. Returns each of these agents with the name of its
+    /// host.
     pub fn on_added(&mut self, job: JobId, agents: &[AgentId]) -> Vec<(AgentId, String)> {
         let Some(member) = self.members.get_mut(&job) else { return Vec::new() };
         let added = member.spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED);
@@ -134,10 +135,10 @@ impl JobFamily {
         self.members.keys().copied().collect()
     }
 
-    /// The job of a rank that asks for another one.
+    /// The job of a rank that asks for another job.
     ///
     /// # Errors
-    /// It is being ended, or there are too many.
+    /// The rank's job is being ended, or as many jobs run as may run at once.
     pub fn to_grow(&self, job: JobId) -> Result<&JobSpec, String> {
         if self.is_closed {
             return Err("the jobs are being ended".into());
@@ -214,7 +215,8 @@ impl JobFamily {
         }
     }
 
-    /// Returns the jobs that belong to this one and are to be told to end.
+    /// Records that a job and all jobs that belong together with it are told to end. Returns those that have not been
+    /// told before.
     pub fn end_with(&mut self, job: JobId) -> Vec<JobId> {
         let all = self.together.all_with(job);
         let told = |job: &JobId| self.members.get_mut(job).is_some_and(|member| member.on(Event::ToldToEnd));

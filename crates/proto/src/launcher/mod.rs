@@ -7,8 +7,8 @@
 //!
 //! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants
 //! credit for what was written, and exits with the exit code when everything has arrived. The root decides about the
-//! failure of one job. A failure of one ends all jobs that belong together (`job_family`), as under Hydra: their ranks may
-//! wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
+//! failure of one job. A failure of one ends all jobs that belong together (`job_family`), as under Hydra: their ranks
+//! may wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
 //!
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
 //! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
@@ -351,7 +351,7 @@ impl Launcher {
     fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
         self.unwritten.on_written(now);
         let mut left = bytes;
-        while let Some((job, written)) = self.unwritten.take(stream, left) {
+        while let Some((job, written)) = self.unwritten.take_oldest(stream, left) {
             left -= written;
             self.grant(job, stream, written);
         }
@@ -365,7 +365,7 @@ impl Launcher {
     fn discard_output(&mut self) {
         self.unwritten.drop_all();
         for stream in [Stream::Out, Stream::Err] {
-            while let Some((job, bytes)) = self.unwritten.take(stream, u32::MAX) {
+            while let Some((job, bytes)) = self.unwritten.take_oldest(stream, u32::MAX) {
                 self.grant(job, stream, bytes);
             }
         }

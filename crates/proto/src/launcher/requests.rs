@@ -195,7 +195,7 @@ fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(
     if from.0 >= parent.job_size() {
         return Err(Refused::NoRank { rank: from });
     }
-    let infos = request.commands.iter().map(Info::of).collect::<Result<Vec<_>, _>>()?;
+    let infos = request.commands.iter().map(Info::parse).collect::<Result<Vec<_>, _>>()?;
     Ok((&parent.apps[usize::from(app_of(parent, from))], infos))
 }
 

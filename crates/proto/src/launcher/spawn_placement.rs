@@ -342,7 +342,8 @@ mod tests {
             ranks in 1u32..40,
         ) {
             let places = places(&slots);
-            let given = SpawnPlacement::new(&places, &loads(&[2, 5])).give(ranks, None, Layout::Slots).expect("there are nodes");
+            let mut placement = SpawnPlacement::new(&places, &loads(&[2, 5]));
+            let given = placement.give(ranks, None, Layout::Slots).expect("there are nodes");
             prop_assert_eq!(given.iter().sum::<u32>(), ranks);
             let (nodes, blocks) = blocks(&places, &[given]);
             let mapping = wireup_coll::mapping::Mapping::new(&blocks, ranks, nodes.len() as u32);

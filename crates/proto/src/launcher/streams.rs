@@ -69,7 +69,7 @@ impl Unwritten {
 
     /// Removes up to `bytes_max` of the oldest output, all of one job. Returns the job, which gets credit, and the
     /// number of bytes.
-    pub fn take(&mut self, stream: Stream, bytes_max: u32) -> Option<(JobId, u32)> {
+    pub fn take_oldest(&mut self, stream: Stream, bytes_max: u32) -> Option<(JobId, u32)> {
         let pieces = &mut self.pieces[stream as usize - 1];
         let (job, waiting) = pieces.front_mut().filter(|_| bytes_max > 0)?;
         let taken = (*job, bytes_max.min(*waiting));
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(unwritten.deadline(), Some(Instant(4) + UNTAKEN_NS_MAX));
         unwritten.drop_all();
         let taken = [(Stream::Out, 2), (Stream::Out, u32::MAX), (Stream::Out, 9), (Stream::Err, 1), (Stream::Err, 0)];
-        let taken = taken.map(|(stream, max)| unwritten.take(stream, max).map(|(_, bytes)| bytes));
+        let taken = taken.map(|(stream, max)| unwritten.take_oldest(stream, max).map(|(_, bytes)| bytes));
         assert_eq!(taken, [Some(2), Some(3), None, Some(1), None]);
         assert_eq!((unwritten.deadline(), unwritten.add(Instant(5), JOB, Stream::Out, 5)), (None, false));
     }

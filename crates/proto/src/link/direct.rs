@@ -146,7 +146,7 @@ impl Direct {
         let peer = self.peers.get_mut(&from)?;
         if frame.kind == FrameKind::Pair {
             match frame.stream {
-                BEGIN => peer.window.begin(frame.arg),
+                BEGIN => peer.window.set_first_number(frame.arg),
                 ACKNOWLEDGE => peer.window.on_acknowledged(frame.arg),
                 _ => {}
             }

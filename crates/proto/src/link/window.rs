@@ -118,7 +118,7 @@ impl Window {
     }
 
     /// Notes the number of the first frame that the other side sends on the link.
-    pub fn begin(&mut self, number: u32) {
+    pub fn set_first_number(&mut self, number: u32) {
         self.on_link = Some(whole(number, self.expected));
     }
 
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn frames_have_the_class_of_their_kind_again() {
         let mut window = Window::new(true);
-        window.begin(0);
+        window.set_first_number(0);
         for (kind, class) in [(FrameKind::Input, Class::Stdio), (FrameKind::InputCredit, Class::Control)] {
             let placed = window.on_link(Frame { kind, ..frame(0) }).unwrap();
             assert_eq!(placed.map(|frame| frame.class), Some(class));
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_sent_after_a_number_of_frames_or_bytes() {
         let mut window = Window::default();
-        window.begin(0);
+        window.set_first_number(0);
         for arg in 0..UNACKNOWLEDGED_FRAMES_MAX {
             assert_eq!(window.acknowledge(), None);
             window.on_link(frame(arg)).unwrap();
@@ -306,7 +306,7 @@ mod tests {
             };
             let mut routed: Vec<(u32, Frame)> = (0..before).map(|arg| (out.number() as u32, frame(arg))).collect();
             let begin = out.next() as u32;
-            there.begin(begin);
+            there.set_first_number(begin);
             let mut on_link: VecDeque<Frame> = VecDeque::new();
             for arg in before..before + over {
                 out.keep(frame(arg));

@@ -63,7 +63,7 @@ impl PmiLink {
             "value_is_longer_than_the_maximum"
         } else if self.outstanding as usize >= EXCHANGES_MAX {
             "too_many_collectives_outstanding"
-        } else if let Some(group) = self.own_groups.begin(number, id) {
+        } else if let Some(group) = self.own_groups.start_collective(number, id) {
             self.outstanding += 1;
             let mut own = Vec::with_capacity(8 + value.len());
             values::push(&mut own, &[&self.client.rank.0.to_le_bytes(), value].concat());

@@ -30,7 +30,7 @@ impl OwnGroups {
     }
 
     /// Starts a collective; `None`: there is no such group.
-    pub fn begin(&mut self, number: u32, request: u32) -> Option<Group> {
+    pub fn start_collective(&mut self, number: u32, request: u32) -> Option<Group> {
         let group = self.defined.get(&number)?.clone();
         self.under_way.entry(group.clone()).or_default().push_back(request);
         Some(group)
@@ -62,7 +62,7 @@ mod tests {
         let mut own = OwnGroups::default();
         assert_eq!(own.define(1, group.clone()), Ok(()));
         assert_eq!(
-            (own.begin(1, 10), own.begin(1, 11), own.begin(2, 12)),
+            (own.start_collective(1, 10), own.start_collective(1, 11), own.start_collective(2, 12)),
             (Some(group.clone()), Some(group.clone()), None)
         );
         assert!(own.free(1) && !own.free(1));

@@ -41,7 +41,7 @@ impl Asks {
         self.all.len()
     }
 
-    pub fn begin(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), Refused> {
+    pub fn insert(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), Refused> {
         if self.all.contains_key(&id) {
             return Err(Refused::Twice);
         }
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn request_numbers_are_unique_and_time_out() {
         let mut asks = Asks::default();
-        assert_eq!(asks.begin(1, Waits::Modex, Some(Instant(9))), Ok(()));
-        assert_eq!(asks.begin(2, Waits::Root, None), Ok(()));
-        assert_eq!(asks.begin(3, Waits::Subset, Some(Instant(5))), Ok(()));
-        assert_eq!(asks.begin(1, Waits::Root, None), Err(Refused::Twice));
+        assert_eq!(asks.insert(1, Waits::Modex, Some(Instant(9))), Ok(()));
+        assert_eq!(asks.insert(2, Waits::Root, None), Ok(()));
+        assert_eq!(asks.insert(3, Waits::Subset, Some(Instant(5))), Ok(()));
+        assert_eq!(asks.insert(1, Waits::Root, None), Err(Refused::Twice));
         assert_eq!((asks.deadline(), asks.overdue(Instant(4))), (Some(Instant(5)), None));
         assert_eq!(asks.overdue(Instant(5)), Some((3, Waits::Subset)));
         assert_eq!(asks.finish(3), Some(Waits::Subset));
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(asks.finish(1), Some(Waits::Modex));
         assert_eq!((asks.deadline(), asks.len()), (None, 1));
         for id in 10..10 + PMIX_ASKS_MAX as u64 - 1 {
-            assert_eq!(asks.begin(id, Waits::Root, None), Ok(()));
+            assert_eq!(asks.insert(id, Waits::Root, None), Ok(()));
         }
-        assert_eq!(asks.begin(5, Waits::Root, None), Err(Refused::TooMany));
+        assert_eq!(asks.insert(5, Waits::Root, None), Err(Refused::TooMany));
     }
 }

@@ -136,7 +136,7 @@ impl Pmix {
     }
 
     fn fence_all(&mut self, cx: &mut Cx<'_>, entrance: whole::Entrance, until: Option<Instant>) {
-        let epoch = self.fences.whole.begin(cx, entrance.is_impatient);
+        let epoch = self.fences.whole.next_epoch(cx, entrance.is_impatient);
         self.take_on(cx, entrance.id, Waits::Fence(epoch), until, |pmix, cx, steps| {
             pmix.fences.whole.enter(cx, entrance, steps);
         });

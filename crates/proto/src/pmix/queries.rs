@@ -34,7 +34,7 @@ struct Query {
 
 impl Queries {
     /// At the root: starts a query for all processes.
-    pub fn begin(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, steps: &mut Steps) {
+    pub fn start_query(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, steps: &mut Steps) {
         let query = self.next;
         self.next = query.wrapping_add(1);
         self.askers.insert(query, (node, id));

@@ -285,7 +285,7 @@ impl ServerProcess {
     /// # Errors
     /// How it violates the protocol: its number is already outstanding, or there are too many.
     pub fn take_on(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), String> {
-        self.asks.begin(id, waits, until).map_err(|refused| match refused {
+        self.asks.insert(id, waits, until).map_err(|refused| match refused {
             Refused::Twice => format!("it used request number {id} twice"),
             Refused::TooMany => format!("it has more than {} requests outstanding", self.asks.len()),
         })

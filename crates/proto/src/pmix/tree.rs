@@ -136,7 +136,7 @@ impl Pmix {
     fn serve(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, ask: Ask) {
         match ask {
             Ask::ProcTable { .. } => {
-                self.step(cx, |pmix, cx, steps| pmix.queries.begin(cx, node, id, steps));
+                self.step(cx, |pmix, cx, steps| pmix.queries.start_query(cx, node, id, steps));
             }
             Ask::Control { from, set, action } => {
                 let status = self.control(cx, (node, from), set, action);

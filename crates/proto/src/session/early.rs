@@ -141,7 +141,7 @@ impl Early {
 
     /// A job has started: delivers the frames that arrived before it.
     pub fn on_begun(&mut self, cx: &mut Cx, job: JobId) {
-        let Waited { frames, is_whole } = self.take(job);
+        let Waited { frames, is_whole } = self.take_waited(job);
         if !is_whole {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
             cx.tell_job(job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
@@ -227,7 +227,7 @@ impl Early {
     }
 
     /// A job is started: returns the frames for it, and drops those for jobs that are no longer live.
-    pub fn take(&mut self, id: JobId) -> Waited {
+    pub fn take_waited(&mut self, id: JobId) -> Waited {
         self.newest = self.newest.max(id);
         self.begun.insert(id);
         let waited = self.frames.remove(&id).unwrap_or_default();
@@ -285,7 +285,7 @@ mod tests {
             early.on_frame(&mut cx, FROM, frame(1, bytes));
         }
         assert_eq!(early.len(), 2);
-        let Waited { frames, is_whole } = early.take(JobId(1));
+        let Waited { frames, is_whole } = early.take_waited(JobId(1));
         assert_eq!(frames, [(FROM, frame(1, 1)), (FROM, frame(1, 2))]);
         assert!(is_whole && early.len() == 0);
     }
@@ -296,7 +296,7 @@ mod tests {
         for _ in 0..2 {
             early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3));
         }
-        assert!(!early.take(JobId(1)).is_whole);
+        assert!(!early.take_waited(JobId(1)).is_whole);
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Heartbeat {
             Side::Above => (self.above_waits, self.doubts_above) = (until, false),
             Side::Below(_) => self.below_waits = until,
         }
-        self.begin(cx);
+        self.schedule_questions(cx);
     }
 
     /// A neighbour answers that it is alive.
@@ -78,12 +78,12 @@ impl Heartbeat {
     pub fn on_starting(&mut self, cx: &Cx, is_starting: bool) {
         self.is_starting = is_starting;
         if is_starting {
-            self.begin(cx);
+            self.schedule_questions(cx);
         }
     }
 
     /// A job has begun here, or nodes are starting.
-    pub fn begin(&mut self, cx: &Cx) {
+    pub fn schedule_questions(&mut self, cx: &Cx) {
         let has_neighbours = !cx.links.neighbours.is_leaf() || asks_above(cx);
         if self.next_at.is_none() && has_neighbours && cx.session.links.node_timeout_ns > 0 {
             self.next_at = Some(cx.now + interval_ns(cx));
@@ -103,7 +103,7 @@ impl Heartbeat {
             self.doubts_above = asks_above(cx) && cx.links.neighbours.has_up();
         }
         if self.waits(cx, self.above_waits) || self.waits(cx, self.below_waits) || self.doubts_above {
-            self.begin(cx);
+            self.schedule_questions(cx);
         }
         let whom = self.whom_to_ask(cx);
         let whom: Vec<_> = whom.into_iter().filter_map(|side| Some((side, link_with(cx, side)?))).collect();

@@ -81,7 +81,7 @@ impl Jobs {
         self.specs.insert(spec.job, spec);
     }
 
-    pub fn begin(&mut self, id: JobId, job: Job) {
+    pub fn insert(&mut self, id: JobId, job: Job) {
         self.jobs.insert(id, job);
     }
 

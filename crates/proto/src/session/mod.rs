@@ -96,7 +96,7 @@ impl Session {
 
     /// Starts an agent of a standing session: it starts its children without waiting for a job.
     pub fn begin(&mut self) {
-        self.rank_ports.begin(&mut self.cx);
+        self.rank_ports.reserve(&mut self.cx);
         let children = self.cx.links.routes.roster.children(self.cx.me);
         self.start(|child_starts, cx, _| children.into_iter().for_each(|child| child_starts.start(cx, child, None)));
         self.on_nodes_changed();
@@ -589,7 +589,7 @@ impl Session {
         let Session { cx, early, .. } = self;
         let is_lost = |agent: &AgentId| cx.links.routes.is_lost(*agent);
         if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
-            let tree = JobTree::of(cx.me, cx.tree.fanout(), agents);
+            let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         }
     }
@@ -606,8 +606,8 @@ impl Session {
         let job = Job::new(spec, &mapping, cx.me, tree, self.born, &waits, cx.now);
         let below: Vec<AgentId> = job.facts.below.iter().copied().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
-        cx.jobs.begin(id, job);
-        self.heartbeat.begin(cx);
+        cx.jobs.insert(id, job);
+        self.heartbeat.schedule_questions(cx);
         let missing = |agent| MissingAgent { agent, problem: LOST_BEFORE.into() };
         let lost = lost.into_iter().map(missing).collect();
         cx.tell_job(id, |job, cx| job.begin(cx, lost));

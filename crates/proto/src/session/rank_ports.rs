@@ -35,7 +35,7 @@ pub struct RankPorts {
 
 impl RankPorts {
     /// Asks the driver to reserve the ports, when the session starts on this agent.
-    pub fn begin(&self, cx: &mut Cx) {
+    pub fn reserve(&self, cx: &mut Cx) {
         if let Some(Wanted { count, range }) = wanted(cx) {
             cx.output(Output::ReserveRankPorts { count, range });
         }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_agent_tells_its_parent_and_each_new_one() {
         let (mut cx, mut part) = reserving(3);
-        part.begin(&mut cx);
+        part.reserve(&mut cx);
         assert!(matches!(cx.outputs()[..], [Output::ReserveRankPorts { count: 8, .. }]));
         assert!(part.reserved(&cx).is_none(), "nothing is reserved yet");
         let report = RankPortsReport { agent: AgentId(3), incarnation: 0, news: reserved() };
@@ -185,7 +185,7 @@ mod tests {
     fn a_session_without_such_ports_reserves_none() {
         let mut cx = in_session(1);
         cx.outputs();
-        RankPorts::default().begin(&mut cx);
+        RankPorts::default().reserve(&mut cx);
         assert!(cx.outputs().is_empty());
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let facts = Facts::for_test(2, 2, 0);
         let (spec, mapping, tree) = (facts.spec.clone(), &facts.mapping, JobTree::whole(AgentId(0), Tree::new(2, 2)));
         let born = Born { process_ns: 0, bootstrap_ns: 0 };
-        cx.jobs.begin(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], cx.now));
+        cx.jobs.insert(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], cx.now));
         part.on_over(&mut cx, JobId(2));
         assert!(!renews(&mut cx));
         cx.jobs = Jobs::default();

@@ -22,7 +22,7 @@ const PACKED_SHARE: usize = 16;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum GatheredKind {
     Folder,
-    /// Where it leads, as written.
+    /// A symbolic link, with its target as written.
     Link(Vec<u8>),
     File {
         len: u64,

@@ -68,7 +68,7 @@ fn files_lie_in_their_folder(bytes: &[u8], part: usize) {
     fs::write(base.path().join("precious"), b"precious").expect("a file");
     let rules = [Rule { pattern: b"*".to_vec(), folder: b"out/{node}".to_vec() }];
     let mut gathering = Gathering::new(&rules, &inside, vec!["n0".into(), "n1".into()]);
-    gathering.begin([&[GatheredNode::new(0, "n0", [(0, 0)])][..]]);
+    gathering.expect_gatherers([&[GatheredNode::new(0, "n0", [(0, 0)])][..]]);
     for part in bytes.chunks(part) {
         gathering.output(0, part);
     }

@@ -22,7 +22,7 @@ pub struct Gathering {
     rules: Vec<Rule>,
     /// Where folders of the rules are, unless they are absolute.
     base: PathBuf,
-    /// By number in the job.
+    /// Names of the nodes, by their numbers in the job.
     node_names: Vec<String>,
     gatherers: Vec<Gatherer>,
     /// How many of them have sent everything.
@@ -82,7 +82,7 @@ impl Gathering {
 
     /// Forgets earlier gatherers, and expects files from these, each given by the nodes whose files it sends. Returns a
     /// message for all of them that says which may send first.
-    pub fn begin<'a>(&mut self, gatherers: impl IntoIterator<Item = &'a [GatheredNode]>) -> [u8; 4] {
+    pub fn expect_gatherers<'a>(&mut self, gatherers: impl IntoIterator<Item = &'a [GatheredNode]>) -> [u8; 4] {
         let name = |places: &[GatheredNode]| places.first().map_or_else(String::new, |place| place.name.clone());
         let gatherer = |places| Gatherer { name: name(places), ..Gatherer::default() };
         self.gatherers = gatherers.into_iter().map(gatherer).collect();

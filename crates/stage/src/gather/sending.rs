@@ -110,11 +110,11 @@ impl<W: Write> Sending<'_, W> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.send_file(who, path, name, is_named),
             FileType::Directory => {
-                self.output.put(&Frame::Begin(begin(who, path, name, stat, GatheredKind::Folder)))?;
+                self.output.put(&Frame::Begin(begin_frame(who, path, name, stat, GatheredKind::Folder)))?;
                 self.send_folder(who, path, name)
             }
             FileType::Symlink => match readlink(path, Vec::new()) {
-                Ok(target) => self.output.put(&Frame::Begin(begin(
+                Ok(target) => self.output.put(&Frame::Begin(begin_frame(
                     who,
                     path,
                     name,
@@ -157,7 +157,7 @@ impl<W: Write> Sending<'_, W> {
         for _ in 0..READS_MAX {
             let before = fstat(&file)?;
             let len = before.st_size as u64;
-            self.output.put(&Frame::Begin(begin(who, path, name, &before, GatheredKind::File { len })))?;
+            self.output.put(&Frame::Begin(begin_frame(who, path, name, &before, GatheredKind::File { len })))?;
             let is_whole = match self.send_data(&file, len)? {
                 Ok(is_whole) => is_whole,
                 Err(error) => return self.output.failed(who.place, path, error),
@@ -194,7 +194,7 @@ fn is_special(stat: &Stat) -> bool {
     !matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory)
 }
 
-fn begin(who: For, path: &Path, name: &[u8], stat: &Stat, kind: GatheredKind) -> Begin {
+fn begin_frame(who: For, path: &Path, name: &[u8], stat: &Stat, kind: GatheredKind) -> Begin {
     Begin {
         rule: who.rule,
         node: who.place.node,

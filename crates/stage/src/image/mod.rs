@@ -39,8 +39,9 @@ const PADDED: u32 = 0x1;
 const PACKED_FILES: u32 = 0x2;
 const CHUNKED_FILES: u32 = 0x4;
 const DEVICE_TABLE: u32 = 0x8;
-/// Of an inode, and the unit of their numbers.
+/// Size of an inode (bytes).
 const INODE_LEN: usize = 64;
+/// Unit of the numbers of inodes (bytes): a number is a position in the image.
 const NUMBER_UNIT: usize = 32;
 const DIRENT_LEN: usize = 12;
 /// Forms of an inode: 64 bytes, with its data elsewhere, packed, behind it, or in chunks.

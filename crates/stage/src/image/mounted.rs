@@ -121,7 +121,7 @@ pub(crate) fn may_mount(over: &Path) -> bool {
         let kind = EntryKind::File { len: content.len() as u64, digest: Digest::default() };
         let entry = Entry { path: b"/a", mode: 0o400, modified: (0, 0), kind };
         let place = ContentLocation { pack: 0, block: 0, clusters: vec![1] };
-        let set = Set::of([entry]).map_err(io::Error::other)?;
+        let set = Set::from_entries([entry]).map_err(io::Error::other)?;
         let image = image(&set, |_| Some(&place), &[BLOCK], owner()).unwrap_or_default();
         crate::view::own_mounts(false).map_err(|error| error.error)?;
         let files = Files::of_image(&image, &[pack], over)?;

@@ -22,7 +22,7 @@ fn same_as_image(folder: &Path, looks: impl FnOnce(&Path) + Send) {
     let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(Form::Image);
     let set = Set::collect([folder]).unwrap();
     stage(&store, &set).unwrap();
-    let kept = store.take(&set.digest()).unwrap().unwrap();
+    let kept = store.use_set(&set.digest()).unwrap().unwrap();
     assert!(set_of(&kept, Form::Image, folder) == set);
     look(&kept, Form::Image, |root| looks(&root.join(folder.strip_prefix("/").unwrap())));
 }
@@ -105,7 +105,7 @@ fn packed_files_are_those_of_the_folder() {
         stage(&store, &Set::collect([folder.path()]).unwrap()).unwrap();
     }
     let set = Set::collect([folder.path()]).unwrap();
-    let kept = store.take(&set.digest()).unwrap().unwrap();
+    let kept = store.use_set(&set.digest()).unwrap().unwrap();
     assert!(set_of(&kept, Form::Image, folder.path()) == set);
     look(&kept, Form::Image, |root| {
         let root = root.join(folder.path().strip_prefix("/").unwrap());
@@ -157,7 +157,7 @@ fn a_file_may_be_longer_than_4_gib() {
     let len = far + 3;
     let digest = Digest::default();
     let entry = |path, len| Entry { path, mode: 0o644, modified: (1, 0), kind: EntryKind::File { len, digest } };
-    let set = Set::of([entry(b"/large", len), entry(b"/middle", 4), entry(b"/one", 1)]).unwrap();
+    let set = Set::from_entries([entry(b"/large", len), entry(b"/middle", 4), entry(b"/one", 1)]).unwrap();
     // Without sending it, which takes a minute: the last is one block behind the end of the others.
     let places =
         [0, far / BLOCK, 0].map(|block| ContentLocation { pack: 0, block: block as u32, clusters: Vec::new() });

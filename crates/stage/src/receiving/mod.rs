@@ -81,7 +81,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Of these contents a piece was damaged: they are to be sent again, from their beginnings. What arrives of them
+    /// A piece of these contents was damaged: they are to be sent again, from their beginnings. What arrives of them
     /// before that is ignored.
     ///
     /// # Errors

@@ -22,8 +22,8 @@ static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 pub(super) struct Packing {
     /// The packs in this node's store that have contents of the set.
     packs: Vec<Pack>,
-    /// The place of each content of the set; `None`: it is missing, or in the new pack, whose number follows those of
-    /// `packs`.
+    /// The location of each content of the set; `None` if the content is missing, or lies in the new pack, whose number
+    /// follows those of `packs`.
     places: Vec<Option<ContentLocation>>,
     /// Bytes that the missing contents take at most.
     wanted: u64,
@@ -43,7 +43,7 @@ struct NewPack {
 }
 
 impl Packing {
-    /// Looks which contents are here; the others are missing.
+    /// Prepares a pack for the contents of the set that are not in the store. Returns these, too, by their numbers.
     pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Packing, BTreeSet<u32>)> {
         let contents = set.contents();
         let numbers: HashMap<Digest, usize> =
@@ -92,7 +92,7 @@ impl Packing {
                     from = end * BLOCK;
                 }
                 Stored::Plain => parts.extend([IoSlice::new(part.stored), zeros(rest)]),
-                // The kernel expects it at the end of its blocks, with zeros before it.
+                // The kernel expects a packed cluster at the end of its blocks, with zeros before it.
                 Stored::Packed => parts.extend([zeros(rest), IoSlice::new(part.stored)]),
             }
             if parts.len() + 2 > PARTS_MAX {

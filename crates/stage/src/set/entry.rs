@@ -21,7 +21,7 @@ const ORIGINAL: u8 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind<'a> {
     Folder,
-    /// Where it leads, as written.
+    /// A symbolic link, with its target as written.
     Link(&'a [u8]),
     File {
         len: u64,
@@ -37,7 +37,8 @@ pub struct Entry<'a> {
     pub path: &'a [u8],
     /// The permission bits.
     pub mode: u32,
-    /// Of the original, in seconds and nanoseconds: Python compares it with that of its compiled files.
+    /// Time of modification of the original, in seconds and nanoseconds: Python compares it with that of its compiled
+    /// files.
     pub modified: (i64, u32),
     pub kind: EntryKind<'a>,
 }
@@ -76,11 +77,11 @@ impl<'a> Entry<'a> {
         let (&mode, rest) = rest.split_first_chunk()?;
         let (&seconds, rest) = rest.split_first_chunk()?;
         let (&nanoseconds, rest) = rest.split_first_chunk()?;
-        let (path, rest) = take(rest)?;
+        let (path, rest) = take_prefixed(rest)?;
         let (kind, rest) = match kind {
             FOLDER => (EntryKind::Folder, rest),
             LINK => {
-                let (target, rest) = take(rest)?;
+                let (target, rest) = take_prefixed(rest)?;
                 (EntryKind::Link(target), rest)
             }
             FILE => {
@@ -102,7 +103,7 @@ fn put(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-fn take(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn take_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }

@@ -99,7 +99,7 @@ fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
     }
     let (Kept { root: root_seen, seen, folders }, names) = postcard::take_from_bytes(rest).ok()?;
     let (part, folders) =
-        (PartialListing::of(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
+        (PartialListing::new(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
     let (path, parts, root) = (root.to_owned(), vec![part], Some(root_seen));
     let listing = Listing { path, root, parts, folders, problems: Vec::new() };
     is_tree(&listing.parts[0], &listing.folders).then_some(listing)
@@ -159,7 +159,7 @@ fn is_same(seen: &Seen, stat: &Stat) -> bool {
     seen.mode == stat.st_mode && seen.identity == Identity::of(stat)
 }
 
-/// Of each folder: its entry, and the folder that it is in.
+/// The index of each folder's entry in `seen`, and the number of the folder that it is in.
 fn ways(listing: &Listing, part: &PartialListing) -> Vec<(usize, usize)> {
     let mut ways = vec![(0, 0); listing.folders.len()];
     for (number, (_, inside)) in listing.folders.iter().enumerate() {

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// Folders or files that are looked at at once (chosen: what a file server answers without more waiting).
+/// Folders or files that are examined at the same time (chosen: with more, a file server only answers later).
 pub(super) const THREADS: usize = 8;
-/// Names that the kernel gives at once (bytes; chosen: that of the C library).
+/// Size of the buffer for names that the kernel returns in one call (bytes; chosen: that of the C library).
 const NAMES_LEN: usize = 32 << 10;
 
 /// Something in a folder, as it was when its folder was read.
@@ -29,9 +29,9 @@ const NAMES_LEN: usize = 32 << 10;
 pub struct Seen {
     pub mode: u32,
     pub(super) identity: Identity,
-    /// Where its name is.
+    /// The position of the entry's name in the `names` of its [`PartialListing`].
     pub(super) name: Range<u32>,
-    /// The number of a folder.
+    /// The number of this folder in `Listing::folders`; 0 for the root and for what is no folder.
     pub(super) folder: u32,
 }
 
@@ -51,22 +51,22 @@ pub struct Listing {
     pub(super) path: PathBuf,
     pub(super) root: Option<Seen>,
     pub(super) parts: Vec<PartialListing>,
-    /// What is in each folder: the number of a part, and where it is there. The root has the number 0, the others a
-    /// higher one than the folder that they are in.
+    /// The contents of each folder: the number of a part, and the range of its `seen`. The root has the number 0, the
+    /// others a higher one than the folder that they are in.
     pub(super) folders: Vec<(usize, Range<usize>)>,
     /// What could not be looked at, and why.
     pub problems: Vec<(PathBuf, Errno)>,
 }
 
-/// By their paths.
+/// Listings by their paths.
 pub type Listings = BTreeMap<PathBuf, Listing>;
 
-/// What one thread has found.
+/// The part of a listing that one thread has found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct PartialListing {
     pub(super) seen: Vec<Seen>,
     pub(super) names: Vec<u8>,
-    /// The folders that it has read, by their numbers.
+    /// The folders that the thread has read, by their numbers, each with the range of its contents in `seen`.
     folders: Vec<(u32, Range<usize>)>,
     problems: Vec<(PathBuf, Errno)>,
 }
@@ -224,7 +224,7 @@ fn name<'a>(names: &'a [u8], seen: &Seen) -> &'a [u8] {
 }
 
 impl PartialListing {
-    pub(super) fn of(seen: Vec<Seen>, names: Vec<u8>) -> PartialListing {
+    pub(super) fn new(seen: Vec<Seen>, names: Vec<u8>) -> PartialListing {
         PartialListing { seen, names, ..PartialListing::default() }
     }
 

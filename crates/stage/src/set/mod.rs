@@ -119,7 +119,7 @@ impl Set {
     ///
     /// # Errors
     /// There are too many.
-    pub fn of<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
+    pub fn from_entries<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
         let mut set = Set::default();
         entries.into_iter().try_for_each(|entry| set.push(entry))?;
         set.sort()?;
@@ -202,7 +202,7 @@ impl Set {
         Some(self.entry(found))
     }
 
-    /// What was named: the entries that are in no folder of the set.
+    /// The entries that are in no folder of the set.
     pub fn roots(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
     }

@@ -58,7 +58,7 @@ mod tests {
         let set = Set::collect([&*file]).unwrap();
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
         stage(&store, &set).unwrap();
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         let entry = kept.set.entries().find(|entry| entry.path() == file).unwrap();
         let library = kept.library(&entry).unwrap();
         assert_eq!(kept.library(&entry).unwrap(), library);

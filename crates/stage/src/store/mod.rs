@@ -261,7 +261,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be locked.
-    pub fn take(&self, set: &Digest) -> Result<Option<InUse>> {
+    pub fn use_set(&self, set: &Digest) -> Result<Option<InUse>> {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
         let manifest = folder.join("manifest");
@@ -339,7 +339,7 @@ impl Store {
         for folder in self.inside("sets")? {
             let path = folder.join("manifest");
             let Ok(manifest) = File::open(&path) else { continue };
-            // What cannot be read can be dropped like any other.
+            // A set whose manifest cannot be read is listed too, so that it can be dropped.
             let set = fs::read(&path).ok().and_then(|bytes| Set::from_manifest(bytes).ok()).unwrap_or_default();
             let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
             let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;

@@ -128,7 +128,7 @@ mod tests {
         let set = Set::collect([&*folder.path().join("env")]).unwrap();
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
         stage(&store, &set).unwrap();
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         let mode = |path: &Path| lstat(kept.tree().join(path.strip_prefix("/").unwrap())).unwrap().st_mode & 0o7777;
         kept.restore().unwrap();
         assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
@@ -138,7 +138,7 @@ mod tests {
         // Another set of the same files, with mounts.
         let other = Set::collect([&*file]).unwrap();
         stage(&store, &other).unwrap();
-        let others = store.take(&other.digest()).unwrap().unwrap();
+        let others = store.use_set(&other.digest()).unwrap().unwrap();
         others.restore().unwrap();
         kept.restore().unwrap();
         assert_eq!((mode(&file), mode(file.parent().unwrap()), mode(folder.path())), removed);

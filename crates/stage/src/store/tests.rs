@@ -67,7 +67,7 @@ fn a_staged_set_has_the_same_files() {
         fs::set_permissions(bench.files.path().join("a"), fs::Permissions::from_mode(0o555)).unwrap();
         let (store, set) = (bench.store(ROOM), bench.set());
         assert_eq!(stage(&store, &set).unwrap(), 700_010);
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
         assert_eq!(bench.new_files(), 0);
         fs::set_permissions(bench.files.path().join("a"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -86,7 +86,7 @@ fn what_is_here_is_not_sent_again() {
         assert_eq!(stage(&store, &bench.set()).unwrap(), 400);
         assert_eq!(store.sets().unwrap().len(), 2);
         // The set takes one content from the old pack, and one from a new one.
-        let kept = store.take(&bench.set().digest()).unwrap().unwrap();
+        let kept = store.use_set(&bench.set().digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), bench.set());
     });
 }
@@ -107,10 +107,10 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
             })
             .collect();
         // The first one is used now, so the second one goes.
-        let first = store.take(&sets[0].digest()).unwrap().unwrap();
+        let first = store.use_set(&sets[0].digest()).unwrap().unwrap();
         bench.file("file", &noise(3, 8_000));
         stage(&store, &bench.set()).unwrap();
-        assert!(store.take(&sets[1].digest()).unwrap().is_none());
+        assert!(store.use_set(&sets[1].digest()).unwrap().is_none());
         let read = |kept: &InUse, set: &Set| {
             look(kept, bench.form, |root| fs::read(root.join(&set.entry(1).path().to_str().unwrap()[1..])).unwrap())
         };
@@ -151,7 +151,7 @@ fn contents_that_no_set_uses_go_and_the_others_of_their_pack_stay() {
         assert!(store.drop_set(&hex(&first.digest())).unwrap());
         let after = store.held().unwrap();
         assert!(before - after >= 100_000 && after >= 150_000, "{before} {after}");
-        let kept = store.take(&second.digest()).unwrap().unwrap();
+        let kept = store.use_set(&second.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
         drop(kept);
         // What went is sent again.
@@ -185,7 +185,7 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         let mut receiving = store.receive(set.clone()).unwrap();
         receiving.write(&plain(0, 0, 999), &[2; 999]).unwrap();
         assert!(receiving.finish().is_err_and(|why| why.contains("another content")));
-        assert!(store.take(&set.digest()).unwrap().is_none());
+        assert!(store.use_set(&set.digest()).unwrap().is_none());
         assert_eq!(bench.new_files(), 0);
         assert_eq!(stage(&store, &set).unwrap(), 1_000);
         fs::write(bench.root().join("made-by"), b"3 another-boot another-node").unwrap();
@@ -205,7 +205,7 @@ fn two_receivers_of_the_same_set_may_work_at_once() {
         other.write(&plain(0, 0, 10_000), &[1; 10_000]).unwrap();
         one.finish().unwrap();
         other.finish().unwrap();
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
         assert!(store.held().unwrap() <= 12_288 && bench.new_files() == 0);
     });
@@ -226,7 +226,7 @@ fn contents_that_a_receiver_counts_on_are_not_removed() {
         assert!(store.drop_set(&hex(&first.digest())).unwrap());
         receiving.write(&plain(number, 0, 10_000), &[2; 10_000]).unwrap();
         receiving.finish().unwrap();
-        let kept = store.take(&second.digest()).unwrap().unwrap();
+        let kept = store.use_set(&second.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
     });
 }
@@ -265,7 +265,7 @@ fn holes_take_no_room() {
             Form::Tree => store.objects().unwrap().into_iter().map(|(path, _)| path).collect::<Vec<_>>(),
         };
         assert!(files.iter().map(|path| used(path)).sum::<u64>() < 1 << 20);
-        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let kept = store.use_set(&set.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
     });
 }
@@ -290,7 +290,7 @@ fn dropped_sets_leave_no_content() {
         bench.file("file", &[1; 1_000]);
         let (store, set) = (bench.store(ROOM), bench.set());
         stage(&store, &set).unwrap();
-        let used = store.take(&set.digest()).unwrap();
+        let used = store.use_set(&set.digest()).unwrap();
         assert!(!store.drop_set(&hex(&set.digest())).unwrap(), "it is in use");
         drop(used);
         assert!(store.drop_set(&hex(&set.digest())).unwrap());
@@ -325,7 +325,7 @@ fn what_is_left_of_a_set_and_a_store_of_another_start_are_cleared() {
         let manifest = folder.join("manifest");
         fs::remove_file(&manifest).unwrap();
         stage(&store, &set).unwrap();
-        assert!(store.take(&set.digest()).unwrap().is_some());
+        assert!(store.use_set(&set.digest()).unwrap().is_some());
         // Somebody has removed a part.
         match bench.form {
             Form::Image => remove_tree(&bench.root().join("packs"))
@@ -333,9 +333,9 @@ fn what_is_left_of_a_set_and_a_store_of_another_start_are_cleared() {
             Form::Tree => remove_tree(&folder.join("tree")),
         }
         .unwrap();
-        assert!(store.take(&set.digest()).unwrap().is_none());
+        assert!(store.use_set(&set.digest()).unwrap().is_none());
         stage(&store, &set).unwrap();
-        assert!(store.take(&set.digest()).unwrap().is_some());
+        assert!(store.use_set(&set.digest()).unwrap().is_some());
         fs::write(&manifest, b"").unwrap();
         assert_eq!(store.sets().unwrap().len(), 1, "a damaged one can be dropped");
         fs::write(bench.root().join("made-by"), b"another start").unwrap();

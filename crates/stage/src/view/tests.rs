@@ -31,7 +31,7 @@ impl Staged<'_> {
     fn look(&self, keep: &[&Path], look: impl Fn(&View) + Sync) -> bool {
         let keep: Keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
         let looks = |(form, home): &(Form, tempfile::TempDir)| {
-            let kept = store(home, *form).take(&self.set.digest()).unwrap().unwrap();
+            let kept = store(home, *form).use_set(&self.set.digest()).unwrap().unwrap();
             // A thread may not make a user namespace.
             if own_mounts(false).is_err() {
                 return false;

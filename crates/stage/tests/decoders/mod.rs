@@ -65,7 +65,7 @@ impl Read for InParts<'_> {
 
 /// What was accepted is what a launcher would send.
 fn is_of_a_launcher(set: &Set) {
-    assert_eq!(&Set::of(set.entries()).expect("not too much"), set);
+    assert_eq!(&Set::from_entries(set.entries()).expect("not too much"), set);
 }
 
 fn all_lie_in(contents: &[Content], clusters: &[Cluster]) -> bool {

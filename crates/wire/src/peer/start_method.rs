@@ -1,7 +1,7 @@
 //! The methods of starting an agent's process on its host, and one table of their differences.
 //!
-//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::start_method`], and the code that
-//! builds its command line, in `node::agent::start_methods`. All other code consults the table.
+//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::start_method`], and the code
+//! that builds its command line, in `node::agent::start_methods`. All other code consults the table.
 
 use alloc::string::String;
 use alloc::vec::Vec;

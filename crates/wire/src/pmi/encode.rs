@@ -42,7 +42,7 @@ pub fn encode_request(
         spawn::encode_pmi1(request, out);
         return Ok(());
     }
-    let mut writer = MessageWriter::begin(dialect, (name, ""), out);
+    let mut writer = MessageWriter::new(dialect, (name, ""), out);
     write_thread(dialect, thread, &mut writer);
     match request {
         Request::Spawn(request) => spawn::encode_pmi2(request, &mut writer),
@@ -72,7 +72,7 @@ pub fn encode_reply(dialect: Dialect, to: Command, thread: Option<&[u8]>, reply:
 /// Appends a refusal of a group's barrier. It contains the tag, since PMI 1.2 clients recognise the answer by it.
 pub fn encode_barrier_refusal(tag: i32, message: &str, out: &mut Vec<u8>) {
     let (dialect, to) = (Dialect::Pmi1, Command::Barrier);
-    let mut writer = MessageWriter::begin(dialect, (to.pmi1_reply_name().unwrap_or_default().as_bytes(), ""), out);
+    let mut writer = MessageWriter::new(dialect, (to.pmi1_reply_name().unwrap_or_default().as_bytes(), ""), out);
     writer.raw("rc", b"-1");
     write_failure(dialect, to, message, &mut writer);
     Reply::BarrierOut { tag: Some(tag) }.encode_fields(dialect, &mut writer);
@@ -96,7 +96,7 @@ fn encode_named(
     reply: &Reply<'_>,
     out: &mut Vec<u8>,
 ) {
-    let mut writer = MessageWriter::begin(dialect, name, out);
+    let mut writer = MessageWriter::new(dialect, name, out);
     write_thread(dialect, thread, &mut writer);
     match reply {
         Reply::Init { .. } => {}

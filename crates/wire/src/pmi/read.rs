@@ -88,7 +88,7 @@ impl RequestReader {
                     return Ok(Some(Step::Spawn(request)));
                 }
             } else if let Some(block) = line.trim_ascii_start().strip_prefix(b"mcmd=") {
-                self.spawn = Some(PartialSpawn::begin(block.trim_ascii_end() == b"spawn"));
+                self.spawn = Some(PartialSpawn::new(block.trim_ascii_end() == b"spawn"));
             } else if !line.trim_ascii().is_empty() {
                 return Ok(Some(Step::Message(range)));
             }

@@ -29,7 +29,7 @@ pub struct SpawnRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SpawnCommand {
     pub program: Vec<u8>,
-    /// Without the program's name.
+    /// Arguments, without the program's name.
     pub args: Vec<Vec<u8>>,
     pub ranks: u32,
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
@@ -121,7 +121,7 @@ struct NumberedPairs(BTreeMap<u32, (Vec<u8>, Vec<u8>)>);
 
 impl NumberedPairs {
     /// Takes the field if it belongs to these pairs; returns whether it does.
-    fn take(&mut self, words: (&str, &str), key: &[u8], value: &[u8]) -> bool {
+    fn add_pair(&mut self, words: (&str, &str), key: &[u8], value: &[u8]) -> bool {
         if let Some(number) = numbered(key, words.0) {
             self.0.entry(number).or_default().0 = value.to_vec();
         } else if let Some(number) = numbered(key, words.1) {
@@ -156,7 +156,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn take(&mut self, words: &Words, key: &[u8], value: &[u8]) -> Result<(), Problem> {
+    fn add_pair(&mut self, words: &Words, key: &[u8], value: &[u8]) -> Result<(), Problem> {
         if key == words.program.as_bytes() {
             self.program = value.to_vec();
         } else if key == words.ranks.as_bytes() {
@@ -164,7 +164,7 @@ impl Draft {
         } else if let Some(number) = numbered(key, words.arg) {
             self.args.insert(number, value.to_vec());
         } else {
-            self.info.take(words.info, key, value);
+            self.info.add_pair(words.info, key, value);
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ pub(super) fn decode_pmi2(pairs: Pairs<'_>) -> Result<SpawnRequest, Problem> {
     let mut preput = NumberedPairs::default();
     let mut draft: Option<Draft> = None;
     for (key, value) in pairs {
-        if preput.take(PMI2.preput, key, value) {
+        if preput.add_pair(PMI2.preput, key, value) {
             continue;
         }
         if key == PMI2.program.as_bytes()
@@ -199,7 +199,7 @@ pub(super) fn decode_pmi2(pairs: Pairs<'_>) -> Result<SpawnRequest, Problem> {
             commands.push(done.finish(&PMI2)?);
         }
         if key == PMI2.program.as_bytes() || draft.is_some() {
-            draft.get_or_insert_default().take(&PMI2, key, value)?;
+            draft.get_or_insert_default().add_pair(&PMI2, key, value)?;
         }
     }
     let last = draft.ok_or(Problem::Missing { command: Command::Spawn, field: PMI2.program })?;
@@ -221,7 +221,7 @@ pub(super) struct PartialSpawn {
 
 impl PartialSpawn {
     /// The line `mcmd=…` was read.
-    pub(super) fn begin(is_spawn: bool) -> Self {
+    pub(super) fn new(is_spawn: bool) -> Self {
         PartialSpawn { request: SpawnRequest::default(), block: Some(Vec::new()), bytes: 0, is_spawn }
     }
 
@@ -269,8 +269,8 @@ impl PartialSpawn {
             match key {
                 b"totspawns" => total = number("totspawns")?,
                 b"spawnssofar" => so_far = number("spawnssofar")?,
-                _ if preput.take(PMI1.preput, key, value) => {}
-                _ => draft.take(&PMI1, key, value)?,
+                _ if preput.add_pair(PMI1.preput, key, value) => {}
+                _ => draft.add_pair(&PMI1, key, value)?,
             }
         }
         self.request.commands.push(draft.finish(&PMI1)?);

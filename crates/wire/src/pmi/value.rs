@@ -157,7 +157,7 @@ const PMI2_LENGTH_MAX: usize = 999_999;
 
 impl<'o> MessageWriter<'o> {
     /// Starts a message; its name is the concatenation of the two parts of `name`.
-    pub(super) fn begin(dialect: Dialect, name: (&[u8], &str), out: &'o mut Vec<u8>) -> Self {
+    pub(super) fn new(dialect: Dialect, name: (&[u8], &str), out: &'o mut Vec<u8>) -> Self {
         let start = out.len();
         if dialect == Dialect::Pmi2 {
             out.extend_from_slice(&[b' '; PMI2_HEADER_LEN]);

@@ -134,7 +134,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Of one trial.
+    /// The dice of one trial.
     fn of(seed: u64, trial: u64) -> Dice {
         Dice(seed.wrapping_mul(1_000_003).wrapping_add(trial))
     }

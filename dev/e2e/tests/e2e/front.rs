@@ -321,9 +321,9 @@ fn mpichs_own_runner_is_content_with_it() {
 fn a_singleton_starts_children() {
     let links = Links::new("singleton");
     for flavour in [Flavour::Mpich5, Flavour::Intel] {
-        let Some(family) = program(flavour, "family") else { continue };
+        let Some(program) = program(flavour, "children") else { continue };
         let singleton = |words: &str| {
-            let run = Run::tool(&family.display().to_string(), words.split(' ')).envs(environment(flavour));
+            let run = Run::tool(&program.display().to_string(), words.split(' ')).envs(environment(flavour));
             links.found(run).env("I_MPI_FABRICS", "shm:ofi").finish()
         };
         let outcome = singleton("spawn 3").expect_code(0);

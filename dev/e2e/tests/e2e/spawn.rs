@@ -17,17 +17,17 @@ use xtask::programs::{Flavour, environment};
 const FLAVOURS: [Flavour; 4] = [Flavour::Mpich5, Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5];
 const PLACEMENTS: [&str; 2] = ["-n 2", "-n 2 --virtual-nodes 2"];
 
-fn families() -> impl Iterator<Item = (Flavour, PathBuf)> {
-    FLAVOURS.into_iter().filter_map(|flavour| Some((flavour, program(flavour, "family")?)))
+fn programs() -> impl Iterator<Item = (Flavour, PathBuf)> {
+    FLAVOURS.into_iter().filter_map(|flavour| Some((flavour, program(flavour, "children")?)))
 }
 
-/// Families of all libraries but Intel MPI.
-fn families_but_intel() -> impl Iterator<Item = (Flavour, PathBuf)> {
-    families().filter(|(flavour, _)| *flavour != Flavour::Intel)
+/// The programs of all libraries but Intel MPI.
+fn programs_but_intel() -> impl Iterator<Item = (Flavour, PathBuf)> {
+    programs().filter(|(flavour, _)| *flavour != Flavour::Intel)
 }
 
 /// A run of the program with these words.
-fn family((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str) -> Run {
+fn children((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str) -> Run {
     // With its default on one node Intel MPI would not even ask.
     let run = Run::job(placement).arg(program).args(words.split_whitespace()).envs(environment(*flavour));
     run.env("I_MPI_FABRICS", "shm:ofi")
@@ -50,15 +50,15 @@ fn count(outcome: &Outcome, begin: &str, end: &str) -> usize {
 
 #[test]
 fn parents_and_children_form_one_communicator() {
-    for family_of in families() {
+    for built in programs() {
         for placement in PLACEMENTS {
-            let outcome = family(&family_of, placement, "spawn 3").succeed();
+            let outcome = children(&built, placement, "spawn 3").succeed();
             assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{placement}: {outcome}");
             // PMIx has no word for a number that is not known.
-            let universe = if is_open_mpi(family_of.0) { 2 } else { -1 };
+            let universe = if is_open_mpi(built.0) { 2 } else { -1 };
             let end = format!(" counts 5, universe {universe}");
             assert_eq!(count(&outcome, "parent ", &end), 2, "{placement}: {outcome}");
-            let outcome = family(&family_of, placement, "multiple 1 2").succeed();
+            let outcome = children(&built, placement, "multiple 1 2").succeed();
             assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{placement}: {outcome}");
             for (child, program) in [(0, 0), (1, 1), (2, 1)] {
                 let line = format!("child {child} of 3, program {program}, parents 2");
@@ -70,11 +70,11 @@ fn parents_and_children_form_one_communicator() {
 
 #[test]
 fn children_ask_for_children_and_outlive_their_parents() {
-    for family_of in families() {
+    for built in programs() {
         for placement in PLACEMENTS {
-            let outcome = family(&family_of, placement, "chain 3").succeed();
+            let outcome = children(&built, placement, "chain 3").succeed();
             assert_eq!(count(&outcome, "parent with ", " to come"), 5, "{placement}: {outcome}");
-            let outcome = family(&family_of, placement, "late").succeed();
+            let outcome = children(&built, placement, "late").succeed();
             assert_eq!(count(&outcome, "child ", " is the last"), 2, "{placement}: {outcome}");
         }
     }
@@ -192,29 +192,29 @@ fn a_spawn_without_its_forker_fails_with_a_message() {
 
 #[test]
 fn info_keys_say_where_and_how_children_run() {
-    for family_of in families_but_intel() {
+    for built in programs_but_intel() {
         let words = "spawn 2 wdir /usr host node1 env FAMILY_MARK=x";
-        let outcome = family(&family_of, "-n 2 --virtual-nodes 2 --label", words).succeed();
+        let outcome = children(&built, "-n 2 --virtual-nodes 2 --label", words).succeed();
         for child in 0..2 {
             let line = format!("[1:{child}] child {child} of 2, program 0, parents 2, in /usr, mark x\n");
             assert!(outcome.out().contains(&line), "{outcome}");
         }
         // In groups of one on each node.
-        let outcome = family(&family_of, "-n 1 --virtual-nodes 2 --label", "spawn 2 npernode 1").succeed();
+        let outcome = children(&built, "-n 1 --virtual-nodes 2 --label", "spawn 2 npernode 1").succeed();
         assert_eq!(count(&outcome, "[1:", " counts 3"), 2, "{outcome}");
     }
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let family_of = (Flavour::Mpich5, program);
-    let outcome = family(&family_of, "-n 2 --virtual-nodes 2 --slots 4", "spawn 1").succeed();
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
+    let built = (Flavour::Mpich5, program);
+    let outcome = children(&built, "-n 2 --virtual-nodes 2 --slots 4", "spawn 1").succeed();
     assert_eq!(count(&outcome, "parent ", "universe 8"), 2, "{outcome}");
-    let outcome = family(&family_of, "-n 1 --usize 7", "spawn 1 path /usr/bin").succeed();
+    let outcome = children(&built, "-n 1 --usize 7", "spawn 1 path /usr/bin").succeed();
     assert_eq!(count(&outcome, "parent ", "universe 7"), 1, "{outcome}");
 }
 
 #[test]
 fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
     // Open MPI 4 would let the other parents wait forever.
-    for family_of in families().filter(|(flavour, _)| *flavour != Flavour::OpenMpi4) {
+    for built in programs().filter(|(flavour, _)| *flavour != Flavour::OpenMpi4) {
         for placement in PLACEMENTS {
             for (words, said) in [
                 ("missing /no/such/program", "/no/such/program: not found"),
@@ -224,10 +224,10 @@ fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
                 ("missing hostname wdir /no/such/folder", "working directory /no/such/folder"),
             ] {
                 // Open MPI checks the info key `ppr` itself.
-                if words.contains("ppr") && is_open_mpi(family_of.0) {
+                if words.contains("ppr") && is_open_mpi(built.0) {
                     continue;
                 }
-                let outcome = family(&family_of, placement, words).succeed();
+                let outcome = children(&built, placement, words).succeed();
                 assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{placement} {words}: {outcome}");
                 assert!(outcome.err().contains(said), "{placement} {words}: {outcome}");
             }
@@ -237,30 +237,30 @@ fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
 
 #[test]
 fn children_that_cannot_start_end_a_job_of_open_mpi_4() {
-    let Some(program) = program(Flavour::OpenMpi4, "family") else { return };
-    let family_of = (Flavour::OpenMpi4, program);
+    let Some(program) = program(Flavour::OpenMpi4, "children") else { return };
+    let built = (Flavour::OpenMpi4, program);
     for placement in PLACEMENTS {
         // The server process itself refuses the second one.
         for (words, said) in [
             ("missing /no/such/program", "/no/such/program: not found"),
             ("missing hostname hostfile /no/such/file", "the file of hosts /no/such/file"),
         ] {
-            let outcome = family(&family_of, placement, words).finish().expect_code(1);
+            let outcome = children(&built, placement, words).finish().expect_code(1);
             outcome.expect_err_line(&["rank 0", "Open MPI 4 does not tell the ranks that wait for them"]);
             assert!(outcome.err().contains(said), "{outcome}");
         }
     }
-    let outcome = family(&family_of, "-n 1", "missing /no/such/program").succeed();
+    let outcome = children(&built, "-n 1", "missing /no/such/program").succeed();
     assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
 }
 
 #[test]
 fn a_failure_ends_the_whole_family() {
-    for family_of in families() {
+    for built in programs() {
         for placement in PLACEMENTS {
-            let outcome = family(&family_of, placement, "fail").finish();
+            let outcome = children(&built, placement, "fail").finish();
             // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
-            if family_of.0 == Flavour::OpenMpi5 && outcome.code() == 14 {
+            if built.0 == Flavour::OpenMpi5 && outcome.code() == 14 {
                 continue;
             }
             outcome.expect_code(9).expect_err_line(&["job 1: rank", "exited with code 9"]);
@@ -270,8 +270,8 @@ fn a_failure_ends_the_whole_family() {
 
 #[test]
 fn files_of_output_are_apart_for_each_job() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
-    let folder = Folder::new("family");
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
+    let folder = Folder::new("children");
     let run = Run::job("-n 1 --output-dir").arg(&folder.0).arg(&program).args(["spawn", "1"]);
     run.succeed().expect_out("");
     let read = |name: &str| fs::read_to_string(folder.at(name)).expect(name);
@@ -284,8 +284,8 @@ fn files_of_output_are_apart_for_each_job() {
 fn many_children_come_one_after_the_other() {
     let large = std::env::var_os("WIREUP_LARGE").is_some();
     let count = if large { 1000 } else { 12 };
-    for family_of in families_but_intel() {
-        let run = family(&family_of, "-n 1", &format!("repeat {count}"));
+    for built in programs_but_intel() {
+        let run = children(&built, "-n 1", &format!("repeat {count}"));
         let outcome = run.guard(std::time::Duration::from_secs(if large { 900 } else { 120 })).succeed();
         assert!(outcome.out().contains(&format!("parent 0 counts {}\n", 2 * count)), "{outcome}");
     }
@@ -294,7 +294,7 @@ fn many_children_come_one_after_the_other() {
 #[test]
 fn a_family_in_a_session_is_shown_as_a_tree() {
     for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
-        if let Some(program) = program(flavour, "family") {
+        if let Some(program) = program(flavour, "children") {
             in_a_session(&program);
         }
     }
@@ -325,7 +325,7 @@ fn in_a_session(program: &Path) {
 #[test]
 fn children_run_on_hosts() {
     let Some(machines) = machines::four() else { return };
-    for (flavour, program) in families_but_intel() {
+    for (flavour, program) in programs_but_intel() {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         // The first job leaves hosts free: their agents start with the children.
         let outcome = job("--hosts n[0-3]:1 -n 2 --label", "spawn 2");
@@ -340,15 +340,15 @@ fn children_run_on_hosts() {
 /// `localhost`, an address and another name of a host of the run; a host that is added under another name is not added.
 #[test]
 fn children_run_on_hosts_by_any_name_of_theirs() {
-    for family_of in families() {
+    for built in programs() {
         for (placement, host) in [("-n 1", "localhost"), ("-n 1", "127.0.0.1"), ("-n 1 --virtual-nodes 2", "localhost")]
         {
-            let outcome = family(&family_of, placement, &format!("spawn 2 host {host}")).succeed();
+            let outcome = children(&built, placement, &format!("spawn 2 host {host}")).succeed();
             assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{placement} {host}: {outcome}");
         }
     }
     let Some(machines) = machines::four() else { return };
-    for (flavour, program) in families_but_intel() {
+    for (flavour, program) in programs_but_intel() {
         for words in ["spawn 2 host 10.77.0.2", "spawn 2 add-host 10.77.0.2"] {
             let outcome = on_hosts(&machines, "--hosts n[0-1] -n 1 --verbose", (flavour, &program), words).succeed();
             assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{words}: {outcome}");
@@ -375,7 +375,7 @@ fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::four() else { return };
     let folder = Folder::shared("hosts");
     let file = folder.write("hosts", "# of one\nn2 slots=2\n");
-    for (flavour, program) in families_but_intel() {
+    for (flavour, program) in programs_but_intel() {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         adds_hosts(&job, ["--hosts n[0-1] -n 2 --verbose", "--hosts n0 -n 1 --verbose"]);
         let outcome = job("--hosts n0 -n 1 --verbose", &format!("spawn 2 add-hostfile {}", file.display()));
@@ -386,7 +386,7 @@ fn children_run_on_hosts_that_are_added() {
 
 #[test]
 fn added_hosts_are_released_when_their_job_has_ended() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
     let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
@@ -403,7 +403,7 @@ fn hosts_are_added_to_a_session_for_one_job() {
     let Some(machines) = machines::four() else { return };
     let testbed = machines.testbed();
     let session = Session::on(&machines, "--hosts n[0-1]");
-    for (flavour, program) in families_but_intel() {
+    for (flavour, program) in programs_but_intel() {
         let job = |line: &str, words: &str| {
             let run = session.job(line).arg(&program).args(words.split(' ')).envs(environment(flavour));
             run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed()
@@ -411,7 +411,7 @@ fn hosts_are_added_to_a_session_for_one_job() {
         adds_hosts(&job, ["-n 2 --verbose", "-n 1 --verbose"]);
     }
     // When the job is over its agent leaves, and the session goes on.
-    let Some(program) = program(Flavour::Mpich5, "family") else { return drop(session.down("")) };
+    let Some(program) = program(Flavour::Mpich5, "children") else { return drop(session.down("")) };
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
     let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start_until("over\n", 1);
     run.await_that("the end of the agent on n2", |_| testbed.processes(2).is_empty());
@@ -424,7 +424,7 @@ fn hosts_are_added_to_a_session_for_one_job() {
 
 #[test]
 fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
     let Some(machines) = machines::four() else { return };
     let session = Session::on(&machines, "--hosts n[0-1]");
     let folder = Folder::shared("stays");
@@ -447,7 +447,7 @@ fn the_loss_of_an_added_host_ends_its_job_and_not_the_session() {
 
 #[test]
 fn a_host_that_cannot_be_added_or_reached_is_an_error_of_the_request() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
     let asked = |run: Run, how: &str, words: &[&str]| {
         let outcome = run.arg(&program).args(["missing", "hostname", how, "moon"]).succeed();
         assert_eq!(count(&outcome, "parent ", " is refused"), 1, "{outcome}");
@@ -466,7 +466,7 @@ fn a_host_that_cannot_be_added_or_reached_is_an_error_of_the_request() {
 /// The node is lost while the parent runs elsewhere.
 #[test]
 fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
     let Some(machines) = machines::own(4, |_| ()) else { return };
     let session = Session::on(&machines, "--node-timeout 1 --hosts n[0-3]");
     let script = "echo ready; read line; exec \"$0\" spawn 3";
@@ -484,7 +484,7 @@ fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
 /// In free slots of the allocation, on nodes where no agent runs yet.
 #[test]
 fn children_run_in_a_slurm_allocation() {
-    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(program) = program(Flavour::Mpich5, "children") else { return };
     let Some(machines) = machines::with_slurm() else { return };
     let run = machines.allocated("-N 4 --ntasks-per-node=1", "-n 2").arg(&program).args(["spawn", "2"]);
     let outcome = run.succeed();

@@ -65,7 +65,7 @@ impl Spec {
     /// Parses flags up to `--` or the first word that is not a flag; the words after that remain in `words`.
     pub fn parse(program: PathBuf, words: &mut Vec<OsString>) -> Result<Spec, String> {
         let mut spec = Spec::new(program, "", "");
-        take_flags(words, |flag, words| spec.take(flag, words))?;
+        take_flags(words, |flag, words| spec.take_flag(flag, words))?;
         for (path, flag) in
             [(Some(&spec.source), "--source"), (Some(&spec.mount), "--mount"), (spec.log.as_ref(), "--log")]
         {
@@ -76,7 +76,7 @@ impl Spec {
         Ok(spec)
     }
 
-    fn take(&mut self, flag: &OsStr, words: &mut Vec<OsString>) -> Result<(), String> {
+    fn take_flag(&mut self, flag: &OsStr, words: &mut Vec<OsString>) -> Result<(), String> {
         match flag.to_str().unwrap_or_default() {
             "--source" => self.source = value(flag, words)?.into(),
             "--mount" => self.mount = value(flag, words)?.into(),

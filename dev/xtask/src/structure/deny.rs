@@ -20,7 +20,7 @@ const AGE_DAYS_MAX: u64 = 14;
 ///
 /// # Errors
 /// It finds a violation.
-pub(super) fn run() -> Result {
+pub(super) fn check() -> Result {
     if !has_tool("deny") {
         println!("    cargo deny: not installed (cargo xtask setup), so licences, bans and sources were NOT checked");
         return Ok(());

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        check_with(&Tree::of(files), &[]).expect("valid Rust").broken
+        check_with(&Tree::from_files(files), &[]).expect("valid Rust").broken
     }
 
     const CIRCLE: [(&str, &str); 3] = [
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_crate_on_the_list_may_have_so_many_and_no_more() {
-        let with = |permitted: &[(&str, usize)]| check_with(&Tree::of(&CIRCLE), permitted).expect("valid Rust");
+        let with = |permitted: &[(&str, usize)]| check_with(&Tree::from_files(&CIRCLE), permitted).expect("valid Rust");
         let permitted = with(&[("b", 9), ("a", 2)]);
         assert_eq!((permitted.broken.len(), permitted.rule.contains("a 2 of 2")), (0, true));
         assert_eq!(with(&[("a", 3)]).broken.len(), 0);

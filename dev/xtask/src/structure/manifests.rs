@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_crate_without_the_workspace_lints_or_version_is_named() {
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             (
                 "crates/a/Cargo.toml",
                 "[package]\nrust-version.workspace = true\n\n[lints]\nworkspace = true\n\n[dependencies]\n",
@@ -77,7 +77,7 @@ mod tests {
                         bytes = \"1\"\nknown = { version = \"1\" } # blobs\n# a comment\n\
                         [target.'cfg(unix)'.dev-dependencies]\nlibc = \"1\" #\n[lib]\nx = 1\n";
         assert_eq!(unexplained(manifest), ["bytes", "libc"]);
-        let broken = check(&Tree::of(&[("Cargo.toml", manifest)])).remove(1).broken;
+        let broken = check(&Tree::from_files(&[("Cargo.toml", manifest)])).remove(1).broken;
         assert!(broken.len() == 2 && broken[0].starts_with("Cargo.toml: bytes"), "{broken:?}");
     }
 }

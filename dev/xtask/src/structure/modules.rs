@@ -143,7 +143,7 @@ mod tests {
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| (format!("c/src/{path}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();
-        let tree = Tree::of(&files);
+        let tree = Tree::from_files(&files);
         let modules = Modules::from_root(&tree, "c/src/lib.rs").expect("valid Rust");
         let name = |module: &Module| module.file["c/src/".len()..].to_owned();
         let mut all = Vec::new();

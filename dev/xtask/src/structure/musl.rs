@@ -9,7 +9,7 @@ use std::process::Command;
 ///
 /// # Errors
 /// It does not compile.
-pub fn run() -> Result {
+pub fn check() -> Result {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     if !has_target(&target) {
         println!("    musl: no such target (rustup target add {target}), so the static build was NOT checked");

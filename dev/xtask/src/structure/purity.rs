@@ -49,7 +49,7 @@ mod tests {
         let all = TYPES.map(|path| format!("    {{ path = \"{path}\" }},\n")).concat();
         let short =
             all.replace("\"std::sync::Mutex\"", "").replace("    { path = \"std::fs::File\"", "# \"std::fs::File\"");
-        let tree = Tree::of(&[("crates/wire/clippy.toml", &all), ("crates/coll/clippy.toml", &short)]);
+        let tree = Tree::from_files(&[("crates/wire/clippy.toml", &all), ("crates/coll/clippy.toml", &short)]);
         let broken: Vec<_> = check(&tree).into_iter().map(|finding| finding.broken).collect();
         assert_eq!(broken[1], [""; 0]);
         assert_eq!(broken[2], ["crates/coll/clippy.toml: std::fs::File", "crates/coll/clippy.toml: std::sync::Mutex"]);
@@ -61,8 +61,8 @@ mod tests {
         let good = "//! Pure.\n#![no_std]\n#![forbid(unsafe_code)]\n";
         let files = CRATES.map(|name| (format!("{name}/src/lib.rs"), good));
         let mut files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();
-        assert_eq!(check(&Tree::of(&files))[0].broken, [""; 0]);
+        assert_eq!(check(&Tree::from_files(&files))[0].broken, [""; 0]);
         files[1].1 = "// #![forbid(unsafe_code)]\n#![deny(unsafe_code)]";
-        assert_eq!(check(&Tree::of(&files))[0].broken, ["crates/coll/src/lib.rs: #![forbid(unsafe_code)]"]);
+        assert_eq!(check(&Tree::from_files(&files))[0].broken, ["crates/coll/src/lib.rs: #![forbid(unsafe_code)]"]);
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn broken(main: &str, part: &str) -> Vec<String> {
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             ("crates/a/src/lib.rs", "mod b; mod c;"),
             ("crates/a/src/b.rs", main),
             ("crates/a/src/c.rs", part),

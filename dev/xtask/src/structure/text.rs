@@ -8,8 +8,8 @@ const COLUMNS_MAX: usize = 120;
 /// How doc comments begin that cannot be understood alone. Each stands for a noun that the reader would have to look up
 /// in the lines above.
 const LEANING: [&str; 17] = [
-    "The same", "Those ", "That ", "These ", "Of it", "Of its", "Its ", "It ", "They ", "Their ", "Likewise", "Also ",
-    "As above", "As for", "The other", "The others", "What it",
+    "The same", "Those ", "That ", "These ", "Of ", "All of them", "Its ", "It ", "They ", "Their ", "Likewise",
+    "Also ", "As above", "As for", "The other", "The others", "What it",
 ];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -49,7 +49,7 @@ mod tests {
         let long = format!("// {}", "x".repeat(118));
         let text =
             format!("/// Bytes of the message.\n/// The same in words.\n{long}\n/// The same, behind a relay.\n");
-        let found = check(&Tree::of(&[("crates/a/src/b.rs", &text)]));
+        let found = check(&Tree::from_files(&[("crates/a/src/b.rs", &text)]));
         assert_eq!(found[0].broken, ["crates/a/src/b.rs:3"]);
         assert_eq!(found[1].broken, ["crates/a/src/b.rs:4: /// The same, behind a relay."]);
     }

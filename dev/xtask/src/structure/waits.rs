@@ -72,7 +72,7 @@ mod tests {
             context.wait(&request, -1);
         }
         #[cfg(test)] mod tests { fn f() { socket::wait(&fd, true, false, None); } }";
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             ("crates/a/src/b.rs", text),
             ("crates/a/src/tests.rs", text),
             ("crates/a/tests/b.rs", text),

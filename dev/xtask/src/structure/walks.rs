@@ -147,7 +147,7 @@ mod tests {
 
     fn broken(b: &str, c: &str) -> Vec<String> {
         let a = "fn get() { find() } fn find() {}";
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             (PAGE, PAGE_TEXT),
             ("crates/a/src/a.rs", a),
             ("crates/b/src/b.rs", b),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn walks_that_are_missing_are_named() {
-        let tree = Tree::of(&[(PAGE, PAGE_TEXT)]);
+        let tree = Tree::from_files(&[(PAGE, PAGE_TEXT)]);
         assert!(check(&tree).broken.contains(&format!("{PAGE}: there is no walk \"A fence\"")));
     }
 }

@@ -135,7 +135,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
     all.filter_map(|entry| entry.metadata().ok().map(|meta| (entry.into_path(), meta)))
 }
 
-/// Of files; those with several names count once.
+/// Bytes of the files below a folder; those with several names count once.
 fn bytes_below(folder: &Path) -> u64 {
     entries(folder).filter(|(_, meta)| meta.is_file()).map(|(_, meta)| meta.len() / meta.nlink().max(1)).sum()
 }

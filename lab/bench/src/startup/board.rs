@@ -35,9 +35,9 @@ pub struct Slot {
     pub ready_ns: u64,
     pub end_ns: u64,
     pub start_cpu_ns: u64,
-    /// Of `programs/groups.c`: messages and bytes that the rank has sent to other ranks in the step (before the first
-    /// one: since the start), waits for messages of others one behind the other, messages that asked for an address;
-    /// then connections and addresses that it holds, and bytes of its own address.
+    /// Counts by `programs/groups.c`: messages and bytes that the rank has sent to other ranks in the step (before the
+    /// first one: since the start), waits for messages of others one behind the other, messages that asked for an
+    /// address; then connections and addresses that it holds, and bytes of its own address.
     pub counts: [u64; 7],
 }
 

@@ -50,7 +50,7 @@ impl Codes {
         bytes.extend_from_slice(&code[..CODE_LEN]);
     }
 
-    /// The bytes before the code; `None`: a stranger's.
+    /// The bytes before the code; `None` if the code is wrong, so that the bytes come from a stranger.
     fn checked<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let (content, code) = bytes.split_at_checked(bytes.len().checked_sub(CODE_LEN)?)?;
         let right = self.code(content);
@@ -64,7 +64,7 @@ pub struct Hello<'a> {
     pub from: u32,
     pub to: u32,
     pub number: Number,
-    /// Where to answer; empty: where it came from.
+    /// The address for the answer; empty: the address that this datagram came from.
     pub place: &'a [u8],
     pub proof: &'a [u8],
 }

@@ -213,7 +213,7 @@ impl Open {
         self.probes.begin_again(now);
         let (number, bytes) = opened.rest.split_first_chunk().ok_or(Broken)?;
         self.receiver.on_segment(u64::from_le_bytes(*number), bytes, &mut self.unframed.bytes);
-        self.unframed.take()
+        self.unframed.take_whole()
     }
 
     /// Whether this is the beginning of one of the latest datagrams that were sent.

@@ -185,7 +185,7 @@ impl World {
     }
 
     /// Lets time go on until this is so.
-    fn run(&mut self, is_over: impl Fn(&World) -> bool) {
+    fn run_until(&mut self, is_over: impl Fn(&World) -> bool) {
         let until = self.now + 10_000_000;
         loop {
             self.settle();
@@ -262,11 +262,11 @@ proptest! {
             let until = world.now + pause;
             world.ends[nth % 3].busy_until = until + busy;
             // Two ends may dial each other meanwhile.
-            world.run(|world| world.now >= until || world.under_way.is_empty());
+            world.run_until(|world| world.now >= until || world.under_way.is_empty());
         }
         let count = |world: &World, from: u32, to: u32| world.ends[to as usize].got.get(&from).map_or(0, Vec::len);
-        world.run(|world| wanted.iter().all(|((from, to), all)| count(world, *from, *to) >= all.len()));
-        world.run(|world| world.ends.iter().all(|end| end.endpoint.unsent(world.now) == Unsent::Nothing));
+        world.run_until(|world| wanted.iter().all(|((from, to), all)| count(world, *from, *to) >= all.len()));
+        world.run_until(|world| world.ends.iter().all(|end| end.endpoint.unsent(world.now) == Unsent::Nothing));
         for ((from, to), all) in &wanted {
             prop_assert_eq!(&world.ends[*to as usize].got[from], all);
             let both = [world.route(*from, *to), world.route(*to, *from)];
@@ -285,10 +285,11 @@ proptest! {
         if both_dial {
             world.send(1, 0, b"hello");
         }
-        world.run(|world| world.ends[1].got.contains_key(&0) && (!both_dial || world.ends[0].got.contains_key(&1)));
+        world.run_until(|world| world.ends[1].got.contains_key(&0));
+        world.run_until(|world| !both_dial || world.ends[0].got.contains_key(&1));
         world.ends[0].endpoint.say_goodbye();
-        world.run(|world| world.ends[1].goodbyes == [0]);
-        world.run(|world| world.under_way.is_empty());
+        world.run_until(|world| world.ends[1].goodbyes == [0]);
+        world.run_until(|world| world.under_way.is_empty());
         prop_assert_eq!(world.route(1, 0), Route::Nowhere);
         prop_assert!(world.ends[1].endpoint.connections() == 0 && world.ends[1].lost.is_empty());
     }
@@ -299,17 +300,17 @@ proptest! {
         if knows_it {
             world.send(0, 1, b"hello");
             world.send(0, 2, b"hello");
-            world.run(|world| [1, 2].iter().all(|to: &usize| world.ends[*to].got.contains_key(&0)));
+            world.run_until(|world| [1, 2].iter().all(|to: &usize| world.ends[*to].got.contains_key(&0)));
         }
         world.ended.push(1);
         world.ends[2].busy_until = world.now + 1_000_000;
         world.send(0, 1, b"again");
         world.send(0, 2, b"again");
-        world.run(|world| world.ends[0].lost == [1]);
+        world.run_until(|world| world.ends[0].lost == [1]);
         prop_assert!(world.now < 600_000);
         let computes_until = world.ends[2].busy_until;
-        world.run(|world| world.now >= computes_until);
-        world.run(|world| world.ends[2].got.get(&0).is_some_and(|got| got.last().unwrap() == b"again"));
+        world.run_until(|world| world.now >= computes_until);
+        world.run_until(|world| world.ends[2].got.get(&0).is_some_and(|got| got.last().unwrap() == b"again"));
         prop_assert_eq!(&world.ends[0].lost, &[1]);
     }
 }
@@ -320,7 +321,7 @@ proptest! {
 fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
     let mut world = World::new(2, Weather::default(), 1);
     world.send(0, 1, b"hello");
-    world.run(|world| world.ends[1].got.contains_key(&0));
+    world.run_until(|world| world.ends[1].got.contains_key(&0));
 
     let from_there: Vec<Vec<u8>> =
         world.history.iter().filter(|one| one.from == 1).map(|one| one.bytes.clone()).collect();
@@ -335,7 +336,7 @@ fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
         }
     }
     world.send(0, 1, b"again");
-    world.run(|world| world.ends[1].got[&0].len() == 2);
+    world.run_until(|world| world.ends[1].got[&0].len() == 2);
     assert!(world.ends[0].lost.is_empty());
 }
 
@@ -349,7 +350,7 @@ fn errors_that_quote_no_hello_give_up_no_dial() {
         world.now += 10;
         world.ends[0].endpoint.on_refused(world.now, &[1], Refusal::Quotes(&[handshake::HELLO; QUOTE_LEN]));
     }
-    world.run(|world| world.ends[1].got.contains_key(&0));
+    world.run_until(|world| world.ends[1].got.contains_key(&0));
     assert!(world.ends[0].lost.is_empty());
 }
 
@@ -358,18 +359,18 @@ fn errors_that_quote_no_hello_give_up_no_dial() {
 fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     let mut world = World::new(2, Weather::default(), 1);
     world.send(0, 1, b"hello");
-    world.run(|world| world.ends[1].got.contains_key(&0));
+    world.run_until(|world| world.ends[1].got.contains_key(&0));
     world.send(0, 1, b"last words");
     world.ends[0].endpoint.say_goodbye();
-    world.run(|world| world.ends[1].goodbyes == [0]);
+    world.run_until(|world| world.ends[1].goodbyes == [0]);
     world.ends[1].endpoint.say_goodbye();
     // The answer is lost.
     world.under_way.clear();
     assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
     let before = world.now;
-    world.run(|world| world.ends[0].endpoint.unsent(world.now) == Unsent::Nothing);
+    world.run_until(|world| world.ends[0].endpoint.unsent(world.now) == Unsent::Nothing);
     assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
-    world.run(|world| world.ends[1].endpoint.unsent(world.now) == Unsent::Nothing);
+    world.run_until(|world| world.ends[1].endpoint.unsent(world.now) == Unsent::Nothing);
     assert!(world.now < before + 1_000);
     // It does not wait for ever for one that is gone.
     assert_eq!(world.ends[1].endpoint.unsent(world.now + 10_000), Unsent::Nothing);
@@ -405,7 +406,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     let mut world = World::new(2, Weather::default(), 1);
     world.send(0, 1, b"hello");
     world.send(1, 0, b"hello");
-    world.run(|world| {
+    world.run_until(|world| {
         world.ends.iter().all(|end| !end.got.is_empty() && end.endpoint.unsent(world.now) == Unsent::Nothing)
     });
     // A dial that is under way.
@@ -436,5 +437,5 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     assert_eq!(ALLOCATED.get() - before, 0, "after {} datagrams", datagrams.len());
     // They have changed nothing.
     world.send(0, 1, b"again");
-    world.run(|world| world.ends[1].got[&0].len() == 2);
+    world.run_until(|world| world.ends[1].got[&0].len() == 2);
 }

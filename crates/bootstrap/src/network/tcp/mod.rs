@@ -140,7 +140,7 @@ impl Tcp {
         self.plain.push_back((key, Some(socket)));
     }
 
-    fn begin(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
+    fn dial(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
         let host = rank_address::host(address).unwrap_or_default();
         let mut left = match self.beyond.contains(&host) {
             true => Vec::new(),
@@ -191,7 +191,7 @@ impl Carrier for Tcp {
     }
 
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
-        self.begin(to, address, Purpose::Messages { closed })
+        self.dial(to, address, Purpose::Messages { closed })
     }
 
     fn has_relays(&mut self) {
@@ -293,7 +293,7 @@ impl Carrier for Tcp {
     }
 
     fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) -> bool {
-        self.begin(to, address, Purpose::Plain { number });
+        self.dial(to, address, Purpose::Plain { number });
         true
     }
 

@@ -75,7 +75,7 @@ impl Stream {
         let opened = self.seals.read_message(unit, &mut plain[before..]);
         plain.truncate(before + opened.as_ref().map_or(0, |len| *len));
         opened.map_err(|_| Broken)?;
-        self.plain.take()
+        self.plain.take_whole()
     }
 }
 

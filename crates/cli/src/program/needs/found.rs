@@ -35,7 +35,7 @@ impl Found {
         self.remarks.insert(Remark { text, is_lack: false });
     }
 
-    /// Remarks that the ranks will lack something.
+    /// Adds a remark about something that the ranks will lack.
     pub fn lack(&mut self, text: String) {
         self.remarks.insert(Remark { text, is_lack: true });
     }
@@ -55,7 +55,8 @@ impl Found {
         self.led_out.insert(link, end);
     }
 
-    /// `has_soname`: whether a library calls itself by a name, so that it is not missing.
+    /// The result. `has_soname`: whether one of the libraries that were found has this name as its `SONAME`; such a
+    /// library is not missing.
     pub fn finish(mut self, listings: Listings, has_soname: impl Fn(&str) -> bool) -> Needs {
         let mut needs: Vec<Need> = Vec::new();
         // Paths are in order, so a folder comes before what lies below it.

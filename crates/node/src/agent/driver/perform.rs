@@ -209,7 +209,7 @@ fn shells_of<'s>(
     match shells {
         Some(shells) => Ok(shells),
         None => {
-            let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::begin(keeper, reactor));
+            let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::new(keeper, reactor));
             Ok(shells.insert(begun.map_err(|error| no_keeper(&error))?))
         }
     }

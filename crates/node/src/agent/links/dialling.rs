@@ -58,7 +58,7 @@ impl LinkSet {
         inputs: &mut Vec<Input>,
     ) {
         let now_ns = monotonic_ns();
-        inputs.extend(self.dials.begin(target, role, offer, now_ns, now_ns.saturating_add(limit_ns)));
+        inputs.extend(self.dials.dial(target, role, offer, now_ns, now_ns.saturating_add(limit_ns)));
         self.dial_due(now_ns, reactor, inputs);
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Due {
 impl Dials {
     /// Begins to dial an agent, until `until_ns` at the latest. A direct link gives way to one with the parent: returns
     /// the input that reports this.
-    pub(super) fn begin(
+    pub(super) fn dial(
         &mut self,
         target: AgentId,
         role: Role,
@@ -164,7 +164,7 @@ mod tests {
             [(Role::Direct, true), (Role::Rejoin(Rejoin { incarnation: 1, at: 0 }), true), (PARENT, false)]
         {
             let mut dials = Dials::default();
-            assert!(dials.begin(OTHER, role, offer(&["127.0.0.1:1", "127.0.0.1:2"]), 0, 9).is_none());
+            assert!(dials.dial(OTHER, role, offer(&["127.0.0.1:1", "127.0.0.1:2"]), 0, 9).is_none());
             for address in ["127.0.0.1:1", "127.0.0.1:2"] {
                 let due = dials.next(0, &mut transports).expect("an address is left");
                 assert_eq!((due.target, due.role, due.until_ns), (OTHER, role, 9));
@@ -184,8 +184,8 @@ mod tests {
         let rejoin = Role::Rejoin(Rejoin { incarnation: 1, at: 0 });
         for (before, then) in [(Role::Direct, rejoin), (rejoin, Role::Direct)] {
             let mut dials = Dials::default();
-            assert!(dials.begin(OTHER, before, offer(&["127.0.0.1:1"]), 0, 9).is_none());
-            let failed = dials.begin(OTHER, then, offer(&["127.0.0.1:1"]), 0, 9);
+            assert!(dials.dial(OTHER, before, offer(&["127.0.0.1:1"]), 0, 9).is_none());
+            let failed = dials.dial(OTHER, then, offer(&["127.0.0.1:1"]), 0, 9);
             assert!(matches!(failed, Some(Input::DialFailed { agent: Some(OTHER), .. })));
             assert_eq!(dials.next(0, &mut transports).expect("it is dialled").role, rejoin);
         }

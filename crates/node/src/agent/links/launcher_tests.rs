@@ -10,7 +10,7 @@ use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
 /// Links with a launcher, and the launcher's end of its socket.
 fn with_launcher() -> (LinkEnd, LinkId, UnixStream) {
-    let mut end = LinkEnd::of(AgentId(0), config("lo", false));
+    let mut end = LinkEnd::with_test_secret(AgentId(0), config("lo", false));
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let link = Link::local(ours.into(), Default::default());

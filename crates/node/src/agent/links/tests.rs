@@ -17,7 +17,7 @@ const TIMEOUT_NS: u64 = 30_000_000_000;
 const TURNS_MAX: usize = 2_000;
 
 impl LinkEnd {
-    pub fn of(me: AgentId, config: LinkConfig) -> LinkEnd {
+    pub fn with_test_secret(me: AgentId, config: LinkConfig) -> LinkEnd {
         LinkEnd::knowing(Secret([7; 32]), me, config)
     }
 
@@ -72,7 +72,10 @@ pub(super) fn config(interface: &str, encrypt: bool) -> LinkConfig {
 }
 
 fn pair(interface: &str, encrypt: bool) -> (LinkEnd, LinkEnd) {
-    (LinkEnd::of(PARENT, config(interface, encrypt)), LinkEnd::of(CHILD, config(interface, encrypt)))
+    (
+        LinkEnd::with_test_secret(PARENT, config(interface, encrypt)),
+        LinkEnd::with_test_secret(CHILD, config(interface, encrypt)),
+    )
 }
 
 /// Whether the kernel's keepalive is on, for each link.
@@ -81,7 +84,7 @@ fn kept_alive(end: &LinkEnd) -> Vec<bool> {
 }
 
 /// Runs turns of both until `done`.
-fn run(parent: &mut LinkEnd, child: &mut LinkEnd, mut done: impl FnMut(&mut LinkEnd, &mut LinkEnd) -> bool) {
+fn run_until(parent: &mut LinkEnd, child: &mut LinkEnd, mut done: impl FnMut(&mut LinkEnd, &mut LinkEnd) -> bool) {
     for _ in 0..TURNS_MAX {
         parent.pass();
         child.pass();
@@ -113,7 +116,7 @@ fn frames_pass_both_ways_over_ipv4_and_ipv6() {
             let (mut parent, mut child) = pair(interface, encrypt);
             let addresses = parent.links.listen(&parent.reactor).unwrap();
             child.links.dial(&addresses, true, &child.reactor).unwrap();
-            run(&mut parent, &mut child, both_up);
+            run_until(&mut parent, &mut child, both_up);
             let (down, peer, at) = parent.up().unwrap();
             assert_eq!((peer, at), (Peer::Child { agent: CHILD, incarnation: 0 }, local));
             let (up, peer, _) = child.up().unwrap();
@@ -126,10 +129,10 @@ fn frames_pass_both_ways_over_ipv4_and_ipv6() {
                 parent.links.send(down, frame.clone());
                 child.links.send(up, frame.clone());
             }
-            run(&mut parent, &mut child, |parent, child| parent.frames().len() == 3 && child.frames().len() == 3);
+            run_until(&mut parent, &mut child, |parent, child| parent.frames().len() == 3 && child.frames().len() == 3);
             assert!(parent.frames() == frames && child.frames() == frames, "{interface} {encrypt}");
             parent.links.close(down);
-            run(&mut parent, &mut child, |_, child| child.problem().is_some());
+            run_until(&mut parent, &mut child, |_, child| child.problem().is_some());
             assert_eq!(child.problem(), Some("closed by the other end"));
         }
     }
@@ -143,7 +146,7 @@ fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
     let mut addresses = vec![refused, silent.local_addr().unwrap().to_string()];
     addresses.extend(parent.links.listen(&parent.reactor).unwrap());
     child.links.dial(&addresses, true, &child.reactor).unwrap();
-    run(&mut parent, &mut child, both_up);
+    run_until(&mut parent, &mut child, both_up);
     assert_eq!((child.links.links.len(), child.links.dials.unreachable()), (1, None));
     let reached = child.inputs.iter().find_map(|input| match input {
         Input::ParentReached { address, failed, .. } => Some((address, failed)),
@@ -163,12 +166,13 @@ fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
 fn a_failed_dial_to_the_parent_reports_every_address() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let other = |config: LinkConfig, me: AgentId, words: &str| {
-        let (mut parent, mut child) = (LinkEnd::of(me, config), LinkEnd::of(CHILD, self::config("127.0.0.1", false)));
+        let (mut parent, mut child) =
+            (LinkEnd::with_test_secret(me, config), LinkEnd::with_test_secret(CHILD, self::config("127.0.0.1", false)));
         let mut addresses = vec![refused.clone()];
         addresses.extend(parent.links.listen(&parent.reactor).unwrap());
         let begun = child.links.dial(&addresses, true, &child.reactor);
         begun.expect("the second address takes connections");
-        run(&mut parent, &mut child, |_, child| child.links.dials.unreachable().is_some());
+        run_until(&mut parent, &mut child, |_, child| child.links.dials.unreachable().is_some());
         let problem = child.links.dials.unreachable().unwrap();
         assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
         assert!(problem.contains(&format!("{}: {words}", addresses[1])), "{problem}");
@@ -178,7 +182,7 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
     let refused_words = "closed by the other end during the handshake";
     other(config("127.0.0.1", true), PARENT, refused_words);
     other(config("127.0.0.1", false), AgentId(9), refused_words);
-    let mut child = LinkEnd::of(CHILD, config("127.0.0.1", false));
+    let mut child = LinkEnd::with_test_secret(CHILD, config("127.0.0.1", false));
     assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to connect to".into()));
     assert!(!child.links.dials.was_dialled_in_vain(), "no firewall is to be suspected");
     assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
@@ -186,10 +190,10 @@ fn a_failed_dial_to_the_parent_reports_every_address() {
 
 #[test]
 fn an_unknown_interface_is_reported_with_the_existing_ones() {
-    let mut parent = LinkEnd::of(PARENT, config("nosuch0", false));
+    let mut parent = LinkEnd::with_test_secret(PARENT, config("nosuch0", false));
     let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
     assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
-    let mut parent = LinkEnd::of(PARENT, config("10.0.0.0/64", false));
+    let mut parent = LinkEnd::with_test_secret(PARENT, config("10.0.0.0/64", false));
     assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is not a network"));
 }
 
@@ -213,11 +217,11 @@ fn unauthenticated_connections_do_not_keep_a_child_out() {
         strangers.extend((0..16).map(|_| TcpStream::connect(&addresses[0]).unwrap()));
         parent.pass();
     }
-    run(&mut parent, &mut child, |parent, _| parent.links.next as usize == 2 * UNAUTHENTICATED_LINKS_MAX + 2);
+    run_until(&mut parent, &mut child, |parent, _| parent.links.next as usize == 2 * UNAUTHENTICATED_LINKS_MAX + 2);
     assert_eq!(parent.links.guests.len(), UNAUTHENTICATED_LINKS_MAX);
     assert_eq!(strangers[0].read(&mut [0]).unwrap(), 0, "the oldest guest was closed");
     child.links.dial(&addresses, true, &child.reactor).unwrap();
-    run(&mut parent, &mut child, both_up);
+    run_until(&mut parent, &mut child, both_up);
     assert!(parent.links.guests.contains(&LinkId(1)), "a guest that has sent a hello stays");
     assert!(parent.links.guests.len() < UNAUTHENTICATED_LINKS_MAX);
     assert_eq!(parent.links.guests.len() + 1, parent.links.links.len());
@@ -225,8 +229,8 @@ fn unauthenticated_connections_do_not_keep_a_child_out() {
 
 #[test]
 fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
-    let mut parent = LinkEnd::of(PARENT, config("127.0.0.1", true));
-    let mut child = LinkEnd::of(CHILD, config("127.0.0.1", true));
+    let mut parent = LinkEnd::with_test_secret(PARENT, config("127.0.0.1", true));
+    let mut child = LinkEnd::with_test_secret(CHILD, config("127.0.0.1", true));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut recorded = Vec::new();
     let hello = hello(PROTOCOL_VERSION);
@@ -250,12 +254,12 @@ fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
     }
     assert_eq!((parent.links.guests.len(), parent.links.hellos.len()), (1, 1), "the first one stays");
     child.links.dial(&addresses, true, &child.reactor).unwrap();
-    run(&mut parent, &mut child, both_up);
+    run_until(&mut parent, &mut child, both_up);
 }
 
 #[test]
 fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
-    let mut parent = LinkEnd::of(PARENT, config("127.0.0.1", false));
+    let mut parent = LinkEnd::with_test_secret(PARENT, config("127.0.0.1", false));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
     let hello = hello(PROTOCOL_VERSION + 1);
@@ -331,21 +335,21 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
         let mut tap = Tap::new(parent.links.listen(&parent.reactor).unwrap().remove(0));
         let address = tap.listener.local_addr().unwrap().to_string();
         child.links.dial(&[address], true, &child.reactor).unwrap();
-        run(&mut parent, &mut child, |parent, child| {
+        run_until(&mut parent, &mut child, |parent, child| {
             tap.pass();
             both_up(parent, child)
         });
         let up = child.up().unwrap().0;
         let said = Frame { payload: Bytes::from_static(marker), ..frame(Class::Control, 0) };
         child.links.send(up, said.clone());
-        run(&mut parent, &mut child, |parent, _| {
+        run_until(&mut parent, &mut child, |parent, _| {
             tap.pass();
             parent.frames() == [said.clone()]
         });
         assert_eq!(tap.seen.windows(marker.len()).any(|window| window == marker), !encrypt);
         tap.changes = true;
         child.links.send(up, said.clone());
-        run(&mut parent, &mut child, |parent, _| {
+        run_until(&mut parent, &mut child, |parent, _| {
             tap.pass();
             parent.problem().is_some() || parent.frames().len() == 2
         });
@@ -357,7 +361,8 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
 
 /// Three agents without parent or child among each other, and the addresses of each.
 fn strangers(interface: &str, encrypt: bool) -> (Vec<LinkEnd>, Vec<Vec<String>>) {
-    let mut ends: Vec<LinkEnd> = (5..8).map(|me| LinkEnd::of(AgentId(me), config(interface, encrypt))).collect();
+    let mut ends: Vec<LinkEnd> =
+        (5..8).map(|me| LinkEnd::with_test_secret(AgentId(me), config(interface, encrypt))).collect();
     let at = ends.iter_mut().map(|end| end.links.listen(&end.reactor).unwrap()).collect();
     (ends, at)
 }
@@ -430,7 +435,7 @@ fn a_failed_direct_dial_reports_every_address() {
         dial_direct(&mut ends[0], 6, &bad);
         assert!(matches!(&ends[0].inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(words)));
     }
-    let mut elsewhere = LinkEnd::of(AgentId(9), config("nosuch0", false));
+    let mut elsewhere = LinkEnd::with_test_secret(AgentId(9), config("nosuch0", false));
     dial_direct(&mut elsewhere, 6, &at[1]);
     assert!(
         matches!(&elsewhere.inputs[..], [Input::DialFailed { problem, .. }] if problem.contains("--interface nosuch0"))
@@ -458,7 +463,7 @@ fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     let addresses = root.links.listen(&root.reactor).unwrap();
     let incarnation = Rejoin { incarnation: 2, at: 5 };
     rejoin.links.rejoin(addresses.clone(), incarnation, &rejoin.reactor, &mut rejoin.inputs);
-    run(&mut root, &mut rejoin, both_up);
+    run_until(&mut root, &mut rejoin, both_up);
     let peers = |end: &mut LinkEnd| end.up().map(|(_, peer, _)| peer);
     assert_eq!(peers(&mut root), Some(Peer::Rejoin { agent: CHILD, rejoin: incarnation }));
     assert_eq!(peers(&mut rejoin), Some(Peer::Parent));
@@ -466,6 +471,6 @@ fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     rejoin.inputs.clear();
     let offer = Offer { addresses, ..Offer::default() };
     rejoin.links.dial_direct(PARENT, offer, &rejoin.reactor, &mut rejoin.inputs);
-    run(&mut root, &mut rejoin, both_up);
+    run_until(&mut root, &mut rejoin, both_up);
     assert_eq!((peers(&mut root), peers(&mut rejoin)), (Some(Peer::Direct(CHILD)), Some(Peer::Direct(PARENT))));
 }

@@ -233,7 +233,7 @@ fn a_flood_from_a_stranger_does_not_stall_other_links() {
     let Some((mut ends, links, point)) = linked(false) else { return };
     // A third agent, linked by TCP.
     let addresses = listen(&mut ends[1]);
-    let third = LinkEnd::of(AgentId(7), config("127.0.0.1", false));
+    let third = LinkEnd::with_test_secret(AgentId(7), config("127.0.0.1", false));
     ends.push(third);
     let offer = Offer { addresses, ..Offer::default() };
     let LinkEnd { links: third, reactor, inputs, .. } = &mut ends[2];

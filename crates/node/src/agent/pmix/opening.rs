@@ -25,7 +25,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    pub fn of(plan: &PmixPlan) -> Opening {
+    pub fn new(plan: &PmixPlan) -> Opening {
         let host = plan.begin.nodes.get(plan.begin.node.index()).cloned().unwrap_or_default();
         Opening { env: plan.env.clone(), library: plan.begin.library.clone(), host, shared: plan.begin.shared }
     }

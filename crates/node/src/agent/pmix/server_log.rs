@@ -32,7 +32,7 @@ impl ServerLog {
     }
 
     /// The whole lines that were not passed on yet; at the end or at the limit also an incomplete one.
-    pub fn take(&mut self, is_end: bool) -> Option<String> {
+    pub fn take_lines(&mut self, is_end: bool) -> Option<String> {
         let whole = self.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let end = if is_end || self.is_cut { self.bytes.len() } else { whole };
         let mut text = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
@@ -56,11 +56,11 @@ mod tests {
     fn whole_lines_are_passed_on_and_the_rest_at_the_end() {
         let mut log = ServerLog::default();
         log.push(b"one\ntw");
-        assert_eq!(log.take(false).as_deref(), Some("one\n"));
+        assert_eq!(log.take_lines(false).as_deref(), Some("one\n"));
         log.push(b"o\nthree");
-        assert_eq!(log.take(false).as_deref(), Some("two\n"));
-        assert_eq!(log.take(false), None);
-        assert_eq!(log.take(true).as_deref(), Some("three"));
+        assert_eq!(log.take_lines(false).as_deref(), Some("two\n"));
+        assert_eq!(log.take_lines(false), None);
+        assert_eq!(log.take_lines(true).as_deref(), Some("three"));
     }
 
     #[test]
@@ -69,9 +69,9 @@ mod tests {
         let mut passed = String::new();
         for _ in 0..BYTES_MAX {
             log.push(b"again and again\n");
-            passed.extend(log.take(false));
+            passed.extend(log.take_lines(false));
         }
-        passed.extend(log.take(true));
+        passed.extend(log.take_lines(true));
         assert!(passed.ends_with(MORE) && passed.matches(MORE).count() == 1);
         assert!(passed.len() <= BYTES_MAX + MORE.len() + 1);
     }

@@ -36,7 +36,7 @@ impl StandbyServer {
     /// The kernel gives no random number for the name of its directory.
     pub fn like(plan: &PmixPlan) -> io::Result<StandbyServer> {
         Ok(StandbyServer {
-            opening: Opening::of(plan),
+            opening: Opening::new(plan),
             kernel_session: plan.kernel_session,
             directory: Directory::of_standby()?,
             fds: ProcessFds::default(),
@@ -59,7 +59,7 @@ impl StandbyServer {
     /// It will not start; the keeper may be gone.
     pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
         let batch = self.opening.batch(STANDBY_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
-        keeper.begin(self.kernel_session);
+        keeper.begin_kernel_session(self.kernel_session);
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });
         keeper.flush()?;
@@ -118,22 +118,22 @@ mod tests {
 
     #[test]
     fn a_server_is_used_if_it_has_opened_the_library_that_the_job_wants() {
-        let wanted = Opening::of(&plan("later"));
+        let wanted = Opening::new(&plan("later"));
         let opened = pack(&FromServer::Opened);
         let (standby, theirs) = with_socket();
         assert!(!standby.serves(&wanted), "it has not opened it yet");
         rustix::io::write(&theirs, &opened).unwrap();
         let mut other = plan("later");
         other.begin.library = Some("/another".into());
-        assert!(!standby.serves(&Opening::of(&other)));
+        assert!(!standby.serves(&Opening::new(&other)));
         let other = PmixPlan { env: vec![b"PMIX_MCA_a=1".to_vec()], ..plan("later") };
-        assert!(!standby.serves(&Opening::of(&other)));
+        assert!(!standby.serves(&Opening::new(&other)));
         assert!(standby.serves(&wanted));
     }
 
     #[test]
     fn a_server_that_has_ended_or_says_something_else_is_not_used() {
-        let wanted = Opening::of(&plan("later"));
+        let wanted = Opening::new(&plan("later"));
         let opened = pack(&FromServer::Opened);
         let (standby, theirs) = with_socket();
         rustix::io::write(&theirs, &opened).unwrap();

@@ -78,7 +78,7 @@ mod tests {
         let mut ports = rank_ports::ReservedPorts::default();
         let base = ports.reserve(2, range).unwrap();
         let mut sockets = RankSockets::default();
-        sockets.use_reserved(base, ports.take(base, 2).unwrap()).unwrap();
+        sockets.use_reserved(base, ports.take_sockets(base, 2).unwrap()).unwrap();
         let mut processes = [Process::new(0), Process::new(1)];
         let given = sockets.give(&mut processes);
         assert_eq!(processes[1].env, [format!("WIREUP_LISTEN_PORT={}", base + 1).into_bytes()]);

@@ -26,7 +26,7 @@ struct PmiSocket {
 }
 
 impl PmiSocket {
-    /// Without a socket there is no conversation.
+    /// Watches a socket; without one (`None`) there is no conversation.
     ///
     /// # Errors
     /// It cannot be watched.

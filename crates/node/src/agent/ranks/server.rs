@@ -14,7 +14,7 @@ use wireup_wire::signal::SIGKILL;
 impl JobRanks {
     /// The job gets a PMIx server process: the one that its keeper has started before, or a new one.
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
-        let wanted = Opening::of(plan);
+        let wanted = Opening::new(plan);
         match self.standby.take_if(|standby| standby.serves(&wanted)) {
             Some(standby) => self.pmix = Some(PmixServer::with(standby, plan, self.slot, reactor)?),
             None => self.start_new_pmix(plan, reactor)?,
@@ -119,7 +119,7 @@ mod tests {
         keepers.on_tick(u64::MAX, &reactor);
         assert!(directory.exists());
 
-        let mut ranks = JobRanks::begin(JOB, JobSlot(0), wanted.kernel_session, &mut keepers, &reactor).unwrap();
+        let mut ranks = JobRanks::new(JOB, JobSlot(0), wanted.kernel_session, &mut keepers, &reactor).unwrap();
         assert!(ranks.standby.is_some());
         wanted.env = vec![b"PMIX_MCA_another=1".to_vec()];
         ranks.start_pmix(&wanted, &reactor).unwrap();

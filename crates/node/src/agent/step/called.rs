@@ -66,7 +66,7 @@ fn say(said: &Said) {
 impl Called {
     /// Starts to listen if the agent has children, reports that it has started, and dials the parent if that is the
     /// root, whose addresses are `root`.
-    pub fn begin(
+    pub fn start(
         me: AgentId,
         new_parent: Option<AgentId>,
         driver: &mut AgentDriver,
@@ -132,7 +132,7 @@ impl Called {
                 return;
             }
         };
-        for line in self.lines.take(&buffer[..read]) {
+        for line in self.lines.push(&buffer[..read]) {
             let Some((agent, addresses)) = read_at(&line) else { continue };
             if agent == self.parent && self.waiting_until.take().is_some() {
                 self.problem = driver.dial(&addresses, false).err();

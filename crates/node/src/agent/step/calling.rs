@@ -149,7 +149,7 @@ impl Steps {
         let Some(step) = self.running.get_mut(&shell) else {
             return;
         };
-        for line in step.complaints.take(bytes) {
+        for line in step.complaints.push(bytes) {
             match step.system.complaint(&line) {
                 Some(Complaint::Cancelled(words)) => step.cancelled = Some(words),
                 Some(Complaint::GivenUp) => step.is_given_up = true,
@@ -201,7 +201,7 @@ impl Step {
 
     fn read(&mut self, reactor: &Reactor) -> Vec<Said> {
         let (mut said, lines) = (Vec::new(), &mut self.said);
-        self.stdout.read(reactor, |piece| said.extend(lines.take(piece).iter().filter_map(|line| Said::read(line))));
+        self.stdout.read(reactor, |piece| said.extend(lines.push(piece).iter().filter_map(|line| Said::read(line))));
         said
     }
 }

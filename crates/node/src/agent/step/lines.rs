@@ -61,7 +61,7 @@ pub struct Lines {
 
 impl Lines {
     /// Adds bytes and returns the lines completed by them.
-    pub fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.begun.extend_from_slice(bytes);
         let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else {
             let excess = self.begun.len().saturating_sub(LINE_BYTES_MAX);
@@ -100,10 +100,10 @@ mod tests {
     fn an_endless_line_uses_bounded_memory() {
         let mut lines = Lines::default();
         for _ in 0..100 {
-            assert!(lines.take(&[b'x'; 1 << 10]).is_empty());
+            assert!(lines.push(&[b'x'; 1 << 10]).is_empty());
         }
         assert!(lines.begun.len() <= LINE_BYTES_MAX);
-        assert_eq!(lines.take(b"\nnext\n").last().map(String::as_str), Some("next"));
+        assert_eq!(lines.push(b"\nnext\n").last().map(String::as_str), Some("next"));
     }
 
     proptest! {
@@ -116,7 +116,7 @@ mod tests {
             cuts.sort_unstable();
             let mut lines = Lines::default();
             let pieces = cuts.windows(2).map(|ends| &text.as_bytes()[ends[0]..ends[1]]);
-            let got: Vec<String> = pieces.flat_map(|piece| lines.take(piece)).collect();
+            let got: Vec<String> = pieces.flat_map(|piece| lines.push(piece)).collect();
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
             let wanted: Vec<&str> = if text.contains('\n') { whole.split('\n').collect() } else { Vec::new() };
             prop_assert_eq!(got, wanted);

@@ -39,7 +39,7 @@ pub struct Sealed {
 pub enum NotSealed {
     /// There is no munge on this machine.
     NoMunge(String),
-    /// Munge is there and has failed, perhaps because somebody keeps it from answering.
+    /// Munge has failed, perhaps because somebody keeps it from answering.
     Failed(String),
 }
 
@@ -48,7 +48,7 @@ impl Sealing {
     ///
     /// # Errors
     /// The kernel gives no random bytes.
-    pub fn begin(
+    pub fn start(
         shell: ShellId,
         agents: Vec<AgentId>,
         how: How,
@@ -97,7 +97,8 @@ impl Sealing {
         self.finish(problem.map(NotSealed::Failed))
     }
 
-    /// Munge has exited, or could not be started.
+    /// Makes the step's message, after munge has exited or could not be started. With a `problem` the message is not
+    /// encrypted. Returns `None` if the step is not wanted any more.
     pub fn finish(self, problem: Option<NotSealed>) -> Option<Sealed> {
         let body = self.bootstrap.encode_body();
         let message = match &problem {

@@ -90,7 +90,7 @@ impl Tcp {
 const TOKEN: Token = Token::Transport(Which::Tcp);
 
 impl Begin for Tcp {
-    fn begin(config: &LinkConfig) -> Option<Tcp> {
+    fn open_at_start(config: &LinkConfig) -> Option<Tcp> {
         Some(Tcp { config: config.clone(), listener: None, pause: Pause::default(), own: Vec::new() })
     }
 }

@@ -6,8 +6,9 @@ use wireup_os::process::PidNamespace;
 
 /// `None`: this process may not make such a keeper.
 fn isolated() -> Option<Bench> {
-    let bench =
-        Bench::of(Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled(Keeper::fork).unwrap());
+    let bench = Bench::with_keeper(
+        Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled(Keeper::fork).unwrap(),
+    );
     assert_eq!(bench.keeper.isolates(), process::may_isolate());
     bench.keeper.isolates().then_some(bench)
 }
@@ -57,7 +58,7 @@ fn proc_and_getpid_agree_and_numbers_differ_between_keepers() {
     let script = "cat /proc/$$/comm; echo $$; ls -d /proc/[0-9]* | wc -l";
     let mut numbers = Vec::new();
     for mut bench in [one, other] {
-        bench.run(batch(&["sh", "-c", script], vec![Process::new(0)]));
+        bench.run_batch(batch(&["sh", "-c", script], vec![Process::new(0)]));
         let output = bench.reported.get_mut(&0).unwrap().output();
         let lines: Vec<&str> = output.lines().collect();
         let [name, own, count] = lines[..] else { panic!("{output}") };
@@ -90,7 +91,7 @@ fn a_killed_keeper_leaves_no_process_although_nobody_ends_them() {
 fn a_renewed_keeper_contains_its_next_job() {
     let Some(mut bench) = isolated() else { return };
     let daemon = "setsid sleep 1000 & echo";
-    bench.run(batch(&["sh", "-c", daemon], vec![Process::new(0)]));
+    bench.run_batch(batch(&["sh", "-c", daemon], vec![Process::new(0)]));
     let within = namespace(bench.keeper.pid());
     bench.request(&Request::Renew);
     bench.until(|bench| bench.renewed == 1);

@@ -11,7 +11,7 @@ fn a_renewed_keeper_keeps_nothing_of_the_last_job() {
     std::fs::write(directory.join("file"), "").unwrap();
     let pid = bench.keeper.pid();
     let fds = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-    bench.run(batch(&["true"], vec![Process::new(9)]));
+    bench.run_batch(batch(&["true"], vec![Process::new(9)]));
     bench.reported.clear();
     let before = fds();
     for round in 1..=20 {
@@ -25,7 +25,7 @@ fn a_renewed_keeper_keeps_nothing_of_the_last_job() {
         bench.reported.clear();
     }
     assert_eq!((fds(), bench.swept), (before, 0));
-    bench.run(batch(&["true"], vec![Process::new(1)]));
+    bench.run_batch(batch(&["true"], vec![Process::new(1)]));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
     bench.keeper.close().unwrap();
 }

@@ -14,8 +14,8 @@ fn server() -> Process {
 /// A keeper in this process's session.
 fn beside() -> Bench {
     let mut keeper = Keeper::fork().unwrap();
-    keeper.begin(KernelSession::Agents);
-    Bench::of(keeper)
+    keeper.begin_kernel_session(KernelSession::Agents);
+    Bench::with_keeper(keeper)
 }
 
 /// Fields of `/proc/PID/stat` after the name: state, parent, process group, session.

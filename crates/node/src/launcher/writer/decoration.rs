@@ -16,7 +16,7 @@ pub struct Decoration {
 
 impl Decoration {
     /// The decoration of a run's output; `None`: lines are shown as they come.
-    pub fn of(output: &Output, places: &Arc<Places>) -> Option<Decoration> {
+    pub fn new(output: &Output, places: &Arc<Places>) -> Option<Decoration> {
         let is_needed = output.timestamp || output.label.is_some();
         is_needed.then(|| Decoration {
             label: output.label.clone(),
@@ -26,7 +26,7 @@ impl Decoration {
     }
 
     /// The beginning of a line of this rank. `labelled`: whether lines have labels.
-    pub fn begin(&self, origin: Origin, labelled: bool) -> String {
+    pub fn line_start(&self, origin: Origin, labelled: bool) -> String {
         let mut text = self.time();
         match &self.label {
             // The nodes of ranks of other jobs are not known here, so the pattern cannot be filled in.
@@ -43,7 +43,7 @@ impl Decoration {
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             match label_of(line).filter(|_| labelled) {
                 Some((rank, rest)) => {
-                    text.extend_from_slice(self.begin(Origin { job: None, rank }, true).as_bytes());
+                    text.extend_from_slice(self.line_start(Origin { job: None, rank }, true).as_bytes());
                     text.extend_from_slice(rest);
                 }
                 None => {

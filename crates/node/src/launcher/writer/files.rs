@@ -45,7 +45,7 @@ pub enum Files {
 pub type Begun = Arc<Mutex<HashSet<PathBuf>>>;
 
 impl Files {
-    pub fn of(output: &Output, stream: Stream, places: &Arc<Places>, begun: &Begun) -> Files {
+    pub fn new(output: &Output, stream: Stream, places: &Arc<Places>, begun: &Begun) -> Files {
         let index = stream as usize - 1;
         match (&output.directory, &output.files[index]) {
             (Some(directory), _) => Files::In { directory: directory.clone(), begun: Arc::clone(begun) },

@@ -93,7 +93,7 @@ impl Room {
     ///
     /// # Errors
     /// The file cannot be read, or `write` fails.
-    pub fn take<E: From<io::Error>>(
+    pub fn pass_on<E: From<io::Error>>(
         &mut self,
         held: Held,
         mut write: impl FnMut(&[u8]) -> Result<(), E>,
@@ -117,7 +117,7 @@ mod tests {
 
     fn text_of(room: &mut Room, held: Held) -> Vec<u8> {
         let mut text = Vec::new();
-        let taken: io::Result<()> = room.take(held, |part| {
+        let taken: io::Result<()> = room.pass_on(held, |part| {
             text.extend_from_slice(part);
             Ok(())
         });

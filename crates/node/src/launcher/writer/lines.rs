@@ -123,7 +123,7 @@ impl Lines {
         if held.len() > 0 && !goes_on {
             let mut begin = self.break_before().to_owned();
             match &self.decoration {
-                Some(decoration) => begin += &decoration.begin(rank, self.style.label),
+                Some(decoration) => begin += &decoration.line_start(rank, self.style.label),
                 None if self.style.label => begin += &format!("[{rank}] "),
                 None => {}
             }
@@ -133,7 +133,7 @@ impl Lines {
         if held.len() > 0 || goes_on {
             self.open = reason.map(|reason| Open { rank, reason });
         }
-        self.room.take(held, &mut *write)?;
+        self.room.pass_on(held, &mut *write)?;
         if self.style.label && reason == Some(Reason::StreamEnded) && self.open.is_some_and(|open| open.rank == rank) {
             self.open = None;
             write(b"\n")?;

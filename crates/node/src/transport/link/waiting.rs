@@ -57,7 +57,7 @@ impl Waiting {
     }
 
     /// Moves the frames to be sent now to `pieces`; a frame of a bulk class (stdio or staging) ends the group.
-    pub fn begin(&mut self, pieces: &mut VecDeque<Bytes>) {
+    pub fn move_next_group(&mut self, pieces: &mut VecDeque<Bytes>) {
         let mut bytes = 0;
         while bytes < BEGUN_BYTES_MAX && pieces.len() + 2 <= BEGUN_PIECES_MAX {
             let Some(frame) = self.queues.iter_mut().find_map(VecDeque::pop_front) else {
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(waiting.join_small(&mut joined), Next::More);
         assert_eq!((joined.len(), joined[2 * HEADER_LEN]), (3 * HEADER_LEN + 12, Class::Exchange as u8));
         let mut pieces = VecDeque::new();
-        waiting.begin(&mut pieces);
+        waiting.move_next_group(&mut pieces);
         assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [HEADER_LEN, 9_000]);
         assert!(waiting.is_empty() && waiting.bytes() == 0);
         joined.clear();
@@ -113,7 +113,7 @@ mod tests {
         }
         let mut begun = || {
             let mut pieces = VecDeque::new();
-            waiting.begin(&mut pieces);
+            waiting.move_next_group(&mut pieces);
             pieces.iter().map(Bytes::len).collect::<Vec<_>>()
         };
         assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 200_000]);

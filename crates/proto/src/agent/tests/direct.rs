@@ -346,15 +346,15 @@ fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
     for (number, (job, arg)) in [(2, 7), (2, 8), (3, 9)].into_iter().enumerate() {
         three.receive_frame(UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
     }
-    let early: Vec<u32> = three.session.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
+    let early: Vec<u32> = three.session.early.take_waited(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
     assert_eq!(early, [7, 8]);
     three.receive_frame(UP, routed(5, 3, None, Some((3, frame(2, 10)))));
-    assert!(three.session.early.take(JobId(2)).frames.is_empty(), "the job has ended");
+    assert!(three.session.early.take_waited(JobId(2)).frames.is_empty(), "the job has ended");
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 4..6 {
         three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
     }
-    let waited = three.session.early.take(JobId(3));
+    let waited = three.session.early.take_waited(JobId(3));
     assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job gets an error");
 }
 
@@ -377,7 +377,7 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
         (FrameKind::Addresses, peer::encode(&address)),
     ] {
         let mut three = TestAgent::new(3, standing(session(7)));
-        three.session.early.take(JobId(1));
+        three.session.early.take_waited(JobId(1));
         // The request of the ended job waits for a frame of another job that was sent before it.
         let want = Frame { kind, payload: want.into(), ..frame(1, 0) };
         three.receive_frame(UP, routed(5, 3, None, Some((1, want))));

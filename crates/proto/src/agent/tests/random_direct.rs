@@ -37,7 +37,7 @@ type Frames = BTreeMap<(u32, u32), Vec<u32>>;
 fn received(net: &mut Net) -> Frames {
     let mut received = Frames::new();
     for (to, agent) in net.agents.iter_mut().flatten().enumerate() {
-        for (from, frame) in agent.session.early.take(JobId(LATER)).frames {
+        for (from, frame) in agent.session.early.take_waited(JobId(LATER)).frames {
             received.entry((from.0, to as u32)).or_default().push(frame.arg);
         }
     }

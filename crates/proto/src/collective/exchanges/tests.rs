@@ -146,7 +146,7 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
 }
 
 /// Every rank starts all collectives in an order drawn from the seed; all complete everywhere, with the same outcomes.
-fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
+fn complete_collectives(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
     let mut net = Net::new(slots, fanout, scheme);
     let (mut dice, size) = (Dice(seed), net.topology.mapping.job_size());
     let mut begun = vec![0; size as usize];
@@ -200,7 +200,7 @@ proptest! {
         kinds in proptest::collection::vec(0usize..3, 1..7),
         seed in any::<u64>(),
     ) {
-        run(&slots, fanout, scheme, &kinds, seed);
+        complete_collectives(&slots, fanout, scheme, &kinds, seed);
     }
 }
 

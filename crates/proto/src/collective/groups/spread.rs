@@ -25,7 +25,7 @@ pub enum Direction {
 impl Spread {
     /// Finds the members. `node`: this agent's own; `children`: the number of the job's children here. Cost: one
     /// look-up for each rank of a list.
-    pub fn of(
+    pub fn new(
         members: &Members,
         mapping: &Mapping,
         node: Option<NodeId>,

@@ -35,7 +35,7 @@ fn group(text: &str, size: u32) -> Group {
 /// The spread of a group at each agent; agents are numbered as nodes.
 fn spread(topology: &Topology, me: usize, members: &Members) -> Spread {
     let (agent, node) = (AgentId(me as u32), Some(NodeId(me as u32)));
-    Spread::of(members, &topology.mapping, node, topology.children(me).len(), me == 0, |node| {
+    Spread::new(members, &topology.mapping, node, topology.children(me).len(), me == 0, |node| {
         match topology.tree.next_hop(agent, AgentId(node.0)) {
             Hop::Here => Direction::Here,
             Hop::Parent => Direction::Parent,
@@ -176,7 +176,7 @@ const T: Instant = Instant(1_000_000_000);
 
 /// Every rank runs through the groups that it is in, `rounds` times, with at most `ahead` barriers outstanding and
 /// occasional long waits; then all depart.
-fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
+fn complete_rounds(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
     let mut net = Net::new(slots, fanout);
     let size = net.topology.mapping.job_size();
     let all: Vec<Group> = texts.iter().map(|text| group(text, size)).collect();
@@ -258,7 +258,7 @@ proptest! {
         seed: u64,
     ) {
         let texts = fitted(texts, slots.iter().sum());
-        run(&slots, fanout, &texts, rounds, ahead, seed);
+        complete_rounds(&slots, fanout, &texts, rounds, ahead, seed);
     }
 
     #[test]

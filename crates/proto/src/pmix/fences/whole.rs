@@ -64,7 +64,7 @@ impl Whole {
     /// A fence without a timeout cannot be one that was given up, if all ranks make the same calls: the library has
     /// already ended that fence here for the ranks that had entered, without a request from its server. So such epochs
     /// are skipped.
-    pub fn begin(&mut self, cx: &Cx<'_>, is_impatient: bool) -> Epoch {
+    pub fn next_epoch(&mut self, cx: &Cx<'_>, is_impatient: bool) -> Epoch {
         while !is_impatient && self.is_given_up(self.next()) {
             self.pass(cx);
         }

@@ -187,7 +187,7 @@ fn seek(requests: Vec<(u64, Wanted)>, steps: &mut Steps) {
 
 /// The answers of an agent that no longer has the job: all of its ranks have ended.
 pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
-    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers::of(remains.clone()));
+    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers::from_remains(remains.clone()));
     let is_there = |wanted: &Wanted| remains.contains_key(&wanted.rank);
     let (there, gone): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(is_there);
     offers.seek(Instant(0), nobody, there);

@@ -75,7 +75,7 @@ pub struct Unasked;
 
 impl Offers {
     /// Offers with only this data.
-    pub fn of(kept: Remains) -> Offers {
+    pub fn from_remains(kept: Remains) -> Offers {
         Offers { kept, ..Offers::default() }
     }
 

@@ -34,7 +34,7 @@ struct Caller {
 }
 
 impl Fetches {
-    pub fn begin(
+    pub fn start_fetch(
         &mut self,
         cx: &mut Cx,
         told: &mut Told,

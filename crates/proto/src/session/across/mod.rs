@@ -41,7 +41,7 @@ impl Across {
 
     /// A rank asks for data of another job.
     pub fn on_fetch(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, fetch: Fetch) {
-        self.fetches.begin(cx, &mut self.told, (JobNode { job, agent }, asker), fetch);
+        self.fetches.start_fetch(cx, &mut self.told, (JobNode { job, agent }, asker), fetch);
     }
 
     /// An agent answers an order, or follows one.

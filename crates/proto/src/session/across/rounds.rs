@@ -82,7 +82,7 @@ impl Rounds {
         rounds[at_round].entered.insert(at, entrance);
         if self.lonely(cx, &key).contains(&at) {
             // The other nodes were told, or will be, that a member on this node is gone.
-            self.take(&key, at_round).into_iter().for_each(|round| round.fail(cx, Status::RankGone));
+            self.remove_round(&key, at_round).into_iter().for_each(|round| round.fail(cx, Status::RankGone));
         }
         self.complete(cx, told, &key);
         self.give_up_lonely(cx, &key);
@@ -95,7 +95,7 @@ impl Rounds {
         if !agents(cx, &key.1).iter().all(|place| round.entered.contains_key(place)) {
             return false;
         }
-        let Some(round) = self.take(key, 0) else { return false };
+        let Some(round) = self.remove_round(key, 0) else { return false };
         let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| cx.jobs.spec(*job).cloned()).collect();
         let jobs: Vec<OtherJob> = specs.iter().map(|spec| described(spec)).collect();
         let places = round.entered.len();
@@ -162,7 +162,7 @@ impl Rounds {
         let absent = self.lonely(cx, key);
         let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
         while let Some(at) = self.open.get(key).and_then(|rounds| rounds.iter().position(is_lonely)) {
-            let round = self.take(key, at).expect("its position was found");
+            let round = self.remove_round(key, at).expect("its position was found");
             round.fail(cx, Status::RankGone);
         }
     }
@@ -185,12 +185,12 @@ impl Rounds {
         // Only the last round can be empty: whoever has entered a round has entered the rounds before it.
         if rounds.back().is_some_and(|round| round.entered.is_empty()) {
             let last = rounds.len() - 1;
-            self.take(&key, last);
+            self.remove_round(&key, last);
         }
         while self.complete(cx, told, &key) {}
     }
 
-    fn take(&mut self, key: &Key, at: usize) -> Option<Round> {
+    fn remove_round(&mut self, key: &Key, at: usize) -> Option<Round> {
         let rounds = self.open.get_mut(key)?;
         let round = rounds.remove(at)?;
         if rounds.is_empty() {
@@ -205,7 +205,7 @@ impl Rounds {
         self.departed.remove(&job);
         let concerned = self.open.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
         for key in concerned.cloned().collect::<Vec<_>>() {
-            while let Some(round) = self.take(&key, 0) {
+            while let Some(round) = self.remove_round(&key, 0) {
                 round.fail(cx, Status::RankGone);
             }
         }

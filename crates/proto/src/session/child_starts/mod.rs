@@ -243,7 +243,7 @@ impl ChildStarts {
         // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
-        if let Some(step) = self.steps.take(shell) {
+        if let Some(step) = self.steps.take_step(shell) {
             return self.give_up_step(cx, step, &problem);
         }
         if let Outcome::Lost(wish, problem) = self.shell_calls.on_failed(shell, problem) {
@@ -442,7 +442,7 @@ impl ChildStarts {
     }
 }
 
-/// Children that are lost, or have not linked and never will.
+/// Children that are lost, and children that have not linked and never will.
 impl ChildStarts {
     pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem) {
         if !self.children.on_lost(child) || cx.is_leaving {
@@ -452,7 +452,7 @@ impl ChildStarts {
             self.forget_added(cx, child);
         }
         drop(cx.links.neighbours.forget(child));
-        // The requests of its subtree are dropped.
+        // What agents below the lost child have asked for is dropped.
         self.shell_calls.give_up(cx, |wish| match wish.purpose {
             Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
             Purpose::Child | Purpose::Probe { .. } => false,

@@ -116,7 +116,7 @@ impl Steps {
     }
 
     pub fn on_exited(&mut self, cx: &mut Cx, shell: ShellId, status: ExitStatus, stderr: &str) -> StepEnd {
-        let Some((mut step, batch)) = self.take(shell).zip(cx.batch()) else { return StepEnd::NoStep };
+        let Some((mut step, batch)) = self.take_step(shell).zip(cx.batch()) else { return StepEnd::NoStep };
         let may_help = cx.now < cx.start_by && is_wanted(cx, step.call.job);
         if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
             if step.call.how == How::Send {
@@ -134,7 +134,7 @@ impl Steps {
     }
 
     /// A step has ended, or could not be called; returns it with only the agents for which no later step was called.
-    pub fn take(&mut self, shell: ShellId) -> Option<Step> {
+    pub fn take_step(&mut self, shell: ShellId) -> Option<Step> {
         let mut step = self.running.remove(&shell)?;
         step.call.agents.retain(|agent| self.is_of(*agent, shell));
         step.failed.retain(|agent, _| self.is_of(*agent, shell));

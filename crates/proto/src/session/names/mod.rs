@@ -124,7 +124,7 @@ impl Names {
             return Answer::Refused(Refusal::Taken);
         }
         let cost = items.iter().map(|item| NAME_OVERHEAD + item.name.len() + item.value.len()).sum();
-        if !self.room.take(at.job, cost) {
+        if !self.room.reserve(at.job, cost) {
             return Answer::Refused(Refusal::Full);
         }
         for Item { name, value } in items {
@@ -183,7 +183,7 @@ impl Names {
         if lookup.wait == 0 {
             return Some(lookup.refused(Refusal::NotFound));
         }
-        if self.waiting.len() >= PMIX_ASKS_MAX || !self.room.take(lookup.at.job, lookup.cost()) {
+        if self.waiting.len() >= PMIX_ASKS_MAX || !self.room.reserve(lookup.at.job, lookup.cost()) {
             return Some(lookup.refused(Refusal::Full));
         }
         self.waiting.push(lookup);
@@ -273,7 +273,7 @@ struct Room {
 
 impl Room {
     /// Reserves bytes for a job. Returns `false` if there are not as many left.
-    fn take(&mut self, job: JobId, bytes: usize) -> bool {
+    fn reserve(&mut self, job: JobId, bytes: usize) -> bool {
         let of_job = self.of_jobs.get(&job).copied().unwrap_or(0) + bytes;
         if of_job > NAMES_OF_JOB_BYTES_MAX || self.used + bytes > NAMES_BYTES_MAX {
             return false;

@@ -59,7 +59,7 @@ impl Bench {
         let (rules, streams, places) = self.streams(rules);
         let names = ["n0", "n1"].map(str::to_owned).to_vec();
         let mut gathering = Gathering::new(&rules, &self.at("here"), names);
-        gathering.begin(places.iter().map(Vec::as_slice));
+        gathering.expect_gatherers(places.iter().map(Vec::as_slice));
         for (own, stream) in (0..).zip(&streams) {
             for part in stream.chunks(50_000) {
                 gathering.output(own, part);
@@ -224,7 +224,7 @@ fn an_unfinished_stream_leaves_no_file() {
     [Frame::End, Frame::Matched { rule: 0, count: 1 }, Frame::Done].iter().for_each(|frame| frame.encode(&mut ending));
     for end in [whole / 2, whole - ending.len()] {
         let mut gathering = Gathering::new(&rules, &bench.at("here"), vec!["n0".into(), "n1".into()]);
-        gathering.begin(places.iter().map(Vec::as_slice));
+        gathering.expect_gatherers(places.iter().map(Vec::as_slice));
         gathering.output(0, &streams[0][..end]);
         assert!(!gathering.is_done(0));
         gathering.finish();
@@ -238,7 +238,7 @@ fn more_gatherers_send_when_others_have_ended() {
     let bench = Bench::new();
     let mut gathering = Gathering::new(&[], &bench.at("here"), vec!["n".into(); 200]);
     let places: Vec<Vec<GatheredNode>> = (0..200).map(|node| vec![GatheredNode::new(node, "n", [])]).collect();
-    assert_eq!(gathering.begin(places.iter().map(Vec::as_slice)), permission(SENDERS_MAX));
+    assert_eq!(gathering.expect_gatherers(places.iter().map(Vec::as_slice)), permission(SENDERS_MAX));
     let mut done = Vec::new();
     Frame::Done.encode(&mut done);
     assert_eq!(gathering.output(3, &done[..2]), None);
@@ -255,7 +255,7 @@ proptest! {
         let bench = Bench::new();
         let rules = [Rule::parse(b"a=>b").unwrap()];
         let mut gathering = Gathering::new(&rules, &bench.at("here"), vec!["n0".into()]);
-        gathering.begin([&[][..]]);
+        gathering.expect_gatherers([&[][..]]);
         gathering.output(0, &bytes);
         gathering.finish();
     }

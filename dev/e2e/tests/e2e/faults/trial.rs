@@ -112,7 +112,7 @@ impl Display for TrialReport {
     }
 }
 
-fn begin(site: &FaultSite, work: Work, more: &str) -> Started {
+fn start_job(site: &FaultSite, work: Work, more: &str) -> Started {
     let program = wireup().display().to_string();
     let write = format!("head -c {} /dev/zero; echo", WRITTEN_BYTES - 1);
     let words: &[&str] = match work {
@@ -139,7 +139,7 @@ fn is_whole(work: Work, ended: &Ended) -> bool {
 pub fn typical_lengths(site: &FaultSite) -> Vec<(Work, Duration)> {
     let length = |work: Work| {
         let run = || {
-            let job = begin(site, work, "--fanout 2");
+            let job = start_job(site, work, "--fanout 2");
             let begun = job.begun;
             let ended = job.finish(site, AT_ONCE * 2).expect("an undisturbed job ends");
             assert!(ended.code == 0 && is_whole(work, &ended), "{work:?}: {ended:?}");
@@ -163,7 +163,7 @@ pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: 
     let transport = *dice.one_of(&["auto", "auto", "tree"]);
     let pmi = *dice.one_of(&["simple", "simple", "both"]);
     let more = format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {links}");
-    let job = begin(site, work, &more);
+    let job = start_job(site, work, &more);
     let mut report = TrialReport {
         number,
         shown: format!("{work:?} {more}"),

@@ -20,13 +20,13 @@ struct Script(PathBuf);
 
 impl Script {
     fn new(name: &str) -> Option<Script> {
-        let program = program(Flavour::OpenMpi5, "family")?;
+        let program = program(Flavour::OpenMpi5, "children")?;
         let folder = wireup_e2e::programs::scratch().join(format!("servers-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("create a folder");
         let script = Script(folder);
         let text = format!(
             "#!/bin/bash\necho \"server $PMIX_SERVER_TMPDIR\"\n\
-             while test -n \"$FAMILY_WAITS\" -a -z \"$2\" -a ! -e '{}'; do sleep 0.01; done\n\
+             while test -n \"$CHILDREN_WAIT\" -a -z \"$2\" -a ! -e '{}'; do sleep 0.01; done\n\
              exec -a \"$0\" '{}' \"$@\"\n",
             script.go().display(),
             program.display()
@@ -36,7 +36,7 @@ impl Script {
     }
 
     fn program(&self) -> PathBuf {
-        self.0.join("family")
+        self.0.join("children")
     }
 
     /// Children that are told to wait do so until this file exists.
@@ -93,7 +93,7 @@ fn a_killed_server_that_waits_does_no_harm() {
     let Some(script) = Script::new("killed") else { return };
     for placement in PLACEMENTS {
         let _ = fs::remove_file(script.go());
-        let run = script.add(Run::job(&format!("{placement} --pmi pmix")), 2).env("FAMILY_WAITS", "1");
+        let run = script.add(Run::job(&format!("{placement} --pmi pmix")), 2).env("CHILDREN_WAIT", "1");
         let mut running = run.start_until("server ", 2);
         let servers = three(&mut running);
         let youngest = servers.iter().max_by_key(|process| process.pid.as_raw_nonzero()).expect("three of them");
@@ -111,7 +111,7 @@ fn a_run_that_ends_while_a_server_waits_leaves_nothing() {
     let Some(script) = Script::new("left") else { return };
     for placement in PLACEMENTS {
         for signal in [Signal::KILL, Signal::TERM] {
-            let run = script.add(Run::job(&format!("{placement} --pmi pmix")), 2).env("FAMILY_WAITS", "1");
+            let run = script.add(Run::job(&format!("{placement} --pmi pmix")), 2).env("CHILDREN_WAIT", "1");
             let mut running = run.start_until("server ", 2);
             three(&mut running);
             running.signal(signal);

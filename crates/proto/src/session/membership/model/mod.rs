@@ -48,12 +48,12 @@ struct Sessions {
 /// Largest number of events of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Budget {
-    /// Agents that die and links that break.
+    /// Number of agents that die and links that break.
     faults: u8,
-    /// Agents that others give up too early.
+    /// Number of agents that others give up too early.
     haste: u8,
     revivals: u8,
-    /// Jobs that add a host.
+    /// Number of jobs that add a host.
     jobs: u8,
 }
 
