@@ -10,9 +10,8 @@ const LOADS: &[&str] = &["-ldl", "-pthread"];
 const LOADED: &[&str] = &["-shared", "-fPIC", "-ldl"];
 /// Without a C library and without what compilers expect of one.
 const BARE: &[&str] = &["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
-const PROGRAMS: [(&str, &[&str]); 16] = [
+const PROGRAMS: [(&str, &[&str]); 15] = [
     ("true", STATIC),
-    ("pmi_init", STATIC),
     ("pmi_bare", BARE),
     ("pmi_exchange", STATIC),
     ("pmi_echo", STATIC),

@@ -6,10 +6,9 @@ mod s1;
 mod s2;
 mod s4;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use wireup_bench::bench::{self, Benchmark};
+use wireup_bench::bench::{self, Benchmark, Part};
 use wireup_flags::{Command, Words};
 
 const REPRODUCE: Command = Command {
@@ -36,23 +35,13 @@ const ALL: [Benchmark; 5] = [
     ("s4", &s4::COMMAND, s4::run),
 ];
 
+const PARTS: [Part; 4] = [
+    (s1::slow_shell::WORD, s1::slow_shell::run),
+    (s2::rank::WORD, |args| Ok(s2::rank::run(args)?)),
+    (s4::process::WORD, |args| Ok(s4::process::run(args)?)),
+    (s4::agent::WORD, |_| Ok(s4::agent::run()?)),
+];
+
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // A reproduction starts this program again for its processes.
-    let part = |word: &OsString, args: &[OsString]| match word.to_str() {
-        Some(s1::slow_shell::WORD) => Some(s1::slow_shell::run(args)),
-        Some(s2::rank::WORD) => Some(s2::rank::run(args).map(|()| 0).map_err(Into::into)),
-        Some(s4::process::WORD) => Some(s4::process::run().map(|()| 0).map_err(Into::into)),
-        Some(s4::agent::WORD) => Some(s4::agent::run().map(|()| 0).map_err(Into::into)),
-        _ => None,
-    };
-    match words.split_first().and_then(|(word, args)| part(word, args)) {
-        Some(Ok(code)) => ExitCode::from(code),
-        Some(Err(problem)) => {
-            let problem: Box<dyn std::error::Error> = problem;
-            eprintln!("wireup-reproduce {}: {problem}", words[0].to_string_lossy());
-            ExitCode::FAILURE
-        }
-        None => bench::main(&REPRODUCE, &ALL, words).into(),
-    }
+    bench::main(&REPRODUCE, &ALL, &PARTS, std::env::args_os().skip(1).collect()).into()
 }

@@ -14,7 +14,7 @@
 
 #include "stamps.h"
 
-enum { BOARD_MAGIC = 0x57554231, BOARD_SLOTS = 4096, EXIT_FAILED = 4 };
+enum { BOARD_MAGIC = 0x57554231, BOARD_SLOTS = 4096 };
 
 struct board {
     uint32_t magic, job_size;
@@ -45,13 +45,7 @@ struct slot {
 
 static struct board *board;
 static struct slot *slot;
-static const char *complaint_about = "startup";
 static int ready_fd = -1, go_fd = -1;
-
-__attribute__((noreturn)) static void fail(const char *what, long code) {
-    fprintf(stderr, "startup: %s: %s (%ld)\n", complaint_about, what, code);
-    _exit(EXIT_FAILED);
-}
 
 static void board_open(const char *path, int rank, int size) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -88,18 +82,11 @@ static void board_gate(int rank, uint32_t step) {
     futex_wake(&board->gate, INT32_MAX);
 }
 
-// A number in the environment, as the launcher has set it.
-static int number(const char *name) {
-    const char *text = getenv(complaint_about = name);
-    if (!text) fail("not in the environment", 0);
-    return atoi(text);
-}
-
 // Takes the rank's place: maps the board, and opens the fifos READY and GO on rank 0, in both directions, so that
 // neither end waits for the other to open it.
 static void board_join(int rank, int size, char **board_library_ready_go) {
     static char name[32];
-    snprintf(name, sizeof name, "rank %d", rank);
+    snprintf(name, sizeof name, "startup: rank %d", rank);
     complaint_about = name;
     board_open(board_library_ready_go[0], rank, size);
     if (rank != 0) return;

@@ -21,16 +21,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "libraries.h"
 #include "stamps.h"
 
-enum { EXIT_FAILED = 4, SPIN_MS = 300, CORES_MAX = 1024 };
-
-__attribute__((noreturn)) static void fail(const char *what, long code) {
-    fprintf(stderr, "first_use: %s (%ld)\n", what, code);
-    _exit(EXIT_FAILED);
-}
-
-#include "libraries.h"
+enum { SPIN_MS = 300, CORES_MAX = 1024 };
 
 static int rank, size;
 
@@ -171,10 +165,10 @@ static int to_a_spinning_rank(int has_thread, int transport, const char *result)
 
 int main(int argc, char **argv) {
     uint64_t main_ns = now_ns();
-    const char *numbers[] = {getenv("PMI_RANK"), getenv("PMI_SIZE")};
-    if (argc < 4 || !numbers[0] || !numbers[1]) fail("no arguments, or no PMI_RANK, PMI_SIZE in the environment", argc);
-    rank = atoi(numbers[0]);
-    size = atoi(numbers[1]);
+    complaint_about = "first_use";
+    if (argc < 4) fail("no arguments", argc);
+    rank = number("PMI_RANK");
+    size = number("PMI_SIZE");
     int is_pairs = !strcmp(argv[1], "pairs"), is_floor = !strcmp(argv[1], "floor");
     if (is_pairs) load_pmi2(argv[2]);
     else if (!is_floor) load_wireup(argv[2]);

@@ -1,9 +1,10 @@
 // The functions of libpmi2 and of libwireup that the benchmark calls, looked up in the library that is named on the
-// command line. Whoever includes this has `fail`.
+// command line.
 #include <dlfcn.h>
 
 #include "pmi2.h"
 #include "pmix_ext.h"
+#include "stamps.h"
 #include "wireup.h"
 
 #define PMI2_CALLS(CALL)                                                                                    \

@@ -1,4 +1,6 @@
-// The clocks, and lines of clock readings that ranks append to a file.
+// What ranks have in common: the clocks, lines of clock readings that they append to a file, numbers that the launcher
+// gives them, and their end if something is wrong.
+#pragma once
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,6 +13,22 @@
 #include "stamp_names.h"
 
 typedef unsigned long long ull;
+
+enum { EXIT_FAILED = 4 };
+
+static const char *complaint_about = "rank";
+
+__attribute__((noreturn)) static inline void fail(const char *what, long code) {
+    fprintf(stderr, "%s: %s (%ld)\n", complaint_about, what, code);
+    _exit(EXIT_FAILED);
+}
+
+// A number in the environment, as the launcher has set it.
+static inline int number(const char *name) {
+    const char *text = getenv(name);
+    if (!text) complaint_about = name, fail("not in the environment", 0);
+    return atoi(text);
+}
 
 static inline uint64_t clock_ns(clockid_t clock) {
     struct timespec ts;

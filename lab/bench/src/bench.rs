@@ -1,5 +1,6 @@
 //! What every benchmark has: its flags, its folder, its samples; and the one loop that runs contestants in turns.
 use std::cell::RefCell;
+use std::error;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ pub enum Problem {
 /// One benchmark of a program: its name, its flags, what it does.
 pub type Benchmark = (&'static str, &'static Command, Run);
 type Run = fn(&Bench) -> Result<(), Problem>;
+/// What this program does if it was started again for a part of a benchmark's work: its first argument, and what it does
+/// with the others.
+pub type Part = (&'static str, fn(&[OsString]) -> Result<(), Box<dyn error::Error>>);
 /// Launchers of others take part in these, which may fail without making the benchmark fail.
 const WITH_STRANGERS: [&str; 3] = ["launch", "start", "jobs"];
 
@@ -75,8 +79,14 @@ impl<T> Turn<T> {
     }
 }
 
-/// Runs the benchmark that the first of `words` names, and returns the exit code; `program` has the flags before it.
-pub fn main(program: &Command, benchmarks: &[Benchmark], words: Vec<OsString>) -> u8 {
+/// Runs the benchmark or the part that the first of `words` names, and returns the exit code; `program` has the flags before it.
+pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: Vec<OsString>) -> u8 {
+    if let Some((word, args)) = words.split_first()
+        && let Some((word, run)) = parts.iter().find(|part| word == part.0)
+    {
+        let failed = |problem| eprintln!("wireup-{} {word}: {problem}", program.name);
+        return run(args).map_err(failed).is_err().into();
+    }
     let failed = |problem: Problem| match problem {
         Problem::Usage(error) => {
             eprintln!("wireup: {error}");
@@ -156,6 +166,27 @@ impl Bench {
         Ok(std::path::absolute(found.ok_or_else(|| wrong(missing))?)?)
     }
 
+    /// The command line of `wireup run` for so many ranks on `node_count` nodes: hosts of the benchmark, with `ppn` ranks
+    /// each, or virtual nodes of this machine. The program comes last.
+    ///
+    /// # Errors
+    /// There is no wireup.
+    pub fn wireup_run(&self, ranks: u32, node_count: u32, ppn: u32, flags: &str) -> Result<Vec<OsString>, Problem> {
+        let mut argv: Vec<OsString> = vec![self.wireup()?.into(), "run".into(), format!("-n={ranks}").into()];
+        match self.hosts.get(..node_count as usize) {
+            Some(hosts) => {
+                let words = [format!("--hosts={}", hosts.join(",")), format!("--ppn={ppn}")];
+                argv.extend(words.map(OsString::from));
+                argv.push(format!("--remote-shell={}", self.remote_shell()?).into());
+            }
+            None if node_count > 1 => argv.push(format!("--virtual-nodes={node_count}").into()),
+            None => {}
+        }
+        argv.extend(flags.split_whitespace().map(OsString::from));
+        argv.extend(self.wireup_args.iter().map(OsString::from));
+        Ok(argv)
+    }
+
     /// This program, where all hosts see it.
     ///
     /// # Errors
@@ -182,7 +213,7 @@ impl Bench {
     pub fn run(&self, argv: Vec<OsString>, limit: Duration) -> Result<(Measures, String), Failure> {
         let command = self.command(argv, limit);
         let measures = command.run(&self.interrupt)?;
-        let text = std::fs::read(self.scratch.file("stdout")).map_err(wrong)?;
+        let text = std::fs::read(self.scratch.file("stdout"))?;
         Ok((measures, String::from_utf8_lossy(&text).into_owned()))
     }
 

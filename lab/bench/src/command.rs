@@ -38,6 +38,12 @@ pub enum Failure {
     Interrupted,
 }
 
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        wrong(error)
+    }
+}
+
 /// A failure with these words.
 pub fn wrong(what: impl ToString) -> Failure {
     Failure::Wrong(what.to_string())

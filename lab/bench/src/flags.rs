@@ -1,5 +1,9 @@
 //! The flags that benchmarks have in common. Each benchmark adds its own, and reads those from its line.
-use wireup_flags::{Error, Flag, Line, Section, Value};
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+
+/// A benchmark that takes only flags.
+pub const NO_WORDS: Command =
+    Command { name: "", purpose: "", intro: "", words: Words::Named(&[]), sections: &[], end: "" };
 
 pub const WIREUP: Flag =
     Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");

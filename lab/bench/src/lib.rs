@@ -33,7 +33,7 @@ mod tap;
 
 use std::ffi::OsString;
 
-use bench::Benchmark;
+use bench::{Benchmark, Part};
 use wireup_flags::{Command, Words};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
@@ -83,23 +83,14 @@ const BENCHMARKS: [Benchmark; 10] = [
     ("tap", &tap::COMMAND, tap::run),
 ];
 
+const PARTS: [Part; 4] = [
+    (links::process::WORD, |args| Ok(links::process::run(args)?)),
+    (links::process::RANK, |args| Ok(links::process::gather(args)?)),
+    (staging::host::WORD, |args| Ok(staging::host::run(args)?)),
+    (shells::WORD, |args| Ok(shells::run(args)?)),
+];
+
 /// Runs `wireup bench ARGS` and returns the exit code; `args` come after the word `bench`.
 pub fn main(args: Vec<OsString>) -> u8 {
-    // Benchmarks start this program again for a part of their work.
-    let part = |word: &OsString, args: &[OsString]| match word.to_str() {
-        Some(links::process::WORD) => Some(links::process::run(args)),
-        Some(links::process::RANK) => Some(links::process::gather(args)),
-        Some(staging::host::WORD) => Some(staging::host::run(args).map_err(|error| error.to_string())),
-        Some(staging::relay::WORD) => Some(staging::relay::run(args).map_err(|error| error.to_string())),
-        Some(shells::WORD) => Some(shells::run(args).map_err(|error| error.to_string())),
-        _ => None,
-    };
-    match args.split_first().and_then(|(word, args)| part(word, args)) {
-        Some(Ok(())) => 0,
-        Some(Err(problem)) => {
-            eprintln!("wireup-bench {}: {problem}", args[0].to_string_lossy());
-            1
-        }
-        None => bench::main(&BENCH, &BENCHMARKS, args),
-    }
+    bench::main(&BENCH, &BENCHMARKS, &PARTS, args)
 }

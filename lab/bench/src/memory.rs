@@ -18,7 +18,7 @@ const KEEPER_MARK: &str = "keeper";
 /// Clients whose memory is read; all clients do the same (chosen).
 const CLIENTS_MAX: usize = 64;
 /// Marks our shared memory in a client's memory map.
-const SHARED_MARK: &str = "/memfd:";
+const SHARED_MARK: &str = "/memfd:wireup";
 
 /// An agent, and its keepers.
 pub type Agent = (Pid, Vec<Pid>);
@@ -127,7 +127,7 @@ mod tests {
     fn private_and_shared_memory_are_counted_separately() {
         let text = "55d0-55d1 r--p 00000000 fe:00 1 /bin/x\nSize:  8 kB\nAnonymous:  4 kB\n\
                      7f00-7f10 r--s 00000000 00:01 9 /memfd:wireup (deleted)\nSize:  64 kB\nAnonymous:  0 kB\n\
-                     7f20-7f30 rw-s 00000000 00:01 9 /dev/shm/board\nSize:  128 kB\nAnonymous:  0 kB\n\
+                     7f20-7f30 rw-s 00000000 00:01 9 /memfd:bench-board (deleted)\nSize:  128 kB\nAnonymous:  0 kB\n\
                      7ffd-7ffe rw-p 00000000 00:00 0 [stack]\nSize: 132 kB\nAnonymous: 16 kB\n";
         let smaps = MemoryMaps::from_read(text.as_bytes()).unwrap();
         assert_eq!(private_and_shared(&smaps.0), [20 * 1024, 64 * 1024]);

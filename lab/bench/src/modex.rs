@@ -3,18 +3,17 @@
 //! Four experiments: the collecting fence after two fences without data, against the number of nodes, with early and
 //! late links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and
 //! of opening UCX on their own; `shmem_init` against the ranks per node.
-use std::ffi::OsString;
 use std::fs;
 
 use serde_json::json;
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::words;
 use crate::layout::Layout;
-use crate::samples::{Measures, median, seconds};
+use crate::samples::{Measures, of_ranks, seconds};
 use crate::stamps;
 
 const PART: Flag =
@@ -35,13 +34,12 @@ What ranks of PMIx wait for at their start, on virtual nodes of this machine or 
 after two
 without data, the first get by direct modex, joining by PMIx and opening UCX, shmem_init.
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Jobs", flags: &[PART, NODES, PPN, PPNS, BYTES, ROUNDS, OSHMEM, WIREUP, WIREUP_ARG, LIMIT] },
         ACROSS,
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 /// With more ranks one machine gives no useful figures (chosen).
@@ -103,18 +101,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
             }),
         }
     }
-    let (wireup, shell, oshmem) = (bench.wireup()?, bench.remote_shell()?, line.one(OSHMEM, Value::path)?);
+    let oshmem = line.one(OSHMEM, Value::path)?;
     bench.turns(&turns, |&(layout, client, arguments), _| {
-        let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+        let stamps = bench.scratch.empty_file("stamps")?;
         let (Layout { node_count, ppn }, size) = (layout, layout.job_size());
-        let nodes = match bench.hosts.get(..node_count as usize) {
-            Some(hosts) => format!("--hosts {} --ppn {ppn} --remote-shell {shell}", hosts.join(",")),
-            None if node_count > 1 => format!("--virtual-nodes {node_count}"),
-            None => String::new(),
-        };
-        let mut argv = vec![wireup.clone().into_os_string()];
-        argv.extend(words(&format!("run -n {size} {nodes} --pmi pmix {arguments}")));
-        argv.extend(bench.wireup_args.iter().map(OsString::from));
+        let mut argv = bench.wireup_run(size, node_count, ppn, &format!("--pmi pmix {arguments}")).map_err(wrong)?;
         match client {
             Client::Ucx => argv = vec![bench.scratch.program("ucx_init").into()],
             Client::Oshmem => argv.extend([oshmem.clone().into(), "say".into()]),
@@ -126,7 +117,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         }
         let (measures, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
         let more = match client {
-            Client::Exchange(..) => stamps::evaluate(&fs::read_to_string(&stamps).map_err(wrong)?, size)?,
+            Client::Exchange(..) => stamps::evaluate(&fs::read_to_string(&stamps)?, size)?,
             Client::Ucx => of_ucx(&text).ok_or_else(|| wrong("no libucp here"))?,
             Client::Oshmem => of_oshmem(&text, size)?,
         };
@@ -147,8 +138,7 @@ fn of_oshmem(text: &str, size: u32) -> Result<Measures, Failure> {
     if times.len() != size as usize {
         return Err(wrong(format!("only {} of {size} ranks reported their times", times.len())));
     }
-    let slowest = times.iter().copied().fold(0.0, f64::max);
-    Ok(vec![seconds("join", median(times.iter().copied()).unwrap_or(slowest)), seconds("join-max", slowest)])
+    Ok(of_ranks("join", times.into_iter()))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The IPv4 address of a host.
 ///
@@ -42,4 +43,13 @@ pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
     let mut bytes = [0; LEN];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
+}
+
+/// Lets this process have as many descriptors as it may.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }

@@ -20,9 +20,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// The time for a process to end by itself (chosen).
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// One process on each host of the benchmark; all end when this is dropped.
+/// Processes on hosts of the benchmark; all end when this is dropped.
 pub struct Remotes {
     pub all: Vec<Remote>,
+    program: PathBuf,
+    remote_shell: String,
     interrupt: Interrupt,
     /// What they complain about.
     errors: PathBuf,
@@ -39,34 +41,66 @@ pub struct Remote {
 }
 
 impl Remotes {
-    /// Starts this program with these words on each host.
+    /// None yet; complaints go to the file `errors` of the scratch folder.
+    ///
+    /// # Errors
+    /// A file cannot be made.
+    pub fn none(bench: &Bench, errors: &str) -> Result<Remotes, Failure> {
+        let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
+        let (interrupt, errors) = (bench.interrupt.clone(), bench.scratch.empty_file(errors)?);
+        Ok(Remotes { all: Vec::new(), program, remote_shell, interrupt, errors })
+    }
+
+    /// Starts this program with these words on each host of the benchmark.
     ///
     /// # Errors
     /// A host cannot be reached, or does not answer.
     pub fn start(bench: &Bench, words: &str) -> Result<Remotes, Failure> {
-        let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
-        let errors = bench.scratch.file("remote-stderr");
-        let complaints = File::create(&errors).map_err(wrong)?;
-        let mut remotes = Remotes { all: Vec::new(), interrupt: bench.interrupt.clone(), errors };
+        let mut remotes = Remotes::none(bench, "remote-stderr")?;
         // One after the other: sshd refuses many at the same time.
-        for host in &bench.hosts {
-            let start = || {
-                let mut shell = Command::new(&remote_shell);
-                shell.arg(host).arg(format!("{} {words}", program.display())).process_group(0);
-                shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints.try_clone()?);
-                let address = address_of(host)?;
-                let mut shell =
-                    shell.spawn().map_err(|error| io::Error::new(error.kind(), format!("{remote_shell}: {error}")))?;
-                let output = shell.stdout.take().ok_or_else(|| io::Error::other("no pipe"))?;
-                let (input, output, hello) = (shell.stdin.take(), BufReader::new(output), String::new());
-                Ok(Remote { host: host.clone(), address, hello, shell, input, output })
-            };
-            let remote = start().map_err(|error: io::Error| wrong(format!("host {host}: {error}")))?;
-            remotes.all.push(remote);
-            let last = remotes.all.len() - 1;
-            remotes.all[last].hello = remotes.answer(last)?;
+        for (index, host) in bench.hosts.iter().enumerate() {
+            remotes.add(host, words)?;
+            remotes.all[index].hello = remotes.answer(index)?;
         }
         Ok(remotes)
+    }
+
+    /// Starts this program with these words on a host.
+    ///
+    /// # Errors
+    /// The remote shell cannot be started.
+    pub fn add(&mut self, host: &str, words: &str) -> Result<(), Failure> {
+        let start = || {
+            let mut shell = Command::new(&self.remote_shell);
+            shell.arg(host).arg(format!("{} {words}", self.program.display())).process_group(0);
+            let complaints = File::options().append(true).open(&self.errors)?;
+            shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
+            let address = address_of(host)?;
+            let mut shell = shell
+                .spawn()
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.remote_shell)))?;
+            let output = shell.stdout.take().ok_or_else(|| io::Error::other("no pipe"))?;
+            let (input, output, hello) = (shell.stdin.take(), BufReader::new(output), String::new());
+            Ok(Remote { host: host.to_owned(), address, hello, shell, input, output })
+        };
+        self.all.push(start().map_err(|error: io::Error| wrong(format!("host {host}: {error}")))?);
+        Ok(())
+    }
+
+    /// How the remote shell that was started last has ended, and what the shells have complained about.
+    ///
+    /// # Errors
+    /// The user has interrupted.
+    pub fn last_has_ended(&mut self) -> Result<Option<String>, Failure> {
+        if self.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        let ended = self.all.last_mut().and_then(|last| last.shell.try_wait().ok().flatten());
+        Ok(ended.map(|status| format!("{status}: {}", self.complaints())))
+    }
+
+    fn complaints(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default().trim().to_owned()
     }
 
     pub fn ask(&mut self, index: usize, line: &str) -> Result<String, Failure> {
@@ -103,8 +137,8 @@ impl Remotes {
             Ok(0) => "it has ended".to_owned(),
             Err(error) => error.to_string(),
         };
-        let complaints = fs::read_to_string(&self.errors).unwrap_or_default();
-        Err(wrong(format!("host {}: {problem} {}", remote.host, complaints.trim()).trim_end()))
+        let host = remote.host.clone();
+        Err(wrong(format!("host {host}: {problem} {}", self.complaints()).trim_end()))
     }
 }
 

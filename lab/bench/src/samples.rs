@@ -97,6 +97,12 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// A time of all ranks (s): that of the median rank, and as `QUANTITY-max` that of the slowest.
+pub fn of_ranks(quantity: &str, times_s: impl Iterator<Item = f64> + Clone) -> Measures {
+    let slowest = times_s.clone().fold(0.0, f64::max);
+    vec![seconds(quantity, median(times_s).unwrap_or(0.0)), seconds(format!("{quantity}-max"), slowest)]
+}
+
 /// The values of one quantity of one contestant in one case, by round.
 struct Row {
     case: Value,

@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::{Value as Json, json};
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{DRY_RUN, JSON, LIMIT, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use crate::flags::{DRY_RUN, JSON, LIMIT, NO_WORDS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::{Case, Kind, Launcher, peers, words};
 use crate::samples::{Measures, bytes, median, seconds};
 use crate::{leftovers, memory};
@@ -62,7 +62,6 @@ many: one rank that starts one child after the other: how long a call takes in e
 of the
 launcher's processes.
 ",
-    words: Words::Named(&[]),
     sections: &[Section {
         title: "Flags",
         flags: &[
@@ -70,7 +69,7 @@ launcher's processes.
             WIREUP_ARG, LIMIT, DRY_RUN, JSON,
         ],
     }],
-    end: "",
+    ..NO_WORDS
 };
 
 /// With more ranks one machine gives no useful figures (chosen).
@@ -175,9 +174,9 @@ fn limit(bench: &Bench, job: Job) -> Duration {
 
 /// The median call of a job, quantity by quantity.
 fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Failure> {
-    let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+    let stamps = bench.scratch.empty_file("stamps")?;
     bench.run(argv(bench, contestant, job, &stamps), limit(bench, job))?;
-    let calls = read(&fs::read_to_string(stamps).map_err(wrong)?)?;
+    let calls = read(&fs::read_to_string(stamps)?)?;
     if calls.len() != job.calls as usize {
         return Err(wrong(format!("{} of {} calls have left their times", calls.len(), job.calls)));
     }
@@ -240,7 +239,7 @@ impl Seen {
     /// Runs the job and reads its launcher's memory until it ends. A moment at which a child is being started shows
     /// more, so the least of several readings counts.
     fn watch(&mut self, bench: &Bench, contestant: &Contestant, job: Job) -> Result<(), Failure> {
-        let stamps = bench.scratch.empty_file("stamps").map_err(wrong)?;
+        let stamps = bench.scratch.empty_file("stamps")?;
         let program = contestant.as_ref().map_or(Path::new(""), |(.., program)| program);
         let ranks = [program, &bench.scratch.program("from_exec")]
             .map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
@@ -248,7 +247,7 @@ impl Seen {
         let mut running = command.start(&bench.interrupt)?;
         loop {
             let ended = running.ends_within(READING_PAUSE);
-            self.calls = read(&fs::read_to_string(&stamps).map_err(wrong)?)?;
+            self.calls = read(&fs::read_to_string(&stamps)?)?;
             if ended? {
                 running.finish()?;
                 break;

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
-use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use wireup_bench::command::Failure;
+use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, median, seconds, value_of};
 use wireup_bench::stamps;
 use wireup_bench::startup::job::{self, Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Scheme, Step, Work, default_rounds, named};
 use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024,4096,16384).", ..RANKS };
 const INIT_PARTS: Flag = Flag::value(&["--part"], "A,B", "Only these: schemes, mpi.").or("schemes,mpi");
@@ -36,15 +36,13 @@ const JOBS: [Flag; 7] = [RANKS_HERE, PPN, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, L
 pub const INIT: Command = Command {
     name: "reproduce init",
     purpose: "time the initialisation of a middleware that uses startup exchanges, and of a real MPI",
-    intro: "",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Jobs", flags: &JOBS },
         Section { title: "Parts", flags: &[INIT_PARTS, WORK_MS, MPI_RANKS, MPI_PROGRAM] },
         Section { title: "Exchanges", flags: &[SCHEME, VALUE_BYTES, KEY_BYTES] },
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 pub const OVERLAP: Command = Command {
@@ -55,14 +53,13 @@ Every round has the blocking exchange; work alone, as long as that exchange has 
 exchange, the
 same work, the wait. Work is a sleep, or a fixed amount of CPU time of as many ranks as the machine has cores.
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Jobs", flags: &JOBS },
         Section { title: "Parts", flags: &[OVERLAP_PARTS, DELAY_MS] },
         Section { title: "Exchanges", flags: &[SCHEME, VALUE_BYTES, KEY_BYTES] },
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 const RANKS_DEFAULT: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
@@ -114,13 +111,13 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
 /// `programs/mpi_shim.c` is loaded into the MPI program and measures MPI_Init and the communication with the PMI server
 /// in it on every rank; medians over the ranks.
 fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result<Measures, Failure> {
-    let file = bench.scratch.empty_file("mpi-stamps").map_err(wrong)?;
+    let file = bench.scratch.empty_file("mpi-stamps")?;
     let launch = launch.clone().with([
         format!("--env=LD_PRELOAD={}", bench.scratch.program("mpi_shim").display()),
         format!("--env=WIREUP_BENCH_STAMPS={}", file.display()),
     ]);
     let (mut measures, _) = bench.run(launch.argv(vec![program.into()]), launch.limit)?;
-    let lines = stamps::lines(&fs::read_to_string(file).map_err(wrong)?, 3, launch.layout.job_size())?;
+    let lines = stamps::lines(&fs::read_to_string(file)?, 3, launch.layout.job_size())?;
     let middle = |at: usize| median(lines.iter().map(|line| line[at] as f64 / 1e9)).unwrap_or(0.0);
     measures.extend([seconds("mpi-init", middle(1)), seconds("mpi-exchange", middle(2))]);
     Ok(measures)

@@ -19,13 +19,13 @@ pub const WORD: &str = "slow-shell";
 /// Bytes read at once (chosen).
 const CHUNK: usize = 64 << 10;
 /// The exit code for a command that was killed.
-const EXIT_FAILED: u8 = 125;
+const EXIT_FAILED: i32 = 125;
 
-/// `args` are those after the word. Returns the exit code of the command.
+/// `args` are those after the word. Ends with the exit code of the command.
 ///
 /// # Errors
 /// The command cannot be run, or the agent's bootstrap message cannot be read.
-pub fn run(args: &[OsString]) -> Result<u8, Box<dyn std::error::Error>> {
+pub fn run(args: &[OsString]) -> Result<(), Box<dyn std::error::Error>> {
     let [delay_ns, _host, command @ ..] = args else { return Err("it is called with DELAY_NS HOST COMMAND..".into()) };
     let delay_ns: u64 = delay_ns.to_str().unwrap_or_default().parse()?;
     let mut input = io::stdin().lock();
@@ -41,8 +41,7 @@ pub fn run(args: &[OsString]) -> Result<u8, Box<dyn std::error::Error>> {
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&bootstrap.encode())?;
     }
-    let status = child.wait()?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(EXIT_FAILED))
+    std::process::exit(child.wait()?.code().unwrap_or(EXIT_FAILED))
 }
 
 /// Starts to relay connections to the first of these addresses that takes them; returns the relay's own address.

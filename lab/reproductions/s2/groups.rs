@@ -4,14 +4,14 @@
 use serde_json::Value as Json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use wireup_bench::layout::Layout;
 use wireup_bench::samples::{Measures, bytes, count};
 use wireup_bench::startup::board::Slot;
 use wireup_bench::startup::job::{Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Lengths, Operation, Step, default_rounds};
 use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, VALUE_BYTES};
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 use wireup_sim::rank_network::{Call, Cost, Held, RankNetwork, Trouble, one_for_all};
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024; connections: 16,64,256).", ..RANKS };
@@ -29,13 +29,12 @@ how many
 ranks differ from the simulator's; then the simulator alone at larger sizes. connections: the connections, addresses and
 memory of ranks that talk to log2 P others, beside those of ranks that talk to all; real, then simulated.
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Jobs", flags: &[RANKS_HERE, PPN, ROUNDS, PARTS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
         Section { title: "Calls", flags: &[VALUE_BYTES, KEY_BYTES, REPEAT, SIMULATED] },
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 /// What ranks do in the group of all: its name, the operation, whether its time is so short that it is done several

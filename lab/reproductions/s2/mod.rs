@@ -3,7 +3,6 @@
 mod groups;
 pub mod rank;
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -11,13 +10,14 @@ pub use groups::{COMMAND as GROUPS, run as groups};
 use rustix::fs::{Advice, fadvise};
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
-use wireup_bench::command::wrong;
-use wireup_bench::flags::{LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
+use wireup_bench::command::{Failure, wrong};
+use wireup_bench::flags::{LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG};
 use wireup_bench::programs::Scratch;
-use wireup_bench::samples::{Measures, median, seconds};
+use wireup_bench::samples::{Measures, of_ranks, seconds};
+use wireup_bench::stamps;
 use wireup_bench::startup::PPN;
 use wireup_capi::net::now_ns;
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 
 const COLUMN: Flag =
     Flag::value(&["--column"], "A,B,..", "Only these.").or("baseline,staged,groups,pmix-ring,on-demand");
@@ -45,7 +45,6 @@ before it has, with one thing replaced:
   pmix-ring   their ring comes from PMIX_Ring
   on-demand   no addresses are exchanged; a connection is made with the first message
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section {
             title: "Jobs",
@@ -53,7 +52,7 @@ before it has, with one thing replaced:
         },
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 /// More ranks were not measured; each has an address of its own below 127.1.0.0/16.
@@ -107,23 +106,17 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     fs::copy(std::env::current_exe()?, &program)?;
     let staged = memory.file("steps-rank");
     fs::copy(&program, &staged)?;
-    let wireup = bench.wireup()?;
     bench.turns(&turns, |&((column, phases), ranks), _| {
         let program = if column == BASELINE { &program } else { &staged };
         if column == BASELINE {
-            forget(program).map_err(wrong)?;
+            forget(program)?;
         }
         let begin = now_ns();
-        let mut words = ["run", "-n", &ranks.to_string(), "--pmi", "simple"].map(str::to_owned).to_vec();
-        if ranks > ppn {
-            words.extend(["--virtual-nodes".into(), ranks.div_ceil(ppn).to_string()]);
-        }
-        words.extend(bench.wireup_args.iter().cloned());
-        words.extend([program.display().to_string(), rank::WORD.into(), column.into()]);
-        words.extend([begin, partners.into()].map(|number| number.to_string()));
-        let argv = std::iter::once(wireup.clone().into()).chain(words.into_iter().map(OsString::from));
-        let (_, text) = bench.run(argv.collect(), bench.limit_or(LIMIT_S))?;
-        read(&text, column, phases, ranks, begin).map_err(wrong)
+        let mut argv = bench.wireup_run(ranks, ranks.div_ceil(ppn), ppn, "--pmi simple").map_err(wrong)?;
+        argv.extend([program.clone().into(), rank::WORD.into(), column.into()]);
+        argv.extend([begin, partners.into()].map(|number| number.to_string().into()));
+        let (_, text) = bench.run(argv, bench.limit_or(LIMIT_S))?;
+        read(&text, phases, ranks, begin)
     });
     Ok(())
 }
@@ -140,37 +133,18 @@ fn forget(program: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// A rank's line is missing, twice there, or not that of the column.
-fn read(text: &str, column: &str, has: [bool; 5], ranks: u32, begin: u64) -> Result<Measures, String> {
-    let mut seen = vec![false; ranks as usize];
-    let mut all: [Vec<f64>; PHASES.len()] = Default::default();
-    let mut last = begin;
-    for line in text.lines().filter_map(|line| line.strip_prefix("measured ")) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, rank, phases @ .., end] = &words[..] else { return Err(format!("{line}: too short")) };
-        let slot = rank.parse().ok().and_then(|rank: usize| seen.get_mut(rank));
-        let (true, Some(slot @ false)) = (*name == column && phases.len() == PHASES.len(), slot) else {
-            return Err(format!("{line}: not the line of a rank"));
-        };
-        *slot = true;
-        for (at, word) in phases.iter().enumerate() {
-            match (word.parse::<u64>(), has[at]) {
-                (Ok(ns), true) => all[at].push(ns as f64 / 1e9),
-                (Err(_), false) if *word == "-" => {}
-                _ => return Err(format!("{line}: {}", PHASES[at])),
-            }
-        }
-        last = last.max(end.parse().map_err(|_| format!("{line}: no end"))?);
-    }
-    if let Some(missing) = seen.iter().position(|seen| !seen) {
-        return Err(format!("rank {missing} of {ranks} has not reported"));
-    }
+fn read(text: &str, has: [bool; PHASES.len()], ranks: u32, begin: u64) -> Result<Measures, Failure> {
+    let all = stamps::lines(text, PHASES.len() + 2, ranks)?;
+    let last = all.iter().filter_map(|line| line.last()).max().copied().unwrap_or(begin);
     let mut measures = vec![seconds("total", (last - begin) as f64 / 1e9)];
-    for (phase, values) in PHASES.into_iter().zip(all).filter(|(_, values)| !values.is_empty()) {
-        let max = values.iter().copied().fold(0.0, f64::max);
-        measures.extend([
-            seconds(phase, median(values.iter().copied()).unwrap_or(max)),
-            seconds(format!("{phase}-max"), max),
-        ]);
+    for (at, phase) in PHASES.into_iter().enumerate() {
+        let times = all.iter().map(|line| line[at + 1]);
+        if times.clone().any(|ns| (ns > 0) != has[at]) {
+            return Err(wrong(format!("a rank has {phase} that its column lacks, or lacks it")));
+        }
+        if has[at] {
+            measures.extend(of_ranks(phase, times.map(|ns| ns as f64 / 1e9)));
+        }
     }
     Ok(measures)
 }
@@ -181,14 +155,11 @@ mod tests {
 
     #[test]
     fn every_rank_must_tell_the_phases_of_its_column() {
-        let line = |rank: u32, end: u64| format!("measured baseline {rank} {}000 - - 30 40 {end}\n", rank + 1);
-        let both = line(1, 9000) + &line(0, 7000);
-        let read = |text: &str| read(text, BASELINE, COLUMNS[0].1, 2, 1000);
-        let ns: Vec<f64> = read(&both).unwrap().iter().map(|measure| (measure.value * 1e9).round()).collect();
+        let both = "1 2000 0 0 30 40 9000\n0 1000 0 0 30 40 7000\n";
+        let read = |text: &str| read(text, COLUMNS[0].1, 2, 1000);
+        let ns: Vec<f64> = read(both).unwrap().iter().map(|measure| (measure.value * 1e9).round()).collect();
         assert_eq!(ns, [8000.0, 1500.0, 2000.0, 30.0, 30.0, 40.0, 40.0]);
-        for wrong in
-            [line(0, 7000), both.clone() + &line(0, 1), both.replace("- -", "- 5"), both.replace("baseline", "staged")]
-        {
+        for wrong in [both.replace("1 2000 0", "1 2000 5"), both.replace("1000 0 0 30", "1000 0 0 0")] {
             assert!(read(&wrong).is_err(), "{wrong}");
         }
     }

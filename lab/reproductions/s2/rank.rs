@@ -1,18 +1,12 @@
-//! A rank of a job: goes through the phases of its column, and prints how long each took.
-//!
-//! ```text
-//!   measured COLUMN RANK LAUNCH RING GROUP ADDRESSES CONNECT END
-//! ```
-//!
-//! The numbers are durations, the last one is the clock at the end, all in nanoseconds. A phase that the column lacks
-//! has `-`.
+//! A rank of a job: goes through the phases of its column, and prints a line with its rank, how long the phases LAUNCH
+//! RING GROUP ADDRESSES CONNECT took (ns; 0 for one that the column lacks), and the clock at the end (ns).
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use wireup_bench::net::raise_descriptor_limit;
 use wireup_bootstrap::{Context, Done, Engine, Group, Operation, Start, Transport};
 use wireup_capi::job::Job;
 use wireup_capi::job_slot::JobSlot;
@@ -53,8 +47,7 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     let own = "wireup-reproduce steps starts these processes itself";
     let &[column, begin, count] = &words[..] else { return Err(own.into()) };
     let (begin, count): (u64, u32) = (begin.parse().map_err(|_| own)?, count.parse().map_err(|_| own)?);
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).map_err(shown)?;
+    raise_descriptor_limit().map_err(shown)?;
     let mut job = Job::join(&JOB).map_err(shown)?;
     let joined = now_ns();
     let rank = job.rank;
@@ -72,14 +65,14 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     };
     sockets::close_all(connected);
     JOB.leave(job.with).map_err(shown)?;
-    let phases = phases.map(|phase| phase.map_or("-".to_owned(), |ns| ns.to_string())).join(" ");
-    println!("measured {column} {rank} {} {phases} {end}", joined - begin);
+    let phases = phases.map(|ns| ns.to_string()).join(" ");
+    println!("{rank} {} {phases} {end}", joined - begin);
     Ok(())
 }
 
 struct Timed {
     /// Ring, group, address exchange, connect (ns).
-    phases: [Option<u64>; 4],
+    phases: [u64; 4],
     end: u64,
     connected: Vec<OwnedFd>,
 }
@@ -137,7 +130,7 @@ fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
     let known = now_ns();
     let connected = connect_all(rank, halves, theirs)?;
     let end = now_ns();
-    Ok(Timed { phases: [None, None, Some(known - joined), Some(end - known)], end, connected })
+    Ok(Timed { phases: [0, 0, known - joined, end - known], end, connected })
 }
 
 /// The ranks' own network; then an alltoall and a connection to each, or messages to some.
@@ -155,17 +148,16 @@ fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, J
             };
             let known = now_ns();
             let connected = connect_all(rank, halves, theirs)?;
-            (Some(known), now_ns(), connected)
+            (known, now_ns(), connected)
         }
         Some(count) => {
             talk(&mut context, world, count)?;
-            (None, now_ns(), Vec::new())
+            (begin, now_ns(), Vec::new())
         }
     };
     let request = context.start(world, Operation::Barrier).map_err(shown)?;
     context.wait(&request, WAIT_MS_MAX).map_err(shown)?;
-    let addresses = known.map(|known| known - begin);
-    let phases = [Some(made.ring_ns), Some(made.group_ns), addresses, Some(end - known.unwrap_or(begin))];
+    let phases = [made.ring_ns, made.group_ns, known - begin, end - known];
     Ok((Timed { phases, end, connected }, context.worker.leave()))
 }
 

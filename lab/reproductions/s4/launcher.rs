@@ -1,17 +1,18 @@
 //! The launcher of one job: its clock runs from before anything is started until every process is connected to every
 //! other.
-use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use wireup_bench::bench::Bench;
+use wireup_bench::command::{Failure, wrong};
 use wireup_bench::net::{address_of, random};
+use wireup_bench::remote::Remotes;
 
 use super::process::{self, Place, Report};
 use super::scheme::{Exchange, SCHEMES, STAR, Scheme, encode_pair, ranks_of};
 use super::sockets::{VALUE_LEN, reassembled};
-use super::wire::{Channel, Kind, Secret, WAIT_MAX, await_caller, call, sum, wrong};
+use super::wire::{Channel, Kind, Secret, WAIT_MAX, await_caller, call, sum};
 
 /// How often the launcher looks whether a remote shell has failed (chosen).
 const GLANCE: Duration = Duration::from_millis(100);
@@ -26,18 +27,6 @@ pub struct Outcome {
     /// The times of the slowest processes: from the start until the values were known, which for processes started one
     /// after the other includes the wait for the last one; from then on.
     pub slowest: Report,
-}
-
-/// Where processes are started.
-pub struct Hosts<'a> {
-    pub names: &'a [String],
-    pub remote_shell: &'a str,
-    /// This program, where all hosts see it.
-    pub program: &'a str,
-    /// What the remote shells complain about.
-    pub errors: &'a File,
-    /// Bound on each wait.
-    pub limit: Duration,
 }
 
 /// A job by standing agents, of which the first is at this address.
@@ -60,23 +49,25 @@ pub fn by_agents(
     Ok(Outcome { connected_s, initiated_s, slowest })
 }
 
-/// A job by a remote shell for each process.
-pub fn by_shells(scheme: Scheme, size: u16, hosts: &Hosts) -> io::Result<Outcome> {
+/// A job by a remote shell for each process; `limit` bounds each wait.
+pub fn by_shells(bench: &Bench, scheme: Scheme, size: u16, limit: Duration) -> Result<Outcome, Failure> {
     let addresses = |host: &String| Ok((address_of(host)?, own_address(host)?));
-    let addresses: Vec<(Ipv4Addr, Ipv4Addr)> = hosts.names.iter().map(addresses).collect::<io::Result<_>>()?;
+    let addresses: Vec<(Ipv4Addr, Ipv4Addr)> = bench.hosts.iter().map(addresses).collect::<io::Result<_>>()?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let (port, secret) = (listener.local_addr()?.port(), random()?);
     // Declared first, since it is dropped last: a shell ends when the channel of its process is closed.
-    let mut shells = Shells(Vec::new());
+    let mut shells = Remotes::none(bench, "shells-stderr")?;
     let mut channels = Vec::new();
     let begin = Instant::now();
-    for (index, (host, (theirs, own))) in (0..).zip(hosts.names.iter().zip(addresses)) {
-        for rank in ranks_of(index, hosts.names.len() as u16, size) {
-            let launcher = Some((SocketAddrV4::new(own, port), secret));
-            let place = Place { scheme: scheme.name.to_owned(), rank, size, own: theirs, launcher };
-            shells.start(hosts, host, &place)?;
-            let channel = shells.await_call(&listener, &secret, rank)?;
-            channel.wait_at_most(hosts.limit);
+    for (index, (host, (own, launcher))) in (0..).zip(bench.hosts.iter().zip(addresses)) {
+        for rank in ranks_of(index..index + 1, bench.hosts.len() as u16, size) {
+            let launcher = Some((SocketAddrV4::new(launcher, port), secret));
+            let place = Place { scheme: scheme.name.to_owned(), rank, size, own, launcher };
+            shells.add(host, process::WORD)?;
+            // A shell that has ended does not read: the wait for the call finds that.
+            let _ = shells.tell(usize::from(rank), &serde_json::to_string(&place).map_err(wrong)?);
+            let channel = await_call(&mut shells, &listener, &secret, rank)?;
+            channel.wait_at_most(limit);
             channels.push(channel);
         }
     }
@@ -91,6 +82,24 @@ pub fn by_shells(scheme: Scheme, size: u16, hosts: &Hosts) -> io::Result<Outcome
     Ok(Outcome { connected_s, initiated_s, slowest })
 }
 
+/// Waits until the process that was started last has called; gives up if its shell ends first.
+fn await_call(shells: &mut Remotes, listener: &TcpListener, secret: &Secret, rank: u16) -> Result<Channel, Failure> {
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        match await_caller(listener, secret, Instant::now() + GLANCE) {
+            Ok((channel, who)) if who == rank => return Ok(channel),
+            Ok((_, who)) => return Err(wrong(format!("process {who} has called, not {rank}"))),
+            Err(_) => {}
+        }
+        if let Some(how) = shells.last_has_ended()? {
+            return Err(wrong(format!("the remote shell of process {rank} has ended: {how}")));
+        }
+        if Instant::now() > until {
+            return Err(wrong(format!("process {rank} has not called")));
+        }
+    }
+}
+
 /// Gathers what processes have, and sends them what they need.
 fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<()> {
     let row_len = VALUE_LEN
@@ -98,7 +107,7 @@ fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<(
             Exchange::Whole | Exchange::Reassembled => usize::from(size - 1),
             Exchange::Ring | Exchange::Cube => scheme.neighbours(0, size).len(),
         };
-    let rows = channels.iter_mut().map(|channel| Ok(channel.receive(Kind::Mine, row_len)?.body));
+    let rows = channels.iter_mut().map(|channel| Ok(channel.receive(Kind::Values, row_len)?.body));
     let rows: Vec<Vec<u8>> = rows.collect::<io::Result<_>>()?;
     let whole = rows.concat();
     for (rank, channel) in (0..size).zip(channels) {
@@ -107,7 +116,7 @@ fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<(
             Exchange::Reassembled => reassembled(&rows, rank),
             Exchange::Ring | Exchange::Cube => of_neighbours(scheme, rank, size, &rows),
         };
-        channel.send(Kind::Yours, rank, &yours)?;
+        channel.send(Kind::Values, rank, &yours)?;
     }
     Ok(())
 }
@@ -121,57 +130,13 @@ fn of_neighbours(scheme: Scheme, rank: u16, size: u16, rows: &[Vec<u8>]) -> Vec<
     (0..).zip(scheme.neighbours(rank, size)).flat_map(value).collect()
 }
 
-/// The remote shells; they end with their processes, or are ended.
-struct Shells(Vec<Child>);
-
-impl Drop for Shells {
-    fn drop(&mut self) {
-        self.0.iter_mut().for_each(|shell| drop(shell.wait()));
-    }
-}
-
-impl Shells {
-    fn start(&mut self, hosts: &Hosts, host: &str, place: &Place) -> io::Result<()> {
-        let mut shell = Command::new(hosts.remote_shell);
-        shell.arg(host).arg(format!("{} {}", hosts.program, process::WORD)).stdin(Stdio::piped());
-        shell.stdout(Stdio::null()).stderr(hosts.errors.try_clone()?);
-        let mut shell =
-            shell.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", hosts.remote_shell)))?;
-        let mut input = Channel::new(shell.stdin.take().ok_or_else(|| wrong("no pipe"))?);
-        self.0.push(shell);
-        // A shell that has ended does not read: whoever waits for the call finds that, and says how it ended.
-        match input.send(Kind::Place, place.rank, &serde_json::to_vec(place)?) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits until the process has called; gives up if its shell ends first.
-    fn await_call(&mut self, listener: &TcpListener, secret: &Secret, rank: u16) -> io::Result<Channel> {
-        let until = Instant::now() + WAIT_MAX;
-        loop {
-            match await_caller(listener, secret, Instant::now() + GLANCE) {
-                Ok((channel, who)) if who == rank => return Ok(channel),
-                Ok((_, who)) => return Err(wrong(format!("process {who} has called, not {rank}"))),
-                Err(_) => {}
-            }
-            if let Some(status) = self.0.last_mut().and_then(|shell| shell.try_wait().ok().flatten()) {
-                return Err(wrong(format!("the remote shell of process {rank} has ended: {status}")));
-            }
-            if Instant::now() > until {
-                return Err(wrong(format!("process {rank} has not called")));
-            }
-        }
-    }
-}
-
 /// The own address as this host sees it. Nothing is sent.
 fn own_address(host: &str) -> io::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((address_of(host)?, 9))?;
     match socket.local_addr()? {
         SocketAddr::V4(own) => Ok(*own.ip()),
-        SocketAddr::V6(_) => Err(wrong(format!("no IPv4 address towards {host}"))),
+        SocketAddr::V6(_) => Err(io::Error::other(format!("no IPv4 address towards {host}"))),
     }
 }
 

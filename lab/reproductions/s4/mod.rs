@@ -11,20 +11,19 @@ pub mod sockets;
 mod wire;
 
 use std::cell::RefCell;
-use std::fs::{self, File};
 use std::net::SocketAddrV4;
 
 use agent::{READY, Seat};
-use launcher::{Hosts, Outcome, by_agents, by_shells};
+use launcher::{Outcome, by_agents, by_shells};
 use scheme::{PARTS, SCHEMES, SIZE_MAX, Starter};
 use serde_json::json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
-use wireup_bench::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, together};
-use wireup_bench::net::random;
+use wireup_bench::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, together};
+use wireup_bench::net::{raise_descriptor_limit, random};
 use wireup_bench::remote::{Remote, Remotes};
 use wireup_bench::samples::{Measures, bytes, count, seconds};
-use wireup_flags::{Command, Flag, Section, Words};
+use wireup_flags::{Command, Flag, Section};
 
 const SCHEME: Flag = Flag::value(&["--scheme"], "A,B,..", "Only these.").or("original,ssh-dr,ssh-bc,mpd-bc,hypercube");
 const PROCESSES: Flag = Flag::value(&["--processes"], "A,B,..", "Numbers of processes.").or("4,8,16,32,64,128");
@@ -44,13 +43,13 @@ to all
 
 What each scheme sends is counted and compared with its formula; a difference is an error.
 ",
-    words: Words::Named(&[]),
     sections: &[Section { title: "Jobs", flags: &[SCHEME, PROCESSES, ROUNDS, LIMIT] }, ACROSS, RESULTS],
     end: "
   wireup-testbed run -n 16 -- wireup-reproduce s4 --hosts $(seq -s, -f n%g 0 15)
 
 With more processes than hosts each host has the same number. --hosts is needed.
 ",
+    ..NO_WORDS
 };
 
 const ROUNDS_DEFAULT: u32 = 3;
@@ -77,18 +76,15 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if bench.lists(&turns) {
         return Ok(());
     }
-    let program = bench.own_program()?.display().to_string();
-    let (limit, errors) = (bench.limit_or(LIMIT_S), bench.scratch.file("shells-stderr"));
+    let limit = bench.limit_or(LIMIT_S);
+    // Each process has a channel, and a remote shell with two pipes.
+    raise_descriptor_limit()?;
     // The standing agents of the ring, and those of the hypercube; they end if a job of theirs has failed.
     let mut standing: [Option<(Remotes, Door)>; 2] = [None, None];
     let mismatch = RefCell::new(None);
     bench.turns(&turns, |&(scheme, size), _| {
         let outcome = if scheme.starter == Starter::Star {
-            let complaints = File::create(&errors).map_err(wrong)?;
-            let (names, remote_shell, program) = (&bench.hosts[..], &*shell, &*program);
-            let hosts = Hosts { names, remote_shell, program, errors: &complaints, limit };
-            let said = || fs::read_to_string(&errors).unwrap_or_default();
-            by_shells(scheme, size, &hosts).map_err(|error| wrong(format!("{error}: {}", said().trim())))?
+            by_shells(bench, scheme, size, limit)?
         } else {
             let is_ring = scheme.starter == Starter::Ring;
             let agents = &mut standing[usize::from(is_ring)];
@@ -96,7 +92,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
                 *agents = Some(stand(bench, is_ring)?);
             }
             let door = agents.as_ref().map(|(_, door)| *door).ok_or_else(|| wrong("no agents"))?;
-            by_agents(scheme, size, &door, limit).inspect_err(|_| *agents = None).map_err(wrong)?
+            by_agents(scheme, size, &door, limit).inspect_err(|_| *agents = None)?
         };
         let (sent, wanted) = (outcome.slowest.traffic, scheme.formula(size, hosts as u16));
         if sent != wanted {
@@ -120,7 +116,7 @@ fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes, Door), Failure> {
         Err(_) => Err(wrong(format!("agent on {}: {}", agent.host, agent.hello))),
     };
     let all: Vec<SocketAddrV4> = agents.all.iter().map(address).collect::<Result<_, _>>()?;
-    let (secret, first) = (random().map_err(wrong)?, all[0]);
+    let (secret, first) = (random()?, all[0]);
     let mut seat = Seat { index: 0, is_ring, secret, all };
     for index in 0..bench.hosts.len() {
         seat.index = index as u16;

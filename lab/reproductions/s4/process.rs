@@ -1,5 +1,5 @@
 //! A process of a job: gets the values that others have for it, and connects to all of them.
-use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,10 @@ use super::wire::{Channel, Kind, Secret, call, sum, wrong};
 
 /// The first argument of such a process.
 pub const WORD: &str = "s4-process";
-/// The longest JSON of a place or a report.
+/// The longest JSON of a report.
 pub const JSON_LEN_MAX: usize = 4096;
 
-/// What a process is told by the first message on its standard input.
+/// What a process is told, by its agent as its argument, otherwise by the first line of its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub scheme: String,
@@ -63,13 +63,19 @@ struct Process {
     channels: Vec<Channel>,
 }
 
-pub fn run() -> io::Result<()> {
-    let begin = Instant::now();
-    let mut input = Channel::new(io::stdin().as_fd().try_clone_to_owned()?);
-    let place: Place = serde_json::from_slice(&input.receive_any(&[Kind::Place], JSON_LEN_MAX)?.body)?;
+/// `args` are those after the word.
+pub fn run(args: &[OsString]) -> io::Result<()> {
+    let (begin, mut line) = (Instant::now(), String::new());
+    let place: Place = match args.first().and_then(|place| place.to_str()) {
+        Some(place) => serde_json::from_str(place)?,
+        None => io::stdin().read_line(&mut line).map(|_| serde_json::from_str(&line))??,
+    };
     let Place { rank, size, own, .. } = place;
     let scheme = Scheme::named(&place.scheme)?;
-    let up = place.launcher.map_or(Ok(input), |(address, secret)| call(address, &secret, rank))?;
+    let up = match place.launcher {
+        Some((address, secret)) => call(address, &secret, rank)?,
+        None => Channel::new(io::stdin().as_fd().try_clone_to_owned()?),
+    };
     let mut process = Process { scheme, rank, size, own, up, channels: Vec::new() };
 
     let others = (0..size).filter(|peer| *peer != rank);
@@ -112,8 +118,8 @@ impl Process {
     }
 
     fn through_launcher(&mut self, mine: &[u8], yours_len: usize) -> io::Result<Vec<u8>> {
-        self.up.send(Kind::Mine, self.rank, mine)?;
-        Ok(self.up.receive(Kind::Yours, yours_len)?.body)
+        self.up.send(Kind::Values, self.rank, mine)?;
+        Ok(self.up.receive(Kind::Values, yours_len)?.body)
     }
 
     /// Connects to the neighbours.
@@ -134,7 +140,7 @@ impl Process {
 
     /// Put, fence, and a get for each neighbour.
     fn through_agents(&mut self, mine: &[u8], neighbours: &[u16]) -> io::Result<Vec<u8>> {
-        self.up.send(Kind::Put, self.rank, mine)?;
+        self.up.send(Kind::Values, self.rank, mine)?;
         self.up.send(Kind::Fence, self.rank, &[])?;
         self.up.receive(Kind::Released, 0)?;
         let mut theirs = Vec::new();
@@ -152,9 +158,9 @@ impl Process {
         let (rank, size) = (self.rank, self.size);
         let [left, right] = &mut self.channels[..] else { return Err(wrong("a ring has two neighbours")) };
         let mut values = vec![0; row.len()];
-        right.send(Kind::Row, rank, row)?;
+        right.send(Kind::Values, rank, row)?;
         for step in 1..size {
-            let message = left.receive(Kind::Row, row.len())?;
+            let message = left.receive(Kind::Values, row.len())?;
             let owner = message.who;
             if owner != (rank + size - step) % size {
                 return Err(wrong(format!("a row of {owner} in step {step}")));
@@ -162,19 +168,18 @@ impl Process {
             values[place(rank, owner)].copy_from_slice(&message.body[place(owner, rank)]);
             // The right neighbour has its own row.
             if step + 1 < size {
-                right.send(Kind::Row, owner, &message.body)?;
+                right.send(Kind::Values, owner, &message.body)?;
             }
         }
         Ok(values)
     }
 
-    /// The hypercube: in round d each process sends half of what it holds across bit d. Every message fits the buffers
-    /// of a socket, so both sides may send first.
+    /// The hypercube: every message fits the buffers of a socket, so both sides may send first.
     fn across(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
         let mut cube = Cube::new(self.rank, self.size, row);
         for (bit, neighbour) in (0..).zip(&mut self.channels) {
-            neighbour.send(Kind::Row, bit, &cube.send(bit))?;
-            cube.receive(bit, &neighbour.receive(Kind::Row, usize::from(self.size / 2) * VALUE_LEN)?.body);
+            neighbour.send(Kind::Values, bit, &cube.crossing(bit))?;
+            cube.cross(bit, &neighbour.receive(Kind::Values, usize::from(self.size / 2) * VALUE_LEN)?.body);
         }
         Ok(cube.finish())
     }
@@ -182,48 +187,40 @@ impl Process {
 
 /// All-to-all personalised exchange in a hypercube of processes: log2 N rounds, half of what a process holds in each.
 ///
-/// In round d a process holds N values: for those who agree with it in the bits below d, from those who agree with it
-/// in the bits from d on. It sends its neighbour across bit d the half that is for the other side of that bit. After
-/// the last round it holds what is meant for it. Both sides know which values a message has, so it carries values only.
+/// A value is held at the place whose number is its way, the receiver's rank xor the sender's. In round d the values
+/// with bit d in their way cross that bit, and keep their places. After the last round a process holds what is meant
+/// for it: at each place the value of the process that is this way apart.
 struct Cube {
     rank: u16,
-    size: u16,
-    /// By receiver and sender.
-    held: BTreeMap<(u16, u16), [u8; VALUE_LEN]>,
+    held: Vec<[u8; VALUE_LEN]>,
 }
 
 impl Cube {
     fn new(rank: u16, size: u16, row: &[u8]) -> Cube {
-        let value = |peer: u16| match peer == rank {
+        let value = |way: u16| match way {
             // So that every message has the same length.
-            true => [0; VALUE_LEN],
-            false => row[place(rank, peer)].try_into().unwrap_or_default(),
+            0 => [0; VALUE_LEN],
+            _ => row[place(rank, rank ^ way)].try_into().unwrap_or_default(),
         };
-        Cube { rank, size, held: (0..size).map(|peer| ((peer, rank), value(peer))).collect() }
+        Cube { rank, held: (0..size).map(value).collect() }
     }
 
-    /// Which values a process sends across this bit, in the order of the message.
-    fn leaving(&self, rank: u16, bit: u16) -> Vec<(u16, u16)> {
-        let below = (1 << bit) - 1;
-        let receivers = (0..self.size).filter(|other| (other ^ rank) & (below | 1 << bit) == 1 << bit);
-        let senders = move |receiver| (0..=below).map(move |low| (receiver, rank & !below | low));
-        receivers.flat_map(senders).collect()
+    fn places(&mut self, bit: u16) -> impl Iterator<Item = &mut [u8; VALUE_LEN]> {
+        self.held.iter_mut().enumerate().filter(move |(way, _)| way & 1 << bit != 0).map(|(_, value)| value)
     }
 
-    fn send(&mut self, bit: u16) -> Vec<u8> {
-        let keys = self.leaving(self.rank, bit);
-        keys.iter().filter_map(|key| self.held.remove(key)).flatten().collect()
+    fn crossing(&mut self, bit: u16) -> Vec<u8> {
+        self.places(bit).flat_map(|value| *value).collect()
     }
 
-    fn receive(&mut self, bit: u16, message: &[u8]) {
-        let keys = self.leaving(self.rank ^ 1 << bit, bit);
-        self.held.extend(keys.into_iter().zip(message.as_chunks::<VALUE_LEN>().0.iter().copied()));
+    fn cross(&mut self, bit: u16, message: &[u8]) {
+        self.places(bit).zip(message.as_chunks().0).for_each(|(place, value)| *place = *value);
     }
 
     /// After the last round: what others have for this process, by owner.
     fn finish(self) -> Vec<u8> {
-        let rank = self.rank;
-        self.held.into_iter().filter(|((_, owner), _)| *owner != rank).flat_map(|(_, value)| value).collect()
+        let owners = (0..self.held.len()).filter(|owner| *owner != usize::from(self.rank));
+        owners.flat_map(|owner| self.held[owner ^ usize::from(self.rank)]).collect()
     }
 }
 
@@ -241,10 +238,10 @@ mod tests {
             let rows: Vec<Vec<u8>> = (0..size).map(row).collect();
             let mut all: Vec<Cube> = (0..size).map(|rank| Cube::new(rank, size, &rows[usize::from(rank)])).collect();
             for bit in 0..size.ilog2() as u16 {
-                let messages: Vec<Vec<u8>> = all.iter_mut().map(|one| one.send(bit)).collect();
+                let messages: Vec<Vec<u8>> = all.iter_mut().map(|one| one.crossing(bit)).collect();
                 for (rank, one) in all.iter_mut().enumerate() {
                     assert_eq!(messages[rank ^ 1 << bit].len(), usize::from(size / 2) * VALUE_LEN);
-                    one.receive(bit, &messages[rank ^ 1 << bit]);
+                    one.cross(bit, &messages[rank ^ 1 << bit]);
                 }
             }
             for (rank, one) in (0..).zip(all) {

@@ -102,6 +102,16 @@ impl Scheme {
         }
     }
 
+    /// Bytes that a process puts: a value for each neighbour.
+    pub fn put_len(self, size: u16) -> usize {
+        self.neighbours(0, size).len() * VALUE_LEN
+    }
+
+    /// Where the puts of these ranks are among those of all ranks.
+    pub fn puts_of(self, ranks: Range<u16>, size: u16) -> Range<usize> {
+        usize::from(ranks.start) * self.put_len(size)..usize::from(ranks.end) * self.put_len(size)
+    }
+
     /// The neighbour's slot whose value belongs to a process's own slot.
     pub fn far_slot(self, slot: u16) -> u16 {
         // What is left of this process calls it its right neighbour. In a hypercube both sides use the same bit.
@@ -158,11 +168,10 @@ impl Scheme {
     }
 }
 
-/// The ranks of an agent: the first of `agents` get equal parts.
-pub fn ranks_of(agent: u16, agents: u16, size: u16) -> Range<u16> {
-    let used = size.min(agents);
-    let each = size / used;
-    if agent < used { agent * each..(agent + 1) * each } else { 0..0 }
+/// The ranks of some consecutive agents: the first of all `agents` get equal parts.
+pub fn ranks_of(some: Range<u16>, agents: u16, size: u16) -> Range<u16> {
+    let each = size / size.min(agents);
+    (some.start * each).min(size)..(some.end * each).min(size)
 }
 
 /// Two numbers as a body: scheme and size of a job, rank and slot of a value.

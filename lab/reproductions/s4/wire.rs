@@ -46,28 +46,19 @@ pub fn sum(counts: impl IntoIterator<Item = Count>) -> Count {
 pub enum Kind {
     /// The secret, from the one who has connected.
     Hello,
-    /// The values of a process for others.
-    Mine,
-    /// The values of others for a process.
-    Yours,
-    /// A row on its way around the ring of processes, or values on their way through the hypercube.
-    Row,
+    /// Values of processes for others: to and from the launcher, around the ring or through the hypercube of processes,
+    /// as a put, through the hypercube of agents.
+    Values,
     /// A request to start processes.
     Launch,
-    Put,
+    /// From a process, and around the ring of agents: all so far are in the fence.
     Fence,
-    /// Around the ring of agents: all so far are in the fence.
-    Gathered,
     /// Around the ring of agents, and to processes: the fence is over.
     Released,
-    /// In the hypercube of agents: the values of half of them.
-    Spread,
     Get,
     Value,
-    /// What a process is: the first message on its standard input. From here on kinds are not counted: they are part of
-    /// the measurement and not of a scheme.
-    Place,
-    /// All processes run: for the launcher's clock.
+    /// All processes run: for the launcher's clock. From here on kinds are not counted: they are part of the
+    /// measurement and not of a scheme.
     Started,
     /// Times and counts of a process, or of all processes of some agents.
     Report,
@@ -114,7 +105,7 @@ impl Channel {
         bytes.extend((body.len() as u32).to_le_bytes());
         bytes.extend(body);
         self.file.write_all(&bytes)?;
-        if (kind as u8) < Kind::Place as u8 {
+        if (kind as u8) < Kind::Started as u8 {
             self.sent = sum([self.sent, sent(1, body.len() as u64)]);
         }
         Ok(())
@@ -202,24 +193,27 @@ mod tests {
     fn messages_arrive_and_are_counted_unless_they_are_reports() {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut near, mut far) = (Channel::new(near), Channel::new(far));
-        near.send(Kind::Row, 300, &[1, 2, 3]).unwrap();
+        near.send(Kind::Values, 300, &[1, 2, 3]).unwrap();
         near.send(Kind::Report, 1, &[0; 9]).unwrap();
-        assert_eq!(far.receive(Kind::Row, 3).unwrap(), Message { kind: Kind::Row, who: 300, body: vec![1, 2, 3] });
+        assert_eq!(
+            far.receive(Kind::Values, 3).unwrap(),
+            Message { kind: Kind::Values, who: 300, body: vec![1, 2, 3] }
+        );
         assert_eq!((far.receive(Kind::Report, 9).unwrap().who, near.sent), (1, [1, 11]));
     }
 
     #[test]
     fn what_nobody_expects_is_refused() {
         for (bytes, why) in [
-            (&[99, 0, 0, 0, 0, 0, 0, 0][..], "message 99, expected [Row]"),
-            (&[3, 0, 0, 0, 255, 255, 255, 255], "more than 3"),
-            (&[3, 0, 0, 0, 2, 0, 0, 0, 9, 9], "Row of 2 bytes, not 3"),
-            (&[3, 0, 0], "fill"),
+            (&[99, 0, 0, 0, 0, 0, 0, 0][..], "message 99, expected [Values]"),
+            (&[1, 0, 0, 0, 255, 255, 255, 255], "more than 3"),
+            (&[1, 0, 0, 0, 2, 0, 0, 0, 9, 9], "Values of 2 bytes, not 3"),
+            (&[1, 0, 0], "fill"),
         ] {
             let (mut near, far) = UnixStream::pair().unwrap();
             near.write_all(bytes).unwrap();
             drop(near);
-            let error = Channel::new(far).receive(Kind::Row, 3).unwrap_err().to_string();
+            let error = Channel::new(far).receive(Kind::Values, 3).unwrap_err().to_string();
             assert!(error.contains(why), "{bytes:?}: {error}");
         }
     }

@@ -54,7 +54,7 @@ const fn work(name: &'static str, pmi: Pmi, ranks: Ranks) -> Work {
 const WORKS: [Work; 15] = [
     work("true", Pmi::None, Ranks::True),
     // PMI-1 init, barrier, finalize; `pmi-bare` by a client without a C library, whose own cost is negligible.
-    work("pmi-init", Pmi::Simple, Ranks::Sized("pmi_init")),
+    work("pmi-init", Pmi::Simple, Ranks::Sized("pmi_exchange")),
     work("pmi-bare", Pmi::Simple, Ranks::Sized("pmi_bare")),
     // Init, barrier, finalize.
     work("mpi-init", Pmi::Simple, Ranks::Mpi),
@@ -171,7 +171,7 @@ impl Case {
         let wrong = |why: &str| format!("no case {name}: {why}; WORK-NODESxPPN[@SHELL] with {}", known());
         let (work, layout) = name_here.rsplit_once('-').ok_or_else(|| wrong("no layout"))?;
         let work = WORKS.into_iter().find(|known| known.is(work)).ok_or_else(|| wrong("no such work"))?;
-        let layout: Layout = layout.parse().map_err(wrong)?;
+        let layout: Layout = layout.parse()?;
         match (work.name, hosts.is_empty()) {
             ("memory" | "polling", false) => return Err(wrong("only without --hosts")),
             ("initiation", true) => return Err(wrong("only with --hosts")),

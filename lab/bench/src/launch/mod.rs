@@ -12,16 +12,16 @@ mod work;
 
 use std::path::PathBuf;
 
-use wireup_flags::{Command, Error, Flag, Section, Value, Words};
+use wireup_flags::{Command, Error, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::Failure;
-use crate::flags::{self, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, pair, together};
+use crate::flags::{self, JSON, LIMIT, NO_WORDS, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, pair, together};
 use crate::samples::{WARM_UP, seconds};
 pub use case::Case;
 use case::{Ranks, Remote};
 pub use launcher::{Kind, Launcher, words};
-use session::RunningSession;
+pub use session::RunningSession;
 use work::Surroundings;
 
 const CASE: Flag = Flag::value(
@@ -79,7 +79,6 @@ side by side in interleaved rounds.
 launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,
 wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of one rank a second.
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Cases", flags: &[CASE, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },
         Section { title: "Launchers", flags: &[WIREUP, WIREUP_ARG, UP_ARG, PEER, WITHOUT] },
@@ -87,7 +86,7 @@ wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of on
         Section { title: "jobs", flags: &[JOBS, IN_FLIGHT, SOAK, NODES] },
         Section { title: "Results", flags: &[flags::DRY_RUN, JSON] },
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 /// The default cases of `launch` on this machine.

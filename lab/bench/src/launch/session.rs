@@ -5,6 +5,7 @@
 //! counts as left behind.
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getpid};
@@ -45,42 +46,59 @@ impl RunningSession {
         bench: &Bench,
         up_args: &[String],
     ) -> Result<Option<RunningSession>, Failure> {
-        let before = leftovers::children_of(getpid());
-        let begin = Instant::now();
-        let command = |argv: Vec<OsString>, limit| Invocation {
-            env: launcher.env_of_launcher(&bench.scratch),
-            stdout: None,
-            stderr: bench.scratch.file("session-stderr"),
-            ..bench.command(argv, limit)
-        };
-        let path = || vec![launcher.path.clone().into()];
-        let mut session = RunningSession { up_s: 0.0, pids: Vec::new(), down: None, machine: None };
         match launcher.kind {
             Kind::Session => {
-                let down = words(&format!("down --kill --session {}", session_name()));
-                session.down = Some(command([path(), down].concat(), DOWN_LIMIT));
-                let more = up_args.iter().map(OsString::from).collect();
-                let up = command([path(), words(&up_words(case)), more].concat(), case.limit);
-                up.run(&bench.interrupt).map_err(|failure| wrong(format!("wireup up: {failure}")))?;
+                let words = words(&up_words(case)).into_iter().chain(up_args.iter().map(OsString::from));
+                RunningSession::up(bench, &launcher.path, &session_name(), words.collect(), case.limit).map(Some)
             }
-            Kind::Prun => {
-                let (told, uri) = (bench.scratch.file("dvm-stdout"), dvm_uri(&bench.scratch));
-                let _ = fs::remove_file(&uri);
-                let argv = prte(launcher, case, uri.clone().into());
-                let daemon = Invocation { stdout: Some(told.clone()), ..command(argv, case.limit) };
-                let mut running = daemon.start(&bench.interrupt)?;
-                while !(fs::read_to_string(&told).unwrap_or_default().contains(READY) && uri.exists()) {
-                    if running.ends_within(GLANCE)? {
-                        return Err(running.failure());
-                    }
-                }
-                session.machine = Some(running);
-            }
-            _ => return Ok(None),
+            Kind::Prun => RunningSession::virtual_machine(launcher, case, bench).map(Some),
+            _ => Ok(None),
         }
+    }
+
+    /// Starts a session of wireup with this name on the nodes that `words` choose.
+    ///
+    /// # Errors
+    /// It did not start; nothing of it is left.
+    pub fn up(
+        bench: &Bench,
+        wireup: &Path,
+        name: &str,
+        words: Vec<OsString>,
+        limit: Duration,
+    ) -> Result<RunningSession, Failure> {
+        let command = |words: &[&str], limit| {
+            let argv = std::iter::once(wireup.into()).chain(words.iter().map(OsString::from)).chain([name.into()]);
+            quiet(bench, argv.collect(), limit)
+        };
+        let (mut up, down) = (command(&["up", "--name"], limit), command(&["down", "--kill", "--session"], DOWN_LIMIT));
+        up.argv.extend(words);
+        let (before, begin) = (leftovers::children_of(getpid()), Instant::now());
+        let mut session = RunningSession { up_s: 0.0, pids: Vec::new(), down: Some(down), machine: None };
+        up.run(&bench.interrupt).map_err(|failure| match failure {
+            Failure::Interrupted => failure,
+            failure => wrong(format!("wireup up: {failure}")),
+        })?;
         session.up_s = begin.elapsed().as_secs_f64();
         session.pids = leftovers::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
-        Ok(Some(session))
+        Ok(session)
+    }
+
+    fn virtual_machine(launcher: &Launcher, case: &Case, bench: &Bench) -> Result<RunningSession, Failure> {
+        let (told, uri) = (bench.scratch.file("dvm-stdout"), dvm_uri(&bench.scratch));
+        let _ = fs::remove_file(&uri);
+        let env = launcher.env_of_launcher(&bench.scratch);
+        let argv = prte(launcher, case, uri.clone().into());
+        let daemon = Invocation { env, stdout: Some(told.clone()), ..quiet(bench, argv, case.limit) };
+        let begin = Instant::now();
+        let mut running = daemon.start(&bench.interrupt)?;
+        while !(fs::read_to_string(&told).unwrap_or_default().contains(READY) && uri.exists()) {
+            if running.ends_within(GLANCE)? {
+                return Err(running.failure());
+            }
+        }
+        let (up_s, pids) = (begin.elapsed().as_secs_f64(), vec![running.pid]);
+        Ok(RunningSession { up_s, pids, down: None, machine: Some(running) })
     }
 
     /// Ends it.
@@ -105,12 +123,17 @@ impl Drop for RunningSession {
     }
 }
 
+/// A command whose output is not used.
+fn quiet(bench: &Bench, argv: Vec<OsString>, limit: Duration) -> Invocation {
+    Invocation { stdout: None, stderr: bench.scratch.file("session-stderr"), ..bench.command(argv, limit) }
+}
+
+/// The flags that choose the nodes of the case.
 fn up_words(case: &Case) -> String {
-    let nodes = match &case.remote {
+    match &case.remote {
         Some(remote) => format!("--hosts {} --remote-shell {}", remote.list(), remote.shell),
         None => format!("--virtual-nodes {}", case.layout.node_count),
-    };
-    format!("up --name {} {nodes}", session_name())
+    }
 }
 
 /// The command line of PRRTE's daemon.
@@ -134,11 +157,11 @@ mod tests {
 
     #[test]
     fn sessions_are_started_on_the_nodes_of_their_case() {
-        let (name, hosts) = (session_name(), ["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        let hosts = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let here = Case::named("true-4x2", &[], "rsh").unwrap();
-        assert_eq!(up_words(&here), format!("up --name {name} --virtual-nodes 4"));
+        assert_eq!(up_words(&here), "--virtual-nodes 4");
         let there = Case::named("true-2x3", &hosts, "rsh").unwrap();
-        assert_eq!(up_words(&there), format!("up --name {name} --hosts a,b --remote-shell rsh"));
+        assert_eq!(up_words(&there), "--hosts a,b --remote-shell rsh");
         let launcher = Launcher { path: "/x/prterun".into(), ..Launcher::new("x", Kind::Prun) };
         let argv = prte(&launcher, &there, "URI".into());
         assert_eq!(

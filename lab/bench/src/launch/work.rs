@@ -62,7 +62,7 @@ impl Surroundings<'_> {
         let plain = |program| self.invocation(case, launcher, program).run(&self.bench.interrupt);
         match case.work.ranks {
             Ranks::True if warms_up => {
-                let file = self.empty_file("started")?;
+                let file = self.bench.scratch.empty_file("started")?;
                 let measures = plain(vec![self.program("true"), file.clone().into()])?;
                 expect(&file, launcher.process_count(case))?;
                 Ok(measures)
@@ -75,7 +75,7 @@ impl Surroundings<'_> {
             // The values of the echo server cannot be checked.
             Ranks::Stamped(program, how) => {
                 let more = if launcher.kind == Kind::Echo { "--unchecked" } else { "" };
-                let stamps = self.empty_file("stamps")?;
+                let stamps = self.bench.scratch.empty_file("stamps")?;
                 let words = [self.sized(case, program), vec![how.into(), stamps.clone().into()], words(more)].concat();
                 with_stamps(plain(words)?, &stamps, case)
             }
@@ -88,8 +88,8 @@ impl Surroundings<'_> {
     /// The shim is loaded only into the ranks, by `env`, since launchers have no common option for it. wireup has an
     /// option, which is used because it examines the program.
     fn open_mpi(&self, case: &Case, launcher: &Launcher, version: u32) -> Result<Measures, Failure> {
-        let program = std::path::absolute(open_mpi_program(version)).map_err(wrong)?;
-        let stamps = self.empty_file("mpi-stamps")?;
+        let program = std::path::absolute(open_mpi_program(version))?;
+        let stamps = self.bench.scratch.empty_file("mpi-stamps")?;
         let shim = format!("LD_PRELOAD={}", self.bench.scratch.program("mpi_shim").display());
         let variables = [shim, format!("WIREUP_BENCH_STAMPS={}", stamps.display())];
         let invocation = if launcher.kind == Kind::Wireup {
@@ -101,15 +101,15 @@ impl Surroundings<'_> {
             self.invocation(case, launcher, vec!["/usr/bin/env".into(), shim, file, program.into()])
         };
         let measures = invocation.run(&self.bench.interrupt)?;
-        let lines = stamps::lines(&fs::read_to_string(stamps).map_err(wrong)?, 3, case.layout.job_size())?;
+        let lines = stamps::lines(&fs::read_to_string(stamps)?, 3, case.layout.job_size())?;
         let slowest_s = lines.iter().map(|line| line[1]).max().unwrap_or(0) as f64 / 1e9;
         Ok([less(measures, slowest_s), vec![seconds("mpi-init", slowest_s)]].concat())
     }
 
     /// The ranks wait for a FIFO whose only writer is this process; closing it releases them.
     fn held(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
-        let (stamps, hold) = (self.empty_file("stamps")?, self.bench.scratch.file("hold"));
-        let writer = fifo(&hold).map_err(wrong)?;
+        let (stamps, hold) = (self.bench.scratch.empty_file("stamps")?, self.bench.scratch.file("hold"));
+        let writer = fifo(&hold)?;
         let mut words = self.sized(case, "pmi_exchange");
         words.extend(["neighbours".into(), stamps.clone().into(), "--hold".into(), hold.into_os_string()]);
         let mut running = self.invocation(case, launcher, words).start(&self.bench.interrupt)?;
@@ -135,13 +135,13 @@ impl Surroundings<'_> {
     /// Linux' autogroups, or with a single group for all, that depends on how the launcher starts the ranks.
     fn polling(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
         let board = self.bench.scratch.file("board");
-        fs::write(&board, [0; POLLING_BOARD_BYTES]).map_err(wrong)?;
+        fs::write(&board, [0; POLLING_BOARD_BYTES])?;
         let mut words = self.sized(case, "polling");
         words.extend([POLLING_TURNS.to_string().into(), board.clone().into()]);
-        let busy = BusyCpus::begin(&self.bench.scratch.program("polling")).map_err(wrong)?;
+        let busy = BusyCpus::begin(&self.bench.scratch.program("polling"))?;
         let run = self.invocation(case, launcher, words).run(&self.bench.interrupt);
         drop(busy);
-        let (mut measures, board) = (run?, fs::read(board).map_err(wrong)?);
+        let (mut measures, board) = (run?, fs::read(board)?);
         let (words, _) = board.as_chunks::<8>();
         let [begin, end] = [1, 2].map(|at| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word)));
         if begin == 0 || end < begin {
@@ -154,7 +154,7 @@ impl Surroundings<'_> {
     /// Runs a slice of the stream; the warm-up is a shorter slice whose started ranks are counted.
     fn jobs(&self, case: &Case, launcher: &Launcher, warms_up: bool) -> Result<Measures, Failure> {
         let jobs = if warms_up { case.jobs.min(2 * case.in_flight) } else { case.jobs };
-        let (started, mut program) = (self.empty_file("started")?, vec![self.program("true")]);
+        let (started, mut program) = (self.bench.scratch.empty_file("started")?, vec![self.program("true")]);
         if warms_up {
             program.push(started.clone().into());
         }
@@ -182,7 +182,7 @@ impl Surroundings<'_> {
             true => format!("{SRUN} --overlap -N 1 -n 1 -w {{host}} /bin/sh -c"),
             false => format!("{} {{host}}", remote.shell),
         };
-        let own = std::env::current_exe().map_err(wrong)?.into_os_string();
+        let own = std::env::current_exe()?.into_os_string();
         let begin = words(&format!("{} {} {called}", shells::WORD, remote.list()));
         self.bench.run([vec![own], begin, vec![script.into()]].concat(), REACH_LIMIT).map(drop)
     }
@@ -204,10 +204,6 @@ impl Surroundings<'_> {
     fn program(&self, program: &str) -> OsString {
         self.bench.scratch.program(program).into_os_string()
     }
-
-    fn empty_file(&self, name: &str) -> Result<PathBuf, Failure> {
-        self.bench.scratch.empty_file(name).map_err(wrong)
-    }
 }
 
 /// A program that does init, barrier, finalize, built by `cargo xtask setup`.
@@ -222,7 +218,7 @@ pub fn stream_limit(jobs: u32) -> Duration {
 
 /// Checks the number of ranks: every rank that starts appends a byte.
 fn expect(file: &Path, expected: u32) -> Result<(), Failure> {
-    let started = fs::metadata(file).map_err(wrong)?.len();
+    let started = fs::metadata(file)?.len();
     match started == u64::from(expected) {
         true => Ok(()),
         false => Err(wrong(format!("{started} of {expected} ranks were started"))),
@@ -237,7 +233,7 @@ fn less(mut measures: Measures, own_s: f64) -> Measures {
 }
 
 fn with_stamps(mut measures: Measures, stamps: &Path, case: &Case) -> Result<Measures, Failure> {
-    measures.extend(stamps::evaluate(&fs::read_to_string(stamps).map_err(wrong)?, case.layout.job_size())?);
+    measures.extend(stamps::evaluate(&fs::read_to_string(stamps)?, case.layout.job_size())?);
     Ok(measures)
 }
 

@@ -11,12 +11,12 @@ use std::net::Ipv4Addr;
 
 use serde_json::json;
 use wireup_coll::tree::Tree;
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 use wireup_wire::ids::AgentId;
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, together};
+use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, pair, together};
 use crate::leftovers;
 use crate::net::address_of;
 use crate::samples::{Measures, WARM_UP, rate, seconds};
@@ -58,14 +58,13 @@ pub const COMMAND: Command = Command {
 p2p: messages there and back between two processes that have the links of agents, by every transport, beside a bare TCP
 connection and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport.
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Jobs", flags: &[NODES, FANOUT, WIREUP, WIREUP_ARG, LIMIT] },
         ACROSS,
         Section { title: "Measurements", flags: &[PAIR, CPUS, SIZES, SMALL, LARGE, ROUNDS, ONLY, PEER] },
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 /// The largest message that counts as small (S3).
@@ -208,27 +207,20 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
 
 /// Allgathers among all nodes, the base of the ratios first. Without a transport only the links of the tree are used.
 fn allgathers(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Result<Vec<(String, Subject)>, Problem> {
-    let (wireup, own, shell) = (bench.wireup()?, bench.own_program()?, bench.remote_shell()?);
+    let own = bench.own_program()?;
     let gathered = |argv| Subject { argv, ways: 1.0, is_gathered: true };
-    let by = |exchange: &str, transport: Option<&str>| {
-        let mut words = vec!["run".to_owned(), "--pmi=simple".into(), format!("--fanout={fanout}")];
-        words.push(format!("--exchange={exchange}"));
-        words.extend(transport.map(|transport| format!("--agent-transport={transport}")));
-        if bench.hosts.is_empty() {
-            words.extend([format!("-n={nodes}"), format!("--virtual-nodes={nodes}")]);
-        } else {
-            let hosts = bench.hosts.join(",");
-            words.extend(["--hosts".into(), hosts, "--remote-shell".into(), shell.clone(), "--ppn=1".into()]);
-        }
-        words.extend(bench.wireup_args.iter().cloned());
-        words.extend([own.display().to_string(), process::RANK.into(), text(steps)]);
-        let name = transport.map_or(exchange.to_owned(), |transport| format!("{exchange}/{transport}"));
-        let argv = std::iter::once(wireup.clone().into()).chain(words.into_iter().map(OsString::from));
-        (name, gathered(argv.collect()))
+    let by = |exchange: &str, transport: Option<&str>| -> Result<(String, Subject), Problem> {
+        let through = transport.map_or(String::new(), |transport| format!("--agent-transport={transport}"));
+        let flags = format!("--pmi=simple --fanout={fanout} --exchange={exchange} {through}");
+        let mut argv = bench.wireup_run(nodes, nodes, 1, &flags)?;
+        argv.extend([own.clone().into(), process::RANK.into(), text(steps).into()]);
+        Ok((transport.map_or(exchange.to_owned(), |transport| format!("{exchange}/{transport}")), gathered(argv)))
     };
-    let mut all = vec![by("tree", None)];
+    let mut all = vec![by("tree", None)?];
     for exchange in ["ring", "log"] {
-        all.extend(["tcp", "tree", "ucx"].map(|transport| by(exchange, Some(transport))));
+        for transport in ["tcp", "tree", "ucx"] {
+            all.push(by(exchange, Some(transport))?);
+        }
     }
     for (name, command) in bench.line.all(PEER, pair)? {
         let ranks = format!("{} {nodes} allgather {}", bench.scratch.program("pmix_exchange").display(), text(steps));
@@ -262,7 +254,7 @@ fn path(nodes: u32, fanout: u32, (first, second): (u32, u32)) -> Vec<u32> {
 /// The values of one run, by size.
 fn once(bench: &Bench, subject: &Subject) -> Result<Vec<(u32, Measures)>, Failure> {
     let (_, text) = bench.run(subject.argv.clone(), bench.limit_or(LIMIT_S))?;
-    let notes = fs::read_to_string(bench.scratch.file("stderr")).map_err(wrong)?;
+    let notes = fs::read_to_string(bench.scratch.file("stderr"))?;
     let measured: Vec<(u32, Measures)> = text.lines().filter_map(|line| read(line, subject)).collect();
     if measured.is_empty() {
         return Err(wrong(format!("it reported no time: {}", text.lines().last().unwrap_or("nothing"))));

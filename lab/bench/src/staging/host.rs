@@ -3,27 +3,23 @@
 //!
 //! ```text
 //!   relay SECRET ADDRESS..   starts a relay that passes its stream on to these addresses; answers with its port
-//!   end                      ends the relay and removes what it has written
+//!   end                      removes what the relay has written
 //!   agents                   PID:BYTES:PEAK of each agent: its memory, and the most since the last such question
 //!   stored                   bytes in the store
 //! ```
 //!
 //! It owns a folder in the host's memory. When its input ends, so also when the benchmark or the remote shell ends, it
-//! kills its relay and removes the folder. An answer that begins with `failed` says why it could not obey.
+//! removes the folder. An answer that begins with `failed` says why it could not obey.
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use procfs::process::{ClearRefs, Process, all_processes};
 use walkdir::WalkDir;
 
 use super::relay;
-use crate::command;
 
 /// The first argument of such a process; the name of its folder follows.
 pub const WORD: &str = "stage-host";
@@ -31,9 +27,6 @@ pub const WORD: &str = "stage-host";
 pub const MEMORY: &str = "/dev/shm";
 /// The names of agents' processes; keepers and ranks have others.
 const AGENTS: [&str; 2] = ["wireup", "wireup-session"];
-/// Relays end by themselves when their stream has ended; one that has no caller is killed after this time (chosen).
-const END_MAX: Duration = Duration::from_secs(1);
-const GLANCE: Duration = Duration::from_millis(1);
 
 /// `args` are those after the word.
 ///
@@ -55,7 +48,6 @@ pub fn machine() -> String {
 }
 
 struct Host {
-    relay: Option<Child>,
     /// Removed when the host is dropped.
     folder: PathBuf,
 }
@@ -63,7 +55,7 @@ struct Host {
 impl Host {
     fn create(folder: PathBuf) -> io::Result<Host> {
         match DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => Ok(Host { relay: None, folder }),
+            Ok(()) => Ok(Host { folder }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(io::Error::other(format!("it has the same {MEMORY} as another host")))
             }
@@ -74,8 +66,11 @@ impl Host {
     fn obey(&mut self, order: &str) -> io::Result<String> {
         let words: Vec<&str> = order.split_whitespace().collect();
         match &words[..] {
-            ["relay", secret, below @ ..] => self.start_relay(secret, below),
-            ["end"] => self.end_relay().map(|()| String::new()),
+            ["relay", secret, below @ ..] => relay::start(secret, self.stream(), below).map(|port| port.to_string()),
+            ["end"] => match fs::remove_file(self.stream()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(String::new()),
+            },
             ["agents"] => Ok(agents()),
             ["stored"] => Ok(bytes_below(&self.folder).to_string()),
             _ => Err(io::Error::other(format!("unknown order: {order}"))),
@@ -85,41 +80,10 @@ impl Host {
     fn stream(&self) -> PathBuf {
         self.folder.join("stream")
     }
-
-    fn start_relay(&mut self, secret: &str, below: &[&str]) -> io::Result<String> {
-        self.end_relay()?;
-        let mut relay = Command::new(std::env::current_exe()?);
-        relay.arg(relay::WORD).arg(self.stream()).args(below).env(relay::SECRET, secret);
-        // A group of its own, which `command::end` signals.
-        relay.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        let relay = self.relay.insert(relay.spawn()?);
-        let mut line = String::new();
-        if let Some(output) = relay.stdout.take() {
-            BufReader::new(output).read_line(&mut line)?;
-        }
-        match line.trim() {
-            "" => Err(io::Error::other("the relay has not started")),
-            port => Ok(port.to_owned()),
-        }
-    }
-
-    fn end_relay(&mut self) -> io::Result<()> {
-        let Some(mut relay) = self.relay.take() else { return Ok(()) };
-        let until = Instant::now() + END_MAX;
-        while Instant::now() < until && matches!(relay.try_wait(), Ok(None)) {
-            std::thread::sleep(GLANCE);
-        }
-        command::end(&mut relay);
-        match fs::remove_file(self.stream()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = self.end_relay();
         // A store's folders may be read-only.
         if fs::remove_dir_all(&self.folder).is_err() {
             let private = || Permissions::from_mode(0o700);

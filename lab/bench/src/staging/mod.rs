@@ -4,21 +4,22 @@
 //! memory of agents; `session` has the contestants that are wireup. The others are chains and trees of a `relay` on
 //! each host, started before the time counts.
 pub mod host;
-pub mod relay;
+mod relay;
 mod session;
 mod tree;
 
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use procfs::{Current, Meminfo};
 use serde_json::json;
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
-use crate::command::{Failure, Invocation, wrong};
-use crate::flags::{ACROSS, LIMIT, RESULTS, ROUNDS, WIREUP, parts, together};
+use crate::command::{Failure, wrong};
+use crate::flags::{ACROSS, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, parts, together};
 use crate::net::random;
 use crate::remote::Remotes;
 use crate::samples::{Measures, rate, seconds};
@@ -50,7 +51,6 @@ on each host that passes one stream of the same bytes on and writes it into a fi
 The figures: bytes of the tree a second; the time of a second wireup stage up, which finds everything there; how much
 the largest agent grows.
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Trees", flags: &[TREES, MIB, SMALL_FILES, SMALL_MIB, MEMORY_MIB] },
         Section { title: "Runs", flags: &[ROUNDS, WIREUP, LIMIT] },
@@ -62,6 +62,7 @@ the largest agent grows.
 
 --hosts is needed, and each host must have a /dev/shm of its own.
 ",
+    ..NO_WORDS
 };
 
 /// More would not fit in the memory of any machine that was measured.
@@ -72,6 +73,8 @@ const ROUNDS_DEFAULT: u32 = 5;
 /// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
 /// manifest twice.
 const OVERHEAD: f64 = 1.25;
+/// How often a stream's end is looked for; nothing is measured by it (chosen).
+const GLANCE: Duration = Duration::from_millis(5);
 /// The shapes in which relays are linked: a chain, and a tree with two below each.
 const RELAYS: [&str; 2] = ["chain", "binary-tree"];
 
@@ -138,7 +141,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 
 /// One stream of the tree's bytes to all hosts; the caller ends the relays.
 fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
-    let (secret, count) = (hex::encode(random::<16>().map_err(wrong)?), hosts.all.len());
+    let (secret, count) = (hex::encode(random::<16>()?), hosts.all.len());
     let mut addresses = vec![String::new(); count];
     // Each relay calls those below it, which are there already.
     for index in (0..count).rev() {
@@ -146,13 +149,21 @@ fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result
         let port = ask(hosts, index, &format!("relay {secret} {}", below.join(" ")))?;
         addresses[index] = format!("{}:{port}", hosts.all[index].address);
     }
-    let own = std::env::current_exe().map_err(wrong)?.into();
-    let argv: Vec<OsString> =
-        vec![own, relay::WORD.into(), "--source".into(), (&tree.stream).into(), addresses.swap_remove(0).into()];
-    let env = vec![(relay::SECRET.into(), secret.into())];
-    Invocation { env, ..bench.command(argv, bench.limit_or(LIMIT_S)) }.run(&bench.interrupt)?;
-    let text = std::fs::read_to_string(bench.scratch.file("stdout")).map_err(wrong)?;
-    let time_s = relayed_s(&text, count as u64, tree.bytes).ok_or_else(|| wrong(format!("the relays: {text}")))?;
+    let (file, begin, limit) = (tree.stream.clone(), Instant::now(), bench.limit_or(LIMIT_S));
+    let sending = thread::spawn(move || relay::send(&file, &secret, &addresses[0]));
+    while !sending.is_finished() {
+        if bench.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        if begin.elapsed() > limit {
+            return Err(Failure::TimedOut(limit.as_secs_f64()));
+        }
+        thread::sleep(GLANCE);
+    }
+    let (sent, time_s) = sending.join().map_err(|_| wrong("the stream's thread has panicked"))??;
+    if sent != [count as u64, tree.bytes] {
+        return Err(wrong(format!("{} relays have {} bytes", sent[0], sent[1])));
+    }
     Ok(vec![rate("speed", tree.bytes as f64 / time_s), seconds("time", time_s)])
 }
 
@@ -160,14 +171,6 @@ fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result
 fn children(shape: &str, index: usize, count: usize) -> impl Iterator<Item = usize> + use<> {
     let first = if shape == RELAYS[0] { index + 1..index + 2 } else { 2 * index + 1..2 * index + 3 };
     first.filter(move |child| *child < count)
-}
-
-/// The time (s), if all nodes have all bytes.
-fn relayed_s(text: &str, nodes: u64, bytes: u64) -> Option<f64> {
-    let words: Vec<u64> =
-        text.trim().strip_prefix("relayed ")?.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    let [to, len, ns] = words[..] else { return None };
-    ((to, len) == (nodes, bytes)).then_some(ns as f64 / 1e9)
 }
 
 /// Whether the hosts that are this machine have the memory for a tree of so many bytes.
@@ -197,13 +200,5 @@ mod tests {
             assert_eq!(all, (1..count).collect::<Vec<_>>(), "{shape:?} {count}");
         }
         assert_eq!(children(RELAYS[1], 2, 6).collect::<Vec<_>>(), [5]);
-    }
-
-    #[test]
-    fn a_stream_counts_if_all_have_it() {
-        assert_eq!(relayed_s("relayed 2 100 1500000000\n", 2, 100), Some(1.5));
-        for text in ["", "relayed 2 100\n", "relayed 1 100 5\n", "relayed 2 99 5\n"] {
-            assert_eq!(relayed_s(text, 2, 100), None, "{text}");
-        }
     }
 }

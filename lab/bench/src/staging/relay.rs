@@ -1,64 +1,58 @@
 //! One stream for many hosts in its simplest form: blocking sockets, one buffer, nothing checked but the bytes' number.
 //!
-//! ```text
-//!   stage-relay FILE [ADDRESS:PORT]..          prints its port; writes what one caller sends to FILE and these relays
-//!   stage-relay --source FILE ADDRESS:PORT..   sends FILE to these; prints "relayed NODES BYTES NANOSECONDS", from the
-//!                                              first byte until all relays have answered that they have everything
-//! ```
-//!
-//! Each connection begins with the secret in the environment; another caller is refused. A relay answers its caller
-//! when the relays below have answered, and ends with the process that has started it.
-use std::ffi::OsString;
+//! Each connection begins with a secret; another caller is refused. A relay writes what its caller sends into a file
+//! and to the relays below, and answers its caller when these have answered: how many relays have the stream, and its
+//! length.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
-
-/// The first argument of such a process.
-pub const WORD: &str = "stage-relay";
-/// The variable with the secret.
-pub const SECRET: &str = "RELAY_SECRET";
 const BUFFER_LEN: usize = 1 << 18;
 /// How long a caller may take to show the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
-/// `args` are those after the word.
+/// Starts a relay in a thread, which ends with its stream; returns its port. The relays below must be there already.
 ///
 /// # Errors
-/// A connection or the file fails, or a relay below has not everything.
-pub fn run(args: &[OsString]) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let secret = std::env::var(SECRET).map_err(io::Error::other)?;
-    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let (is_source, file, below) = match &words[..] {
-        ["--source", file, below @ ..] => (true, file, below),
-        [file, below @ ..] => (false, file, below),
-        [] => return Err(io::Error::other("[--source] FILE [ADDRESS:PORT]..")),
+/// A relay below cannot be called.
+pub fn start(secret: &str, file: PathBuf, below: &[&str]) -> io::Result<u16> {
+    let (mut below, secret) = (call(secret, below)?, secret.to_owned());
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let port = listener.local_addr()?.port();
+    let relay = move || {
+        let mut caller = await_caller(&listener, secret.as_bytes())?;
+        let mut out = OpenOptions::new().create_new(true).write(true).mode(0o600).open(file)?;
+        let [nodes, bytes] = pass_on(&mut caller, &mut below, Some(&mut out))?;
+        caller.write_all([nodes + 1, bytes].map(u64::to_le_bytes).as_flattened())
     };
+    thread::spawn(|| relay().unwrap_or_else(|error: io::Error| eprintln!("relay: {error}")));
+    Ok(port)
+}
+
+/// Sends a file to a relay. Returns how many relays have it, how many bytes these are, and the time (s) from the first
+/// byte until all have answered.
+///
+/// # Errors
+/// A connection or the file fails, or a relay has not everything.
+pub fn send(file: &Path, secret: &str, to: &str) -> io::Result<([u64; 2], f64)> {
+    let (mut below, mut input, begin) = (call(secret, &[to])?, File::open(file)?, Instant::now());
+    Ok((pass_on(&mut input, &mut below, None)?, begin.elapsed().as_secs_f64()))
+}
+
+fn call(secret: &str, addresses: &[&str]) -> io::Result<Vec<TcpStream>> {
     let call = |address: &&str| {
         let mut socket = TcpStream::connect(address)?;
         socket.write_all(secret.as_bytes())?;
         Ok(socket)
     };
-    let mut below: Vec<TcpStream> = below.iter().map(call).collect::<io::Result<_>>()?;
-    if is_source {
-        let (mut input, begin) = (File::open(file)?, Instant::now());
-        let [nodes, bytes] = pass_on(&mut input, &mut below, None)?;
-        println!("relayed {nodes} {bytes} {}", begin.elapsed().as_nanos());
-        return Ok(());
-    }
-    let mut caller = await_caller(secret.as_bytes())?;
-    let mut out = OpenOptions::new().create_new(true).write(true).mode(0o600).open(file)?;
-    let [nodes, bytes] = pass_on(&mut caller, &mut below, Some(&mut out))?;
-    caller.write_all([nodes + 1, bytes].map(u64::to_le_bytes).as_flattened())
+    addresses.iter().map(call).collect()
 }
 
-fn await_caller(secret: &[u8]) -> io::Result<TcpStream> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    println!("{}", listener.local_addr()?.port());
+fn await_caller(listener: &TcpListener, secret: &[u8]) -> io::Result<TcpStream> {
     loop {
         let (mut socket, mut hello) = (listener.accept()?.0, vec![0; secret.len()]);
         socket.set_read_timeout(Some(HELLO_MAX))?;
@@ -92,4 +86,26 @@ fn pass_on(input: &mut impl Read, below: &mut [TcpStream], mut out: Option<&mut 
         nodes += u64::from_le_bytes(numbers[0]);
     }
     Ok([nodes, bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::Scratch;
+
+    #[test]
+    fn a_stream_reaches_all_relays_of_those_who_know_the_secret() {
+        let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
+        let (stream, content) = (scratch.file("stream"), vec![7; BUFFER_LEN + 9]);
+        std::fs::write(&stream, &content).unwrap();
+        let relay =
+            |name: &str, below: &[&str]| format!("127.0.0.1:{}", start("secret", scratch.file(name), below).unwrap());
+        let last = relay("last", &[]);
+        let first = relay("first", &[&last]);
+        assert!(send(&stream, "wrong!", &first).is_err());
+        assert_eq!(send(&stream, "secret", &first).unwrap().0, [2, content.len() as u64]);
+        for name in ["first", "last"] {
+            assert_eq!(std::fs::read(scratch.file(name)).unwrap(), content);
+        }
+    }
 }

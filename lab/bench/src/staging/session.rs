@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::host;
 use super::tree::Tree;
 use crate::bench::Bench;
 use crate::command::{Failure, Invocation, wrong};
+use crate::launch::RunningSession;
 use crate::leftovers::Interrupt;
 use crate::remote::Remotes;
 use crate::samples::{Measures, bytes, rate, seconds, value_of};
@@ -17,8 +17,6 @@ use crate::samples::{Measures, bytes, rate, seconds, value_of};
 pub const SESSIONS: [&str; 2] = ["wireup", "wireup-plain"];
 /// Bound on each command (s).
 pub const LIMIT_S: u64 = 300;
-/// Time limit for ending a session (chosen).
-const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Agents by the host that sees them, none for the benchmark's own, and their number there: their memory, and the most
 /// since the last look.
@@ -52,6 +50,7 @@ pub struct Session<'a> {
     wireup: &'a Path,
     bench: &'a Bench,
     name: String,
+    _running: RunningSession,
     /// On each host.
     store: PathBuf,
     /// The session's agents with their memory before anything was staged.
@@ -70,29 +69,24 @@ impl<'a> Session<'a> {
         hosts: &mut Remotes,
     ) -> Result<Session<'a>, Failure> {
         let name = format!("bench-{}-{contestant}", std::process::id());
-        let mut session = Session { wireup, bench, name, store: stores.join(contestant), agents: Agents::new() };
         let others = agents(hosts)?;
-        let list = bench.hosts.join(",");
-        let mut words = vec!["up", "--name", &session.name, "--remote-shell", remote_shell, "--hosts", &list];
-        if contestant == SESSIONS[1] {
-            words.push("--plain-links");
-        }
-        session.wireup(words, &bench.interrupt).map_err(|failure| match failure {
-            Failure::Interrupted => failure,
-            failure => wrong(format!("wireup up: {failure}")),
-        })?;
-        session.agents = agents(hosts)?;
-        session.agents.retain(|agent, _| !others.contains_key(agent));
-        match session.agents.len() < hosts.all.len() {
-            true => Err(wrong(format!("{} agents seen on {} hosts", session.agents.len(), hosts.all.len()))),
-            false => Ok(session),
+        let mut words =
+            ["--remote-shell", remote_shell, "--hosts", &bench.hosts.join(",")].map(OsString::from).to_vec();
+        words.extend((contestant == SESSIONS[1]).then(|| "--plain-links".into()));
+        let _running = RunningSession::up(bench, wireup, &name, words, bench.limit_or(LIMIT_S))?;
+        let mut of_session = agents(hosts)?;
+        of_session.retain(|agent, _| !others.contains_key(agent));
+        match of_session.len() < hosts.all.len() {
+            true => Err(wrong(format!("{} agents seen on {} hosts", of_session.len(), hosts.all.len()))),
+            false => Ok(Session { wireup, bench, name, _running, store: stores.join(contestant), agents: of_session }),
         }
     }
 
     /// Stages the tree, again while it is there, and drops it.
     pub fn stage(&self, tree: &Tree, hosts: &mut Remotes) -> Result<Measures, Failure> {
         let staged = self.staged(tree, hosts);
-        let dropped = self.wireup(self.words("drop", None), &Interrupt::default());
+        // Also after an interrupt: the next tree must find an empty store.
+        let dropped = self.wireup("drop", None, &Interrupt::default());
         let measures = staged?;
         dropped.map(|_| measures)
     }
@@ -105,7 +99,7 @@ impl<'a> Session<'a> {
         }
         // Their peaks begin anew.
         agents(hosts)?;
-        let up = || self.wireup(self.words("up", Some(&tree.folder)), &self.bench.interrupt);
+        let up = || self.wireup("up", Some(&tree.folder), &self.bench.interrupt);
         let staged_s = up()?;
         let growth = self.growth(agents(hosts)?, hosts.all.len())?;
         for index in 0..hosts.all.len() {
@@ -132,41 +126,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn words(&self, what: &str, path: Option<&Path>) -> Vec<OsString> {
-        let mut stage = OsString::from("--stage=");
-        stage.push(&self.store);
-        let mut words: Vec<OsString> = vec!["stage".into(), what.into()];
-        words.extend(path.map(OsString::from));
-        words.extend(["--session".into(), (&self.name).into(), stage]);
-        words
-    }
-
     fn cache(&self) -> PathBuf {
         self.bench.scratch.file("cache")
     }
 
-    /// How long the command took (s).
-    fn wireup(&self, words: Vec<impl Into<OsString>>, interrupt: &Interrupt) -> Result<f64, Failure> {
-        let measures = self.command(words, self.bench.limit_or(LIMIT_S)).run(interrupt)?;
-        value_of(&measures, "wall").ok_or_else(|| wrong("no time"))
-    }
-
-    fn command(&self, words: Vec<impl Into<OsString>>, limit: Duration) -> Invocation {
-        let words = words.into_iter().map(Into::into);
-        Invocation {
-            argv: std::iter::once(self.wireup.into()).chain(words).collect(),
-            env: vec![("XDG_CACHE_HOME".into(), self.cache().into())],
-            stdout: None,
-            stderr: self.bench.scratch.file("session-stderr"),
-            limit,
-        }
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        let words = ["down", "--kill", "--session", &self.name].map(OsString::from).to_vec();
-        // Also after an interrupt, which is the purpose of this.
-        let _ = self.command(words, DOWN_LIMIT).run(&Interrupt::default());
+    /// How long `wireup stage` took (s).
+    fn wireup(&self, what: &str, path: Option<&Path>, interrupt: &Interrupt) -> Result<f64, Failure> {
+        let mut stage = OsString::from("--stage=");
+        stage.push(&self.store);
+        let mut argv: Vec<OsString> = vec![self.wireup.into(), "stage".into(), what.into()];
+        argv.extend(path.map(OsString::from));
+        argv.extend(["--session".into(), (&self.name).into(), stage]);
+        let env = vec![("XDG_CACHE_HOME".into(), self.cache().into())];
+        let command = Invocation { env, stdout: None, ..self.bench.command(argv, self.bench.limit_or(LIMIT_S)) };
+        value_of(&command.run(interrupt)?, "wall").ok_or_else(|| wrong("no time"))
     }
 }

@@ -1,27 +1,25 @@
 //! The board: a file in shared memory in which the benchmark tells the ranks their next step and the ranks leave their
 //! clock readings.
 //!
-//! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the
-//! same memory. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on
+//! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which is the same
+//! memory. It has no name but that of the benchmark's descriptor, so nothing is left of it whatever ends the benchmark. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on
 //! one machine with virtual nodes.
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use tempfile::NamedTempFile;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::scheme::Step;
 use crate::command::{Failure, wrong};
-use crate::samples::{Measures, seconds};
+use crate::samples::{Measures, of_ranks, seconds};
 
 const MAGIC: u32 = 0x5755_4231;
 const OPENED_AT: u64 = 16;
 const STEP_AT: u64 = 24;
 const SLOTS_AT: u64 = 4096;
 const SLOT_WORDS: usize = 16;
-/// A folder of files in shared memory.
-const SHARED_MEMORY: &str = "/dev/shm";
 
 /// One rank's readings of a step (ns of the clock; `start_cpu_ns` of its thread's CPU time).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,44 +40,39 @@ pub struct Slot {
 }
 
 pub struct Board {
-    file: NamedTempFile,
+    file: File,
     job_size: u32,
 }
 
 impl Board {
-    /// A board for one job. Without `/dev/shm` it is created in `otherwise`.
-    pub fn create(job_size: u32, otherwise: &Path) -> io::Result<Board> {
-        let folder = if Path::new(SHARED_MEMORY).is_dir() { Path::new(SHARED_MEMORY) } else { otherwise };
-        let name = format!("wireup-bench-board-{}-", std::process::id());
-        let board = Board { file: tempfile::Builder::new().prefix(&name).tempfile_in(folder)?, job_size };
-        board.file().set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
-        board.file().write_all_at(&[MAGIC.to_ne_bytes(), job_size.to_ne_bytes()].concat(), 0)?;
-        Ok(board)
+    /// A board for one job.
+    pub fn create(job_size: u32) -> io::Result<Board> {
+        let file = File::from(memfd_create("bench-board", MemfdFlags::CLOEXEC)?);
+        file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
+        file.write_all_at(&[MAGIC.to_ne_bytes(), job_size.to_ne_bytes()].concat(), 0)?;
+        Ok(Board { file, job_size })
     }
 
-    fn file(&self) -> &File {
-        self.file.as_file()
-    }
-
-    pub fn path(&self) -> &Path {
-        self.file.path()
+    /// Where other processes of this machine open it.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
     pub fn write_step(&self, step: &Step, salt: u32) -> io::Result<()> {
-        self.file().write_all_at(&step.encode(salt), STEP_AT)
+        self.file.write_all_at(&step.encode(salt), STEP_AT)
     }
 
     /// When the gate was opened for the last step (ns).
     pub fn opened_ns(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        self.file().read_exact_at(&mut bytes, OPENED_AT)?;
+        self.file.read_exact_at(&mut bytes, OPENED_AT)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
     /// All ranks' readings, by rank.
     pub fn slots(&self) -> io::Result<Vec<Slot>> {
         let mut bytes = vec![0; self.job_size as usize * 8 * SLOT_WORDS];
-        self.file().read_exact_at(&mut bytes, SLOTS_AT)?;
+        self.file.read_exact_at(&mut bytes, SLOTS_AT)?;
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         Ok(words.as_chunks::<SLOT_WORDS>().0.iter().map(Slot::of).collect())
     }
@@ -110,29 +103,17 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Resul
         seconds("time", each(last(|slot| slot.end_ns) - last(|slot| slot.start_ns))),
         seconds("whole", each(last(|slot| slot.end_ns) - opened_ns)),
     ];
-    for (quantity, of) in [
-        ("rank", (|slot| slot.end_ns - slot.start_ns) as fn(&Slot) -> u64),
-        ("ready", |slot| slot.ready_ns - slot.start_ns),
-    ] {
-        let [middle, most] = middle_and_most(slots, of).map(each);
-        measures.extend([seconds(quantity, middle), seconds(format!("{quantity}-max"), most)]);
-    }
+    measures.extend(of_ranks("rank", slots.iter().map(|slot| each(slot.end_ns - slot.start_ns))));
+    measures.extend(of_ranks("ready", slots.iter().map(|slot| each(slot.ready_ns - slot.start_ns))));
     // The time of the starting call is that of the last repetition.
-    let [middle, most] = middle_and_most(slots, |slot| slot.start_cpu_ns).map(|ns| ns as f64 / 1e9);
-    measures.extend([seconds("start-cpu", middle), seconds("start-cpu-max", most)]);
+    measures.extend(of_ranks("start-cpu", slots.iter().map(|slot| slot.start_cpu_ns as f64 / 1e9)));
     Ok(measures)
 }
 
 /// The call that joins the job: the median rank, the slowest rank.
 pub fn joins(slots: &[Slot]) -> Measures {
-    let times = middle_and_most(slots, |slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns));
-    ["join", "join-max"].into_iter().zip(times).map(|(name, ns)| seconds(name, ns as f64 / 1e9)).collect()
-}
-
-fn middle_and_most(slots: &[Slot], of: fn(&Slot) -> u64) -> [u64; 2] {
-    let mut values: Vec<u64> = slots.iter().map(of).collect();
-    values.sort_unstable();
-    [values.get(values.len() / 2), values.last()].map(|value| value.copied().unwrap_or(0))
+    let time_s = |slot: &Slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns) as f64 / 1e9;
+    of_ranks("join", slots.iter().map(time_s))
 }
 
 #[cfg(test)]
@@ -159,9 +140,9 @@ mod tests {
 
     #[test]
     fn a_board_is_read_as_the_ranks_leave_it() {
-        let board = Board::create(2, Path::new("/tmp")).unwrap();
+        let board = Board::create(2).unwrap();
         let words: Vec<u8> = (1..=16u64).flat_map(u64::to_ne_bytes).collect();
-        board.file().write_all_at(&words, SLOTS_AT + 128).unwrap();
+        board.file.write_all_at(&words, SLOTS_AT + 128).unwrap();
         let [empty, full] = board.slots().unwrap()[..] else { panic!() };
         assert_eq!((empty, full.pid, full.start_cpu_ns), (Slot::default(), 1, 9));
         assert_eq!(full.counts, [10, 11, 12, 13, 14, 15, 16]);

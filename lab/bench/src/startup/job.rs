@@ -153,12 +153,12 @@ pub fn with_job<R>(
     let scratch = &bench.scratch;
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let board = Board::create(launch.layout.job_size(), &scratch.file("")).map_err(wrong)?;
+    let board = Board::create(launch.layout.job_size())?;
     let [ready_path, go_path] = ["ready", "go"].map(|name| scratch.file(&format!("{name}-{number}")));
-    let ready = fifo(&ready_path).map_err(wrong)?;
-    let go = fifo(&go_path).map_err(wrong)?;
+    let ready = fifo(&ready_path)?;
+    let go = fifo(&go_path)?;
 
-    let client = launch.client(scratch, [board.path(), &ready_path, &go_path]);
+    let client = launch.client(scratch, [board.path().as_ref(), &ready_path, &go_path]);
     let mut invocation = bench.command(launch.argv(client), launch.limit);
     (invocation.stdout, invocation.stderr) = (None, scratch.file(&format!("stderr-{number}")));
     let mut running = invocation.start(&bench.interrupt)?;
@@ -179,7 +179,7 @@ impl Job {
         self.open(step)?;
         wait_for(&mut self.running, &self.ready)?;
         let cpu = memory::cpu_s(&self.agents) - before;
-        let opened_ns = self.board.opened_ns().map_err(wrong)?;
+        let opened_ns = self.board.opened_ns()?;
         let mut measures = board::evaluate(&self.slots()?, self.steps, opened_ns, step.repeat)?;
         measures.push(seconds("agent-cpu", cpu / f64::from(step.repeat)));
         Ok(measures)
@@ -204,7 +204,7 @@ impl Job {
 
     fn open(&mut self, step: &Step) -> Result<(), Failure> {
         self.steps += 1;
-        self.board.write_step(step, self.steps as u32 * SALTS_PER_STEP).map_err(wrong)?;
+        self.board.write_step(step, self.steps as u32 * SALTS_PER_STEP)?;
         self.go.write_all(b"g").map_err(wrong)
     }
 

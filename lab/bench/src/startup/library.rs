@@ -116,7 +116,7 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
 /// A whole job whose ranks append a line to a file when their first use is over; `programs/from_exec.c` runs them and
 /// notes when.
 fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
-    let stamps = bench.scratch.empty_file("first-use-stamps").map_err(wrong)?;
+    let stamps = bench.scratch.empty_file("first-use-stamps")?;
     let library = match ranks {
         Ranks::Wireup | Ranks::InstantOn => Some(launch.groups_library()),
         Ranks::Pmi2 => Some(launch.library.clone()),
@@ -130,7 +130,7 @@ fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path
     let instant = (ranks == Ranks::InstantOn).then(|| "--instant-on".to_owned());
     let launch = launch.with([ppn].into_iter().chain(instant));
     bench.run(launch.argv(argv), launch.limit)?;
-    evaluate(&fs::read_to_string(stamps).map_err(wrong)?, launch.layout.job_size())
+    evaluate(&fs::read_to_string(stamps)?, launch.layout.job_size())
 }
 
 /// Each rank's line: rank, exec, `main`, the end of its first use (ns of `CLOCK_MONOTONIC`).
@@ -163,7 +163,7 @@ pub fn spinning(bench: &Bench) -> Result<(), Problem> {
         .map(|(name, how, number)| Turn::new(name, &case, bench.rounds.unwrap_or(SPINNING_ROUNDS), [how, number]));
     let launch = Launch::new(bench, SPINNING)?;
     bench.turns(&turns.collect::<Vec<_>>(), |words, _| {
-        let result = bench.scratch.empty_file("spinning-result").map_err(wrong)?;
+        let result = bench.scratch.empty_file("spinning-result")?;
         let mut program: Vec<OsString> = vec![bench.scratch.program("first_use").into(), words[0].into()];
         program.extend([launch.groups_library().into(), result.clone().into(), words[1].into()]);
         bench.run(launch.argv(program), launch.limit)?;

@@ -13,11 +13,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::Value as Json;
-use wireup_flags::{Command, Flag, Section, Value, Words};
+use wireup_flags::{Command, Flag, Section, Value};
 
 use crate::bench::{Bench, Problem, Turn};
 use crate::command::{Failure, wrong};
-use crate::flags::{LIBRARY, LIMIT, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
+use crate::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts};
 use crate::launch::{Case, Launcher, peers};
 use crate::layout::Layout;
 use crate::samples::{Measures, bytes, count};
@@ -53,14 +53,13 @@ PMI-2 client, the same by our libpmi2 and its shared memory, allgathers, their n
   bytes      what goes over the agents' links      peer       the unmodified client under Hydra
   library    libwireup beside what it replaces     spinning   the first connection to a rank that computes
 ",
-    words: Words::Named(&[]),
     sections: &[
         Section { title: "Jobs", flags: &[RANKS, PPN, ROUNDS, PARTS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
         Section { title: "Exchanges", flags: &[SCHEME, EXCHANGES, VALUE_BYTES, KEY_BYTES, REPEAT] },
         Section { title: "Parts", flags: &[BYTES_RANKS, MEMORY, PEER, MPI_FIRST_USE] },
         RESULTS,
     ],
-    end: "",
+    ..NO_WORDS
 };
 
 /// The name that stands for no `--exchange` flag.
@@ -142,7 +141,7 @@ fn count_bytes(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str) -
     for scheme in BYTES_SCHEMES {
         alone(bench, scheme, &case, || {
             with_job(bench, &launch, |job| job.step(&Step::exchange(named(scheme), choice.lengths)).map(drop))?;
-            traffic(&fs::read_to_string(&file).map_err(wrong)?, layout)
+            traffic(&fs::read_to_string(&file)?, layout)
         });
     }
     Ok(())
@@ -245,11 +244,11 @@ fn peer(bench: &Bench, given: Option<PathBuf>, lengths: Lengths) -> Result<(), P
 fn under_hydra(bench: &Bench, hydra: &Launcher, shell: &str) -> Result<Measures, Failure> {
     let hosts: Vec<String> = (0..PEER_LAYOUT.node_count).map(|node| format!("v{node}")).collect();
     let case = Case::named(&format!("exchange-{PEER_LAYOUT}"), &hosts, shell).map_err(wrong)?;
-    let (file, size) = (bench.scratch.empty_file("stamps").map_err(wrong)?, PEER_LAYOUT.job_size());
+    let (file, size) = (bench.scratch.empty_file("stamps")?, PEER_LAYOUT.job_size());
     let program = bench.scratch.program("pmi_exchange").into();
     let program = vec![program, size.to_string().into(), "all".into(), file.clone().into()];
     let (measures, _) = bench.run(hydra.argv(&bench.scratch, &case, program), bench.limit.unwrap_or(case.limit))?;
-    Ok([measures, stamps::evaluate(&fs::read_to_string(file).map_err(wrong)?, size)?].concat())
+    Ok([measures, stamps::evaluate(&fs::read_to_string(file)?, size)?].concat())
 }
 
 #[cfg(test)]

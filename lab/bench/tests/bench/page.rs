@@ -5,8 +5,8 @@ use xtask::layout;
 #[test]
 fn the_page_of_flags_is_the_programs_help() {
     let path = layout::root().join("docs/reference/bench.md");
-    let mut text = "# wireup bench\n\nPrinted from the help texts of `wireup-bench`, a program of its own: `cd lab && \
-                    cargo build --release` builds it next to `wireup`.\n"
+    let mut text = "# wireup bench\n\nPrinted from the help texts of `wireup-bench`, a program of its own: `cd lab && cargo build \
+                    --release` builds it next to `wireup`.\n"
         .to_owned();
     for command in wireup_bench::COMMANDS {
         text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help()));
