@@ -217,7 +217,7 @@ impl Jobs {
     }
 
     /// A rank, with its job and the part of the job on its node.
-    pub fn at(&mut self, id: u32) -> (&mut Proc, &mut Job, &mut Node) {
+    pub fn rank_at(&mut self, id: u32) -> (&mut Proc, &mut Job, &mut Node) {
         let proc = &mut self.procs[id as usize];
         let (job, node) = (proc.job, proc.node);
         (proc, &mut self.all[job as usize], &mut self.nodes[node as usize])
@@ -269,7 +269,7 @@ impl Jobs {
     }
 
     pub fn blame_rank(&mut self, id: u32, must: bool) {
-        let (proc, job, _) = self.at(id);
+        let (proc, job, _) = self.rank_at(id);
         proc.blame(job, must);
     }
 

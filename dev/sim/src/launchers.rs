@@ -124,7 +124,7 @@ impl Launchers {
     }
 
     /// The state machine of a launcher begins with a job of this index.
-    pub fn begin(&mut self, cx: &Cx, jobs: &Jobs, launcher: u32, index: u32) {
+    pub fn begin_job(&mut self, cx: &Cx, jobs: &Jobs, launcher: u32, index: u32) {
         let job = &jobs.all[index as usize];
         let config = configs::launcher(job_spec(job.id, &job.plan), job.plan.timeout_ns, !cx.spec.is_standing);
         let at = &mut self.all[launcher as usize];

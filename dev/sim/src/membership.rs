@@ -271,7 +271,7 @@ impl Membership {
     }
 
     /// Called after every event.
-    pub fn check(&mut self, cx: &mut Cx, agents: &Agents, net: &Net) {
+    pub fn check_links(&mut self, cx: &mut Cx, agents: &Agents, net: &Net) {
         if self.undecided.is_empty() {
             return;
         }

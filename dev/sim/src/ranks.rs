@@ -183,7 +183,7 @@ impl Jobs {
             Phase::Running => {}
             Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
         }
-        let (proc, job, node) = self.at(id);
+        let (proc, job, node) = self.rank_at(id);
         match proc.do_step(cx, job, node) {
             Then::Continues | Then::Waits => {}
             Then::Ends(status) => self.end_rank(cx, id, status),
@@ -196,7 +196,7 @@ impl Jobs {
     }
 
     fn start_rank(&mut self, cx: &mut Cx, id: u32) {
-        let (proc, job, node) = self.at(id);
+        let (proc, job, node) = self.rank_at(id);
         let local = proc.local;
         if let Some(errno) = cx.spec.no_exec(id) {
             proc.phase = Phase::Failed;
@@ -240,7 +240,7 @@ impl Jobs {
     }
 
     pub fn end_rank(&mut self, cx: &mut Cx, id: u32, status: ExitStatus) {
-        let (proc, job, _) = self.at(id);
+        let (proc, job, _) = self.rank_at(id);
         if status == ExitStatus::Exited(0) {
             proc.collecting.abandon(job);
         }
@@ -248,7 +248,7 @@ impl Jobs {
         proc.pmi = None;
         proc.socket.close(cx, id);
         self.server_loses(cx, id);
-        let (proc, _, node) = self.at(id);
+        let (proc, _, node) = self.rank_at(id);
         proc.close_pipes(cx, node);
         node.keeper_says(cx, JobEvent::RankExited { local: proc.local, status, out_of_memory: false });
     }

@@ -194,7 +194,7 @@ impl Jobs {
 
     /// A rank does a step in a job with PMIx. One whose server is not ready waits forever.
     pub fn do_pmix_step(&mut self, cx: &mut Cx, id: u32, step: PmixStep) {
-        let (proc, job, node) = self.at(id);
+        let (proc, job, node) = self.rank_at(id);
         let other = match step {
             PmixStep::Get { whose } => match proc.nth_of(cx, job, whose) {
                 Some(other) => other,
@@ -223,7 +223,7 @@ impl Jobs {
 
     /// A rank has ended, and the library continues without it.
     pub fn server_loses(&mut self, cx: &mut Cx, id: u32) {
-        let (proc, _, node) = self.at(id);
+        let (proc, _, node) = self.rank_at(id);
         let rank = proc.rank;
         if node.server.as_ref().is_some_and(Server::is_serving) {
             let node = node.index;

@@ -128,7 +128,7 @@ impl Jobs {
     }
 
     pub fn on_reply_arrive(&mut self, cx: &mut Cx, id: u32) {
-        let (proc, job, _) = self.at(id);
+        let (proc, job, _) = self.rank_at(id);
         let Some(item) = proc.socket.from_agent.pop() else { return };
         if !proc.goes_on() {
             return;

@@ -13,7 +13,7 @@ use crate::clock::{Event, START};
 use crate::configs;
 use crate::cx::{Cx, Pending};
 use crate::fault_injection::Culprit;
-use crate::fault_injection::inject::inject;
+use crate::fault_injection::inject::inject_fault;
 use crate::hosts::Agents;
 use crate::jobs::{Jobs, Node};
 use crate::launchers::{Launchers, Role};
@@ -105,7 +105,7 @@ impl World {
         if is_struck {
             self.jobs.all[job as usize].expect_losses(&mut self.cx);
         }
-        self.launchers.begin(&self.cx, &self.jobs, launcher, job);
+        self.launchers.begin_job(&self.cx, &self.jobs, launcher, job);
     }
 
     fn on_launches(&mut self, launcher: u32) {
@@ -140,7 +140,7 @@ impl World {
                 eprintln!("{} {event:?}", self.cx.clock.now() - START);
             }
             self.on_event(event);
-            self.membership.check(&mut self.cx, &self.agents, &self.net);
+            self.membership.check_links(&mut self.cx, &self.agents, &self.net);
             if self.cx.checks.is_broken() {
                 break;
             }
@@ -222,7 +222,7 @@ impl World {
             Event::ReplyArrive(id) => jobs.on_reply_arrive(cx, id),
             Event::StdioRead(id, stream) => self.on_stdio_read(id, stream),
             Event::StdinMove(id) => {
-                let (proc, _, node) = self.jobs.at(id);
+                let (proc, _, node) = self.jobs.rank_at(id);
                 let (event, node) = (proc.on_stdin_move(&mut self.cx, node), node.index);
                 self.tell_node(node, event);
             }
@@ -230,7 +230,7 @@ impl World {
             Event::ServerBegins(node) => jobs.nodes[node as usize].on_server_begins(cx),
             Event::ServerSpeaks(node) => self.on_server_speaks(node),
             Event::ServerHears(node) => jobs.on_server_hears(cx, node),
-            Event::Fault(index) => inject(self, self.cx.spec.faults[index as usize]),
+            Event::Fault(index) => inject_fault(self, self.cx.spec.faults[index as usize]),
         }
     }
 
@@ -283,18 +283,18 @@ impl World {
     }
 
     fn on_client_arrive(&mut self, id: u32) {
-        let (proc, _, node) = self.jobs.at(id);
+        let (proc, _, node) = self.jobs.rank_at(id);
         let (event, node) = (proc.on_client_arrive(&mut self.cx, node), node.index);
         self.tell_node(node, event);
     }
 
     fn on_stdio_read(&mut self, id: u32, stream: u8) {
-        let (proc, _, node) = self.jobs.at(id);
+        let (proc, _, node) = self.jobs.rank_at(id);
         let (event, node) = (proc.on_stdio_read(&mut self.cx, node, stream), node.index);
         let is_read = event.is_some();
         self.tell_node(node, event);
         if is_read {
-            let (proc, _, node) = self.jobs.at(id);
+            let (proc, _, node) = self.jobs.rank_at(id);
             proc.schedule_read(&mut self.cx, node, stream);
         }
     }

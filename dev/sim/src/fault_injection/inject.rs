@@ -15,7 +15,7 @@ use wireup_wire::signal::SIGTERM;
 /// of a dial, and the time that the root waits for an agent.
 const WALL_SHOWS_NS: u64 = 20_000_000_000;
 
-pub fn inject(world: &mut World, fault: Fault) {
+pub fn inject_fault(world: &mut World, fault: Fault) {
     // After the launcher of a single run has left, faults no longer matter.
     if !world.cx.spec.is_standing && world.launchers.all[0].state != LauncherState::Running {
         return;

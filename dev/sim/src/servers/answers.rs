@@ -22,7 +22,7 @@ impl Server {
     ) -> Vec<Served> {
         match (asked, answer) {
             (Asked::Together { call, ranks, patient }, answer) => {
-                match self.check_together(cx, job, procs, &call, &ranks, patient, &answer) {
+                match self.check_together(cx, job, procs, &call, (&ranks, patient), &answer) {
                     Ok(()) => return ranks.into_iter().map(Served::Step).collect(),
                     Err(problem) => self.problem(cx, job, &format!("in {}: {problem}", call.name)),
                 }
@@ -73,8 +73,7 @@ impl Server {
         job: &mut Job,
         procs: &[Proc],
         call: &Call,
-        ranks: &[u32],
-        patient: bool,
+        (ranks, patient): (&[u32], bool),
         answer: &Answer,
     ) -> Result<(), String> {
         let has_left = |rank: &u32| procs[*rank as usize].has_left();
