@@ -11,9 +11,9 @@ pub mod singleton;
 pub use flags::COMMAND;
 
 use crate::out;
-use exchange::Exchange;
+use exchange::{Exchange, milliseconds};
 use flags::{Action, Flags};
-use session::{Outcome, Session};
+use session::Session;
 use std::ffi::OsString;
 use std::io::Write;
 use wireup_client::env::Contact;
@@ -63,7 +63,7 @@ fn act(mut session: Session, flags: &Flags) -> Result<u8, String> {
     session.start()?;
     let init_ns = monotonic_ns() - started_ns;
     match flags.action {
-        Action::Exchange => Exchange::new(&mut session, flags, init_ns).run()?,
+        Action::Exchange => say(&Exchange::new(&mut session, flags, init_ns).run()?),
         Action::Init => init(&mut session, init_ns)?,
         Action::Info => info(&mut session)?,
         Action::Leave => return Ok(0),
@@ -93,8 +93,8 @@ fn init(session: &mut Session, init_ns: u64) -> Result<(), String> {
 }
 
 fn info(session: &mut Session) -> Result<(), String> {
-    let universe = text_of(session.universe_size()?);
-    let mapping = text_of(session.job_attr("PMI_process_mapping")?);
+    let universe = session.universe_size()?.into_text();
+    let mapping = session.job_attr("PMI_process_mapping")?.into_text();
     let Join { env, appnum, subversion, maxes, .. } = &session.join;
     // One write, so that lines of different ranks do not mix.
     say(&format!(
@@ -114,20 +114,7 @@ fn info(session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-fn text_of(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Value(value) => String::from_utf8_lossy(&value).into_owned(),
-        Outcome::NotFound => "none".into(),
-        Outcome::Refused(message) => format!("refused:{message}"),
-        Outcome::Done => "done".into(),
-    }
-}
-
 /// Writes to standard output; a closed stream is not an error of the client.
 fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
-}
-
-fn milliseconds(ns: u64) -> String {
-    format!("{:.3}", ns as f64 / 1e6)
 }

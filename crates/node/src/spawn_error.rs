@@ -12,6 +12,11 @@ pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) 
     }
 }
 
+/// The ranks cannot be bound as they should be.
+pub fn unbound(error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: 0 }
+}
+
 /// Text that says what has failed, and why.
 pub fn in_words(error: &SpawnError) -> String {
     let SpawnError { what, errno, step } = error;

@@ -3,11 +3,11 @@
 //! A line is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI), `n0 ppn=4`,
 //! `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends are ignored.
 
-use super::{Entry, HostProblem, expand};
+use super::entry::{Entry, expand};
 use crate::bounded_file;
 use std::path::Path;
 use wireup_flags::nearest;
-use wireup_node::hosts::{Pattern, words};
+use wireup_node::hosts::{HostProblem, Pattern, words};
 
 /// Longest host file. Chosen: a million hosts with names of ordinary length.
 const FILE_BYTES_MAX: u64 = 32 << 20;

@@ -4,7 +4,7 @@
 //! ranks in the wrong place. So a full name counts as this machine's short name only if it is the only such name in the
 //! list.
 
-use super::Entry;
+use super::entry::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wireup_os::interfaces;
 

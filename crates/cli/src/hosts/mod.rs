@@ -5,30 +5,22 @@
 //! each host once per cpu, as batch systems write them, work as users expect.
 
 pub mod allocation;
+mod entry;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod local_names;
 mod table;
 
+pub use entry::{Entry, list, list_of_flags};
 pub use file::read_file;
 pub use local_names::{Names, addresses};
 pub use table::HostTable;
-pub use wireup_node::hosts::{HostProblem, collapse_short};
+pub use wireup_node::hosts::collapse_short;
 
 use std::collections::HashMap;
-use wireup_node::hosts::{HOSTS_MAX, Pattern, words};
 
 const NO_SLOTS: &str = "all hosts have 0 slots; give at least one host 1 slot or more";
-
-/// One mention of a host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// Passed to the remote shell: it may begin with `user@`.
-    pub name: String,
-    pub slots: Option<u32>,
-    pub slots_max: Option<u32>,
-}
 
 /// A host with its slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,35 +44,6 @@ pub struct Hosts {
     pub order: Vec<u32>,
     /// The batch system's job that the numbers of slots come from.
     pub slots_of: Option<String>,
-}
-
-/// Reads `n0,n1:8,n[2-5]`.
-pub fn list(text: &str) -> Result<Vec<Entry>, HostProblem> {
-    let mut entries = Vec::new();
-    for word in words(text) {
-        let pattern = Pattern::parse(word)?;
-        expand(&mut entries, &pattern, pattern.slots, None)?;
-    }
-    Ok(entries)
-}
-
-/// The hosts of `--hosts`, which may be repeated.
-pub fn list_of_flags(flags: &[String]) -> Result<Vec<Entry>, String> {
-    list(&flags.join(",")).map_err(|problem| format!("--hosts {problem}"))
-}
-
-/// Adds all hosts of a pattern.
-fn expand(
-    entries: &mut Vec<Entry>,
-    pattern: &Pattern,
-    slots: Option<u32>,
-    slots_max: Option<u32>,
-) -> Result<(), HostProblem> {
-    if (entries.len() as u64).saturating_add(pattern.count()) > HOSTS_MAX {
-        return Err(HostProblem::TooMany);
-    }
-    entries.extend(pattern.names().into_iter().map(|name| Entry { name, slots, slots_max }));
-    Ok(())
 }
 
 impl Hosts {

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use wireup_node::hosts::HostProblem;
 
 fn hosts_with(text: &str, slots: Option<u32>) -> Result<Hosts, String> {
     let entries = list(text).expect(text);

@@ -6,7 +6,6 @@
 
 use super::flags::{Flags, number};
 use super::session::{Outcome, Session};
-use super::{milliseconds, say, text_of};
 use std::fmt::Write;
 use wireup_os::clock::monotonic_ns;
 use wireup_wire::pmi::{Dialect, Excerpt};
@@ -82,7 +81,8 @@ impl<'s> Exchange<'s> {
         Exchange { session, flags, init_ns, rank, size }
     }
 
-    pub fn run(mut self) -> Result<(), String> {
+    /// Returns what rank 0 reports; the text of other ranks is empty.
+    pub fn run(mut self) -> Result<String, String> {
         let mut measured = Vec::new();
         for round in 0..self.flags.rounds {
             measured.push(self.round(round)?);
@@ -94,10 +94,7 @@ impl<'s> Exchange<'s> {
             self.session.put(&format!("wireup-times-{round}-{}", self.rank), times.to_text().as_bytes())?;
         }
         self.session.fence()?;
-        if self.rank == 0 {
-            self.report()?;
-        }
-        Ok(())
+        if self.rank == 0 { self.report() } else { Ok(String::new()) }
     }
 
     fn round(&mut self, round: u32) -> Result<Times, String> {
@@ -132,7 +129,7 @@ impl<'s> Exchange<'s> {
         let got = match self.session.get(key, Some(of))? {
             Outcome::Value(value) if value == expected => return Ok(()),
             Outcome::Value(value) => difference(&value, expected),
-            other => text_of(other),
+            other => other.into_text(),
         };
         Err(format!("get of {key}, put by rank {of}: {got}"))
     }
@@ -149,22 +146,22 @@ impl<'s> Exchange<'s> {
         self.get_and_compare(&format!("wireup-bytes-{neighbour}"), neighbour, &every_byte)?;
         let absent = self.session.get("wireup-nobody-put-this", None)?;
         if absent != Outcome::NotFound {
-            return Err(format!("the get of a key that was never put returned {}", text_of(absent)));
+            return Err(format!("the get of a key that was never put returned {}", absent.into_text()));
         }
-        let mapping = text_of(self.session.job_attr("PMI_process_mapping")?);
+        let mapping = self.session.job_attr("PMI_process_mapping")?.into_text();
         if !mapping.starts_with("(vector,") {
             return Err(format!("PMI_process_mapping is no mapping: {mapping}"));
         }
         Ok(())
     }
 
-    fn report(&mut self) -> Result<(), String> {
+    fn report(&mut self) -> Result<String, String> {
         let mut sum = Round { one_clock: true, ..Round::default() };
         for round in 0..self.flags.rounds {
             let mut ranks = Vec::new();
             for rank in 0..self.size {
                 let key = format!("wireup-times-{round}-{rank}");
-                let text = text_of(self.session.get(&key, Some(rank))?);
+                let text = self.session.get(&key, Some(rank))?.into_text();
                 let times = Times::from_text(&text);
                 ranks.push(times.ok_or_else(|| format!("the value of {key} is not a list of times: {text}"))?);
             }
@@ -192,9 +189,12 @@ impl<'s> Exchange<'s> {
             write!(line, " {name}={}", milliseconds(ns / rounds)).expect("a String takes all");
         }
         let clock = if sum.one_clock { "shared" } else { "apart" };
-        say(&format!("{line} gets={gets} fence_clock={clock}\n"));
-        Ok(())
+        Ok(format!("{line} gets={gets} fence_clock={clock}\n"))
     }
+}
+
+pub fn milliseconds(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
 }
 
 fn key(round: u32, rank: u32) -> String {

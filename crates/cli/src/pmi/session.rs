@@ -45,6 +45,18 @@ pub enum Outcome {
     Refused(String),
 }
 
+impl Outcome {
+    /// The text of a value, or a word that says what came instead.
+    pub fn into_text(self) -> String {
+        match self {
+            Outcome::Value(value) => String::from_utf8_lossy(&value).into_owned(),
+            Outcome::NotFound => "none".into(),
+            Outcome::Refused(message) => format!("refused:{message}"),
+            Outcome::Done => "done".into(),
+        }
+    }
+}
+
 pub struct Session {
     pub join: Join,
     /// The job's kvs (PMI-1) or the job's name (PMI-2).

@@ -10,12 +10,11 @@ mod server_log;
 mod standby;
 
 use super::outgoing::{Outgoing, WriteState};
-use super::ranks::unbound;
 use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::keeper::{Batch, ProcessFds, SERVER_SLOT, STANDBY_SLOT, cpus_of_ranks};
-use crate::spawn_error::spawn_error;
+use crate::spawn_error::{spawn_error, unbound};
 use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;

@@ -1,6 +1,5 @@
 //! Keeps the ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
 
-use super::ranks::BACKLOG;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -9,6 +8,9 @@ use wireup_os::reserved;
 use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::PortRange;
+
+/// Connections to a rank that may wait to be accepted; the kernel lowers this to its own maximum.
+pub const BACKLOG: i32 = 4096;
 
 #[derive(Default)]
 pub struct ReservedPorts {

@@ -20,8 +20,7 @@ use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, is_server};
-use crate::spawn_error::spawn_error;
-pub use listening::BACKLOG;
+use crate::spawn_error::{spawn_error, unbound};
 use listening::RankSockets;
 use output::RankOutput;
 use pmi::PmiSockets;
@@ -269,11 +268,6 @@ impl JobRanks {
     pub fn deadline_ns(&self) -> Option<u64> {
         self.output.deadline_ns().into_iter().chain(self.clients.deadline_ns()).min()
     }
-}
-
-/// The ranks cannot be bound as they should be.
-pub fn unbound(error: &io::Error) -> SpawnError {
-    SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: 0 }
 }
 
 fn cannot_watch(what: &str) -> impl Fn(io::Error) -> SpawnError {

@@ -1,50 +1,12 @@
 //! Maps each kind of [`RemoteShell`] to the code that starts agents with it; the only place that does.
 
 use super::remote;
-use super::step;
-use super::step::srun::Srun;
+use super::step::{self, BatchSystem, srun::Srun};
 use crate::keeper::Program;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use wireup_wire::peer::{Problem, RemoteShell};
-
-/// A batch system, which starts a step by one call: one task with an agent on each of many hosts.
-pub trait BatchSystem: Sync {
-    /// Options placed before the user's own.
-    fn options(&self) -> &'static [&'static str];
-
-    /// The arguments that name the hosts, each for one task.
-    fn placement(&self, hosts: &[String]) -> Vec<String>;
-
-    /// Whether to pass a variable of this process's environment to the call and its tasks; ranks get none of these.
-    fn keeps(&self, variable: &str) -> bool;
-
-    /// Whether a step of this batch system has started this process or one of its ancestors.
-    fn is_here(&self) -> bool;
-
-    /// The node on which this process runs as a task, named as in the host list.
-    ///
-    /// # Errors
-    /// This process is not a task.
-    fn own_node(&self) -> Result<String, String>;
-
-    /// What a line of the call's standard error says about tasks; `None`: nothing that names a node.
-    fn complaint(&self, line: &str) -> Option<Complaint>;
-}
-
-/// A batch system's message about a step.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Complaint {
-    About {
-        nodes: Vec<String>,
-        problem: Problem,
-    },
-    /// The whole step was cancelled, with this message.
-    Cancelled(String),
-    /// The step was given up: not all tasks could be launched. Earlier lines have named these tasks.
-    GivenUp,
-}
+use wireup_wire::peer::RemoteShell;
 
 /// The batch system that starts all agents by one call; `None`: each agent is called separately.
 pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {

@@ -11,100 +11,61 @@
 //!   bytes of a link: its own descriptor in the reactor, or take_in() and then ready()
 //! ```
 //!
-//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. If users can
-//! choose it, it also has a row in [`AgentTransport`]. The link to a launcher in this process is not a transport: it
-//! passes frames, not bytes.
+//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in `table` and in [`Which`]. If
+//! users can choose it, it also has a row in [`AgentTransport`]. The link to a launcher in this process is not a
+//! transport: it passes frames, not bytes.
 
+mod table;
 mod tcp;
 pub(crate) mod ucx;
 
+pub use table::Transports;
+
 use super::link_config::LinkConfig;
+use crate::transport::addresses::NothingMatches;
 use crate::transport::carrier::Carrier;
+use crate::transport::filter::FilterError;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
-pub use tcp::ListenError;
-use tcp::Tcp;
-use ucx::Ucx;
 use wireup_os::reactor::Reactor;
-use wireup_wire::peer::AgentTransport;
+use wireup_wire::peer::{AgentTransport, SpawnError, SpawnStep};
 use wireup_wire::route::Point;
 
-macro_rules! table {
-    ($($(#[$doc:meta])* $name:ident $slot:ident: $transport:ty,)*) => {
-        /// The name of a transport.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u8)]
-        pub enum Which { $($(#[$doc])* $name,)* }
-
-        impl Which {
-            /// All transports, in the order in which they are tried.
-            pub const ALL: &'static [Which] = &[$(Which::$name,)*];
-        }
-
-        /// An agent's end of each transport that is open.
-        pub struct Transports { $($slot: Option<$transport>,)* }
-
-        impl Transports {
-            /// Opens the transports that need no agreement with other agents.
-            pub fn new(config: &LinkConfig) -> Transports {
-                Transports { $($slot: <$transport>::open_at_start(config),)* }
-            }
-
-            /// Opens the transport that all agents must have; returns the point at which it is reached.
-            ///
-            /// # Errors
-            /// Why it cannot be used.
-            pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
-                $(if <$transport>::AGREED == Some(transport) {
-                    let (opened, point) = <$transport>::open(reactor)?;
-                    self.$slot = Some(opened);
-                    return Ok(point);
-                })*
-                Err("no transport that all agents must have was asked for".into())
-            }
-
-            /// An open transport; `None`: it is not open.
-            pub fn get(&mut self, which: Which) -> Option<&mut dyn Transport> {
-                match which {
-                    $(Which::$name => self.$slot.as_mut().map(|transport| transport as &mut dyn Transport),)*
-                }
-            }
-
-            /// All open transports.
-            pub fn each(&self) -> impl Iterator<Item = &dyn Transport> {
-                let all = [$(self.$slot.as_ref().map(|transport| transport as &dyn Transport),)*];
-                all.into_iter().flatten()
-            }
-        }
-    };
-}
-
-table! {
+/// The name of a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Which {
     /// UCX, which is used if all agents have its library.
-    Ucx ucx: Ucx,
+    Ucx,
     /// TCP, which is always available, and also carries the links of the tree.
-    Tcp tcp: Tcp,
+    Tcp,
 }
 
-impl Transports {
-    /// The addresses where others can dial in, best first. The first call makes each transport with addresses listen.
-    ///
-    /// # Errors
-    /// One of them cannot listen.
-    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        let mut addresses = Vec::new();
-        for which in Which::ALL {
-            if let Some(transport) = self.get(*which) {
-                addresses.extend(transport.listen(reactor)?);
-            }
-        }
-        Ok(addresses)
-    }
+impl Which {
+    /// All transports, in the order in which they are tried.
+    pub const ALL: &'static [Which] = &[Which::Ucx, Which::Tcp];
+}
 
-    /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
-    pub fn describe(&mut self, ip: IpAddr) -> String {
-        self.tcp.as_mut().map(|tcp| tcp.describe(ip)).unwrap_or_default()
+/// Why other agents cannot dial this one.
+#[derive(thiserror::Error, Debug)]
+pub enum ListenError {
+    #[error("cannot list this machine's addresses: {0}")]
+    Interfaces(io::Error),
+    #[error("cannot open a socket to listen on: {0}")]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    NothingMatches(#[from] NothingMatches),
+}
+
+impl From<ListenError> for SpawnError {
+    fn from(error: ListenError) -> SpawnError {
+        let errno = match &error {
+            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
+            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
+        };
+        SpawnError { step: SpawnStep::Listen, what: error.to_string(), errno: errno.unwrap_or(0) }
     }
 }
 

@@ -6,13 +6,7 @@ mod problem;
 
 pub use collapse::{collapse, collapse_short};
 pub use pattern::Pattern;
-pub use problem::HostProblem;
-
-/// Most hosts of one job. Chosen: more than any machine has, and few enough to expand while the command line is parsed.
-#[cfg(not(fuzzing))]
-pub const HOSTS_MAX: u64 = 1_000_000;
-#[cfg(fuzzing)]
-pub const HOSTS_MAX: u64 = 1_000;
+pub use problem::{HOSTS_MAX, HostProblem};
 
 /// The words between commas outside of brackets.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {

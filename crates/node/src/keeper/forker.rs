@@ -14,7 +14,7 @@
 //! of one fork.
 
 use super::leaving::{self, Leaving};
-use super::{ENTER_MAX, Keeper};
+use super::serve;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
@@ -22,8 +22,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wireup_os::process::{self, Ended, Fork, PidNamespace};
+use wireup_os::pty::SavedTerminal;
 use wireup_os::{files, socket};
 
+/// Longest wait for a keeper that sets up its PID namespace, which takes a fifth of a millisecond.
+pub(super) const ENTER_MAX: Duration = Duration::from_secs(3);
 /// Longest wait for a keeper, whose fork takes less than a millisecond.
 const FORK_MAX: Duration = ENTER_MAX;
 
@@ -35,8 +38,8 @@ struct Forker {
     socket: OwnedFd,
 }
 
-/// Starts the forker. Call it before this process gets another thread: from now on [`Keeper::fork`] and
-/// [`Keeper::fork_isolated`] need not be called with one thread. Only the first call has an effect.
+/// Starts the forker. Call it before this process gets another thread: from now on [`super::Keeper::fork`] and
+/// [`super::Keeper::fork_isolated`] need not be called with one thread. Only the first call has an effect.
 ///
 /// # Errors
 /// This process has several threads, or no process can be created.
@@ -188,8 +191,8 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
 
 /// Forks a keeper and reports it. Returns the exit code: 0, or the number of an error.
 fn between(socket: &OwnedFd, namespace: Option<&PidNamespace>) -> i32 {
-    let reported = Keeper::fork_here(namespace)
-        .and_then(|(pid, keeper)| socket::send(socket, &pid.to_ne_bytes(), &[keeper.as_fd()]));
+    let reported =
+        fork_here(namespace).and_then(|(pid, keeper)| socket::send(socket, &pid.to_ne_bytes(), &[keeper.as_fd()]));
     reported.map_or_else(|error| code_of(&error).into(), |_| 0)
 }
 
@@ -200,4 +203,20 @@ fn code_of(error: &io::Error) -> u8 {
 
 fn code(errno: Errno) -> u8 {
     errno.raw_os_error() as u8
+}
+
+/// Forks a keeper from this process. Returns its pid, and the agent's end of its socket.
+pub(super) fn fork_here(namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
+    let (socket, far) = socket::pair()?;
+    // The modes are read before the fork: afterwards the agent might change them before the keeper reads them.
+    // Usually there is no terminal.
+    let terminal = SavedTerminal::remembered().or_else(|| SavedTerminal::save(rustix::stdio::stdin()).ok());
+    let (forked, outer) = match namespace {
+        None => (process::fork_with_signals_blocked()?, None),
+        Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,
+    };
+    match forked {
+        Fork::Child => serve::main(far, terminal, outer.zip(namespace)),
+        Fork::Parent { child } => Ok((child, socket)),
+    }
 }

@@ -2,13 +2,16 @@
 //! theirs cannot be killed: so they are checked from time to time, and those that are left at the end are waited for
 //! together.
 
-use super::{LEAVE_MAX, remove_directories};
+use super::directories::remove_all;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Ended};
 
+/// Longest wait for a keeper that was told to leave. The keeper needs milliseconds, and up to 2 s if processes belong
+/// to another user and cannot be killed.
+pub(super) const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// Time between two checks (ns).
 const LOOK_NS: u64 = 5_000_000;
 
@@ -49,7 +52,7 @@ impl Leaving {
             Err(error) => error.kind() == io::ErrorKind::TimedOut && !self.gone,
         };
         if !has_removed_them {
-            remove_directories(self.directories);
+            remove_all(self.directories);
         }
     }
 

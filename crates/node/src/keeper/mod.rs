@@ -53,28 +53,19 @@ mod streams;
 mod sweep;
 
 pub use directories::clear;
-use directories::remove_all as remove_directories;
 pub use plan::cpus_of_ranks;
 pub use protocol::{
     Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, STANDBY_SLOT, StdinKind, is_server,
 };
 
 use channel::{Flushed, Inbox, Outbox};
-use leaving::Leaving;
+use forker::ENTER_MAX;
+use leaving::{LEAVE_MAX, Leaving};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
-use wireup_os::process::{self, Fork, PidNamespace};
-use wireup_os::pty::SavedTerminal;
+use wireup_os::process::PidNamespace;
 use wireup_os::socket;
 use wireup_proto::io::KernelSession;
-
-/// Longest wait for a keeper that was told to leave. The keeper needs milliseconds, and up to 2 s if processes belong
-/// to another user and cannot be killed.
-const LEAVE_MAX: Duration = Duration::from_secs(3);
-
-/// Longest wait for a keeper that sets up its PID namespace, which takes a fifth of a millisecond.
-const ENTER_MAX: Duration = Duration::from_secs(3);
 
 const _: () =
     assert!(sweep::FELLOWS_NS < LEAVE_MAX.as_nanos() as u64, "a keeper that leaves kills wireup's processes in time");
@@ -133,7 +124,7 @@ impl Keeper {
     }
 
     fn fork_into(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
-        let (pid, socket) = forker::ask(namespace).unwrap_or_else(|| Keeper::fork_here(namespace))?;
+        let (pid, socket) = forker::ask(namespace).unwrap_or_else(|| forker::fork_here(namespace))?;
         Ok(Keeper {
             pid,
             socket,
@@ -144,22 +135,6 @@ impl Keeper {
             gone: false,
             directories: Vec::new(),
         })
-    }
-
-    /// Forks a keeper from this process. Returns its pid, and the agent's end of its socket.
-    fn fork_here(namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
-        let (socket, far) = socket::pair()?;
-        // The modes are read before the fork: afterwards the agent might change them before the keeper reads them.
-        // Usually there is no terminal.
-        let terminal = SavedTerminal::remembered().or_else(|| SavedTerminal::save(rustix::stdio::stdin()).ok());
-        let (forked, outer) = match namespace {
-            None => (process::fork_with_signals_blocked()?, None),
-            Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,
-        };
-        match forked {
-            Fork::Child => serve::main(far, terminal, outer.zip(namespace)),
-            Fork::Parent { child } => Ok((child, socket)),
-        }
     }
 
     /// Waits until the keeper has set up its namespace; otherwise see [`Keeper::replaced`].

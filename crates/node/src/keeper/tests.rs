@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 use wireup_os::bind;
-use wireup_os::process::{kill, leave, start_ticks};
+use wireup_os::process::{self, Fork, kill, leave, start_ticks};
 use wireup_proto::io::ExitStatus;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};

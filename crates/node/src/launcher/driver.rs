@@ -43,7 +43,7 @@ const FILES_BESIDES: u64 = 64;
 /// Longest time that the last messages wait for a stopped terminal after an interrupt.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 
-pub struct LauncherDriver<'w> {
+struct LauncherDriver<'w> {
     root: Root,
     launcher: Launcher,
     words: &'w mut dyn FnMut(&Notice) -> String,
@@ -61,6 +61,20 @@ pub struct LauncherDriver<'w> {
     ended_by_reader: bool,
     stamps: Stamps,
     code: Option<u8>,
+}
+
+/// Runs a job whose ranks talk with a program of this process instead of with standard input and output.
+pub fn run_with(
+    config: RunConfig,
+    program: &mut dyn Program,
+    words: &mut dyn FnMut(&Notice) -> String,
+) -> Result<RunOutcome, RunError> {
+    LauncherDriver::new(config, Some(program), words)?.run()
+}
+
+/// Runs a job to its end. `words` turns notices into lines for standard error (empty: nothing to print).
+pub fn run(config: RunConfig, words: &mut dyn FnMut(&Notice) -> String) -> Result<RunOutcome, RunError> {
+    LauncherDriver::new(config, None, words)?.run()
 }
 
 impl<'w> LauncherDriver<'w> {

@@ -6,6 +6,7 @@ mod root;
 mod stdin;
 mod writer;
 
+pub use driver::{run, run_with};
 pub use program::{Next, Program};
 pub use writer::{Output, Pattern};
 
@@ -15,7 +16,6 @@ use crate::session::spool::Spool;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wireup_proto::launcher_io::Notice;
 use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
@@ -89,18 +89,4 @@ pub enum RunError {
 
 fn others(count: usize) -> String {
     if count > 1 { format!(" and {} more", count - 1) } else { String::new() }
-}
-
-/// Runs a job whose ranks talk with a program of this process instead of with standard input and output.
-pub fn run_with(
-    config: RunConfig,
-    program: &mut dyn Program,
-    words: &mut dyn FnMut(&Notice) -> String,
-) -> Result<RunOutcome, RunError> {
-    driver::LauncherDriver::new(config, Some(program), words)?.run()
-}
-
-/// Runs a job to its end. `words` turns notices into lines for standard error (empty: nothing to print).
-pub fn run(config: RunConfig, words: &mut dyn FnMut(&Notice) -> String) -> Result<RunOutcome, RunError> {
-    driver::LauncherDriver::new(config, None, words)?.run()
 }

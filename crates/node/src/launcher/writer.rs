@@ -11,7 +11,7 @@ mod lines;
 mod pattern;
 
 pub use self::decoration::Decoration;
-pub use self::files::{Begun, Files, Output};
+pub use self::files::{Begun, Files, Output, Problem};
 pub use self::lines::LineStyle;
 pub use self::pattern::{Pattern, Places};
 
@@ -83,14 +83,6 @@ struct State {
     /// Bytes of the job that have been written and not yet reported.
     written: u64,
     failed: Option<Problem>,
-}
-
-/// Why a write failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Problem {
-    pub text: String,
-    /// Whether the reading end of the pipe behind standard output or error is closed.
-    pub reader_gone: bool,
 }
 
 struct Piece {

@@ -24,7 +24,7 @@ mod tests;
 use crate::set::{EntryKind, Set};
 use crate::stream::{BLOCK, CLUSTER_LEN, blocks};
 use nodes::{Name, Node, nodes};
-use packed::{packed_len, write_packed};
+use packed::{packed_len, put, write_packed};
 
 const BLOCK_LEN: usize = BLOCK as usize;
 /// In all kernels with EROFS; the pages of some machines are larger.
@@ -261,8 +261,4 @@ fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Optio
         end = end.checked_add(count)?;
     }
     Some(starts)
-}
-
-fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
-    out[at..at + bytes.len()].copy_from_slice(bytes);
 }

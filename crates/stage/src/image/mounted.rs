@@ -7,6 +7,7 @@
 use super::{ContentLocation, image};
 use crate::set::{Digest, Entry, EntryKind, Set};
 use crate::stream::BLOCK;
+use crate::view::own_mounts;
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
@@ -123,7 +124,7 @@ pub(crate) fn may_mount(over: &Path) -> bool {
         let place = ContentLocation { pack: 0, block: 0, clusters: vec![1] };
         let set = Set::from_entries([entry]).map_err(io::Error::other)?;
         let image = image(&set, |_| Some(&place), &[BLOCK], owner()).unwrap_or_default();
-        crate::view::own_mounts(false).map_err(|error| error.error)?;
+        own_mounts(false).map_err(|error| error.error)?;
         let files = Files::of_image(&image, &[pack], over)?;
         Ok(fs::read(files.path().join("a"))? == content)
     };

@@ -3,7 +3,6 @@
 //! on, entries have the distances to the first block and to the end of the cluster. In a plain cluster, each entry says
 //! where its block is stored.
 
-use super::put;
 use crate::stream::{CLUSTER_LEN, blocks};
 
 const HEAD_LEN: usize = 16;
@@ -55,4 +54,8 @@ pub(super) fn write_packed(out: &mut [u8], start: u32, len: u64, clusters: &[u8]
         at = at.checked_add(stored.into())?;
     }
     Some(at - start)
+}
+
+pub(super) fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
 }

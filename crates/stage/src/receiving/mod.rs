@@ -7,12 +7,14 @@
 //!
 //! Both are made in a folder of the receiver's own, which becomes the set's when everything is there.
 
+mod arrived;
 mod packing;
 mod tree;
 
 use crate::set::Set;
-use crate::store::{Form, Result, Store, at, problem_at, remove_tree};
+use crate::store::{Form, Result, Store, at, remove_tree};
 use crate::stream::Cluster;
+use arrived::{Arrived, damaged};
 use packing::Packing;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
@@ -37,17 +39,20 @@ enum Copies {
     Tree(Tree),
 }
 
-/// A cluster of a content that is missing.
-struct Arrived<'a> {
-    content: u32,
-    offset: u64,
-    len: usize,
-    stored: &'a [u8],
-    is_last: bool,
+impl Store {
+    /// Begins to receive a set.
+    ///
+    /// # Errors
+    /// There is no room for what is missing, even without the sets that are not in use.
+    pub fn receive(&self, set: Set) -> Result<Receiving<'_>> {
+        let receiving = Receiving::begin(self, set, self.form())?;
+        self.make_room(receiving.wanted())?;
+        Ok(receiving)
+    }
 }
 
 impl<'a> Receiving<'a> {
-    pub(crate) fn begin(store: &'a Store, set: Set, form: Form) -> Result<Receiving<'a>> {
+    fn begin(store: &'a Store, set: Set, form: Form) -> Result<Receiving<'a>> {
         let new = store.root().join("new");
         // Nobody removes the folder before it is locked.
         let making = store.new_folder(FlockOperation::NonBlockingLockShared)?;
@@ -74,7 +79,7 @@ impl<'a> Receiving<'a> {
     }
 
     /// Bytes that what is missing will take.
-    pub(crate) fn wanted(&self) -> u64 {
+    fn wanted(&self) -> u64 {
         match &self.copies {
             Copies::Packs(packing) => packing.wanted(),
             Copies::Tree(tree) => tree.wanted(&self.set),
@@ -162,12 +167,6 @@ impl<'a> Receiving<'a> {
         at(&manifest, fs::write(&manifest, self.set.manifest()))?;
         self.store.put(&self.set.digest(), folder)
     }
-}
-
-/// A content of a set is not what was announced.
-fn damaged(set: &Set, content: u32) -> String {
-    let path = set.path_of(&set.contents()[content as usize]);
-    problem_at(path, "it arrived with another content than was announced")
 }
 
 impl Drop for Receiving<'_> {

@@ -1,11 +1,11 @@
 //! The contents of a set in packs: those that arrive are appended to one new pack; those that the node has stay where
 //! they are.
 
-use super::{Arrived, damaged};
+use super::arrived::{Arrived, damaged};
 use crate::image::ContentLocation;
 use crate::set::{Content, Digest, Set};
-use crate::store::packs::{Held, Pack, Places, write_index};
-use crate::store::{Result, Store, TOO_LARGE, at};
+use crate::store::packs::{Held, Pack, write_index};
+use crate::store::{Places, Result, Store, TOO_LARGE, at};
 use crate::stream::{BLOCK, Stored, blocks};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pwritev};

@@ -4,7 +4,7 @@
 //! calls for each. So names are looked up relative to open folders, and a file gets its bits, its time and its second
 //! name (that of its content) while it is open.
 
-use super::{Arrived, damaged};
+use super::arrived::{Arrived, damaged};
 use crate::set::{Digest, Entry, EntryKind, Set};
 use crate::store::{Result, Store, at, digest, object};
 use crate::stream::{CLUSTER_LEN, Stored, unpack};

@@ -8,10 +8,16 @@
 //!
 //! All numbers are little-endian.
 
-use super::Digest;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// Entries of a set, and bytes of its manifest: a Python environment has some 50,000 (chosen: twenty times that).
+pub const ENTRIES_MAX: usize = 1 << 20;
+pub const MANIFEST_LEN_MAX: usize = 256 << 20;
+
+/// BLAKE3 of a file's content, or of a manifest.
+pub type Digest = [u8; 32];
 
 const FOLDER: u8 = 0;
 const LINK: u8 = 1;

@@ -4,7 +4,7 @@
 //! A thread keeps what it has found in a few large pieces of memory: folders of programs have tens of thousands of
 //! files.
 
-use super::ENTRIES_MAX;
+use super::entry::ENTRIES_MAX;
 use crate::file_system::FileSystem;
 use crate::known::Identity;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, lstat, openat, statat};

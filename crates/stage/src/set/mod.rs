@@ -3,42 +3,41 @@
 //! It is its manifest, in which the entries lie in order, so that it is made and read without an allocation for each. A
 //! set is named by the digest of its manifest: the same files make the same set, and a changed file another one.
 
-mod contents;
 mod entry;
 mod kept;
 mod listing;
 mod order;
 mod walk;
 
-pub use contents::Content;
-pub use entry::{Entry, EntryKind};
+pub use entry::{Digest, ENTRIES_MAX, Entry, EntryKind, MANIFEST_LEN_MAX};
 pub use kept::list_with;
 pub use listing::{Listing, Listings, Seen, list};
 pub use walk::open_file;
 
-use crate::digests::Digests;
 use order::{is_below, is_plain_from, order, order_from, shared};
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use thiserror::Error;
-use walk::walk;
 
 /// Bytes that are read at once.
 pub const PIECE_LEN: usize = 256 << 10;
-/// Entries of a set, and bytes of its manifest: a Python environment has some 50,000 (chosen: twenty times that).
-pub const ENTRIES_MAX: usize = 1 << 20;
-pub const MANIFEST_LEN_MAX: usize = 256 << 20;
-
-/// BLAKE3 of a file's content, or of a manifest.
-pub type Digest = [u8; 32];
-
 /// Whether this is the library that shows staged files to processes without mounts; how its name goes on is its
 /// version.
 pub fn is_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libwireup-staged.so.0"))
+}
+
+/// A content of a set, which several files may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Content {
+    pub digest: Digest,
+    pub len: u64,
+    /// The first entry that has it.
+    pub entry: usize,
 }
 
 /// Sorted by path, so that a folder precedes what is in it.
@@ -84,37 +83,6 @@ pub enum Problem {
 }
 
 impl Set {
-    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of
-    /// folders are left out; of programs with the set-user-ID or set-group-ID bit there are only the names.
-    ///
-    /// # Errors
-    /// One cannot be read, is itself privileged, or changes.
-    pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
-        Set::collect_with(roots, &Listings::new(), &Digests::default())
-    }
-
-    /// Makes the set that [`Set::collect`] makes, but reads neither folders whose contents are in `listings` nor files
-    /// whose digests are in `digests`.
-    ///
-    /// # Errors
-    /// Those of [`Set::collect`].
-    pub fn collect_with<'a>(
-        roots: impl IntoIterator<Item = &'a Path>,
-        listings: &Listings,
-        digests: &Digests,
-    ) -> Result<Set, Problem> {
-        let (mut set, mut of_files) = (Set::default(), digests.of_files());
-        for root in roots {
-            if !root.is_absolute() {
-                return Err(Problem::Relative(root.to_owned()));
-            }
-            walk(root, listings, digests, &mut of_files, &mut set)?;
-        }
-        of_files.keep();
-        set.sort()?;
-        Ok(set)
-    }
-
     /// Makes a set of `entries`, which may come in any order.
     ///
     /// # Errors
@@ -225,6 +193,25 @@ impl Set {
     pub fn is_empty(&self) -> bool {
         self.begins.is_empty()
     }
+
+    /// The different contents, numbered in the order of the entries. Empty files have none.
+    pub fn contents(&self) -> &[Content] {
+        self.contents.get_or_init(|| {
+            let mut seen = HashSet::with_capacity(self.begins.len());
+            let new = |(entry, found)| match found {
+                EntryKind::File { len: len @ 1.., digest } => {
+                    seen.insert(digest).then_some(Content { digest, len, entry })
+                }
+                _ => None,
+            };
+            self.entries().map(|entry| entry.kind).enumerate().filter_map(new).collect()
+        })
+    }
+
+    /// A file that has a content of this set.
+    pub fn path_of(&self, content: &Content) -> &Path {
+        self.entry(content.entry).path()
+    }
 }
 
 /// Whether an entry may come after another one, which was checked.
@@ -251,6 +238,7 @@ fn check(entry: &Entry, before: Option<&Entry>) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digests::Digests;
     use proptest::prelude::*;
     use std::ffi::OsStr;
     use std::fs;

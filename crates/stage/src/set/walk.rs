@@ -18,8 +18,41 @@ const FILES: usize = 32;
 /// How often a file is read again that has changed meanwhile (chosen).
 const READS_MAX: u32 = 3;
 
+impl Set {
+    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of
+    /// folders are left out; of programs with the set-user-ID or set-group-ID bit there are only the names.
+    ///
+    /// # Errors
+    /// One cannot be read, is itself privileged, or changes.
+    pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
+        Set::collect_with(roots, &Listings::new(), &Digests::default())
+    }
+
+    /// Makes the set that [`Set::collect`] makes, but reads neither folders whose contents are in `listings` nor files
+    /// whose digests are in `digests`.
+    ///
+    /// # Errors
+    /// Those of [`Set::collect`].
+    pub fn collect_with<'a>(
+        roots: impl IntoIterator<Item = &'a Path>,
+        listings: &Listings,
+        digests: &Digests,
+    ) -> Result<Set, Problem> {
+        let (mut set, mut of_files) = (Set::default(), digests.of_files());
+        for root in roots {
+            if !root.is_absolute() {
+                return Err(Problem::Relative(root.to_owned()));
+            }
+            walk(root, listings, digests, &mut of_files, &mut set)?;
+        }
+        of_files.keep();
+        set.sort()?;
+        Ok(set)
+    }
+}
+
 /// Adds all that is at `root`; a folder may have been listed.
-pub(super) fn walk(
+fn walk(
     root: &Path,
     listings: &Listings,
     digests: &Digests,

@@ -30,12 +30,11 @@ mod tests;
 
 use crate::image::mounted::{Files, may_mount, owner};
 use crate::image::{ContentLocation, image};
-use crate::receiving::Receiving;
 use crate::set::{Digest, Entry, EntryKind, Set};
-use packs::{Places, is_at};
 pub use placeholders::{Placeholders, Registry};
 pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
+use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -77,6 +76,26 @@ pub enum Form {
     Image,
     /// Files: it takes no rights.
     Tree,
+}
+
+/// Where the contents of a set are, by their numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Places {
+    /// Names of packs.
+    pub packs: Vec<String>,
+    pub contents: Vec<ContentLocation>,
+}
+
+impl Places {
+    pub fn read(set: &Path) -> Option<Places> {
+        postcard::from_bytes(&fs::read(set.join("places")).ok()?).ok()
+    }
+
+    /// Only the names of the packs.
+    pub fn read_packs(set: &Path) -> Option<Vec<String>> {
+        let bytes = fs::read(set.join("places")).ok()?;
+        postcard::take_from_bytes(&bytes).ok().map(|(packs, _)| packs)
+    }
 }
 
 /// A set in use: it is not removed.
@@ -150,6 +169,12 @@ fn lock_within(file: &File, how: FlockOperation) -> io::Result<()> {
             result => return Ok(result?),
         }
     }
+}
+
+/// Whether this file is the one at a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    fs::metadata(path).ok().map(number) == file.metadata().ok().map(number)
 }
 
 /// What has made a store. It is of use as long as the machine runs.
@@ -291,16 +316,6 @@ impl Store {
             at(&manifest, lock.set_modified(SystemTime::now()))?;
         }
         Ok(is_whole.then_some(lock))
-    }
-
-    /// Begins to receive a set.
-    ///
-    /// # Errors
-    /// There is no room for what is missing, even without the sets that are not in use.
-    pub fn receive(&self, set: Set) -> Result<Receiving<'_>> {
-        let receiving = Receiving::begin(self, set, self.form())?;
-        self.make_room(receiving.wanted())?;
-        Ok(receiving)
     }
 
     /// How sets are kept that arrive now.

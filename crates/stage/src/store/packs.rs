@@ -10,7 +10,7 @@
 //! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no
 //! set uses are removed from packs that nobody has locked: first from the index, then their blocks are given back.
 
-use super::{Result, Store, at, lock_shared, remove_tree};
+use super::{Places, Result, Store, at, is_at, lock_shared, remove_tree};
 use crate::image::ContentLocation;
 use crate::set::Digest;
 use crate::stream::{BLOCK, blocks};
@@ -51,26 +51,6 @@ pub(crate) struct Pack {
     pub name: String,
     pub index: Vec<Held>,
     _lock: File,
-}
-
-/// Where the contents of a set are, by their numbers.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Places {
-    /// Names of packs.
-    pub packs: Vec<String>,
-    pub contents: Vec<ContentLocation>,
-}
-
-impl Places {
-    pub fn read(set: &Path) -> Option<Places> {
-        postcard::from_bytes(&fs::read(set.join("places")).ok()?).ok()
-    }
-
-    /// Only the names of the packs.
-    pub fn read_packs(set: &Path) -> Option<Vec<String>> {
-        let bytes = fs::read(set.join("places")).ok()?;
-        postcard::take_from_bytes(&bytes).ok().map(|(packs, _)| packs)
-    }
 }
 
 /// Makes a pack of a folder with its `data`.
@@ -185,10 +165,4 @@ fn give_back(data: &File, from: u64, to: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = fallocate(data, flags, from * BLOCK, (to - from) * BLOCK);
     }
-}
-
-/// Whether this file is the one at a path.
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
-    let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
-    fs::metadata(path).ok().map(number) == file.metadata().ok().map(number)
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 impl Store {
     /// Removes what was not used for the longest time, until so many bytes fit.
-    pub(super) fn make_room(&self, wanted: u64) -> Result<()> {
+    pub(crate) fn make_room(&self, wanted: u64) -> Result<()> {
         if wanted == 0 {
             return Ok(());
         }

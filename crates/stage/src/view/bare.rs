@@ -1,6 +1,6 @@
 //! Folders on the way to staged files that have nothing else in them.
 
-use super::Node;
+use super::staged_names::Node;
 use crate::mounts::Mounts;
 use crate::set::Set;
 use std::collections::BTreeMap;

@@ -19,23 +19,23 @@
 
 mod bare;
 mod names;
+mod own_mounts;
+mod staged_names;
 #[cfg(test)]
 mod tests;
 
 pub use bare::{Bare, BareFolder};
 pub use names::{Way, ways};
+pub use own_mounts::{MountError, own_mounts};
 
 use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
-use crate::set::{Entry, EntryKind, Set, is_library};
+use crate::set::{Entry, EntryKind, Set};
 use crate::store::placeholders::{Placeholder, Placeholders, check_owners};
+use own_mounts::{Result, at};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
-    open_tree,
-};
-use rustix::process::{getegid, geteuid};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_remount, move_mount, open_tree};
+use staged_names::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -43,25 +43,10 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Component, Path, PathBuf};
-use thiserror::Error;
+use std::path::{Path, PathBuf};
 
 /// Other files and folders that stay visible in a closed folder: each is a mount (chosen: a folder of programs).
 const OTHERS_MAX: usize = 200;
-
-#[derive(Error, Debug)]
-#[error("{}: {what}: {error}", path.display())]
-pub struct MountError {
-    pub path: PathBuf,
-    pub what: &'static str,
-    pub error: io::Error,
-}
-
-type Result<T> = std::result::Result<T, MountError>;
-
-fn at<T>(path: &Path, what: &'static str, result: std::result::Result<T, impl Into<io::Error>>) -> Result<T> {
-    result.map_err(|error| MountError { path: path.to_owned(), what, error: error.into() })
-}
 
 /// What was done.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -74,33 +59,6 @@ pub struct View {
 
 /// Folders in which ranks are expected to make files: where they work, their home.
 pub type Keep = BTreeSet<PathBuf>;
-
-/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes, if `alone`, the
-/// only user of a user namespace, in which it has that right: the programs that it then starts get no more rights than
-/// it had before, and set-user-ID programs do not work. Processes of different user namespaces may not read each
-/// other's memory, which MPI libraries do on one machine.
-///
-/// # Errors
-/// Neither is permitted here.
-pub fn own_mounts(alone: bool) -> Result<()> {
-    let root = Path::new("/");
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: the descriptor table stays shared as it is.
-    let mounts = unsafe { unshare_unsafe(UnshareFlags::NEWNS) };
-    if !alone {
-        at(root, "a mount namespace", mounts)?;
-    } else if mounts.is_err() {
-        // SAFETY: as above.
-        let both = unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) };
-        at(root, "a mount namespace", both)?;
-        let write = |name: &str, text: String| at(Path::new(name), "a user namespace", fs::write(name, text));
-        write("/proc/self/setgroups", "deny".into())?;
-        write("/proc/self/uid_map", format!("{user} {user} 1"))?;
-        write("/proc/self/gid_map", format!("{group} {group} 1"))?;
-    }
-    // What is mounted from now on does not appear outside.
-    at(root, "private mounts", mount_change(root, MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC))
-}
 
 /// Puts a copy of the root of this process's own mounts ([`own_mounts`]) over the root, which changes nothing that can
 /// be seen.
@@ -166,29 +124,6 @@ impl Planned<'_> {
         self.plan.build(Path::new("/"), false, files.tree())?;
         self.originals.iter().try_for_each(|(path, original)| put(path, original))?;
         Ok(self.view)
-    }
-}
-
-/// The names of what is staged, from the root down.
-#[derive(Default)]
-struct Node<'a> {
-    staged: Option<Entry<'a>>,
-    children: BTreeMap<OsString, Node<'a>>,
-}
-
-impl<'a> Node<'a> {
-    fn of(set: &'a Set) -> Node<'a> {
-        let mut root = Node::default();
-        set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
-        root
-    }
-
-    fn add(&mut self, entry: Entry<'a>) {
-        let parts = entry.path().components().filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_owned()),
-            _ => None,
-        });
-        parts.fold(self, |node, name| node.children.entry(name).or_default()).staged = Some(entry);
     }
 }
 

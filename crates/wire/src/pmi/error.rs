@@ -1,6 +1,5 @@
 //! The errors in a client's bytes, each described in one line.
 
-use super::Command;
 use core::fmt;
 use thiserror::Error;
 
@@ -55,19 +54,20 @@ pub enum PmiError {
     SpawnInterrupted { start: Excerpt },
 }
 
-/// The fields of one message are invalid; the next message can still be read.
+/// The fields of one message are invalid; the next message can still be read. A command is named as in
+/// [`super::Command::name`].
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Problem {
-    #[error("{command}: the field \"{field}\" is missing", command = .command.name())]
-    Missing { command: Command, field: &'static str },
-    #[error("{command}: \"{field}\" should be a number in range, it is {value}", command = .command.name())]
-    BadNumber { command: Command, field: &'static str, value: Excerpt },
-    #[error("{command}: \"{field}\" should be TRUE or FALSE, it is {value}", command = .command.name())]
-    BadFlag { command: Command, field: &'static str, value: Excerpt },
-    #[error("{command}: \"{field}\" holds a zero byte: {value}", command = .command.name())]
-    ZeroByte { command: Command, field: &'static str, value: Excerpt },
-    #[error("a reply to {expected} should follow, this came: {name}", expected = .expected.name())]
-    WrongReply { expected: Command, name: Excerpt },
+    #[error("{command}: the field \"{field}\" is missing")]
+    Missing { command: &'static str, field: &'static str },
+    #[error("{command}: \"{field}\" should be a number in range, it is {value}")]
+    BadNumber { command: &'static str, field: &'static str, value: Excerpt },
+    #[error("{command}: \"{field}\" should be TRUE or FALSE, it is {value}")]
+    BadFlag { command: &'static str, field: &'static str, value: Excerpt },
+    #[error("{command}: \"{field}\" holds a zero byte: {value}")]
+    ZeroByte { command: &'static str, field: &'static str, value: Excerpt },
+    #[error("a reply to {expected} should follow, this came: {name}")]
+    WrongReply { expected: &'static str, name: Excerpt },
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_problem_names_command_and_field() {
-        let problem = Problem::Missing { command: Command::Put, field: "key" };
+        let problem = Problem::Missing { command: "put", field: "key" };
         assert_eq!(problem.to_string(), "put: the field \"key\" is missing");
     }
 }

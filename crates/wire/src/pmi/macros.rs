@@ -150,7 +150,8 @@ macro_rules! commands {
                             let names: &'static [&'static str] = field_names!(dialect, [$($pmi1),*] [$($pmi2),*]);
                             let field = names.first().copied().unwrap_or(stringify!($field));
                             let value = $field.or(default.map(str::as_bytes));
-                            let $field = <$type as Value<'a>>::read(FieldName { command, field }, value)?;
+                            let name = FieldName { command: const { Command::$variant.name() }, field };
+                            let $field = <$type as Value<'a>>::read(name, value)?;
                         )*)?
                         Ok(Request::$variant $({ $($field,)* })?)
                     })*
@@ -225,7 +226,7 @@ macro_rules! replies {
         impl<'a> Reply<'a> {
             /// Reads a successful reply's fields.
             pub(super) fn decode(kind: ReplyKind, command: Command, fields: &ReplyFields<'a>) -> Result<Self, Problem> {
-                let dialect = fields.dialect();
+                let (dialect, command) = (fields.dialect(), command.name());
                 match kind {
                     $(ReplyKind::$variant => {
                         $(

@@ -26,6 +26,7 @@ mod reply_fields;
 #[cfg(test)]
 mod round_trips;
 mod spawn;
+mod spawn_request;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_requ
 pub use error::{Excerpt, PmiError, Problem};
 pub use read::{Envelope, ReplyReader, RequestReader};
 pub use reply_fields::ReplyFields;
-pub use spawn::{SpawnCommand, SpawnRequest, Unfit};
+pub use spawn_request::{SpawnCommand, SpawnRequest, Unfit};
 pub use table::{Command, Reply, ReplyKind, Request};
 pub use value::Raw;
 

@@ -195,7 +195,7 @@ impl<'a> ReplyFields<'a> {
     /// [`Problem`] if it answers another command or lacks a field.
     pub fn reply_to(&self, command: Command) -> Result<Reply<'a>, Problem> {
         if !self.answers(command) {
-            return Err(Problem::WrongReply { expected: command, name: Excerpt::of(self.name()) });
+            return Err(Problem::WrongReply { expected: command.name(), name: Excerpt::of(self.name()) });
         }
         let absent = self.get("found").is_some_and(|found| found.eq_ignore_ascii_case(b"false"));
         let gets_key = matches!(command, Command::Get | Command::GetByIdx | Command::LookupName);

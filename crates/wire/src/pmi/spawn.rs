@@ -1,4 +1,4 @@
-//! Spawn: the one request that starts programs, and the only one that is not a flat list of fields.
+//! Reads and writes spawn, the only request that is not a flat list of fields.
 //!
 //! PMI-1 sends a block of lines for each program and counts the blocks (`spawnssofar` of `totspawns`); PMI-2 sends one
 //! body in which `subcmd` starts each program. Arguments, info pairs and preputs are numbered; they are used in
@@ -6,90 +6,14 @@
 
 use super::error::{Excerpt, PmiError, Problem};
 use super::pairs::Pairs;
+use super::spawn_request::{SpawnCommand, SpawnRequest};
 use super::value::{FieldName, MessageWriter, Value, write_number};
 use super::{Command, Request};
-use crate::limits::{JOB_SIZE_MAX, KEY_LEN_MAX, SPAWN_COMMANDS_MAX, VALUE_LEN_MAX};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// Maximum size of all blocks of one PMI-1 spawn: Linux' default limit for the arguments of one program (bytes).
 const SPAWN_LEN_MAX: usize = 2 << 20;
-
-/// Starts these programs as one new job.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct SpawnRequest {
-    pub commands: Vec<SpawnCommand>,
-    /// Pairs to put into the new job's kvs before its first rank runs.
-    pub preput: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// One program of a spawn.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct SpawnCommand {
-    pub program: Vec<u8>,
-    /// Arguments, without the program's name.
-    pub args: Vec<Vec<u8>>,
-    pub ranks: u32,
-    pub info: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Further variables, `NAME=VALUE`. PMI has no fields for them.
-    pub env: Vec<Vec<u8>>,
-}
-
-/// A request that nobody can fulfil.
-#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfit {
-    #[error("it starts no program, or more than {SPAWN_COMMANDS_MAX}")]
-    Commands,
-    #[error("a program has no ranks, or there are more than {JOB_SIZE_MAX} ranks")]
-    Ranks,
-    #[error("a pair for the new job has no key, or is longer than pairs may be")]
-    Preput,
-}
-
-impl SpawnRequest {
-    /// Number of ranks of all programs.
-    pub fn job_size(&self) -> u32 {
-        self.commands.iter().fold(0, |sum, command| sum.saturating_add(command.ranks))
-    }
-
-    /// Bytes of all texts.
-    pub fn len(&self) -> usize {
-        let pairs =
-            |pairs: &[(Vec<u8>, Vec<u8>)]| pairs.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        let of_command = |command: &SpawnCommand| {
-            let words = command.args.iter().chain(&command.env).map(Vec::len);
-            command.program.len() + words.sum::<usize>() + pairs(&command.info)
-        };
-        self.commands.iter().map(of_command).sum::<usize>() + pairs(&self.preput)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Checks what does not depend on the nodes.
-    ///
-    /// # Errors
-    /// Why nobody can fulfil it.
-    pub fn check(&self) -> Result<(), Unfit> {
-        if self.commands.is_empty() || self.commands.len() > SPAWN_COMMANDS_MAX {
-            return Err(Unfit::Commands);
-        }
-        if self.commands.iter().any(|command| command.ranks == 0) || self.job_size() > JOB_SIZE_MAX {
-            return Err(Unfit::Ranks);
-        }
-        let fits = |key: &[u8], value: &[u8]| {
-            // In the form of PMI-2 a text may be twice as long.
-            !key.is_empty() && key.len() <= 2 * KEY_LEN_MAX && value.len() <= 2 * VALUE_LEN_MAX
-        };
-        match self.preput.iter().all(|(key, value)| fits(key, value)) {
-            true => Ok(()),
-            false => Err(Unfit::Preput),
-        }
-    }
-}
 
 /// The field names of a dialect.
 struct Words {
@@ -160,7 +84,8 @@ impl Draft {
         if key == words.program.as_bytes() {
             self.program = value.to_vec();
         } else if key == words.ranks.as_bytes() {
-            self.ranks = Some(u32::read(FieldName { command: Command::Spawn, field: words.ranks }, Some(value))?);
+            self.ranks =
+                Some(u32::read(FieldName { command: Command::Spawn.name(), field: words.ranks }, Some(value))?);
         } else if let Some(number) = numbered(key, words.arg) {
             self.args.insert(number, value.to_vec());
         } else {
@@ -170,7 +95,7 @@ impl Draft {
     }
 
     fn finish(self, words: &Words) -> Result<SpawnCommand, Problem> {
-        let missing = |field| Problem::Missing { command: Command::Spawn, field };
+        let missing = |field| Problem::Missing { command: Command::Spawn.name(), field };
         if self.program.is_empty() {
             return Err(missing(words.program));
         }
@@ -202,7 +127,7 @@ pub(super) fn decode_pmi2(pairs: Pairs<'_>) -> Result<SpawnRequest, Problem> {
             draft.get_or_insert_default().add_pair(&PMI2, key, value)?;
         }
     }
-    let last = draft.ok_or(Problem::Missing { command: Command::Spawn, field: PMI2.program })?;
+    let last = draft.ok_or(Problem::Missing { command: Command::Spawn.name(), field: PMI2.program })?;
     commands.push(last.finish(&PMI2)?);
     Ok(SpawnRequest { commands, preput: preput.into_vec() })
 }
@@ -265,7 +190,7 @@ impl PartialSpawn {
         let mut preput = NumberedPairs::default();
         let (mut total, mut so_far) = (1, 1);
         for (key, value) in Pairs::of_lines(block) {
-            let number = |field| u32::read(FieldName { command: Command::Spawn, field }, Some(value));
+            let number = |field| u32::read(FieldName { command: Command::Spawn.name(), field }, Some(value));
             match key {
                 b"totspawns" => total = number("totspawns")?,
                 b"spawnssofar" => so_far = number("spawnssofar")?,

@@ -15,7 +15,7 @@ use super::error::Problem;
 use super::macros::{commands, default_text, field_names, replies};
 use super::pairs::Pairs;
 use super::reply_fields::ReplyFields;
-use super::spawn::SpawnRequest;
+use super::spawn_request::SpawnRequest;
 use super::value::{FieldName, MessageWriter, Raw, Value};
 use alloc::vec::Vec;
 
@@ -341,7 +341,10 @@ pub struct FieldRow {
 
 impl Command {
     /// The name for messages: PMI-1's, or PMI-2's if PMI-1 lacks the command.
-    pub fn name(self) -> &'static str {
-        self.request_name(Dialect::Pmi1).or(self.request_name(Dialect::Pmi2)).unwrap_or("unknown command")
+    pub const fn name(self) -> &'static str {
+        match (self.request_name(Dialect::Pmi1), self.request_name(Dialect::Pmi2)) {
+            (Some(name), _) | (None, Some(name)) => name,
+            (None, None) => "unknown command",
+        }
     }
 }

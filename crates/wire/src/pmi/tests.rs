@@ -50,7 +50,7 @@ fn wrong_fields_affect_only_their_request() {
     let seen =
         requests(Dialect::Pmi1, &[b"cmd=put key=k\ncmd=init pmi_version=x\ncmd=teleport\ncmd=get_maxes\n"]).unwrap();
     assert_eq!(seen.len(), 4);
-    assert!(seen[0].contains("Missing { command: Put, field: \"value\" }"), "{}", seen[0]);
+    assert!(seen[0].contains("Missing { command: \"put\", field: \"value\" }"), "{}", seen[0]);
     assert!(seen[1].contains("BadNumber"), "{}", seen[1]);
     assert!(seen[2].contains("Unknown"), "{}", seen[2]);
     assert!(seen[3].contains("GetMaxes"), "{}", seen[3]);

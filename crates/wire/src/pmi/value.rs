@@ -1,7 +1,7 @@
 //! The types of fields, and their text on the wire.
 
+use super::Dialect;
 use super::error::{Excerpt, Problem};
-use super::{Command, Dialect};
 use alloc::vec::Vec;
 
 /// What PMI-2 appends to a request's name in the reply.
@@ -10,7 +10,7 @@ pub(super) const RESPONSE: &str = "-response";
 /// Identifies one field of the table in an error.
 #[derive(Clone, Copy)]
 pub(super) struct FieldName {
-    pub(super) command: Command,
+    pub(super) command: &'static str,
     pub(super) field: &'static str,
 }
 

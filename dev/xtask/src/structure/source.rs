@@ -12,7 +12,7 @@ pub struct Source {
     pub file: syn::File,
     pub paths: Vec<Path>,
     pub calls: Vec<Call>,
-    /// Words outside `use` declarations.
+    /// Words outside `use` declarations, without the names after `mod`.
     pub words: BTreeSet<String>,
 }
 
@@ -100,11 +100,12 @@ fn read_calls(tokens: TokenStream, found: &mut Vec<Call>) {
 }
 
 fn read_words(tokens: TokenStream, found: &mut BTreeSet<String>) {
-    let mut in_use = false;
-    for token in tokens {
+    let (mut tokens, mut in_use) = (tokens.into_iter().peekable(), false);
+    while let Some(token) = tokens.next() {
         match token {
             TokenTree::Group(group) if !in_use => read_words(group.stream(), found),
             TokenTree::Ident(word) if word == "use" => in_use = true,
+            TokenTree::Ident(word) if word == "mod" => drop(tokens.next_if(|name| matches!(name, TokenTree::Ident(_)))),
             TokenTree::Ident(word) if !in_use => drop(found.insert(word.to_string())),
             TokenTree::Punct(punct) => in_use &= punct.as_char() != ';',
             TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}

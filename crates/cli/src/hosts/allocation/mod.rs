@@ -1,27 +1,22 @@
 //! The allocation that a batch system gave to the surrounding job: its nodes, the ranks and cpus of each.
-//!
-//! ```text
-//!   Flux           FLUX_URI, and FLUX_ENCLOSING_ID or FLUX_JOB_ID    the resource set that `flux` prints
-//!   Slurm          SLURM_JOB_ID, SLURM_JOB_NODELIST                  variables
-//!   PBS, Torque    PBS_JOBID, PBS_NODEFILE                           a file, a host for each rank
-//!   LSF            LSB_JOBID, LSB_DJOB_HOSTFILE or LSB_MCPU_HOSTS    a file, or a variable
-//!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, each line a host and its slots
-//! ```
-//!
-//! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information
-//! that cannot be understood is an error; it does not count as "no batch system".
 
 mod flux;
 mod grid_engine;
 mod lsf;
 mod pbs;
 mod repeated;
+mod schedulers;
 mod slurm;
+
+pub use schedulers::{detect, is_likely};
 
 use super::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::path::PathBuf;
+
+/// Slurm's name as a scheduler.
+const SLURM: &str = "Slurm";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allocation {
@@ -77,26 +72,6 @@ impl Env<'_> {
     }
 }
 
-/// The allocation that this process is in.
-///
-/// # Errors
-/// What a batch system tells cannot be right.
-pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
-    for detect in [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect] {
-        if let Some(allocation) = detect(env)? {
-            return Ok(Some(allocation));
-        }
-    }
-    Ok(None)
-}
-
-/// Whether a variable of some batch system is set, valid or not.
-pub fn is_likely(env: Env) -> bool {
-    ["FLUX_URI", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"]
-        .into_iter()
-        .any(|name| env.get(name).is_some())
-}
-
 impl Allocation {
     fn new(scheduler: &'static str, job: &str, told_by: &'static str, nodes: Vec<Node>) -> Allocation {
         Allocation { scheduler, job: job.to_owned(), told_by, nodes, own_name: None, refused: None }
@@ -104,7 +79,7 @@ impl Allocation {
 
     /// The program that starts agents on all nodes in one step; `None` if agents are started one by one.
     pub fn step_program(&self) -> Option<&'static str> {
-        (self.scheduler == slurm::NAME).then_some("srun")
+        (self.scheduler == SLURM).then_some("srun")
     }
 
     /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked

@@ -3,9 +3,8 @@
 //! `SLURM_TASKS_PER_NODE` describes the allocation, except in a process of a step, where `srun` has overwritten it with
 //! the step's. There the number of ranks follows from the allocation's cpus, `SLURM_CPUS_PER_TASK` of them for a rank.
 
-use super::{Allocation, Env, Node, names, one_of_many, repeated, wrong};
+use super::{Allocation, Env, Node, SLURM, names, one_of_many, repeated, wrong};
 
-pub const NAME: &str = "Slurm";
 const NODES: &str = "SLURM_JOB_NODELIST";
 const TASKS: &str = "SLURM_TASKS_PER_NODE";
 const CPUS: &str = "SLURM_JOB_CPUS_PER_NODE";
@@ -30,7 +29,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     };
     let nodes = names.into_iter().enumerate().map(node).collect();
     let (own_name, refused) = (env.get("SLURMD_NODENAME").map(str::to_owned), refused(env)?);
-    Ok(Some(Allocation { own_name, refused, ..Allocation::new(NAME, job, NODES, nodes) }))
+    Ok(Some(Allocation { own_name, refused, ..Allocation::new(SLURM, job, NODES, nodes) }))
 }
 
 fn numbers(env: Env, variable: &str, nodes: usize) -> Result<Option<Vec<u32>>, String> {
@@ -49,5 +48,5 @@ fn speaks_of_all(env: Env, tasks: &[u32]) -> bool {
 fn refused(env: Env) -> Result<Option<String>, String> {
     let tasks = env.number("SLURM_STEP_NUM_TASKS")?.unwrap_or(1);
     let alone = tasks <= 1 || env.get("SLURM_STEP_ID").is_none() || env.get("SLURM_PTY_PORT").is_some();
-    Ok((!alone).then(|| one_of_many(tasks, NAME, "from the batch script, or by srun -n 1")))
+    Ok((!alone).then(|| one_of_many(tasks, SLURM, "from the batch script, or by srun -n 1")))
 }

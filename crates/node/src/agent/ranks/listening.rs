@@ -1,15 +1,12 @@
 //! The sockets at which a job's ranks listen, or whose ports are kept for them.
 
-use crate::agent::rank_ports::{self, place_to_search};
+use crate::agent::rank_ports::{self, BACKLOG, place_to_search};
 use crate::keeper::Process;
 use std::io;
 use std::os::fd::OwnedFd;
 use wireup_os::socket::{InARow, NoRow, bind_in_a_row};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::RankPorts;
-
-/// Connections to a rank that may wait to be accepted; the kernel lowers this to its own maximum.
-pub const BACKLOG: i32 = 4096;
 
 #[derive(Default)]
 pub struct RankSockets {

@@ -1,7 +1,8 @@
 //! The root's end of its steps: their commands, their input and their output.
 
 use super::lines::{Lines, Said, at};
-use crate::agent::start_methods::{self, BatchSystem, Complaint};
+use super::{BatchSystem, Complaint};
+use crate::agent::start_methods;
 use crate::agent::tail::Stream;
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;

@@ -12,7 +12,7 @@
 //!   slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10 DUE TO TIME LIMIT ***
 //! ```
 
-use crate::agent::start_methods::{BatchSystem, Complaint};
+use super::{BatchSystem, Complaint};
 use crate::hosts::{self, collapse};
 use wireup_proto::NEEDED;
 use wireup_wire::peer::{Problem, ProblemKind};

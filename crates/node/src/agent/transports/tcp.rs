@@ -1,9 +1,9 @@
 //! The transport TCP: an ordered list of addresses to dial, and one listener for incoming connections.
 
-use super::{Begin, Candidate, Offer, Transport, Which};
+use super::{Begin, Candidate, ListenError, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;
 use crate::agent::token::Token;
-use crate::transport::addresses::{self, NothingMatches};
+use crate::transport::addresses;
 use crate::transport::carrier::Carrier;
 use crate::transport::filter::{Filter, FilterError};
 use crate::transport::listener::{Accepted, Listener};
@@ -14,7 +14,6 @@ use std::net::{IpAddr, SocketAddr};
 use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
-use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// Most guests accepted per turn. Chosen: during a flood a guest is kept for four turns at least, and it is
 /// read in the first of them.
@@ -26,29 +25,6 @@ pub struct Tcp {
     pause: Pause,
     /// Addresses of this machine; empty until they are needed.
     own: Vec<InterfaceAddress>,
-}
-
-/// Why other agents cannot dial this one.
-#[derive(thiserror::Error, Debug)]
-pub enum ListenError {
-    #[error("cannot list this machine's addresses: {0}")]
-    Interfaces(io::Error),
-    #[error("cannot open a socket to listen on: {0}")]
-    Socket(#[from] io::Error),
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-    #[error(transparent)]
-    NothingMatches(#[from] NothingMatches),
-}
-
-impl From<ListenError> for SpawnError {
-    fn from(error: ListenError) -> SpawnError {
-        let errno = match &error {
-            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
-            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
-        };
-        SpawnError { step: SpawnStep::Listen, what: error.to_string(), errno: errno.unwrap_or(0) }
-    }
 }
 
 impl Tcp {

@@ -23,7 +23,7 @@ use super::{Begin, Candidate, Offer, Transport, Which};
 use crate::agent::token::Token;
 use crate::transport::carrier::Carrier;
 use carrier::UcxCarrier;
-use inbox::Inbox;
+use inbox::{Inbox, OPENING, Shared};
 use opening::{OPENING_LEN_MAX, Opening};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,6 @@ use wireup_ucx::{Budget, Endpoint, Message, Verdict, Worker};
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::Point;
 
-/// The tag of openings, which no link has.
-const OPENING: u64 = u64::MAX;
 /// Time limit of the handshake (ns), after which another transport is tried. Chosen: three messages take less than a
 /// second on a busy machine.
 const ANSWER_NS_MAX: u64 = 5_000_000_000;
@@ -46,15 +44,6 @@ const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
 pub struct Ucx {
     shared: Rc<RefCell<Shared>>,
     key: [u8; 32],
-}
-
-/// State that the transport shares with its carriers.
-struct Shared {
-    worker: Worker,
-    /// Messages that have arrived for each link, by tag.
-    inboxes: BTreeMap<u64, Inbox>,
-    /// Tags of links with events that were not reported yet.
-    ready: BTreeSet<u64>,
 }
 
 impl Ucx {

@@ -1,12 +1,11 @@
 //! Opens the files to which the ranks' output is written.
 
-use super::Problem;
 use super::pattern::{Pattern, Places};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use wireup_os::output_file::{self, Existing};
 use wireup_proto::Origin;
 use wireup_proto::io::Stream;
@@ -31,6 +30,14 @@ pub struct Output {
     pub timestamp: bool,
     /// Text with which each line begins.
     pub label: Option<Pattern>,
+}
+
+/// Why a write failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    pub text: String,
+    /// Whether the reading end of the pipe behind standard output or error is closed.
+    pub reader_gone: bool,
 }
 
 /// The files of one stream.
@@ -88,7 +95,7 @@ impl Files {
             Files::In { begun, .. } | Files::Named { begun, .. } => begun,
         };
         // The lock is held until the file is open: another stream may write to the same file.
-        let mut begun = super::lock(begun);
+        let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
         let existing = if begun.insert(path.to_owned()) && self.replaces(path) {
             if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
                 output_file::make_folder(folder).map_err(problem)?;

@@ -1,8 +1,8 @@
 //! Carries the bytes of one link in UCX messages: small pieces are joined into one message, large ones get their own,
 //! without a copy.
 
-use super::inbox::Inbox;
-use super::{OPENING, Shared, opening};
+use super::inbox::{Inbox, MESSAGE_LEN_MAX, OPENING, Shared};
+use super::opening;
 use crate::transport::carrier::{Came, Carrier};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
@@ -13,9 +13,6 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::{Endpoint, Worker};
 use wireup_wire::route::Point;
 
-/// Longest message; a longer piece is split. Chosen: the pieces of all but the largest exchanges fit, and arrive
-/// without a copy.
-pub const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// Pieces are joined into messages up to this size. Chosen: below this a copy costs less than a separate message.
 const SMALL_BYTES_MAX: usize = 8 << 10;
 /// Most bytes of one link that UCX holds unsent, so that more urgent data may overtake the rest. Chosen: more than a

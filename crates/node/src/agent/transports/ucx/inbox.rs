@@ -1,15 +1,28 @@
 //! Keeps messages that arrived for one link over UCX and have not been read.
 
-use super::carrier::MESSAGE_LEN_MAX;
 use crate::transport::handshake;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use wireup_ucx::sys::Status;
-use wireup_ucx::{Endpoint, Verdict};
+use wireup_ucx::{Endpoint, Verdict, Worker};
 
+/// Longest message; a longer piece is split. Chosen: the pieces of all but the largest exchanges fit, and arrive
+/// without a copy.
+pub(super) const MESSAGE_LEN_MAX: usize = 16 << 20;
+/// The tag of openings, which no link has.
+pub(super) const OPENING: u64 = u64::MAX;
 /// Length of the longest handshake message, with its own length field.
 const HANDSHAKE_LEN_MAX: usize = 2 + handshake::MESSAGE_LEN_MAX;
+
+/// State that the transport shares with its carriers.
+pub(super) struct Shared {
+    pub worker: Worker,
+    /// Messages that have arrived for each link, by tag.
+    pub inboxes: BTreeMap<u64, Inbox>,
+    /// Tags of links with events that were not reported yet.
+    pub ready: BTreeSet<u64>,
+}
 
 #[derive(Default)]
 pub struct Inbox {

@@ -1,0 +1,34 @@
+//! The batch systems whose allocations are understood, and what shows that this process is in a job of one.
+//!
+//! ```text
+//!   Flux           FLUX_URI, and FLUX_ENCLOSING_ID or FLUX_JOB_ID    the resource set that `flux` prints
+//!   Slurm          SLURM_JOB_ID, SLURM_JOB_NODELIST                  variables
+//!   PBS, Torque    PBS_JOBID, PBS_NODEFILE                           a file, a host for each rank
+//!   LSF            LSB_JOBID, LSB_DJOB_HOSTFILE or LSB_MCPU_HOSTS    a file, or a variable
+//!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, each line a host and its slots
+//! ```
+//!
+//! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information
+//! that cannot be understood is an error; it does not count as "no batch system".
+
+use super::{Allocation, Env, flux, grid_engine, lsf, pbs, slurm};
+
+/// The allocation that this process is in.
+///
+/// # Errors
+/// What a batch system tells cannot be right.
+pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
+    for detect in [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect] {
+        if let Some(allocation) = detect(env)? {
+            return Ok(Some(allocation));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a variable of some batch system is set, valid or not.
+pub fn is_likely(env: Env) -> bool {
+    ["FLUX_URI", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"]
+        .into_iter()
+        .any(|name| env.get(name).is_some())
+}

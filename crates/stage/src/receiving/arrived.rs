@@ -1,0 +1,19 @@
+//! What has arrived of a content, and the error if it is not what was announced.
+
+use crate::set::Set;
+use crate::store::problem_at;
+
+/// A cluster of a content that is missing.
+pub(super) struct Arrived<'a> {
+    pub content: u32,
+    pub offset: u64,
+    pub len: usize,
+    pub stored: &'a [u8],
+    pub is_last: bool,
+}
+
+/// A content of a set is not what was announced.
+pub(super) fn damaged(set: &Set, content: u32) -> String {
+    let path = set.path_of(&set.contents()[content as usize]);
+    problem_at(path, "it arrived with another content than was announced")
+}
