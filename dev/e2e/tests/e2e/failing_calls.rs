@@ -129,7 +129,7 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
         Err(panic) => {
             let problem = panic.downcast_ref::<String>().cloned().unwrap_or_default();
             let is_directory = problem.contains("exit status: 0") && problem.contains("left behind: [");
-            let removes = ["wireup-session up", "wireup-keeper run"].contains(&&*failing.call.role);
+            let removes = ["wireup-session up", "wireup-keeper run", "wireup down"].contains(&&*failing.call.role);
             let may_stay = removes && REMOVE.contains(&name(&failing.call));
             // After a failed call the PMIx library goes on without the event or the file. Its messages are shown, and
             // Ctrl-C ends the job.
