@@ -10,7 +10,7 @@
 use crate::files::memory_file;
 use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -123,7 +123,12 @@ unsafe impl Sync for MappedRegion {}
 impl MappedRegion {
     /// Maps a file for writing whose descriptor only its maker has so far.
     fn writable(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
-        MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let region = MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, flags)?;
+        // The file cannot be sealed while a child has the mapping too, which another thread may fork at any time.
+        // SAFETY: exactly the range that was mapped above, which no child needs.
+        let _ = unsafe { madvise(region.start.as_ptr(), len, Advice::LinuxDontFork) };
+        Ok(region)
     }
 
     /// Maps an arena for its maker, which writes to it repeatedly.

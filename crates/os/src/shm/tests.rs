@@ -3,6 +3,10 @@ use crate::socket;
 use rustix::fs::{Mode, OFlags};
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 fn sealed(text: &[u8]) -> SealedMemory {
     SealedMemory::new("test", text.len(), |bytes| bytes.copy_from_slice(text)).unwrap()
@@ -15,6 +19,27 @@ fn received(memory: &SealedMemory) -> OwnedFd {
     let mut fds = VecDeque::new();
     assert_eq!(socket::receive(&right, &mut [0; 8], &mut fds).unwrap(), 1);
     fds.pop_front().expect("a descriptor was received")
+}
+
+/// A child of another thread that has not executed its program yet has copies of all mappings that children get.
+#[test]
+fn memory_is_sealed_while_another_thread_forks() {
+    let mut child = None;
+    SealedMemory::new("test", 1, |_| {
+        child = Some(thread::spawn(|| {
+            let mut command = Command::new("true");
+            let waits = || {
+                thread::sleep(Duration::from_millis(500));
+                Ok(())
+            };
+            // SAFETY: sleeping is all that the child does before it executes the program.
+            unsafe { command.pre_exec(waits) };
+            command.status()
+        }));
+        thread::sleep(Duration::from_millis(200));
+    })
+    .expect("no child has the mapping");
+    child.expect("the memory was written").join().expect("no panic").expect("a child");
 }
 
 #[test]
