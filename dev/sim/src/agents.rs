@@ -50,12 +50,30 @@ pub struct AgentProcess {
     pub listens: bool,
     /// Inputs that have arrived since the process was stopped; `None`: it is not stopped.
     stopped: Option<VecDeque<Input>>,
-    tick_at: Option<Instant>,
-    /// The number of consecutive ticks after which the agent wanted another one at once.
-    restless: u32,
+    ticks: Ticks,
+    work: Work,
     turn_is_due: bool,
     /// Reserved ports of the jobs here: the first port and the number of ports.
     rank_ports: BTreeMap<JobId, (u16, u32)>,
+}
+
+/// When an agent wants to be told that time has passed.
+#[derive(Default)]
+struct Ticks {
+    at: Option<Instant>,
+    /// The number of consecutive ticks after which the agent wanted another one at once.
+    restless: u32,
+}
+
+/// The work of an agent in a world where work costs time.
+#[derive(Default)]
+struct Work {
+    /// Inputs that have arrived since the agent last read.
+    arrived: VecDeque<Input>,
+    /// Whether the agent is to read, or handles what it has read.
+    is_busy: bool,
+    /// Time at which everything is sent that the agent has to send.
+    sent_at: Instant,
 }
 
 /// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
@@ -90,8 +108,8 @@ impl AgentProcess {
             up: None,
             listens: false,
             stopped: None,
-            tick_at: None,
-            restless: 0,
+            ticks: Ticks::default(),
+            work: Work::default(),
             turn_is_due: false,
             rank_ports: BTreeMap::new(),
         }
@@ -192,8 +210,9 @@ impl Agents {
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
-        process.restless = if is_restless { process.restless + 1 } else { process.restless / 2 };
-        if process.restless > RESTLESS_MAX {
+        let restless = &mut process.ticks.restless;
+        *restless = if is_restless { *restless + 1 } else { *restless / 2 };
+        if *restless > RESTLESS_MAX {
             cx.problem(format!("agent {host} requests ticks without making progress"));
             return false;
         }
@@ -239,15 +258,15 @@ impl Agents {
     }
 
     pub fn schedule_tick(&mut self, cx: &mut Cx, agent: u32) {
-        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, turn_is_due, .. } = &mut self[agent]
+        let AgentProcess { host, state: ProcessState::Running(machine), ticks, turn_is_due, .. } = &mut self[agent]
         else {
             return;
         };
         // A driver asks for the deadline when everything else is done.
         let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
         let deadline = Instant(deadline.0.saturating_sub(cx.clock_ahead_ns(*host)));
-        if tick_at.is_none_or(|at| deadline < at) {
-            *tick_at = Some(deadline);
+        if ticks.at.is_none_or(|at| deadline < at) {
+            ticks.at = Some(deadline);
             cx.clock.at(deadline, Event::AgentTick(agent));
         }
     }
@@ -256,12 +275,48 @@ impl Agents {
     pub fn on_tick(&mut self, cx: &Cx, agent: u32) -> Option<bool> {
         let process = &mut self[agent];
         let is_stopped = process.is_stopped();
-        let AgentProcess { host, state: ProcessState::Running(machine), tick_at, .. } = process else { return None };
-        if tick_at.is_some_and(|at| at <= cx.clock.now()) {
-            *tick_at = None;
+        let AgentProcess { host, state: ProcessState::Running(machine), ticks, .. } = process else { return None };
+        if ticks.at.is_some_and(|at| at <= cx.clock.now()) {
+            ticks.at = None;
         }
         let local_now = cx.local_now(*host);
         (!is_stopped).then(|| machine.deadline().is_some_and(|deadline| deadline <= local_now))
+    }
+
+    /// An input waits until the agent has done what it does now.
+    fn arrive(&mut self, cx: &mut Cx, agent: u32, input: Input) {
+        let work = &mut self[agent].work;
+        work.arrived.push_back(input);
+        if !std::mem::replace(&mut work.is_busy, true) {
+            cx.clock.at(work.sent_at, Event::AgentReads(agent));
+        }
+    }
+
+    /// An agent reads all that has arrived; its turn comes when it has handled that.
+    pub fn on_reads(&mut self, cx: &mut Cx, agent: u32) {
+        let host = self[agent].host;
+        let inputs = std::mem::take(&mut self[agent].work.arrived);
+        let handled = cx.work(host, cx.clock.now(), |costs| inputs.iter().map(|input| costs.of_input(input)).sum());
+        for input in inputs {
+            self.handle(cx, agent, input);
+        }
+        cx.clock.at(handled, Event::AgentTurn(agent));
+    }
+
+    /// The time at which an agent has sent a frame of so many bytes, after all that it had to send before.
+    fn sends(&mut self, cx: &mut Cx, agent: u32, bytes: usize) -> Instant {
+        let AgentProcess { host, work, .. } = &mut self[agent];
+        work.sent_at = cx.work(*host, work.sent_at.max(cx.clock.now()), |costs| costs.of_frame(bytes));
+        work.sent_at
+    }
+
+    /// An agent has done what it had read, and reads on if something has arrived.
+    fn read_on(&mut self, cx: &mut Cx, agent: u32) {
+        let work = &mut self[agent].work;
+        work.is_busy = !work.arrived.is_empty();
+        if work.is_busy {
+            cx.clock.at(work.sent_at, Event::AgentReads(agent));
+        }
     }
 
     /// An agent is killed, or its host loses power.
@@ -275,7 +330,9 @@ impl Agents {
 impl World {
     /// Gives an input to an agent, then polls it at once or after further inputs.
     pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
-        if self.agents.handle(&mut self.cx, agent, input) {
+        if self.cx.spec.costs.is_some() {
+            self.agents.arrive(&mut self.cx, agent, input);
+        } else if self.agents.handle(&mut self.cx, agent, input) {
             self.on_agent_turn(agent);
         }
     }
@@ -289,6 +346,9 @@ impl World {
             self.do_for_agent(agent, output);
         }
         self.agents.end_turn(&mut self.cx, &self.jobs, agent);
+        if self.cx.spec.costs.is_some() {
+            self.agents.read_on(&mut self.cx, agent);
+        }
     }
 
     /// A stopped agent continues, with the inputs that have arrived since.
@@ -430,7 +490,8 @@ impl World {
             self.cx.checks.on_exchange_frame(at_ns);
         }
         self.membership.on_sends(&mut self.cx, &self.net, &mut self.jobs, (agent, link), &frame);
-        self.net.send(&mut self.cx.clock, link, from, frame);
+        let ready = self.agents.sends(&mut self.cx, agent, frame.wire_len());
+        self.net.send(&mut self.cx.clock, link, from, frame, ready);
     }
 
     fn close_link(&mut self, agent: u32, link: LinkId) {

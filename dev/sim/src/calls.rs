@@ -156,8 +156,10 @@ impl Calls {
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
         let call = self.begin(call);
+        let is_called = cx.work(agents[caller].host, cx.clock.now(), |costs| costs.shell_ns);
+        let at = cx.work(agent.0, is_called + delay_ns, |costs| costs.agent_ns);
         if !is_silent || no_start == Some(NoStart::NoShell) {
-            cx.clock.after(delay_ns, Event::Call(call));
+            cx.clock.at(at, Event::Call(call));
         }
     }
 

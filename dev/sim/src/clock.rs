@@ -37,6 +37,8 @@ pub enum Event {
     TransportOpened(u32),
     /// The caller of a remote shell learns that it ended.
     CallEnded(u32),
+    /// An agent, whose work costs time, reads what has arrived.
+    AgentReads(u32),
     /// An agent's driver carries out the outputs of its machine.
     AgentTurn(u32),
     AgentTick(u32),

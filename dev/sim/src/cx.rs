@@ -2,6 +2,7 @@
 
 use crate::checkers::Checks;
 use crate::clock::{Clock, Event};
+use crate::costs::{Costs, Machines};
 use crate::digest::Digest;
 use crate::remote::HostSpec;
 use crate::rng::Rng;
@@ -15,6 +16,7 @@ pub struct Cx {
     pub spec: WorldSpec,
     pub clock: Clock,
     pub rng: Rng,
+    machines: Option<Machines>,
     pub checks: Checks,
     pub digest: Digest,
     pub pending: Vec<Option<Pending>>,
@@ -59,6 +61,7 @@ impl Cx {
         Cx {
             clock: Clock::new(spec.seed),
             rng: Rng::stream(spec.seed, "world"),
+            machines: Machines::new(&spec),
             checks: Checks::default(),
             digest: Digest::default(),
             pending: Vec::new(),
@@ -74,6 +77,14 @@ impl Cx {
     pub fn after(&mut self, delay: Delay, event: Event) {
         let delay_ns = self.draw(delay);
         self.clock.after(delay_ns, event);
+    }
+
+    /// Work on a host that can begin at `at`: when it is done. `ns` says what it costs.
+    pub fn work(&mut self, host: u32, at: Instant, ns: impl FnOnce(&Costs) -> u64) -> Instant {
+        match (&mut self.machines, &self.spec.costs) {
+            (Some(machines), Some(costs)) => machines.work(host, at, ns(costs)),
+            _ => at,
+        }
     }
 
     pub fn problem(&mut self, problem: String) {

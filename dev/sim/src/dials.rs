@@ -182,8 +182,10 @@ impl Agents {
     /// A link between the process that listens and the one that has dialled it.
     fn connect(&mut self, cx: &mut Cx, net: &mut Net, agents: [u32; 2], peers: [Peer; 2], sort: Sort) -> u32 {
         let link = net.next_link();
+        let now = cx.clock.now();
+        let proven = agents.map(|agent| cx.work(self[agent].host, now, |costs| costs.handshake_ns));
         let ends = agents.map(|agent| self[agent].new_end(agent, link));
-        net.connect(&mut cx.clock, ends, peers, sort)
+        net.connect(&mut cx.clock, ends, peers, sort, proven[0].max(proven[1]) - now)
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Node {
     pub ranks: Vec<u32>,
     pub keeper: Fifo<JobEvent>,
     pub keeper_is_running: bool,
+    /// Time until which the keeper forks ranks.
+    pub forks_until: Instant,
     /// The PMIx server of the ranks.
     pub server: Option<Server>,
     /// Whether the driver reads standard output and error.
@@ -178,10 +180,10 @@ impl Jobs {
         }
         let placement = plan.placement();
         for (rank, node) in (0..).zip(&placement) {
-            let locals = &mut self.nodes[(first_node + node) as usize].ranks;
-            let (local, script) = (LocalRank(locals.len() as u16), plan.script_of(rank).clone());
-            self.procs.push(Proc::new((first_proc + rank, rank), index, first_node + node, local, script));
-            locals.push(first_proc + rank);
+            let node = &mut self.nodes[(first_node + node) as usize];
+            let (local, script) = (LocalRank(node.ranks.len() as u16), plan.script_of(rank).clone());
+            self.procs.push(Proc::new((first_proc + rank, rank), index, node, local, script));
+            node.ranks.push(first_proc + rank);
         }
         // The first job's seed is the world's.
         let seed = if index == 0 { cx.spec.seed } else { mix(cx.spec.seed ^ u64::from(index) << 32) };

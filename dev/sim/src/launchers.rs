@@ -108,7 +108,7 @@ impl Launchers {
             stdin: Stdin::default(),
         });
         let sort = if cx.spec.is_standing { Sort::Tree } else { Sort::InMemory };
-        net.connect(&mut cx.clock, [End::Launcher(launcher), root.new_end(0, link)], [Peer::Launcher; 2], sort);
+        net.connect(&mut cx.clock, [End::Launcher(launcher), root.new_end(0, link)], [Peer::Launcher; 2], sort, 0);
     }
 
     /// The job that a launcher launches after its welcome, on those of its nodes that are not lost.
@@ -225,7 +225,10 @@ impl Launchers {
                 if let Err(problem) = cx.checks.bounds.on_send(link, 0, &frame) {
                     return cx.problem(problem);
                 }
-                net.send(&mut cx.clock, link, 0, frame);
+                {
+                    let now = cx.clock.now();
+                    net.send(&mut cx.clock, link, 0, frame, now);
+                }
             }
             LauncherOutput::Write { stream, from, bytes } => {
                 let rank = from.map(|(origin, _)| origin.rank.0);

@@ -35,6 +35,7 @@ mod clock;
 mod collecting;
 mod configs;
 mod contributions;
+pub mod costs;
 mod cx;
 mod dials;
 pub mod digest;

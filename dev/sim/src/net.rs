@@ -157,18 +157,18 @@ impl Net {
         self.links.iter().filter(is_open).map(|link| link.ends)
     }
 
-    /// Brings a link up; each end is told after its own delay. Returns its number.
-    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], peers: [Peer; 2], sort: Sort) -> u32 {
+    /// Brings a link up, after `pause_ns`; each end is told after its own delay. Returns its number.
+    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], peers: [Peer; 2], sort: Sort, pause_ns: u64) -> u32 {
         let link = self.next_link();
         self.links.push(Link { ends, lanes: Default::default(), sort, peers });
         for lane in 0..2 {
-            self.put_on_wire(clock, link, lane, Arrival::Up, 0);
+            self.put_on_wire(clock, link, lane, Arrival::Up, pause_ns);
         }
         link
     }
 
-    /// Sends a frame from end `from`; a closed lane drops it.
-    pub fn send(&mut self, clock: &mut Clock, link: u32, from: usize, frame: Frame) {
+    /// Sends a frame from end `from` as soon as its sender is `ready`; a closed lane drops it.
+    pub fn send(&mut self, clock: &mut Clock, link: u32, from: usize, frame: Frame, ready: Instant) {
         let lane = &mut self.links[link as usize].lanes[from];
         if lane.state != LaneState::Open {
             return;
@@ -181,6 +181,7 @@ impl Net {
             self.routed_frames += u64::from(routed.frame.is_some());
         }
         lane.waiting[frame.class as usize].push_back(frame);
+        lane.free_at = lane.free_at.max(ready);
         self.pump(clock, link, from);
     }
 

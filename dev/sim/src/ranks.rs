@@ -69,12 +69,12 @@ pub enum Doing {
 }
 
 impl Proc {
-    pub fn new((id, rank): (u32, u32), job: u32, node: u32, local: LocalRank, script: Rc<Script>) -> Self {
+    pub fn new((id, rank): (u32, u32), job: u32, node: &Node, local: LocalRank, script: Rc<Script>) -> Self {
         Proc {
             id,
             rank,
             job,
-            node,
+            node: node.index,
             local,
             phase: Phase::Absent,
             doing: Doing::Step,
@@ -82,7 +82,7 @@ impl Proc {
             collecting: Collecting::default(),
             pmi: None,
             start_is_known: false,
-            socket: Socket::default(),
+            socket: Socket::new(node.host),
             pipes: [1, 2].map(|stream| Pipe::new(id, stream)),
             stdin: StdinPipe::new(id),
             leaving: None,
@@ -174,7 +174,12 @@ impl Jobs {
             }
             proc.socket.open = [plan.pmi_socket; 2];
         }
-        cx.after(cx.spec.timing.spawn, Event::RankStep(id));
+        // A keeper forks one rank after the other.
+        let at = &mut self.nodes[node as usize];
+        at.forks_until = cx.work(host, at.forks_until.max(cx.clock.now()), |costs| costs.fork_ns);
+        let (forked, delay_ns) = (at.forks_until, cx.draw(cx.spec.timing.spawn));
+        let begins = cx.work(host, forked + delay_ns, |costs| costs.exec_ns);
+        cx.clock.at(begins, Event::RankStep(id));
     }
 
     pub fn on_rank_step(&mut self, cx: &mut Cx, id: u32) {

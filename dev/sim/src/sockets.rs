@@ -14,6 +14,8 @@ use wireup_wire::ids::LocalRank;
 /// The PMI socket of a rank.
 #[derive(Default)]
 pub struct Socket {
+    /// The host of the rank.
+    host: u32,
     to_agent: Fifo<ToAgent>,
     from_agent: Fifo<FromAgent>,
     /// Whether the ends of the socket are open: the rank's, the agent's.
@@ -32,6 +34,10 @@ enum FromAgent {
 }
 
 impl Socket {
+    pub fn new(host: u32) -> Self {
+        Socket { host, ..Socket::default() }
+    }
+
     pub fn has_bytes_for_agent(&self) -> bool {
         !self.to_agent.is_empty()
     }
@@ -65,7 +71,9 @@ impl Socket {
     }
 
     fn push_to_agent(&mut self, cx: &mut Cx, id: u32, item: ToAgent) {
-        let delay_ns = cx.draw(cx.spec.timing.client);
+        let now = cx.clock.now();
+        let sent = cx.work(self.host, now, |costs| costs.request_ns);
+        let delay_ns = sent - now + cx.draw(cx.spec.timing.client);
         self.to_agent.push(&mut cx.clock, delay_ns, item, Event::ClientArrive(id));
     }
 

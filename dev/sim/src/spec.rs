@@ -3,6 +3,7 @@
 //! A run is a function of this and nothing else.
 
 use crate::clock::START;
+use crate::costs::Costs;
 use crate::fault_injection::{Fault, NoServer};
 use crate::remote::Remote;
 use crate::rng::Rng;
@@ -35,6 +36,8 @@ pub struct WorldSpec {
     /// The hosts of the agents; `None`: all agents are processes of one machine.
     pub remote: Option<Remote>,
     pub timing: Timing,
+    /// What work costs; `None`: nothing.
+    pub costs: Option<Costs>,
     pub faults: Vec<Fault>,
     /// The agent whose inputs are recorded.
     pub record: Option<u32>,
@@ -157,6 +160,7 @@ impl WorldSpec {
             node_timeout_ns: 2_000_000_000,
             remote: None,
             timing: Timing::default(),
+            costs: None,
             faults: Vec::new(),
             record: None,
             trace: false,

@@ -201,6 +201,7 @@ impl World {
                 self.tell_agent(agent, input);
             }
             Event::AgentListens(agent) => self.on_agent_listens(agent),
+            Event::AgentReads(agent) => self.agents.on_reads(&mut self.cx, agent),
             Event::AgentTurn(agent) => self.on_agent_turn(agent),
             Event::AgentTick(agent) => self.on_agent_tick(agent),
             Event::AgentContinues(agent) => self.on_continues(agent),

@@ -25,7 +25,8 @@ pub(super) fn launch_task(cx: &mut Cx, agents: &Agents, step: u32, agent: u32) {
         Pace::Prompt => {}
     }
     if agents.hosts[agent as usize].no_start != Some(NoStart::Silence) {
-        cx.clock.after(delay_ns, Event::Task(step, agent));
+        let at = cx.work(agent, cx.clock.now() + delay_ns, |costs| costs.agent_ns);
+        cx.clock.at(at, Event::Task(step, agent));
     }
 }
 

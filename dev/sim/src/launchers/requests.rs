@@ -82,7 +82,8 @@ impl Launchers {
     fn ask_root(&self, cx: &mut Cx, net: &mut Net, launcher: u32, message: &Control) {
         let at = &self.all[launcher as usize];
         if at.state == LauncherState::Running {
-            net.send(&mut cx.clock, at.link, 0, control_frame(JobId(0), message));
+            let now = cx.clock.now();
+            net.send(&mut cx.clock, at.link, 0, control_frame(JobId(0), message), now);
         }
     }
 }

@@ -1,0 +1,106 @@
+//! What work costs: the processors of machines, and the time of a processor that each kind of work takes.
+//!
+//! A world without costs has delays only: any number of things happen on a host at the same time. With costs, work waits
+//! for a processor, in the order in which it comes. An agent does one thing after the other, and so does a keeper.
+
+use crate::spec::WorldSpec;
+use wireup_proto::Instant;
+use wireup_proto::io::Input;
+
+/// Time of a processor that each kind of work takes (ns), and the machines that have the processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Number of hosts on a machine, which share its processors. Virtual nodes and network namespaces are such hosts.
+    pub hosts_per_machine: u32,
+    pub cores: u32,
+    /// A remote shell, on the machine that calls it.
+    pub shell_ns: u64,
+    /// The program of an agent, from its exec until it has read its bootstrap message.
+    pub agent_ns: u64,
+    /// A new link between agents, at each of its ends.
+    pub handshake_ns: u64,
+    /// An input of an agent.
+    pub input_ns: u64,
+    /// A frame that an agent sends, without its payload.
+    pub frame_ns: u64,
+    /// Each KiB of a frame, for the agent that sends it and for the one that receives it.
+    pub kib_ns: u64,
+    /// A rank that a keeper forks.
+    pub fork_ns: u64,
+    /// The program of a rank, from its exec until it begins.
+    pub exec_ns: u64,
+    /// A request of a rank, at the rank.
+    pub request_ns: u64,
+}
+
+impl Costs {
+    /// What an input costs the agent that handles it.
+    pub fn of_input(&self, input: &Input) -> u64 {
+        match input {
+            Input::LinkBytes { bytes, .. } => self.input_ns + self.of_bytes(bytes.len()),
+            _ => self.input_ns,
+        }
+    }
+
+    /// What it costs to send a frame of so many bytes.
+    pub fn of_frame(&self, bytes: usize) -> u64 {
+        self.frame_ns + self.of_bytes(bytes)
+    }
+
+    fn of_bytes(&self, bytes: usize) -> u64 {
+        bytes as u64 * self.kib_ns / 1024
+    }
+}
+
+/// The processors of all machines.
+pub struct Machines {
+    costs: Costs,
+    /// For each machine, the time from which on each processor is free.
+    free_at: Vec<Vec<Instant>>,
+}
+
+impl Machines {
+    /// `None`: work costs nothing.
+    pub fn new(spec: &WorldSpec) -> Option<Self> {
+        let costs = spec.costs?;
+        let machines = spec.agents_max().div_ceil(costs.hosts_per_machine.max(1)) as usize;
+        Some(Machines { costs, free_at: vec![vec![Instant(0); costs.cores.max(1) as usize]; machines] })
+    }
+
+    /// Work of `ns` on a host, which can begin at `at`: when it is done.
+    pub fn work(&mut self, host: u32, at: Instant, ns: u64) -> Instant {
+        let machine = &mut self.free_at[(host / self.costs.hosts_per_machine.max(1)) as usize];
+        let first = machine.iter_mut().min().expect("a machine has a processor");
+        *first = at.max(*first) + ns;
+        *first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Script;
+
+    #[test]
+    fn work_waits_for_a_processor_of_its_machine() {
+        let costs = Costs {
+            hosts_per_machine: 2,
+            cores: 2,
+            shell_ns: 0,
+            agent_ns: 0,
+            handshake_ns: 0,
+            input_ns: 0,
+            frame_ns: 0,
+            kib_ns: 0,
+            fork_ns: 0,
+            exec_ns: 0,
+            request_ns: 0,
+        };
+        let spec = WorldSpec { costs: Some(costs), ..WorldSpec::even(1, 4, 1, Script::plain(&[])) };
+        let mut machines = Machines::new(&spec).expect("there are costs");
+        let mut work = |host, at, ns| machines.work(host, Instant(at), ns).0;
+        assert_eq!([work(0, 100, 10), work(1, 100, 10), work(0, 100, 10)], [110, 110, 120]);
+        // The next host is on another machine.
+        assert_eq!([work(2, 100, 10), work(0, 500, 1)], [110, 501]);
+    }
+}
