@@ -330,7 +330,7 @@ impl Agents {
 impl World {
     /// Gives an input to an agent, then polls it at once or after further inputs.
     pub(crate) fn tell_agent(&mut self, agent: u32, input: Input) {
-        if self.cx.spec.costs.is_some() {
+        if self.cx.spec.timing.costs.is_some() {
             self.agents.arrive(&mut self.cx, agent, input);
         } else if self.agents.handle(&mut self.cx, agent, input) {
             self.on_agent_turn(agent);
@@ -346,7 +346,7 @@ impl World {
             self.do_for_agent(agent, output);
         }
         self.agents.end_turn(&mut self.cx, &self.jobs, agent);
-        if self.cx.spec.costs.is_some() {
+        if self.cx.spec.timing.costs.is_some() {
             self.agents.read_on(&mut self.cx, agent);
         }
     }

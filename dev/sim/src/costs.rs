@@ -1,7 +1,8 @@
 //! What work costs: the processors of machines, and the time of a processor that each kind of work takes.
 //!
-//! A world without costs has delays only: any number of things happen on a host at the same time. With costs, work waits
-//! for a processor, in the order in which it comes. An agent does one thing after the other, and so does a keeper.
+//! A world without costs has delays only: any number of things happen on a host at the same time. With costs, work
+//! waits for a processor, in the order in which it comes. An agent does one thing after the other, and so does a
+//! keeper.
 
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
@@ -34,7 +35,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// What an input costs the agent that handles it.
+    /// The cost of an input for the agent that handles it.
     pub fn of_input(&self, input: &Input) -> u64 {
         match input {
             Input::LinkBytes { bytes, .. } => self.input_ns + self.of_bytes(bytes.len()),
@@ -42,7 +43,7 @@ impl Costs {
         }
     }
 
-    /// What it costs to send a frame of so many bytes.
+    /// The cost of a frame of so many bytes for the agent that sends it.
     pub fn of_frame(&self, bytes: usize) -> u64 {
         self.frame_ns + self.of_bytes(bytes)
     }
@@ -62,7 +63,7 @@ pub struct Machines {
 impl Machines {
     /// `None`: work costs nothing.
     pub fn new(spec: &WorldSpec) -> Option<Self> {
-        let costs = spec.costs?;
+        let costs = spec.timing.costs?;
         let machines = spec.agents_max().div_ceil(costs.hosts_per_machine.max(1)) as usize;
         Some(Machines { costs, free_at: vec![vec![Instant(0); costs.cores.max(1) as usize]; machines] })
     }
@@ -79,28 +80,48 @@ impl Machines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Script;
+    use crate::report::RunReport;
+    use crate::spec::Timing;
+    use crate::workload::{Dialect, Script};
+
+    fn costs(hosts_per_machine: u32, cores: u32) -> Costs {
+        Costs {
+            hosts_per_machine,
+            cores,
+            shell_ns: 1_000_000,
+            agent_ns: 2_000_000,
+            handshake_ns: 200_000,
+            input_ns: 3_000,
+            frame_ns: 5_000,
+            kib_ns: 300,
+            fork_ns: 100_000,
+            exec_ns: 800_000,
+            request_ns: 5_000,
+        }
+    }
+
+    fn world(costs: Option<Costs>) -> WorldSpec {
+        let timing = Timing { costs, batch_permille: 0, cut_permille: 0, ..Timing::default() };
+        WorldSpec { timing, ..WorldSpec::even(1, 12, 8, Script::exchange(Dialect::Pmi1, 18, 3)) }
+    }
 
     #[test]
     fn work_waits_for_a_processor_of_its_machine() {
-        let costs = Costs {
-            hosts_per_machine: 2,
-            cores: 2,
-            shell_ns: 0,
-            agent_ns: 0,
-            handshake_ns: 0,
-            input_ns: 0,
-            frame_ns: 0,
-            kib_ns: 0,
-            fork_ns: 0,
-            exec_ns: 0,
-            request_ns: 0,
-        };
-        let spec = WorldSpec { costs: Some(costs), ..WorldSpec::even(1, 4, 1, Script::plain(&[])) };
-        let mut machines = Machines::new(&spec).expect("there are costs");
+        let mut machines = Machines::new(&world(Some(costs(2, 2)))).expect("there are costs");
         let mut work = |host, at, ns| machines.work(host, Instant(at), ns).0;
         assert_eq!([work(0, 100, 10), work(1, 100, 10), work(0, 100, 10)], [110, 110, 120]);
         // The next host is on another machine.
         assert_eq!([work(2, 100, 10), work(0, 500, 1)], [110, 501]);
+    }
+
+    /// Twelve nodes with eight ranks each, whose programs alone take 0.8 ms of a processor for each rank.
+    #[test]
+    fn few_processors_make_a_job_slower_and_change_no_frame() {
+        let run = |costs: Option<Costs>| crate::run(world(costs)).expect_good();
+        let [free, many, few, one] = [None, Some(costs(1, 8)), Some(costs(1, 2)), Some(costs(12, 2))].map(run);
+        let frames = |report: &RunReport| (report.code, report.classes);
+        assert_eq!([&many, &few, &one].map(frames), [frames(&free); 3]);
+        let times = [&free, &many, &few, &one].map(|report| report.elapsed_ns);
+        assert!(times.is_sorted() && times[3] >= 12 * 8 / 2 * 800_000 && times[3] > 3 * times[1], "{times:?}");
     }
 }

@@ -81,7 +81,7 @@ impl Cx {
 
     /// Work on a host that can begin at `at`: when it is done. `ns` says what it costs.
     pub fn work(&mut self, host: u32, at: Instant, ns: impl FnOnce(&Costs) -> u64) -> Instant {
-        match (&mut self.machines, &self.spec.costs) {
+        match (&mut self.machines, &self.spec.timing.costs) {
             (Some(machines), Some(costs)) => machines.work(host, at, ns(costs)),
             _ => at,
         }

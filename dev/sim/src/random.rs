@@ -243,6 +243,7 @@ fn draw_timing(rng: &mut Rng) -> Timing {
         think: slow(rng, 50_000),
         stdio: slow(rng, 50_000),
         terminal: slow(rng, 50_000),
+        costs: None,
     }
 }
 

@@ -36,8 +36,6 @@ pub struct WorldSpec {
     /// The hosts of the agents; `None`: all agents are processes of one machine.
     pub remote: Option<Remote>,
     pub timing: Timing,
-    /// What work costs; `None`: nothing.
-    pub costs: Option<Costs>,
     pub faults: Vec<Fault>,
     /// The agent whose inputs are recorded.
     pub record: Option<u32>,
@@ -123,6 +121,8 @@ pub struct Timing {
     pub stdio: Delay,
     /// Time of a write to the terminal.
     pub terminal: Delay,
+    /// What work costs; `None`: nothing.
+    pub costs: Option<Costs>,
 }
 
 impl Default for Timing {
@@ -141,6 +141,7 @@ impl Default for Timing {
             think: Delay::between(1_000, 50_000),
             stdio: Delay::between(1_000, 50_000),
             terminal: Delay::between(1_000, 100_000),
+            costs: None,
         }
     }
 }
@@ -160,7 +161,6 @@ impl WorldSpec {
             node_timeout_ns: 2_000_000_000,
             remote: None,
             timing: Timing::default(),
-            costs: None,
             faults: Vec::new(),
             record: None,
             trace: false,
