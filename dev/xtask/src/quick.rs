@@ -16,7 +16,7 @@ const WITH_PROCESSES: [&str; 4] = ["wireup-e2e", "wireup-testbed", "wireup-bench
 /// Crates without input and output: their tests in `tests/` are as quick as those in their files.
 const PURE: [&str; 5] = ["wireup-wire", "wireup-coll", "wireup-proto", "wireup-group", "wireup-sim"];
 /// Seeds of each simulated test, enough that each kind of fault occurs; `cargo xtask test` runs some hundreds.
-const SEEDS: &str = "0..40";
+const SEEDS: &str = "200..300";
 
 /// # Errors
 /// A check or a test fails.
