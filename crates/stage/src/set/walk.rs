@@ -23,7 +23,7 @@ impl Set {
     /// folders are left out; of programs with the set-user-ID or set-group-ID bit there are only the names.
     ///
     /// # Errors
-    /// One cannot be read, is itself privileged, or changes.
+    /// A root cannot be read, is itself privileged, or changes.
     pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
         Set::collect_with(roots, &Listings::new(), &Digests::default())
     }
@@ -32,7 +32,7 @@ impl Set {
     /// whose digests are in `digests`.
     ///
     /// # Errors
-    /// Those of [`Set::collect`].
+    /// A root cannot be read, is itself privileged, or changes.
     pub fn collect_with<'a>(
         roots: impl IntoIterator<Item = &'a Path>,
         listings: &Listings,
