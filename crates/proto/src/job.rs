@@ -42,7 +42,7 @@ use std::sync::Arc;
 use stdio::Stdio;
 pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::Down;
@@ -407,62 +407,42 @@ impl JobParts {
         cx.fail_here(Cause::KeeperLost { problem });
     }
 
-    /// A frame along the job's tree, from child `from` or (`None`) from the parent.
-    pub fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: Frame) {
-        let child = from.map(|agent| cx.facts.child_index(agent));
-        let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
-        match (child, frame.kind) {
-            (Some(_), FrameKind::ExchangeUp) | (None, FrameKind::ExchangeDown) => {
-                self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
-            }
-            (Some(_), FrameKind::GroupUp) | (None, FrameKind::GroupDown) => {
-                self.serve(cx, |service, cx| service.on_group(cx, child, frame));
-            }
-            (Some(child), FrameKind::Output) => self.stdio.on_child_output(child, frame),
-            (None, FrameKind::OutputCredit) => self.stdio.on_output_credit(&frame),
-            (None, FrameKind::Input) => {
+    /// A frame from a child in the job's tree.
+    pub fn on_frame_up(&mut self, cx: &mut Cx<'_>, from: AgentId, kind: UpFrame, frame: Frame) {
+        let Some(child) = cx.facts.child_index(from) else { return };
+        match kind {
+            UpFrame::ExchangeUp => self.on_exchange(cx, Some(child), frame),
+            UpFrame::GroupUp => self.serve(cx, |service, cx| service.on_group(cx, Some(child), frame)),
+            UpFrame::Output => self.stdio.on_child_output(child, frame),
+            UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
+            UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
+            UpFrame::NamesUp => names::on_request(cx, frame),
+            UpFrame::Trace => cx.up(profile::frame(cx.facts, frame.payload)),
+        }
+    }
+
+    /// A frame from the parent in the job's tree; at the root, from the launcher.
+    pub fn on_frame_down(&mut self, cx: &mut Cx<'_>, kind: DownFrame, frame: Frame) {
+        match kind {
+            DownFrame::ExchangeDown => self.on_exchange(cx, None, frame),
+            DownFrame::GroupDown => self.serve(cx, |service, cx| service.on_group(cx, None, frame)),
+            DownFrame::OutputCredit => self.stdio.on_output_credit(&frame),
+            DownFrame::Input => {
                 for local in self.stdio.on_input(cx, &frame) {
                     let bytes = frame.payload.clone();
                     self.lifecycle.for_ranks(cx, Output::Write { job: cx.facts.id(), local, bytes });
                 }
             }
-            (Some(child), FrameKind::InputCredit) => {
-                self.stdio.on_taken(cx, Sink::Child(child), frame.arg);
-            }
-            (Some(_), FrameKind::PmixUp) | (None, FrameKind::PmixDown) => {
-                self.tell_pmix(cx, |pmix, cx| pmix.on_frame(cx, from, &frame));
-            }
-            (Some(_), FrameKind::NamesUp) => names::on_request(cx, frame),
-            (None, FrameKind::NamesDown) => {
+            DownFrame::PmixDown => self.tell_pmix(cx, |pmix, cx| pmix.on_parent_frame(cx, &frame)),
+            DownFrame::NamesDown => {
                 let here = names::on_answer(cx, frame);
                 self.serve(cx, |service, cx| service.on_named(cx, here));
             }
-            (Some(_), FrameKind::Trace) => cx.up(profile::frame(cx.facts, frame.payload)),
-            // No correct agent sends frames in the wrong direction: ignore them.
-            (
-                _,
-                FrameKind::Control
-                | FrameKind::ExchangeUp
-                | FrameKind::ExchangeDown
-                | FrameKind::Output
-                | FrameKind::OutputCredit
-                | FrameKind::Input
-                | FrameKind::InputCredit
-                | FrameKind::Trace
-                | FrameKind::Direct
-                | FrameKind::Routed
-                | FrameKind::Pair
-                | FrameKind::GroupUp
-                | FrameKind::GroupDown
-                | FrameKind::Modex
-                | FrameKind::Addresses
-                | FrameKind::Relay
-                | FrameKind::PmixUp
-                | FrameKind::PmixDown
-                | FrameKind::NamesUp
-                | FrameKind::NamesDown,
-            ) => {}
         }
+    }
+
+    fn on_exchange(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
+        self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
     }
 
     /// Handles a message from the parent.

@@ -67,12 +67,9 @@ enum Kill {
     #[default]
     No,
     /// The ranks were sent SIGTERM; they get SIGKILL at `force_at`.
-    Gentle {
-        force_at: Instant,
-    },
-    Forced {
-        give_up_at: Instant,
-    },
+    Gentle { force_at: Instant },
+    /// The ranks were sent SIGKILL; their end is awaited until `give_up_at`.
+    Forced { give_up_at: Instant },
     /// The time for the kill has passed: nothing is awaited any more.
     GivenUp,
 }

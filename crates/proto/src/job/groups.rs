@@ -10,7 +10,7 @@ use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, UpFrame};
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
@@ -76,7 +76,7 @@ pub struct Over {
 }
 
 /// A barrier's frame: the group, then the data from the members' nodes.
-pub fn frame(facts: &Facts, kind: FrameKind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
+pub fn frame(facts: &Facts, kind: impl Into<FrameKind>, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
     let mut payload = Vec::new();
     group.encode(&mut payload);
     payload.extend_from_slice(pairs);
@@ -165,14 +165,14 @@ impl Barriers {
             match one {
                 Action::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
-                    cx.up(frame(facts, FrameKind::GroupUp, OVER, 0, &group, &pairs));
+                    cx.up(frame(facts, UpFrame::GroupUp, OVER, 0, &group, &pairs));
                 }
                 Action::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
-                    cx.for_child(child, frame(facts, FrameKind::GroupDown, OVER, 0, &group, &pairs));
+                    cx.for_child(child, frame(facts, DownFrame::GroupDown, OVER, 0, &group, &pairs));
                 }
                 Action::Ask { group, child, seen } => {
-                    cx.for_child(child, frame(facts, FrameKind::GroupDown, ASK, seen, &group, &[]));
+                    cx.for_child(child, frame(facts, DownFrame::GroupDown, ASK, seen, &group, &[]));
                 }
                 Action::Over { group, waiting, pairs } => all.push(Over { group, waiting, pairs }),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),

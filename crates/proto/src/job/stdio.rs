@@ -12,7 +12,7 @@ use crate::output::{Next, OutputStream, Style};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, LocalRank, Rank};
 use wireup_wire::job::StdinTarget;
 use wireup_wire::peer::Cause;
@@ -85,10 +85,10 @@ impl Stdio {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
-                let frame = facts.frame(FrameKind::Output, ready.next.field(stream), ready.arg, ready.bytes);
+                let frame = facts.frame(UpFrame::Output, ready.next.field(stream), ready.arg, ready.bytes);
                 cx.up(frame);
                 if let Some(child) = ready.from {
-                    let credit = facts.frame(FrameKind::OutputCredit, stream as u16, granted, Bytes::new());
+                    let credit = facts.frame(DownFrame::OutputCredit, stream as u16, granted, Bytes::new());
                     cx.for_child(child, credit);
                 }
             }
@@ -153,7 +153,7 @@ impl Stdio {
 
 fn grant_input(cx: &mut Cx<'_>, bytes: u32) {
     if bytes > 0 {
-        cx.up(cx.facts.frame(FrameKind::InputCredit, 0, bytes, Bytes::new()));
+        cx.up(cx.facts.frame(UpFrame::InputCredit, 0, bytes, Bytes::new()));
     }
 }
 

@@ -25,15 +25,11 @@ use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_
 /// The result that a rank receives when its collective is complete.
 pub enum Completion<'a> {
     /// A fence. `version`: a number that each fence with published pairs increments.
-    Fence {
-        version: u32,
-    },
+    Fence { version: u32 },
     /// An allgather. `place`: the array's place in the arena; `None`: the array has memory of its own. `new`: whether
     /// the rank has not used this arena before.
-    Array {
-        place: Option<u32>,
-        new: bool,
-    },
+    Array { place: Option<u32>, new: bool },
+    /// A ring: the rank's place in it.
     Place(&'a Down),
 }
 

@@ -75,10 +75,8 @@ pub struct PmiClient {
 
 /// A get that waits until the rank's lazy fences are complete.
 pub enum WaitingGet {
-    Key {
-        key: Vec<u8>,
-        thread: Option<Vec<u8>>,
-    },
+    /// A get of one pair.
+    Key { key: Vec<u8>, thread: Option<Vec<u8>> },
     /// A step of the iteration over all pairs.
     Number(u32),
 }
@@ -563,33 +561,22 @@ pub struct Tables {
 /// What a request of a rank needs of other parts of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
+    /// The rank has called init.
     Initialised,
     /// The rank has asked which ranks share its node: its library begins to wait for them in shared memory.
     MeetsNode,
     /// The rank starts its next collective.
-    Enter {
-        entry: Entry,
-        reply_to: ReplyTo,
-    },
+    Enter { entry: Entry, reply_to: ReplyTo },
     /// The rank enters the barrier of a group, or (with its packed value) another collective of the group.
-    EnterGroup {
-        group: Group,
-        value: Option<Bytes>,
-    },
+    EnterGroup { group: Group, value: Option<Bytes> },
     /// The rank publishes, looks up or withdraws a name, or asks for processes.
-    Name {
-        client: Client,
-        ask: Ask,
-    },
+    Name { client: Client, ask: Ask },
+    /// The rank has called finalize.
     Finalized,
-    Abort {
-        code: i32,
-        message: String,
-    },
+    /// The rank ends the job, with this exit code.
+    Abort { code: i32, message: String },
     /// The rank's requests cannot be understood: its conversation was closed.
-    Unreadable {
-        problem: String,
-    },
+    Unreadable { problem: String },
 }
 
 impl Asked {

@@ -38,7 +38,7 @@ use connection::Tables;
 use state::State;
 use wireup_wire::addresses::Between;
 use wireup_wire::block;
-use wireup_wire::frame::FrameKind;
+use wireup_wire::frame::PeerFrame;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{AgentId, Client, LocalRank, Rank};
 use wireup_wire::limits::GATHER_INLINE_MAX;
@@ -129,7 +129,7 @@ impl PmiServer {
             tables.send(cx, client, reply.into(), Vec::new());
         }
         for (node, message) in tables.addresses.take_messages() {
-            cx.for_node(node, cx.facts.frame(FrameKind::Addresses, 0, 0, peer::encode(&message).into()));
+            cx.for_node(node, cx.facts.frame(PeerFrame::Addresses, 0, 0, peer::encode(&message).into()));
         }
     }
 
@@ -160,7 +160,7 @@ impl PmiServer {
         for (node, message) in relays.take_messages() {
             let number = message.number;
             let (stream, payload) = message.encode();
-            cx.for_node(node, cx.facts.frame(FrameKind::Relay, stream, number, payload));
+            cx.for_node(node, cx.facts.frame(PeerFrame::Relay, stream, number, payload));
         }
     }
 

@@ -51,7 +51,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Request};
-use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, Problem, Rejoin};
+use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, PeerError, Problem, Rejoin};
 use wireup_wire::session::{Log, RankPortsReport};
 use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 
@@ -513,18 +513,26 @@ impl Session {
     }
 
     /// A frame for a job has arrived from another agent, and with it those that waited for it.
-    pub fn on_arrived(&mut self, Arrived { from, job, frame }: Arrived) {
+    ///
+    /// # Errors
+    /// One of them is a message that no correct agent sends, and its job fails. The others were handled.
+    pub fn on_arrived(&mut self, Arrived { from, job, frame }: Arrived) -> Result<(), PeerError> {
+        let mut result = Ok(());
         let mut next = frame;
         while let Some(frame) = next {
             // A frame that waited may be of another job than the frame before it.
             let job = JobId(frame.job);
-            self.early.on_frame(&mut self.cx, from, frame);
+            if let Err(error) = self.early.on_frame(&mut self.cx, from, frame) {
+                self.cx.blame(from, job, error);
+                result = Err(error);
+            }
             self.serve_jobs();
             self.early.forget_if_over(&mut self.cx, job);
             next = self.cx.links.follower(from);
         }
         // The answer about an ended job may have used a direct link.
         self.early.forget_if_over(&mut self.cx, job);
+        result
     }
 
     /// A launcher or the parent has sent a job that runs on the whole session's tree.

@@ -8,7 +8,7 @@ use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::block;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId};
 use wireup_wire::limits::{FRAME_PAYLOAD_MAX, GROUP_RANKS_MAX};
@@ -134,20 +134,20 @@ impl Subsets {
         for one in next {
             match one {
                 Action::Up { group, pairs } => {
-                    let frame = frame(facts, FrameKind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
+                    let frame = frame(facts, UpFrame::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
                     if fits(cx, &frame) {
                         cx.up(frame);
                     }
                 }
                 Action::Down { group, child, pairs } => {
-                    let frame = frame(facts, FrameKind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
+                    let frame = frame(facts, DownFrame::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
                     if fits(cx, &frame) {
                         cx.for_child(child, frame);
                     }
                 }
                 // Such a frame has only the group, which is short.
                 Action::Ask { group, child, seen } => {
-                    cx.for_child(child, frame(facts, FrameKind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
+                    cx.for_child(child, frame(facts, DownFrame::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
                 }
                 Action::Over { group, pairs, .. } => self.on_over(cx, &group, pairs, steps),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
