@@ -21,7 +21,6 @@ mod stalls;
 mod stdio;
 mod tree;
 
-use crate::input::Sink;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
@@ -39,7 +38,7 @@ use profile::Profile;
 use rank_service::RankService;
 use ranks::Exit;
 use std::sync::Arc;
-use stdio::Stdio;
+use stdio::{Sink, Stdio};
 pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::frame::{DownFrame, Frame, UpFrame};
@@ -164,7 +163,7 @@ impl Job {
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.parts.service.open_collectives() + self.parts.service.barriers.open()
+        self.parts.service.open_collectives() + self.parts.service.barriers.groups.open()
     }
 
     /// Number of unanswered requests of PMIx servers, for the simulator's checkers.

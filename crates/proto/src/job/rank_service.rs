@@ -82,7 +82,7 @@ impl RankService {
                 self.on_finished(cx, finished);
             }
             pmi_server::Asked::EnterGroup { group, value } => {
-                let pairs = || self.pmi.pending_since(self.barriers.mark(&group.members));
+                let pairs = || self.pmi.pending_since(self.barriers.groups.mark(&group.members));
                 let own = value.unwrap_or_else(pairs);
                 let over = self.barriers.enter(cx, local, group, own);
                 self.on_groups_over(cx, over);
@@ -354,12 +354,12 @@ impl RankService {
     fn wait_deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
         let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.fences.stall_deadline(after_ns));
-        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
+        of_ranks.chain(self.barriers.groups.stall_deadline(after_ns)).chain(of_servers).min()
     }
 
     fn mark_asked(&mut self) {
         self.collectives.exchanges.on_asked();
-        self.barriers.on_asked();
+        self.barriers.groups.on_asked();
         if let Some(pmix) = &mut self.pmix {
             pmix.fences.on_asked();
         }
@@ -393,7 +393,7 @@ impl RankService {
             _ => &self.collectives.exchanges,
         };
         let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.groups().stalls());
-        let groups = self.barriers.stalls().chain(of_servers);
+        let groups = self.barriers.groups.stalls().chain(of_servers);
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
         report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
     }
@@ -401,7 +401,7 @@ impl RankService {
     /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
-        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.deadline(), of_pmix];
+        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.groups.deadline(), of_pmix];
         parts.into_iter().flatten().min()
     }
 

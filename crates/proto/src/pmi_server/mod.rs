@@ -11,16 +11,13 @@ mod array;
 mod clients;
 mod collectives;
 mod connection;
-mod dialects;
 pub mod endpoints;
-mod gathers;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
 mod own_groups;
 mod questions;
 mod relays;
-mod shares;
 mod state;
 
 use crate::collective::{Outcome, ReplyTo};
@@ -96,8 +93,7 @@ impl PmiServer {
         let PmiServer { clients, tables } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
-            let mut reply = Vec::new();
-            link.client.answer_secret(thread.as_deref(), tables.endpoints.secret(), &mut reply);
+            let reply = link.client.answer_secret(thread.as_deref(), tables.endpoints.secret());
             tables.send(cx, client, reply.into(), Vec::new());
         }
     }
@@ -271,9 +267,7 @@ impl PmiServer {
         tables.shares.put_made(cx);
         for (client, thread) in waiting {
             let Some(link) = clients.open(client) else { continue };
-            let mut reply = Vec::new();
-            link.client.answer_endpoints(thread.as_deref(), &mut reply);
-            tables.send(cx, client, reply.into(), vec![table]);
+            tables.send(cx, client, link.client.answer_endpoints(thread.as_deref()).into(), vec![table]);
         }
     }
 
@@ -355,9 +349,7 @@ impl PmiServer {
     /// now.
     pub fn on_named(&mut self, cx: &mut Cx<'_>, client: Client, answer: Answer) {
         let Some(link) = self.clients.open(client) else { return };
-        let mut reply = Vec::new();
-        link.answer_name(answer, &mut reply);
-        self.tables.send(cx, client, reply.into(), Vec::new());
+        self.tables.send(cx, client, link.answer_name(answer).into(), Vec::new());
     }
 
     /// A group's barrier is complete: its local members may get each other's pairs.
@@ -367,16 +359,14 @@ impl PmiServer {
         }
         for local in waiting {
             let Some(link) = self.clients.open(local.into()) else { continue };
-            let mut reply = Vec::new();
-            link.answer_group(group.tag, &mut reply);
-            self.tables.send(cx, local.into(), reply.into(), Vec::new());
+            self.tables.send(cx, local.into(), link.answer_group(group.tag).into(), Vec::new());
         }
     }
 
     /// Another collective of a group is complete: its local members get the values of all.
     pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
         let PmiServer { clients, tables } = self;
-        let array = match gathers::lay_out(&group.members, cx.facts.job_size, values) {
+        let array = match collectives::lay_out_values(&group.members, cx.facts.job_size, values) {
             Ok(array) => array,
             Err(problem) => return cx.fail_here(Cause::Pmi { problem }),
         };
@@ -391,8 +381,7 @@ impl PmiServer {
         for local in waiting {
             // The member may have closed its socket.
             let Some(link) = clients.in_group(local, group) else { continue };
-            let mut reply = Vec::new();
-            link.answer_gather(group, told, &mut reply);
+            let reply = link.answer_gather(group, told);
             tables.send(cx, link.client.id, reply.into(), share.into_iter().collect());
         }
         share.into_iter().for_each(|share| tables.shares.give_up(share));

@@ -136,14 +136,7 @@ impl Pmix {
                 let status = self.control(cx, (node, from), set, action);
                 self.answer_node(cx, node, id, Answer::Status(status));
             }
-            // These requests do not go to the root.
-            Ask::Fence { .. }
-            | Ask::Group { .. }
-            | Ask::Modex(_)
-            | Ask::Names { .. }
-            | Ask::Join { .. }
-            | Ask::Fetch(_)
-            | Ask::Namespaces => {}
+            _ => fail_frame(cx, "a request that is not for the root"),
         }
     }
 

@@ -18,7 +18,6 @@ mod launchers;
 mod leaving;
 mod membership;
 mod names;
-mod placement;
 mod rank_ports;
 pub mod shell_calls;
 
@@ -27,8 +26,7 @@ use cx::Due;
 pub use cx::{AddedHost, Cx, JobNode, SnapshotOf};
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
-pub use jobs::Jobs;
-pub use placement::{Begin, UNKNOWN_NODE, placement};
+pub use jobs::{Begin, Jobs, UNKNOWN_NODE, placement};
 
 use crate::io::{LinkId, Peer};
 use crate::job::{Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};

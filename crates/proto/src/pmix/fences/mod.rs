@@ -3,7 +3,7 @@
 //! A fence of the whole job is an exchange (`crate::collective`) with separate epochs; a fence of some ranks is a
 //! barrier that carries data (`crate::collective::groups`). A bit of its frames distinguishes it from PMI's barriers, a
 //! tag from those of other groups. The server process sends its request when all members on its node have entered, so
-//! the node enters for all of them at once. `whole` and `subsets` are the two kinds, `parts` the nodes' contributions.
+//! the node enters for all of them at once. `whole` and `subsets` are the two kinds.
 //!
 //! If a member has departed, a fence of the whole job ends the job, as with PMI, since that best reports which rank
 //! left which others waiting. A fence of some ranks is answered `RankGone`: the other members may be a separate program
@@ -14,7 +14,6 @@
 //! rank does not end the job (`Up::Impatient`). If a fence of some ranks times out, it ends for that node only; its
 //! later result is not reported.
 
-mod parts;
 pub mod subsets;
 pub mod whole;
 

@@ -1,11 +1,11 @@
 //! A fence of the whole job: an exchange with separate epochs.
 
 use super::super::step::{self, Step, Steps};
-use super::parts::too_much;
 use crate::collective::ReplyTo;
 use crate::collective::{CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
 use crate::job::collectives::{Arrived, Collectives};
 use crate::job::cx::Cx;
+use crate::job::groups::too_much;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::block;
