@@ -148,7 +148,7 @@ impl Job {
     /// Whether agents may still store something of the job after its end, or keep ports for it.
     pub fn leaves_traces(&self) -> bool {
         let spec = &self.facts.spec;
-        self.parts.ends.is_torn() || spec.options.pmi.flavour.has_pmix() || !spec.endpoints.is_empty()
+        self.parts.ends.is_torn || spec.options.pmi.flavour.has_pmix() || !spec.endpoints.is_empty()
     }
 
     /// The data that the local ranks have left behind.
@@ -176,7 +176,7 @@ impl JobParts {
     /// Does what follows from an input after all parts have handled it. Returns whether the job has ended here.
     fn after_input(&mut self, cx: &mut Cx<'_>) -> bool {
         self.serve(cx, RankService::resume);
-        if !self.ends.has_failed() {
+        if self.ends.failure.is_none() {
             self.service.check_broken(cx);
         }
         self.end_if_asked(cx);
@@ -277,7 +277,7 @@ impl JobParts {
             let failure = match ending {
                 Ending::Fail(failure) => failure,
                 Ending::FailBy(failure) => {
-                    self.ends.on_unwanted();
+                    self.ends.is_unwanted = true;
                     failure
                 }
                 Ending::Departed(departed) => {
@@ -489,7 +489,7 @@ impl JobParts {
     fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, done: Done) {
         cx.common.children.on_done(cx.facts.below[child], done);
         if done.is_torn {
-            self.ends.tear();
+            self.ends.is_torn = true;
         }
         self.stdio.on_sink_gone(cx, Sink::Child(child));
         self.service.barriers.on_child_done(child);
@@ -543,7 +543,7 @@ impl JobParts {
         if !cx.facts.has_agent(agent) {
             return;
         }
-        self.ends.tear();
+        self.ends.is_torn = true;
         cx.common.children.on_lost(agent);
         if cx.facts.tree.subtree_contains(agent, cx.facts.me) {
             self.abandon(cx);
@@ -566,7 +566,7 @@ impl JobParts {
         let links = &cx.agent.links;
         let is_lost = |agent| !held_up || (!standing && links.neighbours.child(agent).is_none());
         for agent in cx.common.children.give_up(is_lost) {
-            self.ends.tear();
+            self.ends.is_torn = true;
             if standing {
                 cx.for_agent(
                     agent,
@@ -580,7 +580,7 @@ impl JobParts {
             self.stdio.give_ranks_up(cx);
         }
         if held_up {
-            if self.ends.is_unwanted() {
+            if self.ends.is_unwanted {
                 self.stdio.discard();
             }
             self.ends.wait_longer(cx.now());
@@ -615,7 +615,7 @@ impl JobParts {
             ranks: cx.common.ranks.len() as u32,
             pmi_clients: cx.common.ranks.iter().filter(|process| process.spoke_pmi || process.has_further).count()
                 as u32,
-            is_torn: self.ends.is_torn(),
+            is_torn: self.ends.is_torn,
         };
         for below in cx.common.children.iter().filter_map(|child| child.done) {
             done.ranks += below.ranks;
@@ -623,8 +623,8 @@ impl JobParts {
         }
         if let Some(profile) = cx.common.profile.take() {
             let RankService { pmix, collectives, barriers, .. } = &self.service;
-            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.traffic()).unwrap_or_default();
-            let traffic = [collectives.traffic(), barriers.traffic(), of_servers];
+            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.collectives.traffic).unwrap_or_default();
+            let traffic = [collectives.traffic, barriers.traffic, of_servers];
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
         }
         if cx.facts.root {

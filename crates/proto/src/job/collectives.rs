@@ -16,7 +16,7 @@ use wireup_wire::rope::Rope;
 
 pub struct Collectives {
     pub exchanges: Exchanges,
-    traffic: ExchangeTraffic,
+    pub traffic: ExchangeTraffic,
 }
 
 /// A collective's frame, parsed as far as necessary to forward it.
@@ -88,10 +88,6 @@ pub fn config(facts: &Facts) -> CollectiveConfig {
 impl Collectives {
     pub fn new(config: CollectiveConfig) -> Self {
         Collectives { exchanges: Exchanges::new(config), traffic: ExchangeTraffic::default() }
-    }
-
-    pub fn traffic(&self) -> ExchangeTraffic {
-        self.traffic
     }
 
     /// A local rank starts its next collective. `pending` returns the pairs put on this node so far. Returns the

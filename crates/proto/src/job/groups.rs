@@ -24,7 +24,7 @@ pub struct Barriers {
     pub groups: Groups,
     /// Whether these are the barriers of PMIx servers.
     are_of_servers: bool,
-    traffic: ExchangeTraffic,
+    pub traffic: ExchangeTraffic,
     /// Whether something has happened since the last check for members that will not enter.
     has_changed: bool,
 }
@@ -72,10 +72,6 @@ impl Barriers {
     /// The barriers of PMIx servers.
     pub fn of_servers(children: usize) -> Self {
         Barriers { are_of_servers: true, ..Barriers::new(children) }
-    }
-
-    pub fn traffic(&self) -> ExchangeTraffic {
-        self.traffic
     }
 
     /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
@@ -126,7 +122,8 @@ impl Barriers {
         self.has_changed = true;
     }
 
-    /// Lets the nodes of members that will not enter contribute this instead. Returns the collectives that are complete.
+    /// Lets the nodes of members that will not enter contribute this instead. Returns the collectives that are
+    /// complete.
     pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: impl Fn(Left) -> Bytes) -> Vec<Over> {
         let mut next = Vec::new();
         self.groups.excuse(instead, &mut next);
@@ -162,7 +159,8 @@ impl Barriers {
         all
     }
 
-    /// A barrier's frame: the group, then the data from the members' nodes. The job ends if that is too long to be sent.
+    /// A barrier's frame: the group, then the data from the members' nodes. The job ends if the frame is too long to be
+    /// sent.
     fn frame(
         &self,
         cx: &mut Cx<'_>,

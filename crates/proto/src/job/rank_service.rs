@@ -283,7 +283,10 @@ impl RankService {
             pid: process.pid,
             node: cx.facts.own_node(),
             epoch: self.collectives.exchanges.next_of(local),
-            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.whole.exchanges().next_of(local)),
+            modex_epoch: self
+                .pmix
+                .as_ref()
+                .map_or(Epoch(0), |pmix| pmix.fences.whole.collectives.exchanges.next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
             deserted: awaited && !process.finalized && exit.is_some(),
@@ -366,7 +369,10 @@ impl RankService {
     }
 
     fn first_collective(&self) -> Option<Collective> {
-        self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.exchanges().first()))
+        self.collectives
+            .exchanges
+            .first()
+            .or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.collectives.exchanges.first()))
     }
 
     /// Requests a search for missing ranks, in `collective` if that is known.
@@ -389,10 +395,10 @@ impl RankService {
         cx.control_down(JobDown::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => pmix.fences.whole.exchanges(),
+            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.whole.collectives.exchanges,
             _ => &self.collectives.exchanges,
         };
-        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.groups().stalls());
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.barriers.groups.stalls());
         let groups = self.barriers.groups.stalls().chain(of_servers);
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
         report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
@@ -407,6 +413,7 @@ impl RankService {
 
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
-        self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.exchanges().open())
+        self.collectives.exchanges.open()
+            + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.collectives.exchanges.open())
     }
 }

@@ -1,7 +1,7 @@
 //! Moves standard input, output and error of a job through one agent.
 //!
-//! Output of local ranks and of children goes up as credit allows; `crate::output` has the streams, this part turns them
-//! into frames.
+//! Output of local ranks and of children goes up as credit allows; `crate::output` has the streams, this part turns
+//! them into frames.
 //!
 //! Input from above goes to the ranks that read it; credit is returned for the bytes that all of them have taken. Each
 //! job has one [`InputSpread`]. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the

@@ -244,16 +244,6 @@ impl PmiClient {
             Err(MustAsk(false)) => {}
         }
     }
-
-    /// Answers a rank that has asked where the ranks listen.
-    pub fn answer_endpoints(&self, thread: Option<&[u8]>) -> Vec<u8> {
-        self.encode(Command::Endpoints, thread, &Reply::Done)
-    }
-
-    /// Answers a rank that has asked for the secret.
-    pub fn answer_secret(&self, thread: Option<&[u8]>, secret: &[u8]) -> Vec<u8> {
-        self.encode(Command::Secret, thread, &Reply::Secret(secret))
-    }
 }
 
 impl PmiLink {

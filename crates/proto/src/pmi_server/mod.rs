@@ -41,6 +41,7 @@ use wireup_wire::ids::{AgentId, Client, LocalRank, Rank};
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::Answer;
 use wireup_wire::peer::{self, Cause, Secret};
+use wireup_wire::pmi::{Command, Reply};
 use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
@@ -93,7 +94,8 @@ impl PmiServer {
         let PmiServer { clients, tables } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
-            let reply = link.client.answer_secret(thread.as_deref(), tables.endpoints.secret());
+            let secret = Reply::Secret(tables.endpoints.secret());
+            let reply = link.client.encode(Command::Secret, thread.as_deref(), &secret);
             tables.send(cx, client, reply.into(), Vec::new());
         }
     }
@@ -267,7 +269,8 @@ impl PmiServer {
         tables.shares.put_made(cx);
         for (client, thread) in waiting {
             let Some(link) = clients.open(client) else { continue };
-            tables.send(cx, client, link.client.answer_endpoints(thread.as_deref()).into(), vec![table]);
+            let reply = link.client.encode(Command::Endpoints, thread.as_deref(), &Reply::Done);
+            tables.send(cx, client, reply.into(), vec![table]);
         }
     }
 

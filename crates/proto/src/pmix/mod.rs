@@ -192,7 +192,7 @@ impl Pmix {
             }
             Order::TellDeparted => {
                 self.tells_departed = true;
-                let groups = self.fences.subsets.groups();
+                let groups = &self.fences.subsets.barriers.groups;
                 let locals = (0..cx.common.ranks.len() as u16).map(LocalRank);
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
@@ -228,7 +228,7 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let fences = self.fences.subsets.groups().deadline();
+        let fences = self.fences.subsets.barriers.groups.deadline();
         self.server.deadline().into_iter().chain(fences).chain(self.modex.deadline()).min()
     }
 

@@ -306,7 +306,7 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.exchanges().open()), (0, 0));
+    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.collectives.exchanges.open()), (0, 0));
 }
 
 #[test]

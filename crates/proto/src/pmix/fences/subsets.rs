@@ -1,7 +1,7 @@
 //! Fences of some ranks, and groups: a barrier that carries the data of the members' nodes.
 
 use super::super::step::Steps;
-use crate::collective::groups::{Groups, Left};
+use crate::collective::groups::Left;
 use crate::job::cx::Cx;
 use crate::job::groups::{Arrived, Barriers, Over};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use wireup_wire::peer::{self, Cause, Departed};
 use wireup_wire::pmix::{Answer, Status};
 
 pub struct Subsets {
-    barriers: Barriers,
+    pub barriers: Barriers,
     /// The requests that wait for the rounds of a barrier, oldest first.
     rounds: BTreeMap<Group, VecDeque<Round>>,
     /// Number of contexts given to groups so far.
@@ -41,14 +41,6 @@ pub struct Entrance {
 impl Subsets {
     pub fn new(children: usize) -> Subsets {
         Subsets { barriers: Barriers::of_servers(children), rounds: BTreeMap::new(), contexts: 0 }
-    }
-
-    pub fn groups(&self) -> &Groups {
-        &self.barriers.groups
-    }
-
-    pub fn on_asked(&mut self) {
-        self.barriers.groups.on_asked();
     }
 
     /// The local members have entered.
