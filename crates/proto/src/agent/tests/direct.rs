@@ -240,24 +240,12 @@ fn routed_frames_are_forwarded_on_the_path_or_dropped() {
 }
 
 #[test]
-fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
+fn unexpected_direct_links_are_closed() {
     let mut three = three();
     for peer in [0, 1, 5, 99] {
         let link = link_up(&mut three, peer);
         assert_eq!(three.outputs(), [Output::CloseLink { link }]);
     }
-    three.receive_frame(UP, routed(5, 3, offer(5), None));
-    let link = link_up(&mut three, 5);
-    three.receive_frame(link, Frame { kind: FrameKind::Pair, ..frame(0, 0) }).outputs();
-    for order in [
-        Control::SessionDown(SessionDown::Shutdown),
-        Control::JobDown(JobDown::Kill { grace_ns: 0 }),
-        Control::JobUp(JobUp::Done(Default::default())),
-    ] {
-        let order = crate::outbox::control_frame(JobId(1), &order);
-        three.receive_frame(link, order.clone()).receive_frame(UP, routed(6, 3, None, Some((0, order))));
-    }
-    assert!(three.outputs().is_empty());
 }
 
 #[test]
@@ -458,11 +446,12 @@ fn a_frame_that_a_child_cannot_send_ends_the_link_and_names_the_child() {
         let text = format!("{failed:?}");
         assert!(text.contains("n1") && text.contains(&PeerError::Misdirected.to_string()), "{frame:?}: {text}");
         assert!(!root.session.leaving.has_left());
-        // Of a job that has ended, frames may still be on their way.
-        let mut without_job = TestAgent::new(0, session(7));
-        let link = without_job.link_child(1);
-        let is_of_job = frame.kind != FrameKind::Pair;
-        assert_eq!(without_job.receive_frame(link, frame).outputs().closes(link), !is_of_job);
+        // Frames of a job that has ended may still be on their way.
+        let mut root = with_job(TestAgent::new(0, session(7)));
+        let link = root.link_child(1);
+        root.outputs();
+        let is_of_link = frame.kind == FrameKind::Pair;
+        assert_eq!(root.receive_frame(link, Frame { job: 2, ..frame }).outputs().closes(link), is_of_link);
     }
 }
 
@@ -485,7 +474,14 @@ fn a_frame_that_a_parent_or_launcher_cannot_send_ends_the_link() {
 #[test]
 fn a_frame_that_another_agent_cannot_send_fails_the_job_and_ends_their_link() {
     let problem = format!("n5: {}", PeerError::Misdirected);
-    for frame in down_frames().chain(up_frames()).filter(|frame| frame.kind != DownFrame::NamesDown.into()) {
+    let orders = [
+        Control::SessionDown(SessionDown::Shutdown),
+        Control::JobDown(JobDown::Kill { grace_ns: 0 }),
+        Control::JobUp(JobUp::Done(Default::default())),
+    ];
+    let orders = orders.iter().map(|order| control_frame(JobId(1), order));
+    let of_trees = down_frames().chain(up_frames()).filter(|frame| frame.kind != DownFrame::NamesDown.into());
+    for frame in of_trees.chain(orders) {
         let mut three = three();
         let outputs = three.receive_frame(UP, routed(5, 3, None, Some((0, frame.clone())))).outputs();
         assert_eq!(problems(&outputs), [problem.clone()], "{frame:?}");
