@@ -50,6 +50,7 @@ mod lifecycle;
 mod membership;
 mod memory;
 mod net;
+pub mod phases;
 pub mod random;
 pub mod rank_network;
 mod ranks;
@@ -67,4 +68,4 @@ mod world;
 
 pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};
-pub use world::run;
+pub use world::{run, run_watched};
