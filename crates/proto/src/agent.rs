@@ -20,7 +20,7 @@ use crate::session::{Session, Side};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Note, PeerError, SessionSpec};
@@ -187,8 +187,7 @@ impl Agent {
             Peer::Parent | Peer::Launcher => None,
             Peer::Direct(agent) => {
                 let arrived = cx.links.on_direct_frame(link, agent, frame, &mut cx.out);
-                self.session.on_arrived(arrived);
-                return Ok(());
+                return self.session.on_arrived(arrived);
             }
             // An agent that has lost its parent becomes a child when it is adopted; until then its frames are ignored.
             Peer::Rejoin { .. } => return Ok(()),
@@ -197,52 +196,40 @@ impl Agent {
         match (frame.kind, neighbour) {
             (FrameKind::Routed, _) => {
                 if let Some(arrived) = cx.links.on_routed(branch, frame, &mut cx.out)? {
-                    self.session.on_arrived(arrived);
+                    // The link belongs to the agent that has forwarded the frame: it does not suffer for the sender.
+                    let _ = self.session.on_arrived(arrived);
                 }
-            }
-            (FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay, None) => {}
-            // Orders of the root (`NamesDown`) are answered even after the job has ended here.
-            (
-                FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay | FrameKind::NamesDown,
-                Some(from),
-            ) => {
-                let job = JobId(frame.job);
-                self.session.on_arrived(Arrived { from, job, frame: Some(frame) });
+                Ok(())
             }
             (FrameKind::Control, _) => {
                 let message: Control = peer::decode(&frame.payload)?;
-                return self.on_control(branch, neighbour, &frame, message);
+                self.on_control(branch, neighbour, &frame, message)
             }
-            (
-                FrameKind::ExchangeUp
-                | FrameKind::ExchangeDown
-                | FrameKind::Output
-                | FrameKind::OutputCredit
-                | FrameKind::Input
-                | FrameKind::InputCredit
-                | FrameKind::Trace
-                | FrameKind::Pair
-                | FrameKind::GroupUp
-                | FrameKind::GroupDown
-                | FrameKind::PmixUp
-                | FrameKind::PmixDown
-                | FrameKind::NamesUp
-                | FrameKind::NamesDown,
-                _,
-            ) => cx.on_job_frame(neighbour, frame),
+            // Orders of the root (`NamesDown`) are answered even after the job has ended here.
+            (FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown), Some(from)) => {
+                let job = JobId(frame.job);
+                self.session.on_arrived(Arrived { from, job, frame: Some(frame) })
+            }
+            (FrameKind::Up(_) | FrameKind::Down(_), _) => cx.on_job_frame(neighbour, frame),
+            // Queued for this agent before the root adopted it.
+            (FrameKind::Peer(_), None) if !cx.is_root() => Ok(()),
+            (FrameKind::Peer(_), None) | (FrameKind::Pair, _) => Err(PeerError::Misdirected),
         }
-        Ok(())
     }
 
     fn on_launcher_frame(&mut self, link: LinkId, frame: Frame) -> Result<(), PeerError> {
         if !self.session.launchers.is_attached(link) {
             return Ok(());
         }
-        if frame.kind == FrameKind::Control {
-            let (job, message) = (JobId(frame.job), peer::decode(&frame.payload)?);
-            self.session.serve_launchers(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, job, message));
-        } else {
-            self.session.serve_launchers(|launchers, cx, _| launchers.on_frame(cx, link, frame));
+        match frame.kind {
+            FrameKind::Control => {
+                let (job, message) = (JobId(frame.job), peer::decode(&frame.payload)?);
+                self.session.serve_launchers(|launchers, cx, nodes| launchers.on_said(cx, nodes, link, job, message));
+            }
+            FrameKind::Down(kind) if kind.may_come_from_launcher() => {
+                self.session.serve_launchers(|launchers, cx, _| launchers.on_frame(cx, link, kind, frame));
+            }
+            _ => return Err(PeerError::Misdirected),
         }
         Ok(())
     }
@@ -262,18 +249,22 @@ impl Agent {
         let session = &mut self.session;
         let cx = &mut session.cx;
         let (job, side) = (JobId(frame.job), branch.map_or(Side::Above, Side::Below));
+        // The root has a launcher in place of a parent.
+        let is_launcher = branch.is_none() && cx.is_root();
         match (branch, message) {
-            (None, Control::FromLauncher(FromLauncher::Launch(spec))) => session.on_job_sent(spec),
-            (None, Control::FromLauncher(FromLauncher::Spawned(result))) => {
+            (None, Control::FromLauncher(FromLauncher::Launch(spec))) if is_launcher => session.on_job_sent(spec),
+            (None, Control::FromLauncher(FromLauncher::Spawned(result))) if is_launcher => {
                 session.launchers.spawns.on_result(cx, job, None, result);
             }
-            (None, Control::SessionDown(message)) => return self.on_session_down(frame, message),
+            (None, Control::SessionDown(message)) if !is_launcher || message == SessionDown::Shutdown => {
+                return self.on_session_down(frame, message);
+            }
             (Some(child), Control::SessionUp(message)) => return self.on_session_up(child, message),
             (None, Control::JobDown(JobDown::Over { agents })) if cx.policy.survives_losses() => {
                 session.on_over(agents, frame);
             }
-            (_, Control::JobDown(message)) => cx.on_job_down(neighbour, job, message),
-            (_, Control::JobUp(message)) => cx.on_job_up(neighbour, job, message),
+            (_, Control::JobDown(message)) => return cx.on_job_down(neighbour, job, message),
+            (_, Control::JobUp(message)) => return cx.on_job_up(neighbour, job, message),
             (Some(branch), Control::Note(note)) => session.child_starts.on_note(cx, branch, (job, note)),
             (_, Control::AreYouAlive) => session.heartbeat.on_asked(cx, side),
             (_, Control::Alive) => session.heartbeat.on_answered(cx, side),

@@ -231,27 +231,14 @@ pub enum Output {
     /// Call the remote shell for an agent's host, with the message `bootstrap` on its standard input. The driver adds
     /// the session's secret and, unless the message has addresses, its own listening addresses. `None`: only check
     /// whether the host answers.
-    StartAgent {
-        shell: ShellId,
-        agent: AgentId,
-        host: String,
-        how: How,
-        bootstrap: Option<Box<Bootstrap>>,
-    },
+    StartAgent { shell: ShellId, agent: AgentId, host: String, how: How, bootstrap: Option<Box<Bootstrap>> },
     /// Call the batch system for a task on the host of each of these agents, with the message `bootstrap` on the
     /// standard input of all tasks. As for `StartAgent`, the driver adds the secret and its addresses. It tells each
     /// agent where the agent's parent listens, and reports which agents have started. The end of the step is reported
     /// as the end of a remote shell.
-    StartStep {
-        shell: ShellId,
-        agents: Vec<AgentId>,
-        how: How,
-        bootstrap: Box<Bootstrap>,
-    },
+    StartStep { shell: ShellId, agents: Vec<AgentId>, how: How, bootstrap: Box<Bootstrap> },
     /// Kill a remote shell.
-    StopShell {
-        shell: ShellId,
-    },
+    StopShell { shell: ShellId },
     /// Listen for other agents, unless already listening, and report the addresses.
     Listen,
     /// Make a link with an agent that listens at these addresses; the result is `LinkUp` or `DialFailed`.
@@ -263,120 +250,54 @@ pub enum Output {
     },
     /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or
     /// `DialFailed`.
-    Rejoin {
-        root: Vec<String>,
-        rejoin: Rejoin,
-    },
+    Rejoin { root: Vec<String>, rejoin: Rejoin },
     /// Open the session's transport that all agents must have, and report this agent's address in it.
     OpenTransport,
     /// Send a frame on a link. The driver keeps the classes separate and never refuses.
-    Send {
-        link: LinkId,
-        frame: Frame,
-    },
+    Send { link: LinkId, frame: Frame },
     /// Close a link after everything queued for it was sent.
-    CloseLink {
-        link: LinkId,
-    },
+    CloseLink { link: LinkId },
     /// Start a PMIx server process for a job on this node; it ends with the job's ranks.
     StartPmix(Box<PmixPlan>),
     /// Send bytes to the PMIx server process.
-    PmixSend {
-        job: JobId,
-        bytes: Bytes,
-    },
+    PmixSend { job: JobId, bytes: Bytes },
     /// Reserve ports for ranks of jobs to come, and listen on them.
-    ReserveRankPorts {
-        count: u16,
-        range: PortRange,
-    },
+    ReserveRankPorts { count: u16, range: PortRange },
     /// The ports that a job has used are free: listen on them again, for the ranks of later jobs.
-    RenewRankPorts {
-        job: JobId,
-    },
+    RenewRankPorts { job: JobId },
     /// Bind a listening socket for each of the `count` ranks of a job on this node, which are started next. `base`: the
     /// first of the reserved ports to use; `None`: bind sockets on consecutive ports of the range.
-    ListenForRanks {
-        job: JobId,
-        count: u32,
-        ports: RankPorts,
-        base: Option<u16>,
-        kernel_session: KernelSession,
-    },
+    ListenForRanks { job: JobId, count: u32, ports: RankPorts, base: Option<u16>, kernel_session: KernelSession },
     /// Do something with the socket at this end of a relay between two ranks.
-    Relay {
-        job: JobId,
-        relay: RelayId,
-        act: RelayAct,
-    },
+    Relay { job: JobId, relay: RelayId, act: RelayAct },
     /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
-    TellSecret {
-        job: JobId,
-    },
+    TellSecret { job: JobId },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),
     /// Send a signal to ranks of a job (to their process groups), or to its PMIx server process.
-    Signal {
-        job: JobId,
-        target: SignalTarget,
-        signal: i32,
-    },
+    Signal { job: JobId, target: SignalTarget, signal: i32 },
     /// Kill all processes that the job's ranks left behind on this node, even if they are hidden. Sent after the last
     /// rank has ended.
-    Sweep {
-        job: JobId,
-    },
+    Sweep { job: JobId },
     /// Create memory for the job's local ranks, and keep it for replies that refer to it. `Shared` reports that memory
     /// for slots was created, or that memory of any content was not. Replies that refer to memory which does
     /// not exist are dropped.
-    Share {
-        job: JobId,
-        share: ShareId,
-        content: Content,
-    },
+    Share { job: JobId, share: ShareId, content: Content },
     /// Write an array into a slot of shared memory; no rank reads the slot at this time. If it cannot be written, all
     /// later replies of the job are dropped, and `Shared` reports why.
-    WriteSlot {
-        job: JobId,
-        share: ShareId,
-        slot: u32,
-        array: Array,
-    },
+    WriteSlot { job: JobId, share: ShareId, slot: u32, array: Array },
     /// Release shared memory: no later reply refers to it. Ranks that have mapped it keep their mapping.
-    Unshare {
-        job: JobId,
-        share: ShareId,
-    },
+    Unshare { job: JobId, share: ShareId },
     /// PMI bytes for a rank, and shared memory whose descriptors are sent with the first of these bytes.
-    Reply {
-        job: JobId,
-        client: Client,
-        bytes: Bytes,
-        shares: Vec<ShareId>,
-    },
+    Reply { job: JobId, client: Client, bytes: Bytes, shares: Vec<ShareId> },
     /// Close a rank's PMI socket after the pending replies.
-    CloseClient {
-        job: JobId,
-        client: Client,
-    },
+    CloseClient { job: JobId, client: Client },
     /// Bytes for a rank's standard input; empty: end of file.
-    Write {
-        job: JobId,
-        local: LocalRank,
-        bytes: Bytes,
-    },
+    Write { job: JobId, local: LocalRank, bytes: Bytes },
     /// Start or stop reading a stream of all ranks of the job, which is read at first.
-    ReadStdio {
-        job: JobId,
-        stream: Stream,
-        on: bool,
-    },
-    Resize {
-        job: JobId,
-        local: LocalRank,
-        rows: u16,
-        columns: u16,
-    },
+    ReadStdio { job: JobId, stream: Stream, on: bool },
+    /// Set the size of a rank's pseudo-terminal.
+    Resize { job: JobId, local: LocalRank, rows: u16, columns: u16 },
     /// A job that is about to start belongs to the job `family` and to the other jobs that its ranks have spawned: the
     /// PMI libraries must find each other's processes.
     OfFamily {
@@ -386,13 +307,9 @@ pub enum Output {
         by: JobId,
     },
     /// A local rank of this spawned job is about to connect with the ranks that have asked for the job.
-    MeetsFamily {
-        job: JobId,
-    },
+    MeetsFamily { job: JobId },
     /// A job has ended on this node; the driver forgets it and its memory.
-    JobGone {
-        job: JobId,
-    },
+    JobGone { job: JobId },
     /// The agent has finished.
     Exit,
 }

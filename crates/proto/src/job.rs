@@ -21,7 +21,6 @@ mod stalls;
 mod stdio;
 mod tree;
 
-use crate::input::Sink;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
@@ -39,10 +38,10 @@ use profile::Profile;
 use rank_service::RankService;
 use ranks::Exit;
 use std::sync::Arc;
-use stdio::Stdio;
+use stdio::{Sink, Stdio};
 pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::Down;
@@ -149,7 +148,7 @@ impl Job {
     /// Whether agents may still store something of the job after its end, or keep ports for it.
     pub fn leaves_traces(&self) -> bool {
         let spec = &self.facts.spec;
-        self.parts.ends.is_torn() || spec.options.pmi.flavour.has_pmix() || !spec.endpoints.is_empty()
+        self.parts.ends.is_torn || spec.options.pmi.flavour.has_pmix() || !spec.endpoints.is_empty()
     }
 
     /// The data that the local ranks have left behind.
@@ -164,7 +163,7 @@ impl Job {
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.parts.service.open_collectives() + self.parts.service.barriers.open()
+        self.parts.service.open_collectives() + self.parts.service.barriers.groups.open()
     }
 
     /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
@@ -177,7 +176,7 @@ impl JobParts {
     /// Does what follows from an input after all parts have handled it. Returns whether the job has ended here.
     fn after_input(&mut self, cx: &mut Cx<'_>) -> bool {
         self.serve(cx, RankService::resume);
-        if !self.ends.has_failed() {
+        if self.ends.failure.is_none() {
             self.service.check_broken(cx);
         }
         self.end_if_asked(cx);
@@ -278,7 +277,7 @@ impl JobParts {
             let failure = match ending {
                 Ending::Fail(failure) => failure,
                 Ending::FailBy(failure) => {
-                    self.ends.on_unwanted();
+                    self.ends.is_unwanted = true;
                     failure
                 }
                 Ending::Departed(departed) => {
@@ -407,62 +406,42 @@ impl JobParts {
         cx.fail_here(Cause::KeeperLost { problem });
     }
 
-    /// A frame along the job's tree, from child `from` or (`None`) from the parent.
-    pub fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: Frame) {
-        let child = from.map(|agent| cx.facts.child_index(agent));
-        let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
-        match (child, frame.kind) {
-            (Some(_), FrameKind::ExchangeUp) | (None, FrameKind::ExchangeDown) => {
-                self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
-            }
-            (Some(_), FrameKind::GroupUp) | (None, FrameKind::GroupDown) => {
-                self.serve(cx, |service, cx| service.on_group(cx, child, frame));
-            }
-            (Some(child), FrameKind::Output) => self.stdio.on_child_output(child, frame),
-            (None, FrameKind::OutputCredit) => self.stdio.on_output_credit(&frame),
-            (None, FrameKind::Input) => {
+    /// A frame from a child in the job's tree.
+    pub fn on_frame_up(&mut self, cx: &mut Cx<'_>, from: AgentId, kind: UpFrame, frame: Frame) {
+        let Some(child) = cx.facts.child_index(from) else { return };
+        match kind {
+            UpFrame::ExchangeUp => self.on_exchange(cx, Some(child), frame),
+            UpFrame::GroupUp => self.serve(cx, |service, cx| service.on_group(cx, Some(child), frame)),
+            UpFrame::Output => self.stdio.on_child_output(child, frame),
+            UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
+            UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
+            UpFrame::NamesUp => names::on_request(cx, frame),
+            UpFrame::Trace => cx.up(profile::frame(cx.facts, frame.payload)),
+        }
+    }
+
+    /// A frame from the parent in the job's tree; at the root, from the launcher.
+    pub fn on_frame_down(&mut self, cx: &mut Cx<'_>, kind: DownFrame, frame: Frame) {
+        match kind {
+            DownFrame::ExchangeDown => self.on_exchange(cx, None, frame),
+            DownFrame::GroupDown => self.serve(cx, |service, cx| service.on_group(cx, None, frame)),
+            DownFrame::OutputCredit => self.stdio.on_output_credit(&frame),
+            DownFrame::Input => {
                 for local in self.stdio.on_input(cx, &frame) {
                     let bytes = frame.payload.clone();
                     self.lifecycle.for_ranks(cx, Output::Write { job: cx.facts.id(), local, bytes });
                 }
             }
-            (Some(child), FrameKind::InputCredit) => {
-                self.stdio.on_taken(cx, Sink::Child(child), frame.arg);
-            }
-            (Some(_), FrameKind::PmixUp) | (None, FrameKind::PmixDown) => {
-                self.tell_pmix(cx, |pmix, cx| pmix.on_frame(cx, from, &frame));
-            }
-            (Some(_), FrameKind::NamesUp) => names::on_request(cx, frame),
-            (None, FrameKind::NamesDown) => {
+            DownFrame::PmixDown => self.tell_pmix(cx, |pmix, cx| pmix.on_parent_frame(cx, &frame)),
+            DownFrame::NamesDown => {
                 let here = names::on_answer(cx, frame);
                 self.serve(cx, |service, cx| service.on_named(cx, here));
             }
-            (Some(_), FrameKind::Trace) => cx.up(profile::frame(cx.facts, frame.payload)),
-            // No correct agent sends frames in the wrong direction: ignore them.
-            (
-                _,
-                FrameKind::Control
-                | FrameKind::ExchangeUp
-                | FrameKind::ExchangeDown
-                | FrameKind::Output
-                | FrameKind::OutputCredit
-                | FrameKind::Input
-                | FrameKind::InputCredit
-                | FrameKind::Trace
-                | FrameKind::Direct
-                | FrameKind::Routed
-                | FrameKind::Pair
-                | FrameKind::GroupUp
-                | FrameKind::GroupDown
-                | FrameKind::Modex
-                | FrameKind::Addresses
-                | FrameKind::Relay
-                | FrameKind::PmixUp
-                | FrameKind::PmixDown
-                | FrameKind::NamesUp
-                | FrameKind::NamesDown,
-            ) => {}
         }
+    }
+
+    fn on_exchange(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
+        self.serve(cx, |service, cx| service.on_exchange(cx, Arrived::of_tree(cx.facts, child, frame)));
     }
 
     /// Handles a message from the parent.
@@ -510,7 +489,7 @@ impl JobParts {
     fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, done: Done) {
         cx.common.children.on_done(cx.facts.below[child], done);
         if done.is_torn {
-            self.ends.tear();
+            self.ends.is_torn = true;
         }
         self.stdio.on_sink_gone(cx, Sink::Child(child));
         self.service.barriers.on_child_done(child);
@@ -564,7 +543,7 @@ impl JobParts {
         if !cx.facts.has_agent(agent) {
             return;
         }
-        self.ends.tear();
+        self.ends.is_torn = true;
         cx.common.children.on_lost(agent);
         if cx.facts.tree.subtree_contains(agent, cx.facts.me) {
             self.abandon(cx);
@@ -587,7 +566,7 @@ impl JobParts {
         let links = &cx.agent.links;
         let is_lost = |agent| !held_up || (!standing && links.neighbours.child(agent).is_none());
         for agent in cx.common.children.give_up(is_lost) {
-            self.ends.tear();
+            self.ends.is_torn = true;
             if standing {
                 cx.for_agent(
                     agent,
@@ -601,7 +580,7 @@ impl JobParts {
             self.stdio.give_ranks_up(cx);
         }
         if held_up {
-            if self.ends.is_unwanted() {
+            if self.ends.is_unwanted {
                 self.stdio.discard();
             }
             self.ends.wait_longer(cx.now());
@@ -636,7 +615,7 @@ impl JobParts {
             ranks: cx.common.ranks.len() as u32,
             pmi_clients: cx.common.ranks.iter().filter(|process| process.spoke_pmi || process.has_further).count()
                 as u32,
-            is_torn: self.ends.is_torn(),
+            is_torn: self.ends.is_torn,
         };
         for below in cx.common.children.iter().filter_map(|child| child.done) {
             done.ranks += below.ranks;
@@ -644,8 +623,8 @@ impl JobParts {
         }
         if let Some(profile) = cx.common.profile.take() {
             let RankService { pmix, collectives, barriers, .. } = &self.service;
-            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.traffic()).unwrap_or_default();
-            let traffic = [collectives.traffic(), barriers.traffic(), of_servers];
+            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.collectives.traffic).unwrap_or_default();
+            let traffic = [collectives.traffic, barriers.traffic, of_servers];
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
         }
         if cx.facts.root {

@@ -21,9 +21,7 @@
 pub mod agent;
 pub mod clock_offset;
 mod collective;
-mod digest;
 pub mod exit_code;
-mod input;
 pub mod io;
 mod job;
 pub mod launcher;
@@ -44,10 +42,10 @@ mod text;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig, Holds};
-pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Growth, Launcher, LauncherConfig, SpawnNode};
 pub use outbox::control_frame;
 pub use output::{Next, Origin};
+pub use replay::OutputDigest;
 pub use session::shell_calls::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, probe_result};
 pub use time::Instant;

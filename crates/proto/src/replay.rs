@@ -5,8 +5,9 @@
 //! A driver writes recordings into files.
 
 use crate::io::{Input, Output};
-use crate::{Agent, AgentConfig, Instant, OutputDigest};
+use crate::{Agent, AgentConfig, Instant};
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write};
 use wireup_wire::job::JobSpec;
 
 /// One entry of a recording.
@@ -81,4 +82,39 @@ pub fn replay(config: AgentConfig, inputs: impl Iterator<Item = Recorded>) -> Re
         }
     }
     report
+}
+
+/// Covers all outputs so far, in order; independent of when they were polled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OutputDigest {
+    pub outputs: u64,
+    value: u64,
+}
+
+impl Default for OutputDigest {
+    fn default() -> Self {
+        OutputDigest { outputs: 0, value: 0xcbf2_9ce4_8422_2325 }
+    }
+}
+
+impl OutputDigest {
+    pub fn add(&mut self, output: &Output) {
+        self.outputs += 1;
+        // Writing into a number cannot fail.
+        let _ = write!(self, "{output:?}");
+    }
+
+    pub fn value(self) -> u64 {
+        self.value
+    }
+}
+
+impl Write for OutputDigest {
+    /// FNV-1a: independent of how the formatter splits its text.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.value = (self.value ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        Ok(())
+    }
 }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Between two agents, in frames of [`crate::frame::Kind::Addresses`].
+/// Between two agents, in frames of [`crate::frame::PeerFrame::Addresses`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
     /// Where are these ranks of your node?

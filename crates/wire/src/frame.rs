@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!          possible  in use  free
-//! kinds    256       19      0, 19 to 31, 34 to 255
+//! kinds    256       20      0, 19 to 31, 34 to 255
 //! classes  256       4       4 to 255
 //! ```
 //!
@@ -63,53 +63,73 @@ macro_rules! byte_enum {
     };
 }
 
+/// The purpose of a frame, by the conversation that it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrameKind {
+    /// A control message: `postcard` of [`crate::talk::Control`].
+    Control,
+    Up(UpFrame),
+    Down(DownFrame),
+    Peer(PeerFrame),
+    /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
+    Routed,
+    /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this
+    /// direction; 1: all frames before number `arg` of the other direction have arrived.
+    Pair,
+}
+
 byte_enum! {
-    /// The purpose of a frame.
-    FrameKind {
-        /// A control message: `postcard` of [`crate::peer::Control`].
-        Control = 1,
-        /// Up: a subtree's part of collective `arg`; `stream` is a [`crate::collective::Tag`].
+    /// A frame up the tree of its job: from an agent to its parent, and from the root to the launcher.
+    UpFrame {
+        /// A subtree's part of collective `arg`; `stream` is a [`crate::collective::Tag`].
         ExchangeUp = 2,
-        /// Down: the outcome of collective `arg`, or the algorithm by which to obtain it.
-        ExchangeDown = 3,
-        /// Up: bytes that rank `arg` wrote to `stream` (1 or 2); `arg` is `u32::MAX` if the lines are already labelled.
+        /// Bytes that rank `arg` wrote to `stream` (1 or 2); `arg` is `u32::MAX` if the lines are already labelled.
         Output = 4,
-        /// Down: `arg` bytes of `stream` were forwarded; the child may send that many more.
-        OutputCredit = 5,
-        /// Down: bytes for the standard input of the job; an empty payload means end of file.
-        Input = 6,
-        /// Up: `arg` bytes of standard input were consumed.
+        /// `arg` bytes of standard input were consumed.
         InputCredit = 7,
-        /// Up: `postcard` of [`crate::peer::TracePart`], sent once, before the subtree is done.
+        /// `postcard` of [`crate::peer::TracePart`], sent once, before the subtree is done.
         Trace = 8,
-        /// Between any two agents: a round of a collective; `stream` and `arg` as defined by the exchange.
-        Direct = 9,
-        /// Up: all members of a group in this subtree have entered its barrier; the payload is the group
+        /// All members of a group in this subtree have entered its barrier; the payload is the group
         /// ([`crate::group`]), then packed pairs. Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks
         /// ([`crate::block`]) follow the group.
         GroupUp = 10,
-        /// Down: the barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the
-        /// number of [`FrameKind::GroupUp`] frames that had arrived from the child by then.
-        GroupDown = 11,
-        /// Between any two agents: `postcard` of [`crate::modex::Between`].
-        Modex = 12,
-        /// Up, to the root: `postcard` of [`crate::modex::Up`].
+        /// To the root: `postcard` of [`crate::modex::Up`].
         PmixUp = 13,
-        /// Down, to agent `arg` or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
-        PmixDown = 14,
-        /// Up, to the root: `postcard` of [`crate::names::Up`].
+        /// To the root: `postcard` of [`crate::names::Up`].
         NamesUp = 15,
-        /// Down, to agent `arg`: `postcard` of [`crate::names::Down`].
+    }
+}
+
+byte_enum! {
+    /// A frame down the tree of its job: from the launcher to the root, and from an agent to a child.
+    DownFrame {
+        /// The outcome of collective `arg`, or the algorithm by which to obtain it.
+        ExchangeDown = 3,
+        /// `arg` bytes of `stream` were forwarded; the child may send that many more.
+        OutputCredit = 5,
+        /// Bytes for the standard input of the job; an empty payload means end of file.
+        Input = 6,
+        /// The barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the number of
+        /// [`UpFrame::GroupUp`] frames that had arrived from the child by then.
+        GroupDown = 11,
+        /// To agent `arg` or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
+        PmixDown = 14,
+        /// To agent `arg`: `postcard` of [`crate::names::Down`].
         NamesDown = 16,
-        /// Between any two agents: `postcard` of [`crate::addresses::Between`].
+    }
+}
+
+byte_enum! {
+    /// A frame of a job between any two of its agents.
+    PeerFrame {
+        /// A round of a collective; `stream` and `arg` as defined by the exchange.
+        Direct = 9,
+        /// `postcard` of [`crate::modex::Between`].
+        Modex = 12,
+        /// `postcard` of [`crate::addresses::Between`].
         Addresses = 17,
-        /// Between any two agents: [`crate::relay::Between`]; `stream` and `arg` as defined there.
+        /// [`crate::relay::Between`]; `stream` and `arg` as defined there.
         Relay = 18,
-        /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
-        Routed = 32,
-        /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in
-        /// this direction; 1: all frames before number `arg` of the other direction have arrived.
-        Pair = 33,
     }
 }
 
@@ -128,29 +148,87 @@ byte_enum! {
 }
 
 impl FrameKind {
+    /// The number of this kind on the wire.
+    pub(crate) fn to_byte(self) -> u8 {
+        match self {
+            FrameKind::Control => 1,
+            FrameKind::Up(kind) => kind as u8,
+            FrameKind::Down(kind) => kind as u8,
+            FrameKind::Peer(kind) => kind as u8,
+            FrameKind::Routed => 32,
+            FrameKind::Pair => 33,
+        }
+    }
+
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        let of_job = || {
+            let up = UpFrame::from_byte(byte).map(FrameKind::Up);
+            let down = || DownFrame::from_byte(byte).map(FrameKind::Down);
+            up.or_else(down).or_else(|| PeerFrame::from_byte(byte).map(FrameKind::Peer))
+        };
+        match byte {
+            1 => Some(FrameKind::Control),
+            32 => Some(FrameKind::Routed),
+            33 => Some(FrameKind::Pair),
+            _ => of_job(),
+        }
+    }
+
     /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so
     /// that it follows the output. On a link beside the tree all frames have one class, which keeps them in order; the
     /// receiver restores theirs.
     pub fn class(self) -> Class {
         match self {
             // Credit must not wait behind the bytes that it is for.
-            FrameKind::Control | FrameKind::OutputCredit | FrameKind::InputCredit => Class::Control,
-            FrameKind::Output | FrameKind::Input | FrameKind::Relay => Class::Stdio,
-            FrameKind::Trace => Class::AfterOutput,
-            FrameKind::ExchangeUp
-            | FrameKind::ExchangeDown
-            | FrameKind::Direct
-            | FrameKind::GroupUp
-            | FrameKind::GroupDown
-            | FrameKind::Modex
-            | FrameKind::Addresses
-            | FrameKind::PmixUp
-            | FrameKind::PmixDown
-            | FrameKind::NamesUp
-            | FrameKind::NamesDown
-            | FrameKind::Routed
-            | FrameKind::Pair => Class::Exchange,
+            FrameKind::Control | FrameKind::Down(DownFrame::OutputCredit) | FrameKind::Up(UpFrame::InputCredit) => {
+                Class::Control
+            }
+            FrameKind::Up(UpFrame::Output) | FrameKind::Down(DownFrame::Input) | FrameKind::Peer(PeerFrame::Relay) => {
+                Class::Stdio
+            }
+            FrameKind::Up(UpFrame::Trace) => Class::AfterOutput,
+            FrameKind::Up(_) | FrameKind::Down(_) | FrameKind::Peer(_) | FrameKind::Routed | FrameKind::Pair => {
+                Class::Exchange
+            }
         }
+    }
+}
+
+impl DownFrame {
+    /// Whether a launcher sends such frames to the root; the others come from agents only.
+    pub fn may_come_from_launcher(self) -> bool {
+        matches!(self, DownFrame::OutputCredit | DownFrame::Input)
+    }
+}
+
+impl core::fmt::Debug for FrameKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            FrameKind::Control => f.write_str("Control"),
+            FrameKind::Up(kind) => kind.fmt(f),
+            FrameKind::Down(kind) => kind.fmt(f),
+            FrameKind::Peer(kind) => kind.fmt(f),
+            FrameKind::Routed => f.write_str("Routed"),
+            FrameKind::Pair => f.write_str("Pair"),
+        }
+    }
+}
+
+impl From<UpFrame> for FrameKind {
+    fn from(kind: UpFrame) -> Self {
+        FrameKind::Up(kind)
+    }
+}
+
+impl From<DownFrame> for FrameKind {
+    fn from(kind: DownFrame) -> Self {
+        FrameKind::Down(kind)
+    }
+}
+
+impl From<PeerFrame> for FrameKind {
+    fn from(kind: PeerFrame) -> Self {
+        FrameKind::Peer(kind)
     }
 }
 
@@ -178,7 +256,8 @@ pub enum FrameError {
 
 impl Frame {
     /// A frame of its kind's class.
-    pub fn new(kind: FrameKind, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
+    pub fn new(kind: impl Into<FrameKind>, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
+        let kind = kind.into();
         Frame { kind, class: kind.class(), stream, job, arg, payload }
     }
 
@@ -190,7 +269,7 @@ impl Frame {
         assert!(self.payload.len() <= FRAME_PAYLOAD_MAX, "a frame's payload stays within its limit");
         let raw = RawHeader {
             length: U32::new(self.payload.len() as u32),
-            kind: self.kind as u8,
+            kind: self.kind.to_byte(),
             class: self.class as u8,
             stream: U16::new(self.stream),
             job: U32::new(self.job),
@@ -292,7 +371,7 @@ mod tests {
 
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
         let one = (
-            0..FrameKind::ALL.len(),
+            any::<u8>().prop_filter_map("a kind", FrameKind::from_byte),
             0..Class::ALL.len(),
             any::<u16>(),
             any::<u32>(),
@@ -300,7 +379,7 @@ mod tests {
             proptest::collection::vec(any::<u8>(), 0..300),
         )
             .prop_map(|(kind, class, stream, job, arg, payload)| Frame {
-                kind: FrameKind::ALL[kind],
+                kind,
                 class: Class::ALL[class],
                 stream,
                 job,
@@ -355,21 +434,14 @@ mod tests {
     #[test]
     fn unknown_kind_and_class_numbers_are_named() {
         let with = |at: usize, byte| {
-            let frame = Frame {
-                kind: FrameKind::Control,
-                class: Class::Control,
-                stream: 0,
-                job: 0,
-                arg: 0,
-                payload: Bytes::new(),
-            };
-            let mut header = frame.header();
+            let mut header = Frame::new(FrameKind::Control, 0, 0, 0, Bytes::new()).header();
             header[at] = byte;
             FrameReader::new().next(&mut Bytes::copy_from_slice(&header)).map(|frame| frame.map(|frame| frame.kind))
         };
         for byte in 0..=u8::MAX {
-            let kind = FrameKind::ALL.iter().find(|kind| **kind as u8 == byte).copied();
-            assert_eq!(with(4, byte), kind.map(Some).ok_or(FrameError::UnknownKind(byte)));
+            let is_free = matches!(byte, 0 | 19..=31 | 34..);
+            let expected = if is_free { Err(FrameError::UnknownKind(byte)) } else { Ok(Some(byte)) };
+            assert_eq!(with(4, byte).map(|kind| kind.map(FrameKind::to_byte)), expected);
             let is_class = Class::ALL.iter().any(|class| *class as u8 == byte);
             assert_eq!(with(5, byte).err(), (!is_class).then_some(FrameError::UnknownClass(byte)));
         }
@@ -379,7 +451,7 @@ mod tests {
     fn a_frame_reader_may_have_a_lower_length_limit() {
         let frame = |length| {
             let payload = Bytes::from(alloc::vec![0; length]);
-            Frame { kind: FrameKind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload }
+            Frame::new(FrameKind::Control, 0, 0, 0, payload)
         };
         let header = |length| Bytes::copy_from_slice(&frame(length).header());
         assert_eq!(FrameReader::with_limit(10).next(&mut header(10)), Ok(None));
@@ -389,14 +461,7 @@ mod tests {
 
     #[test]
     fn the_byte_layout_matches_the_documentation() {
-        let frame = Frame {
-            kind: FrameKind::ExchangeUp,
-            class: Class::Exchange,
-            stream: 0x0102,
-            job: 3,
-            arg: 4,
-            payload: Bytes::from_static(b"ab"),
-        };
+        let frame = Frame::new(UpFrame::ExchangeUp, 0x0102, 3, 4, Bytes::from_static(b"ab"));
         assert_eq!(frame.header(), [2, 0, 0, 0, 2, 1, 2, 1, 3, 0, 0, 0, 4, 0, 0, 0]);
     }
 }

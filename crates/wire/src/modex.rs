@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Between two agents, in frames of [`crate::frame::Kind::Modex`].
+/// Between two agents, in frames of [`crate::frame::PeerFrame::Modex`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
     /// Which data have these ranks of your node committed?
@@ -39,7 +39,7 @@ pub struct Blob {
     pub bytes: Bytes,
 }
 
-/// To the root, in frames of [`crate::frame::Kind::PmixUp`].
+/// To the root, in frames of [`crate::frame::UpFrame::PmixUp`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Up {
     /// A request that the root serves; answered with the same number.
@@ -56,51 +56,30 @@ pub enum Up {
     GiveUp { epoch: Epoch },
 }
 
-/// From the root, in frames of [`crate::frame::Kind::PmixDown`]; to all nodes except for `Answer`.
+/// From the root, in frames of [`crate::frame::DownFrame::PmixDown`]; to all nodes except for `Answer`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Down {
-    Answer {
-        node: NodeId,
-        id: u64,
-        answer: Answer,
-    },
+    /// The answer to a node's request.
+    Answer { node: NodeId, id: u64, answer: Answer },
     /// Report ranks that end.
     Watched,
-    Event {
-        code: Event,
-        from: Option<Rank>,
-        affected: Option<Rank>,
-        to: Set,
-        infos: Bytes,
-    },
+    /// An event, for the ranks of `to` that have registered for it.
+    Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
     /// Which processes are there?
-    Procs {
-        query: u32,
-    },
+    Procs { query: u32 },
     /// A fence of the whole job has ended without a result.
-    Over {
-        epoch: Epoch,
-        status: Status,
-    },
+    Over { epoch: Epoch, status: Status },
     /// Send a signal to these ranks.
-    Signal {
-        ranks: Vec<Rank>,
-        signal: i32,
-    },
+    Signal { ranks: Vec<Rank>, signal: i32 },
 }
 
 /// One node's contribution to a fence of some ranks, or to a group: the bytes of its block.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeContribution {
-    Fence {
-        data: Bytes,
-    },
+    /// The data of the node for a fence.
+    Fence { data: Bytes },
     /// The group's context is the smallest of these.
-    Group {
-        name: alloc::string::String,
-        context: u64,
-        data: Bytes,
-    },
+    Group { name: alloc::string::String, context: u64, data: Bytes },
     /// A member on the node has ended, or all of them have: there will be no contribution.
     Gone,
 }

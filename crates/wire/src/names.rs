@@ -93,14 +93,15 @@ pub enum Answer {
     Done,
     /// The wanted names that exist.
     Found(Vec<Found>),
+    /// The request about names cannot be met.
     Refused(Refusal),
     /// The requested processes run.
     Spawned(NewJob),
     /// The requested processes were not started, for this reason.
-    NotSpawned {
-        problem: String,
-    },
+    NotSpawned { problem: String },
+    /// The outcome of a collective of several jobs.
     Joined(Joined),
+    /// Data of a rank of another job.
     Fetched(Fetched),
     /// To a collective of several jobs, or a request for data of another one: it failed.
     Failed(Status),
@@ -145,26 +146,18 @@ pub enum Asker {
     Agent,
 }
 
-/// To the root, in frames of [`crate::frame::Kind::NamesUp`].
+/// To the root, in frames of [`crate::frame::UpFrame::NamesUp`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Up {
-    Ask {
-        agent: AgentId,
-        asker: Asker,
-        from: Rank,
-        ask: Ask,
-    },
+    /// A request of a rank, or of its node's PMIx server.
+    Ask { agent: AgentId, asker: Asker, from: Rank, ask: Ask },
     /// A rank that has published something of [`Keep::Rank`] has ended.
-    Left {
-        rank: Rank,
-    },
-    Report {
-        agent: AgentId,
-        report: InterJobReport,
-    },
+    Left { rank: Rank },
+    /// An agent's answer to an order, or news for other jobs.
+    Report { agent: AgentId, report: InterJobReport },
 }
 
-/// From the root to one agent, in frames of [`crate::frame::Kind::NamesDown`].
+/// From the root to one agent, in frames of [`crate::frame::DownFrame::NamesDown`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Down {
     pub asker: Asker,

@@ -103,33 +103,18 @@ pub enum ToServer {
         /// ranks; empty: no ranks.
         rows: Vec<Bytes>,
     },
-    Answer {
-        id: u64,
-        answer: Answer,
-    },
+    /// The answer to the server's request of this number.
+    Answer { id: u64, answer: Answer },
     /// A rank of another node requests what a local rank has committed.
-    ModexWanted {
-        request: u64,
-        wanted: Wanted,
-    },
+    ModexWanted { request: u64, wanted: Wanted },
     /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank
     /// that raised the event, `None`: an agent. The library has already delivered an event raised by a local rank to
     /// the other local ranks, so the server process ignores it.
-    Event {
-        code: Event,
-        from: Option<Rank>,
-        affected: Option<Rank>,
-        to: Option<Vec<Rank>>,
-        infos: Bytes,
-    },
+    Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
     /// A local rank has ended (possibly without finalizing).
-    Gone {
-        rank: Rank,
-    },
+    Gone { rank: Rank },
     /// Another job, whose data the server got in an answer, is over.
-    Forget {
-        nspace: String,
-    },
+    Forget { nspace: String },
     /// The last message: clean up and exit.
     End,
     /// The first message to a process whose job is not known yet: open the library.
@@ -159,48 +144,24 @@ pub enum FromServer {
         defaults: Vec<Vec<u8>>,
     },
     /// This node cannot serve PMIx. The text includes advice.
-    Failed {
-        problem: PmixProblem,
-    },
-    Connected {
-        rank: Rank,
-    },
-    Finalized {
-        rank: Rank,
-    },
+    Failed { problem: PmixProblem },
+    /// A local rank has called init.
+    Connected { rank: Rank },
+    /// A local rank has called finalize.
+    Finalized { rank: Rank },
     /// A rank aborts the job.
-    Abort {
-        rank: Rank,
-        code: i32,
-        message: String,
-    },
-    Ask {
-        id: u64,
-        ask: Ask,
-    },
+    Abort { rank: Rank, code: i32, message: String },
+    /// A request, to be answered with its number.
+    Ask { id: u64, ask: Ask },
     /// The answer to `ModexWanted`.
-    Modex {
-        request: u64,
-        status: Status,
-        blob: Bytes,
-    },
+    Modex { request: u64, status: Status, blob: Bytes },
     /// A rank raises an event: for the ranks of `to` on other nodes; local ranks already know.
-    Raise {
-        from: Rank,
-        code: Event,
-        affected: Option<Rank>,
-        to: Set,
-        infos: Bytes,
-    },
+    Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
     /// A local rank has registered for events: from now on this node is told when ranks elsewhere end. Sent once at
     /// most.
     Watch,
     /// Text from a local rank to be shown: on stream 1 or 2, like its own output.
-    Log {
-        rank: Rank,
-        stream: u16,
-        text: Vec<u8>,
-    },
+    Log { rank: Rank, stream: u16, text: Vec<u8> },
     /// The answer to `Open`; if the library cannot be opened, that is `Failed`.
     Opened,
     /// The answer to `AreYouAlive`.
@@ -247,20 +208,15 @@ pub enum Answer {
         blocks: Vec<Bytes>,
     },
     /// To `Group`. The context is the same on all nodes, and unique among the job's groups.
-    Grouped {
-        context: u64,
-        data: Vec<Bytes>,
-    },
-    Modex {
-        blob: Bytes,
-    },
+    Grouped { context: u64, data: Vec<Bytes> },
+    /// To `Modex`: what the rank has committed.
+    Modex { blob: Bytes },
+    /// To `Names`, `Join` and `Fetch`.
     Names(names::Answer),
-    ProcTable {
-        procs: Vec<Proc>,
-    },
-    Namespaces {
-        names: Vec<(String, u32)>,
-    },
+    /// To `ProcTable`: the job's processes.
+    ProcTable { procs: Vec<Proc> },
+    /// To `Namespaces`: the names and sizes of the jobs.
+    Namespaces { names: Vec<(String, u32)> },
 }
 
 impl Answer {

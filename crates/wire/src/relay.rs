@@ -30,7 +30,7 @@ const BY_OPENER: u16 = 8;
 /// connection. If the socket ends before it, that rank cannot be reached.
 pub const IS_CONNECTED: u8 = 1;
 
-/// One message, in a frame of [`crate::frame::Kind::Relay`].
+/// One message, in a frame of [`crate::frame::PeerFrame::Relay`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Between {
     pub number: u32,

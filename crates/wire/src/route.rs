@@ -18,7 +18,7 @@
 //! endpoint, `postcard` of [`Endpoint`]: the first message to a peer carries it (S3), so that the answer can avoid the
 //! tree.
 
-use crate::frame::{Class, Frame, FrameKind};
+use crate::frame::{Frame, FrameKind};
 use crate::ids::AgentId;
 use crate::peer::{self, PeerError};
 use alloc::string::String;
@@ -79,8 +79,7 @@ impl Routed {
         let endpoint = self.endpoint.as_ref().map(peer::encode).unwrap_or_default();
         let length = u16::try_from(endpoint.len()).expect("addresses of one host are few");
         let parts = if self.frame.is_some() { HAS_FRAME } else { 0 };
-        let empty =
-            Frame { kind: FrameKind::Routed, class: Class::Exchange, stream: 0, job, arg: 0, payload: Bytes::new() };
+        let empty = Frame::new(FrameKind::Routed, 0, job, 0, Bytes::new());
         let (sequence, frame) = self.frame.unwrap_or((0, empty));
         let mut payload = BytesMut::with_capacity(ROUTE_LEN + endpoint.len() + frame.payload.len());
         payload.put_u32_le(self.to.0);
@@ -88,7 +87,7 @@ impl Routed {
         payload.put_u32_le(self.incarnations.to);
         payload.put_u32_le(self.incarnations.from);
         payload.put_u32_le(sequence);
-        payload.put_u8(frame.kind as u8);
+        payload.put_u8(frame.kind.to_byte());
         payload.put_u8(parts);
         payload.put_u16_le(length);
         payload.put_slice(&endpoint);
@@ -136,11 +135,12 @@ pub fn ends(frame: &Frame) -> Option<(AgentId, AgentId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::PeerFrame;
     use alloc::vec;
     use proptest::prelude::*;
 
-    fn frame(kind: FrameKind, payload: Vec<u8>) -> Frame {
-        Frame { kind, class: Class::Exchange, stream: 7, job: 3, arg: 9, payload: payload.into() }
+    fn frame(kind: impl Into<FrameKind>, payload: Vec<u8>) -> Frame {
+        Frame::new(kind, 7, 3, 9, payload.into())
     }
 
     proptest! {
@@ -157,7 +157,7 @@ mod tests {
         ) {
             let point = point.map(|address| Point { address, key: [7; 32] });
             let endpoint = addresses.map(|addresses| Endpoint { addresses, point, failed });
-            let inner = payload.map(|payload| (sequence, frame(FrameKind::Direct, payload)));
+            let inner = payload.map(|payload| (sequence, frame(PeerFrame::Direct, payload)));
             let incarnations = Incarnations { to: incarnations.0, from: incarnations.1 };
             let routed = Routed { to: AgentId(to), from: AgentId(from), incarnations, endpoint, frame: inner };
             let wrapped = routed.clone().wrap(3);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_byte_layout_matches_the_documentation() {
-        let inner = Some((0x0403_0201, frame(FrameKind::Direct, vec![0xaa])));
+        let inner = Some((0x0403_0201, frame(PeerFrame::Direct, vec![0xaa])));
         let incarnations = Incarnations { to: 2, from: 3 };
         let wrapped = Routed { to: AgentId(5), from: AgentId(6), incarnations, endpoint: None, frame: inner }.wrap(0);
         let ends = [5, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];

@@ -58,12 +58,12 @@ pub struct NodeState {
 /// The state of a node's agent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Presence {
+    /// The agent is being started.
     Starting,
+    /// The agent is linked.
     Up,
     /// The agent could not be started, did not return, or its link broke.
-    Lost {
-        problem: Problem,
-    },
+    Lost { problem: Problem },
 }
 
 /// The nodes that a job needs, without saying which.

@@ -1,5 +1,5 @@
 //! The messages of the control class, one enum for each conversation. They travel in frames of
-//! [`crate::frame::Kind::Control`], whose header names the job; job 0 is the session.
+//! [`crate::frame::FrameKind::Control`], whose header names the job; job 0 is the session.
 //!
 //! ```text
 //!   launcher ── FromLauncher, JobDown, Shutdown ──► root ── JobDown, SessionDown ──► children ──► …
@@ -56,6 +56,16 @@ pub enum JobDown {
     Over { agents: Vec<AgentId> },
     /// With `start_together`: all agents are linked, so the ranks start.
     StartRanks,
+}
+
+impl JobDown {
+    /// Whether a launcher sends such messages to the root; the others come from agents only.
+    pub fn may_come_from_launcher(&self) -> bool {
+        match self {
+            JobDown::Signal { .. } | JobDown::Resize { .. } | JobDown::Kill { .. } | JobDown::StallAsk { .. } => true,
+            JobDown::Over { .. } | JobDown::StartRanks => false,
+        }
+    }
 }
 
 /// About a job, up its tree. The root sends `Started`, `Failed`, `Stall` and `Missing` to the job's launcher.
@@ -163,26 +173,18 @@ pub enum ToLauncher {
     /// The job has ended.
     Ended(Ended),
     /// A rank of the job asks for processes. They become this job, if the launcher launches it.
-    Spawn {
-        job: JobId,
-        from: Rank,
-        request: Box<SpawnRequest>,
-    },
+    Spawn { job: JobId, from: Rank, request: Box<SpawnRequest> },
     /// The agents of the hosts that the job adds, in the order of its node list.
-    Added {
-        agents: Vec<AgentId>,
-    },
+    Added { agents: Vec<AgentId> },
     /// Ranks of these jobs have connected, so that a failure of one ends all of them; or they have disconnected.
-    Together {
-        jobs: Vec<JobId>,
-        connected: bool,
-    },
+    Together { jobs: Vec<JobId>, connected: bool },
 
     // Only in standing sessions.
     /// The first message.
     Welcome(Welcome),
     /// The request, which has no other answer, is done or in progress; or any request is refused, for this reason.
     Decided(Result<(), String>),
+    /// The jobs of the session.
     JobList(Vec<JobEntry>),
     /// The chosen nodes, in the order in which ranks are placed on them.
     Seats(Vec<AgentId>),

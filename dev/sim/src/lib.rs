@@ -51,6 +51,7 @@ mod lifecycle;
 mod membership;
 mod memory;
 mod net;
+pub mod phases;
 pub mod random;
 pub mod rank_network;
 mod ranks;
@@ -69,4 +70,4 @@ mod world;
 
 pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};
-pub use world::run;
+pub use world::{run, run_watched};

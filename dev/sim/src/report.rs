@@ -71,7 +71,7 @@ pub struct JobCounts {
 
 impl RunReport {
     pub(crate) fn new(mut world: World) -> Self {
-        if !world.cx.checks.is_broken() {
+        if !world.cx.checks.is_broken() && !world.cx.checks.is_stopped {
             let problems = check_end(&world);
             problems.into_iter().for_each(|problem| world.cx.problem(problem));
         }

@@ -41,19 +41,14 @@ impl CollectiveConfig {
 /// A rank's contribution to a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
+    /// Nothing but the pairs that the node has put.
     Fence,
-    Allgather {
-        max_len: u32,
-        shared: bool,
-        value: Bytes,
-    },
-    Ring {
-        value: Bytes,
-    },
+    /// A value for all ranks, of at most `max_len` bytes. `shared`: the results lie in the arena.
+    Allgather { max_len: u32, shared: bool, value: Bytes },
+    /// A value for the neighbours in the ring.
+    Ring { value: Bytes },
     /// A fence of PMIx clients, with the data of the whole node. One rank passes the data for all ranks of the node.
-    Modex {
-        data: Bytes,
-    },
+    Modex { data: Bytes },
 }
 
 /// A rank that starts its next collective.

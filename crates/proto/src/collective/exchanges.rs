@@ -80,7 +80,7 @@ impl Exchanges {
 
     /// The kind of the first collective in progress.
     pub fn first(&self) -> Option<Collective> {
-        self.live.iter().flatten().next().map(Exchange::collective)
+        self.live.iter().flatten().next().map(|exchange| exchange.collective)
     }
 
     /// The epoch that a rank enters next.
@@ -110,8 +110,8 @@ impl Exchanges {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
             return out.push(Action::Fail { problem });
         };
-        if exchange.collective() != collective {
-            let other = exchange.collective();
+        if exchange.collective != collective {
+            let other = exchange.collective;
             let problem = format!(
                 "rank {rank} called {collective} as collective {epoch} of the job, but other ranks called {other}"
             );
@@ -177,8 +177,8 @@ impl Exchanges {
                 format!("a frame of collective {epoch} arrived at a node that is already at collective {base}");
             return out.push(Action::Fail { problem });
         };
-        exchange.on_heard(now);
-        let known = exchange.collective();
+        exchange.since.get_or_insert(now);
+        let known = exchange.collective;
         let done = if known == collective {
             act(config, exchange, out)
         } else {
@@ -208,13 +208,13 @@ impl Exchanges {
     fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
         let mut fences_before = false;
         for exchange in self.live.iter_mut().flatten() {
-            let is_fence = exchange.collective() == Collective::Fence;
+            let is_fence = exchange.collective == Collective::Fence;
             if !(is_fence && fences_before)
                 && let Some(finished) = exchange.take_finished(now)
             {
                 out.push(Action::Finish(Box::new(finished)));
             }
-            fences_before |= is_fence && !exchange.is_delivered();
+            fences_before |= is_fence && !exchange.delivered;
         }
         while let Some(Some(first)) = self.live.front()
             && first.is_over(&self.config)
@@ -258,20 +258,20 @@ impl Exchanges {
     /// The departure that makes a collective in progress impossible, with that collective's epoch and kind.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
         let departed = self.departed?;
-        let first = self.live.iter().flatten().find(|exchange| departed.epoch <= exchange.epoch())?;
-        Some((departed, first.epoch(), first.collective()))
+        let first = self.live.iter().flatten().find(|exchange| departed.epoch <= exchange.epoch)?;
+        Some((departed, first.epoch, first.collective))
     }
 
     /// When a wait of `after_ns` expires; `None` if no rank waits or the missing ranks were already requested.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let first = self.live.iter().flatten().next()?;
-        (after_ns > 0 && self.asked != Some(first.epoch())).then(|| first.since() + after_ns)
+        (after_ns > 0 && self.asked != Some(first.epoch)).then(|| first.since.unwrap_or_default() + after_ns)
     }
 
     /// Records that the missing ranks of the first epoch in progress were asked for, so that they are not asked for
     /// again.
     pub fn on_asked(&mut self) {
-        self.asked = self.live.iter().flatten().next().map(Exchange::epoch);
+        self.asked = self.live.iter().flatten().next().map(|exchange| exchange.epoch);
     }
 }
 
@@ -329,28 +329,6 @@ impl Exchange {
             given_up: false,
             trace: FenceTrace { epoch, collective, ..FenceTrace::default() },
         }
-    }
-
-    fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    fn collective(&self) -> Collective {
-        self.collective
-    }
-
-    /// The time when the first local rank entered, or the first frame of this collective arrived.
-    fn since(&self) -> Instant {
-        self.since.unwrap_or_default()
-    }
-
-    /// Records that another node has entered.
-    fn on_heard(&mut self, now: Instant) {
-        self.since.get_or_insert(now);
-    }
-
-    fn is_delivered(&self) -> bool {
-        self.delivered
     }
 
     /// Whether nothing more is needed for this collective. On a node without ranks there is nothing to deliver.

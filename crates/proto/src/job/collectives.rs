@@ -8,7 +8,7 @@ use super::facts::Facts;
 use crate::collective::{Action, CollectiveConfig, Entering, Exchanges, Finished};
 use bytes::Bytes;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
 use wireup_wire::ids::{Epoch, NodeId};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{Cause, ExchangeTraffic};
@@ -16,7 +16,7 @@ use wireup_wire::rope::Rope;
 
 pub struct Collectives {
     pub exchanges: Exchanges,
-    traffic: ExchangeTraffic,
+    pub traffic: ExchangeTraffic,
 }
 
 /// A collective's frame, parsed as far as necessary to forward it.
@@ -63,7 +63,7 @@ impl Arrived {
 }
 
 /// A frame's payload is contiguous: several slices are joined here, once for all receivers.
-fn frame(facts: &Facts, kind: FrameKind, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
+fn frame(facts: &Facts, kind: impl Into<FrameKind>, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
     facts.frame(kind, stream, epoch.0, payload.into_bytes())
 }
 
@@ -88,10 +88,6 @@ pub fn config(facts: &Facts) -> CollectiveConfig {
 impl Collectives {
     pub fn new(config: CollectiveConfig) -> Self {
         Collectives { exchanges: Exchanges::new(config), traffic: ExchangeTraffic::default() }
-    }
-
-    pub fn traffic(&self) -> ExchangeTraffic {
-        self.traffic
     }
 
     /// A local rank starts its next collective. `pending` returns the pairs put on this node so far. Returns the
@@ -148,10 +144,10 @@ impl Collectives {
             match next {
                 Action::Up { epoch, tag, payload } => {
                     self.traffic.up.count_out(payload.len());
-                    cx.up(frame(facts, FrameKind::ExchangeUp, tag.to_stream(), epoch, payload));
+                    cx.up(frame(facts, UpFrame::ExchangeUp, tag.to_stream(), epoch, payload));
                 }
                 Action::Down { epoch, child, tag, payload } => {
-                    let frame = frame(facts, FrameKind::ExchangeDown, tag.to_stream(), epoch, payload);
+                    let frame = frame(facts, DownFrame::ExchangeDown, tag.to_stream(), epoch, payload);
                     for child in child.map_or(0..facts.below.len(), |index| index..index + 1) {
                         self.traffic.down.count_out(frame.payload.len());
                         cx.for_child(child, frame.clone());
@@ -159,7 +155,7 @@ impl Collectives {
                 }
                 Action::Direct { epoch, node, tag, payload } => {
                     self.traffic.direct.count_out(payload.len());
-                    cx.for_node(node, frame(facts, FrameKind::Direct, tag.to_stream(), epoch, payload));
+                    cx.for_node(node, frame(facts, PeerFrame::Direct, tag.to_stream(), epoch, payload));
                 }
                 Action::Finish(finished) => all.push(*finished),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),

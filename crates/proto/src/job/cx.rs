@@ -15,7 +15,7 @@ use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::time::Instant;
 use std::collections::VecDeque;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::inter_job::InterJobReport;
 use wireup_wire::names;
@@ -152,7 +152,7 @@ impl<'a> Cx<'a> {
             return self.ask_agent(message);
         }
         let payload = peer::encode(&message).into();
-        self.up(self.facts.frame(FrameKind::NamesUp, 0, 0, payload));
+        self.up(self.facts.frame(UpFrame::NamesUp, 0, 0, payload));
     }
 
     /// Passes a request or a message about names or other jobs to the agent, at the root.
@@ -253,6 +253,7 @@ mod bench {
     use crate::link::Routes;
     use crate::policy::Policy;
     use wireup_coll::tree::Tree;
+    use wireup_wire::frame::FrameKind;
     use wireup_wire::peer::AgentTransport;
     use wireup_wire::route::{self, Routed};
 

@@ -98,7 +98,7 @@ impl Facts {
     }
 
     /// A frame of this job.
-    pub fn frame(&self, kind: FrameKind, stream: u16, arg: u32, payload: Bytes) -> Frame {
+    pub fn frame(&self, kind: impl Into<FrameKind>, stream: u16, arg: u32, payload: Bytes) -> Frame {
         Frame::new(kind, stream, self.id().0, arg, payload)
     }
 

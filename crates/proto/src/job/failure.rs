@@ -47,7 +47,7 @@ pub struct Ends {
     /// At the root: the first rank that left without finalize, and the time at which that becomes a failure.
     deserter: Option<(Instant, Departed)>,
     /// At the root, the failure that ends the job; elsewhere, the failure that was reported to the parent.
-    failure: Option<Failure>,
+    pub failure: Option<Failure>,
     /// The first failure that does not end the job.
     late: Option<Failure>,
     /// At the root: agents that are missing. All are reported together, at the latest at `name_missing_at`.
@@ -55,10 +55,10 @@ pub struct Ends {
     name_missing_at: Option<Instant>,
     keeper_lost: Option<LostKeeper>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
-    is_torn: bool,
-    /// Whether nobody waits for the job's output any more. Output is then kept for a reader only as long as the ranks
-    /// are given to end.
-    is_unwanted: bool,
+    pub is_torn: bool,
+    /// Whether nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on
+    /// none of its nodes. Output is then kept for a reader only as long as the ranks are given to end.
+    pub is_unwanted: bool,
 }
 
 /// The progress of the kill.
@@ -67,12 +67,9 @@ enum Kill {
     #[default]
     No,
     /// The ranks were sent SIGTERM; they get SIGKILL at `force_at`.
-    Gentle {
-        force_at: Instant,
-    },
-    Forced {
-        give_up_at: Instant,
-    },
+    Gentle { force_at: Instant },
+    /// The ranks were sent SIGKILL; their end is awaited until `give_up_at`.
+    Forced { give_up_at: Instant },
     /// The time for the kill has passed: nothing is awaited any more.
     GivenUp,
 }
@@ -93,24 +90,6 @@ impl Ends {
     /// Whether the ranks were sent SIGKILL.
     pub fn is_forced(&self) -> bool {
         matches!(self.kill, Kill::Forced { .. } | Kill::GivenUp)
-    }
-
-    /// Whether a failure that ends the job was found here or below.
-    pub fn has_failed(&self) -> bool {
-        self.failure.is_some()
-    }
-
-    pub fn is_torn(&self) -> bool {
-        self.is_torn
-    }
-
-    /// Records that an agent of the job is lost.
-    pub fn tear(&mut self) {
-        self.is_torn = true;
-    }
-
-    pub fn is_unwanted(&self) -> bool {
-        self.is_unwanted
     }
 
     pub fn take_failure(&mut self) -> Option<Failure> {
@@ -137,12 +116,6 @@ impl Ends {
         cx.control_up(JobUp::Failed(failure.clone()));
         self.failure = Some(failure);
         cx.facts.root
-    }
-
-    /// Nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on none of
-    /// its nodes.
-    pub fn on_unwanted(&mut self) {
-        self.is_unwanted = true;
     }
 
     /// A child agent could not be started, or its link broke.

@@ -1,29 +1,30 @@
 //! Carries out barriers and other collectives of groups: frames in and out, answers, departed members.
 //!
-//! `crate::collective::groups` tracks which members have entered and which are awaited. PMIx servers have separate
-//! barriers, marked by a bit of `stream`.
+//! `crate::collective::groups` tracks which members have entered and which are awaited. The ranks have one
+//! [`Barriers`], and PMIx servers have another, whose frames are marked by a bit of `stream`.
 
 use super::cx::Cx;
 use super::facts::Facts;
-use crate::collective::groups::{Action, Groups, Left, Stall};
-use crate::pmi_server::kvs::Mark;
-use crate::time::Instant;
+use crate::collective::groups::{Action, Groups, Left};
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, UpFrame};
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
 /// Values of `stream` in a frame to a child. `OVER`: the barrier is complete; `ASK`: the parent waits for members.
-pub const OVER: u16 = 0;
-pub const ASK: u16 = 1;
+const OVER: u16 = 0;
+const ASK: u16 = 1;
 /// Bit of a frame's `stream`: the barrier belongs to PMIx servers.
-pub const OF_SERVERS: u16 = 2;
+const OF_SERVERS: u16 = 2;
 
 pub struct Barriers {
-    groups: Groups,
-    traffic: ExchangeTraffic,
+    pub groups: Groups,
+    /// Whether these are the barriers of PMIx servers.
+    are_of_servers: bool,
+    pub traffic: ExchangeTraffic,
     /// Whether something has happened since the last check for members that will not enter.
     has_changed: bool,
 }
@@ -51,19 +52,6 @@ impl Arrived {
     pub fn is_of_servers(&self) -> bool {
         self.frame.stream & OF_SERVERS != 0
     }
-
-    /// Passes the frame to the barriers of its group.
-    pub fn give_to(self, cx: &Cx<'_>, groups: &mut Groups, next: &mut Vec<Action>) {
-        let (now, facts) = (cx.now(), cx.facts);
-        let Arrived { child, group, frame } = self;
-        let members = group.members.clone();
-        let spread = || facts.spread(&members);
-        match (child, frame.stream & !OF_SERVERS) {
-            (Some(child), _) => groups.on_child_frame(now, child, group, spread, frame.payload, next),
-            (None, ASK) => groups.on_ask(now, group, spread, frame.arg, next),
-            (None, _) => groups.on_parent_frame(group, frame.payload, next),
-        }
-    }
 }
 
 /// A collective of a group that is complete.
@@ -75,30 +63,15 @@ pub struct Over {
     pub pairs: Bytes,
 }
 
-/// A barrier's frame: the group, then the data from the members' nodes.
-pub fn frame(facts: &Facts, kind: FrameKind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
-    let mut payload = Vec::new();
-    group.encode(&mut payload);
-    payload.extend_from_slice(pairs);
-    facts.frame(kind, stream, arg, payload.into())
-}
-
 impl Barriers {
     pub fn new(children: usize) -> Self {
-        Barriers { groups: Groups::new(children), traffic: ExchangeTraffic::default(), has_changed: false }
+        let (groups, traffic) = (Groups::new(children), ExchangeTraffic::default());
+        Barriers { groups, are_of_servers: false, traffic, has_changed: false }
     }
 
-    pub fn traffic(&self) -> ExchangeTraffic {
-        self.traffic
-    }
-
-    pub fn open(&self) -> usize {
-        self.groups.open()
-    }
-
-    /// The position up to which the members of this group have received the pairs put on this node.
-    pub fn mark(&mut self, members: &Members) -> &mut Mark {
-        self.groups.mark(members)
+    /// The barriers of PMIx servers.
+    pub fn of_servers(children: usize) -> Self {
+        Barriers { are_of_servers: true, ..Barriers::new(children) }
     }
 
     /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
@@ -112,14 +85,21 @@ impl Barriers {
 
     /// Handles a neighbour's frame. Returns the collectives that are complete.
     pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Over> {
-        let (bytes, stream) = (arrived.frame.payload.len(), arrived.frame.stream);
-        match arrived.child {
-            Some(_) => self.traffic.up.count_in(bytes),
-            None if stream == ASK => {}
-            None => self.traffic.down.count_in(bytes),
+        let (now, mut next) = (cx.now(), Vec::new());
+        let Arrived { child, group, frame } = arrived;
+        let members = group.members.clone();
+        let spread = || cx.facts.spread(&members);
+        match child {
+            Some(child) => {
+                self.traffic.up.count_in(frame.payload.len());
+                self.groups.on_child_frame(now, child, group, spread, frame.payload, &mut next);
+            }
+            None if frame.stream & ASK != 0 => self.groups.on_ask(now, group, spread, frame.arg, &mut next),
+            None => {
+                self.traffic.down.count_in(frame.payload.len());
+                self.groups.on_parent_frame(group, frame.payload, &mut next);
+            }
         }
-        let mut next = Vec::new();
-        arrived.give_to(cx, &mut self.groups, &mut next);
         self.carry_out(cx, next)
     }
 
@@ -128,10 +108,6 @@ impl Barriers {
         let mut next = Vec::new();
         self.groups.on_tick(cx.now(), &mut next);
         self.carry_out(cx, next)
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.groups.deadline()
     }
 
     /// A local rank will enter no more barriers.
@@ -146,39 +122,67 @@ impl Barriers {
         self.has_changed = true;
     }
 
-    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
-        self.groups.stall_deadline(after_ns)
-    }
-
-    pub fn on_asked(&mut self) {
-        self.groups.on_asked();
-    }
-
-    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
-        self.groups.stalls()
+    /// Lets the nodes of members that will not enter contribute this instead. Returns the collectives that are
+    /// complete.
+    pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: impl Fn(Left) -> Bytes) -> Vec<Over> {
+        let mut next = Vec::new();
+        self.groups.excuse(instead, &mut next);
+        self.carry_out(cx, next)
     }
 
     fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Over> {
-        let (facts, mut all) = (cx.facts, Vec::new());
+        let mut all = Vec::new();
         self.has_changed = true;
         for one in next {
             match one {
                 Action::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
-                    cx.up(frame(facts, FrameKind::GroupUp, OVER, 0, &group, &pairs));
+                    if let Some(frame) = self.frame(cx, UpFrame::GroupUp, (OVER, 0), &group, &pairs) {
+                        cx.up(frame);
+                    }
                 }
                 Action::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
-                    cx.for_child(child, frame(facts, FrameKind::GroupDown, OVER, 0, &group, &pairs));
+                    if let Some(frame) = self.frame(cx, DownFrame::GroupDown, (OVER, 0), &group, &pairs) {
+                        cx.for_child(child, frame);
+                    }
                 }
                 Action::Ask { group, child, seen } => {
-                    cx.for_child(child, frame(facts, FrameKind::GroupDown, ASK, seen, &group, &[]));
+                    if let Some(frame) = self.frame(cx, DownFrame::GroupDown, (ASK, seen), &group, &[]) {
+                        cx.for_child(child, frame);
+                    }
                 }
                 Action::Over { group, waiting, pairs } => all.push(Over { group, waiting, pairs }),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
             }
         }
         all
+    }
+
+    /// A barrier's frame: the group, then the data from the members' nodes. The job ends if the frame is too long to be
+    /// sent.
+    fn frame(
+        &self,
+        cx: &mut Cx<'_>,
+        kind: impl Into<FrameKind>,
+        (stream, arg): (u16, u32),
+        group: &Group,
+        pairs: &[u8],
+    ) -> Option<Frame> {
+        let mut payload = Vec::new();
+        group.encode(&mut payload);
+        payload.extend_from_slice(pairs);
+        let bytes = payload.len();
+        if bytes > FRAME_PAYLOAD_MAX {
+            let cause = match self.are_of_servers {
+                true => Cause::PmixServer { problem: too_much(bytes).into() },
+                false => Cause::Pmi { problem: format!("a barrier of {} has {bytes} bytes of pairs", words(group)) },
+            };
+            cx.fail_here(cause);
+            return None;
+        }
+        let stream = if self.are_of_servers { stream | OF_SERVERS } else { stream };
+        Some(cx.facts.frame(kind, stream, arg, payload.into()))
     }
 
     /// Ends the job if others wait for members that will not enter.
@@ -209,6 +213,11 @@ fn member_below(facts: &Facts, members: &Members, child: usize) -> (Rank, NodeId
     let is_below = |node: NodeId| facts.tree.next_hop(facts.agent_of(node)) == Hop::Child(agent);
     let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
     found.expect("an awaited child has members below it")
+}
+
+/// Why the data of a fence of PMIx clients cannot be sent.
+pub fn too_much(bytes: usize) -> String {
+    format!("its data is {bytes} bytes, more than the {FRAME_PAYLOAD_MAX} of a message; use --modex direct")
 }
 
 /// A description of a group, for messages.

@@ -3,7 +3,7 @@
 
 use super::cx::Cx;
 use std::collections::BTreeSet;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, PeerFrame};
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::modex::Between;
@@ -57,7 +57,7 @@ pub fn answer(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down> {
     if agent == cx.facts.me {
         return Some(down);
     }
-    let frame = cx.facts.frame(FrameKind::NamesDown, 0, agent.0, peer::encode(&down).into());
+    let frame = cx.facts.frame(DownFrame::NamesDown, 0, agent.0, peer::encode(&down).into());
     pass_on(cx, agent, frame);
     None
 }
@@ -74,7 +74,7 @@ fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
         // The agent has kept what its ranks have committed.
         Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
             let payload = peer::encode(&Between::Order(order)).into();
-            cx.for_agent(to, cx.facts.frame(FrameKind::Modex, 0, 0, payload));
+            cx.for_agent(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));
         }
         Some(_) | None => {}
     }
@@ -93,6 +93,7 @@ mod tests {
     use crate::job::cx::{Common, Ending, Sent};
     use crate::job::facts::Facts;
     use crate::time::Instant;
+    use wireup_wire::frame::{FrameKind, UpFrame};
     use wireup_wire::ids::{Client, LocalRank};
     use wireup_wire::names::{Answer, Range};
     use wireup_wire::pmix::Wanted;
@@ -155,9 +156,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_a_message_fail_the_job() {
-        let frame = |kind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
-        let up = at(0, |cx| on_request(cx, frame(FrameKind::NamesUp, 0))).2;
-        let down = at(1, |cx| on_answer(cx, frame(FrameKind::NamesDown, 1))).2;
+        let frame = |kind: FrameKind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
+        let up = at(0, |cx| on_request(cx, frame(UpFrame::NamesUp.into(), 0))).2;
+        let down = at(1, |cx| on_answer(cx, frame(DownFrame::NamesDown.into(), 1))).2;
         for endings in [up, down] {
             let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
             assert!(matches!(failure.cause, Cause::Pmi { .. }));

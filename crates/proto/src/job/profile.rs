@@ -6,7 +6,7 @@ use crate::clock_offset::ClockOffset;
 use crate::time::Instant;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{Frame, UpFrame};
 use wireup_wire::peer::{self, ExchangeTraffic, FenceTrace, TracePart, Traffic};
 
 /// Time stamps of the agent's own start.
@@ -68,7 +68,7 @@ impl Profile {
 
 /// The frame of a trace towards the root: a child's or this agent's own.
 pub fn frame(facts: &Facts, payload: Bytes) -> Frame {
-    facts.frame(FrameKind::Trace, 0, 0, payload)
+    facts.frame(UpFrame::Trace, 0, 0, payload)
 }
 
 fn both(one: ExchangeTraffic, other: ExchangeTraffic) -> ExchangeTraffic {

@@ -82,7 +82,7 @@ impl RankService {
                 self.on_finished(cx, finished);
             }
             pmi_server::Asked::EnterGroup { group, value } => {
-                let pairs = || self.pmi.pending_since(self.barriers.mark(&group.members));
+                let pairs = || self.pmi.pending_since(self.barriers.groups.mark(&group.members));
                 let own = value.unwrap_or_else(pairs);
                 let over = self.barriers.enter(cx, local, group, own);
                 self.on_groups_over(cx, over);
@@ -283,7 +283,10 @@ impl RankService {
             pid: process.pid,
             node: cx.facts.own_node(),
             epoch: self.collectives.exchanges.next_of(local),
-            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.whole.exchanges().next_of(local)),
+            modex_epoch: self
+                .pmix
+                .as_ref()
+                .map_or(Epoch(0), |pmix| pmix.fences.whole.collectives.exchanges.next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
             deserted: awaited && !process.finalized && exit.is_some(),
@@ -354,19 +357,22 @@ impl RankService {
     fn wait_deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
         let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.fences.stall_deadline(after_ns));
-        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
+        of_ranks.chain(self.barriers.groups.stall_deadline(after_ns)).chain(of_servers).min()
     }
 
     fn mark_asked(&mut self) {
         self.collectives.exchanges.on_asked();
-        self.barriers.on_asked();
+        self.barriers.groups.on_asked();
         if let Some(pmix) = &mut self.pmix {
             pmix.fences.on_asked();
         }
     }
 
     fn first_collective(&self) -> Option<Collective> {
-        self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.exchanges().first()))
+        self.collectives
+            .exchanges
+            .first()
+            .or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.collectives.exchanges.first()))
     }
 
     /// Requests a search for missing ranks, in `collective` if that is known.
@@ -389,11 +395,11 @@ impl RankService {
         cx.control_down(JobDown::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => pmix.fences.whole.exchanges(),
+            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.whole.collectives.exchanges,
             _ => &self.collectives.exchanges,
         };
-        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.groups().stalls());
-        let groups = self.barriers.stalls().chain(of_servers);
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.barriers.groups.stalls());
+        let groups = self.barriers.groups.stalls().chain(of_servers);
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
         report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
     }
@@ -401,12 +407,13 @@ impl RankService {
     /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
-        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.deadline(), of_pmix];
+        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.groups.deadline(), of_pmix];
         parts.into_iter().flatten().min()
     }
 
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
-        self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.exchanges().open())
+        self.collectives.exchanges.open()
+            + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.collectives.exchanges.open())
     }
 }

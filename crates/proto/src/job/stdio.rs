@@ -1,20 +1,27 @@
 //! Moves standard input, output and error of a job through one agent.
 //!
-//! Output of local ranks and of children goes up as credit allows; input from above goes to the ranks that read it. The
-//! streams themselves are in `crate::output` and `crate::input`; this part turns them into frames.
+//! Output of local ranks and of children goes up as credit allows; `crate::output` has the streams, this part turns
+//! them into frames.
+//!
+//! Input from above goes to the ranks that read it; credit is returned for the bytes that all of them have taken. Each
+//! job has one [`InputSpread`]. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the
+//! source may have up to [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer
+//! counts; when none is left no credit is returned, so nobody keeps reading in vain. An agent whose parent has other
+//! sinks too must not stop them: it returns credit for everything ([`InputSpread::draining`]).
 
 use super::cx::Cx;
 use super::facts::Facts;
 use super::ranks::Process;
-use crate::input::{InputSpread, Sink};
 use crate::io::{Output, Stream};
 use crate::output::{Next, OutputStream, Style};
 use crate::time::Instant;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, LocalRank, Rank};
 use wireup_wire::job::StdinTarget;
+use wireup_wire::limits::STDIN_WINDOW_BYTES;
 use wireup_wire::peer::Cause;
 
 pub struct Stdio {
@@ -85,10 +92,10 @@ impl Stdio {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
-                let frame = facts.frame(FrameKind::Output, ready.next.field(stream), ready.arg, ready.bytes);
+                let frame = facts.frame(UpFrame::Output, ready.next.field(stream), ready.arg, ready.bytes);
                 cx.up(frame);
                 if let Some(child) = ready.from {
-                    let credit = facts.frame(FrameKind::OutputCredit, stream as u16, granted, Bytes::new());
+                    let credit = facts.frame(DownFrame::OutputCredit, stream as u16, granted, Bytes::new());
                     cx.for_child(child, credit);
                 }
             }
@@ -153,7 +160,7 @@ impl Stdio {
 
 fn grant_input(cx: &mut Cx<'_>, bytes: u32) {
     if bytes > 0 {
-        cx.up(cx.facts.frame(FrameKind::InputCredit, 0, bytes, Bytes::new()));
+        cx.up(cx.facts.frame(UpFrame::InputCredit, 0, bytes, Bytes::new()));
     }
 }
 
@@ -179,5 +186,140 @@ fn sink_of(facts: &Facts, rank: Rank) -> Option<Sink> {
         Hop::Here => Some(Sink::Local(local)),
         Hop::Child(agent) => child(agent),
         Hop::Parent => None,
+    }
+}
+
+/// A receiver of standard input on this agent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Sink {
+    Local(LocalRank),
+    /// A child agent, by its index among the job's children.
+    Child(usize),
+}
+
+#[derive(Default)]
+pub struct InputSpread {
+    /// Bytes that each sink has taken since the job's start.
+    sinks: BTreeMap<Sink, u64>,
+    passed: u64,
+    credited: u64,
+    ended: bool,
+    drains: bool,
+}
+
+impl InputSpread {
+    pub fn new(sinks: impl IntoIterator<Item = Sink>) -> Self {
+        InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
+    }
+
+    /// A spread that returns credit for all input that arrives while there is no sink.
+    pub fn draining(sinks: impl IntoIterator<Item = Sink>) -> Self {
+        InputSpread { drains: true, ..InputSpread::new(sinks) }
+    }
+
+    /// Whether the source may send this many more bytes.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.passed - self.credited + bytes as u64 <= STDIN_WINDOW_BYTES as u64
+    }
+
+    /// Handles `bytes` from above (0: end of file, after which everything is ignored); returns the sinks that they go
+    /// to.
+    pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
+        let counts = !self.ended;
+        self.ended |= bytes == 0;
+        self.passed += if counts { bytes as u64 } else { 0 };
+        self.sinks.keys().copied().filter(|_| counts).collect::<Vec<_>>().into_iter()
+    }
+
+    /// A sink took `bytes`; returns the credit to send up.
+    pub fn on_taken(&mut self, sink: Sink, bytes: u32) -> u32 {
+        if let Some(taken) = self.sinks.get_mut(&sink) {
+            *taken = (*taken + u64::from(bytes)).min(self.passed);
+        }
+        self.new_credit()
+    }
+
+    /// A sink has ended; returns the credit to send up.
+    pub fn on_gone(&mut self, sink: Sink) -> u32 {
+        self.sinks.remove(&sink);
+        self.new_credit()
+    }
+
+    /// The credit to send up for what arrived when there was no sink left.
+    pub fn new_credit(&mut self) -> u32 {
+        let slowest = match self.sinks.values().min() {
+            Some(slowest) => *slowest,
+            None if self.drains => self.passed,
+            None => return 0,
+        };
+        // A source that stays within its window gets credit for everything; otherwise the rest follows with the next
+        // credit.
+        let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
+        self.credited += credit;
+        credit as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Sink = Sink::Local(LocalRank(0));
+    const B: Sink = Sink::Child(0);
+
+    #[test]
+    fn credit_follows_the_slowest_sink() {
+        let mut spread = InputSpread::new([A, B]);
+        assert_eq!(spread.on_bytes(100).collect::<Vec<_>>(), [A, B]);
+        assert_eq!(spread.on_taken(A, 60), 0);
+        assert_eq!(spread.on_taken(B, 40), 40);
+        assert_eq!(spread.on_taken(B, 60), 20);
+        assert_eq!(spread.on_gone(A), 40);
+    }
+
+    #[test]
+    fn without_sinks_no_credit_is_returned() {
+        let mut spread = InputSpread::new([A]);
+        assert_eq!(spread.on_bytes(10).count(), 1);
+        assert_eq!(spread.on_gone(A), 0);
+        assert_eq!(spread.on_bytes(10).count(), 0);
+    }
+
+    #[test]
+    fn an_agent_that_drains_returns_credit_without_sinks() {
+        let mut spread = InputSpread::draining([A]);
+        assert_eq!(spread.on_bytes(10).count(), 1);
+        assert_eq!(spread.new_credit(), 0, "its rank has taken nothing yet");
+        assert_eq!(spread.on_gone(A), 10);
+        assert_eq!((spread.on_bytes(7).count(), spread.new_credit(), spread.new_credit()), (0, 7, 0));
+        let mut spread = InputSpread::draining([]);
+        assert_eq!((spread.on_bytes(5).count(), spread.new_credit()), (0, 5), "it never had a rank");
+    }
+
+    #[test]
+    fn a_source_that_exceeds_its_window_is_detected() {
+        let mut spread = InputSpread::new([A, B]);
+        assert!(spread.has_room(STDIN_WINDOW_BYTES) && !spread.has_room(STDIN_WINDOW_BYTES + 1));
+        assert_eq!(spread.on_bytes(3 * u32::MAX as usize).count(), 2);
+        assert!(!spread.has_room(0));
+        assert_eq!((0..3).map(|_| spread.on_taken(A, u32::MAX)).sum::<u32>(), 0);
+        assert_eq!(spread.on_gone(B), u32::MAX, "the largest credit of one message");
+        assert_eq!(spread.on_taken(A, 0), u32::MAX);
+    }
+
+    #[test]
+    fn input_after_the_end_is_ignored() {
+        let mut spread = InputSpread::new([A]);
+        assert_eq!(spread.on_bytes(0).collect::<Vec<_>>(), [A]);
+        assert_eq!(spread.on_bytes(0).count(), 0);
+        assert_eq!(spread.on_bytes(10).count(), 0);
+        assert_eq!(spread.on_taken(A, 10), 0);
+    }
+
+    #[test]
+    fn a_sink_cannot_acknowledge_more_than_it_got() {
+        let mut spread = InputSpread::new([A]);
+        assert_eq!(spread.on_bytes(10).count(), 1);
+        assert_eq!(spread.on_taken(A, 4_000_000_000), 10);
     }
 }

@@ -21,14 +21,12 @@ use wireup_wire::limits::FAMILY_JOBS_MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// `asked`: whether a rank waits for the start of the job.
-    Starting {
-        asked: bool,
-    },
+    Starting { asked: bool },
+    /// All ranks of the job run.
     Running,
     /// `asked`: whether a rank waits for the answer that the job has not started.
-    Ending {
-        asked: bool,
-    },
+    Ending { asked: bool },
+    /// The start of the job has failed, and nobody waits for an answer.
     Failed,
 }
 

@@ -31,11 +31,11 @@ use requests::{Request, Requests, Step};
 pub use spawn_placement::{Growth, SpawnNode};
 use std::collections::VecDeque;
 use streams::{Stdin, Unwritten};
-use wireup_wire::frame::{Frame, FrameKind, FrameReader};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, FrameReader, UpFrame};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::NewJob;
-use wireup_wire::peer::{self, Cause, Done, Ended, Failure};
+use wireup_wire::peer::{self, Cause, Done, Ended, Failure, PeerError};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use wireup_wire::talk::{Control, FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
@@ -164,51 +164,34 @@ impl Launcher {
     }
 
     fn on_link_bytes(&mut self, now: Instant, mut bytes: Bytes) {
-        loop {
+        let problem = loop {
             match self.reader.next(&mut bytes) {
-                Ok(Some(frame)) => self.on_frame(now, frame),
+                Ok(Some(frame)) => match self.on_frame(now, frame) {
+                    Ok(()) => {}
+                    Err(error) => break error.to_string(),
+                },
                 Ok(None) => return,
-                Err(error) => return self.on_link_down(error.to_string()),
+                Err(error) => break error.to_string(),
             }
-        }
+        };
+        self.on_link_down(problem);
     }
 
-    fn on_frame(&mut self, now: Instant, frame: Frame) {
+    fn on_frame(&mut self, now: Instant, frame: Frame) -> Result<(), PeerError> {
         match frame.kind {
-            FrameKind::Control => match peer::decode(&frame.payload) {
-                Ok(message) => self.on_control(JobId(frame.job), message),
-                Err(error) => self.on_link_down(error.to_string()),
-            },
-            FrameKind::Output => self.on_output(now, frame),
-            FrameKind::InputCredit => {
+            FrameKind::Control => return self.on_control(JobId(frame.job), peer::decode(&frame.payload)?),
+            FrameKind::Up(UpFrame::Output) => self.on_output(now, frame),
+            FrameKind::Up(UpFrame::InputCredit) => {
                 self.stdin.on_credit(frame.arg);
                 self.ask_stdin();
             }
-            FrameKind::Trace => {
-                if let Ok(part) = peer::decode(&frame.payload) {
-                    self.notice(Notice::Trace(Box::new(part)));
-                }
-            }
-            FrameKind::ExchangeUp
-            | FrameKind::ExchangeDown
-            | FrameKind::OutputCredit
-            | FrameKind::Input
-            | FrameKind::Direct => {}
-            FrameKind::GroupUp
-            | FrameKind::GroupDown
-            | FrameKind::Modex
-            | FrameKind::Addresses
-            | FrameKind::Relay
-            | FrameKind::PmixUp
-            | FrameKind::PmixDown
-            | FrameKind::NamesUp
-            | FrameKind::NamesDown
-            | FrameKind::Routed
-            | FrameKind::Pair => {}
+            FrameKind::Up(UpFrame::Trace) => self.notice(Notice::Trace(Box::new(peer::decode(&frame.payload)?))),
+            _ => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 
-    fn on_control(&mut self, job: JobId, message: Control) {
+    fn on_control(&mut self, job: JobId, message: Control) -> Result<(), PeerError> {
         match message {
             Control::JobUp(JobUp::Started { ranks, .. }) => self.on_started(job, ranks),
             Control::JobUp(JobUp::Failed(failure)) => self.on_failed(job, failure),
@@ -234,10 +217,12 @@ impl Launcher {
             Control::ToLauncher(ToLauncher::Together { jobs, connected }) => {
                 self.family.on_together(job, &jobs, connected)
             }
+            Control::ToLauncher(ToLauncher::Decided(Err(problem))) => self.on_link_down(problem),
             // All other messages are sent between agents or by launchers, or answer requests that this launcher does
             // not make.
-            _ => {}
+            _ => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 
     /// All ranks of a job run.
@@ -358,7 +343,7 @@ impl Launcher {
     }
 
     fn grant(&mut self, job: JobId, stream: Stream, bytes: u32) {
-        self.send(Frame::new(FrameKind::OutputCredit, stream as u16, job.0, bytes, Bytes::new()));
+        self.send(Frame::new(DownFrame::OutputCredit, stream as u16, job.0, bytes, Bytes::new()));
     }
 
     /// Nobody reads the output any more: everything returned so far counts as written.
@@ -449,7 +434,7 @@ impl Launcher {
     fn on_stdin(&mut self, bytes: Bytes) {
         if self.stdin.on_read(bytes.len()) {
             // End of file cannot overtake data: both are in the same class.
-            self.send(Frame::new(FrameKind::Input, 0, self.spec.job.0, 0, bytes));
+            self.send(Frame::new(DownFrame::Input, 0, self.spec.job.0, 0, bytes));
             self.ask_stdin();
         }
     }

@@ -54,11 +54,10 @@ pub struct Request {
 pub enum Step {
     /// Read these files of hosts.
     ReadHostFiles(Vec<Vec<u8>>),
+    /// Launch this job.
     Launch(Box<JobSpec>),
-    Refuse {
-        request: Request,
-        problem: String,
-    },
+    /// Tell the rank that its request is refused, and why.
+    Refuse { request: Request, problem: String },
 }
 
 pub struct Requests {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::launcher_io::HostFiles;
 use crate::testing::job_on;
+use wireup_wire::frame::PeerFrame;
 use wireup_wire::ids::AgentId;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
@@ -280,10 +281,26 @@ fn each_job_gets_credit_for_what_it_has_written() {
     bench.asks(1, 2, "n0");
     for (job, bytes) in [(1, &b"first\n"[..]), (2, b"second\n"), (1, b"third\n")] {
         let payload = Bytes::from_static(bytes);
-        bench.frame(&Frame::new(FrameKind::Output, Stream::Out as u16, job, MIXED, payload));
+        bench.frame(&Frame::new(UpFrame::Output, Stream::Out as u16, job, MIXED, payload));
     }
     bench.input(LauncherInput::Written { stream: Stream::Out, bytes: 9 });
     assert_eq!(std::mem::take(&mut bench.credit), [(JobId(1), 6), (JobId(2), 3)]);
     bench.input(LauncherInput::Written { stream: Stream::Out, bytes: 10 });
     assert_eq!(bench.credit, [(JobId(2), 4), (JobId(1), 6)]);
+}
+
+#[test]
+fn a_frame_that_the_root_cannot_send_ends_the_link() {
+    let from_launchers = DownFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
+    let from_agents = PeerFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
+    let of_a_launcher = control_frame(JobId(1), &Control::FromLauncher(FromLauncher::AskJobs));
+    for frame in from_launchers.chain(from_agents).chain([of_a_launcher]) {
+        let mut bench = Bench::new();
+        bench.frame(&frame);
+        let [Notice::Failed(Failure { cause: Cause::AgentLost { agent, problem }, .. })] = &bench.notices[..] else {
+            panic!("{frame:?}: {:?}", bench.notices)
+        };
+        assert_eq!((*agent, problem.to_string()), (AgentId(0), PeerError::Misdirected.to_string()));
+        assert!(bench.code.is_some_and(|code| code != 0), "it exits");
+    }
 }

@@ -1,16 +1,16 @@
 //! The links of one agent: the peer at the other end of each, and the partially read frames.
 //!
 //! Direct links to other agents are made when first needed (`direct`); neighbours in the tree do not need them.
-//! `routes` determines the route of a frame to an agent that is not a neighbour, `owners` the launchers to which the
+//! `routes` determines the route of a frame to an agent that is not a neighbour, [`Owners`] the launchers to which the
 //! root of a standing session sends the frames of a job.
 
 use super::direct::{Broken, Dial, Direct};
-use super::{Neighbours, Owners, Routes};
+use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::Outbox;
 use crate::policy::Policy;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
@@ -267,6 +267,50 @@ impl Links {
             Peer::Parent => self.routes.parent(),
             Peer::Child { agent, .. } | Peer::Direct(agent) => Some(agent),
             Peer::Launcher | Peer::Rejoin { .. } => None,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Owners {
+    /// The link of each job's launcher, from the time that the job waits for its nodes.
+    jobs: BTreeMap<JobId, LinkId>,
+    /// Links that receive notes about the session.
+    listeners: BTreeSet<LinkId>,
+}
+
+impl Owners {
+    pub fn own(&mut self, job: JobId, link: LinkId) {
+        self.jobs.insert(job, link);
+    }
+
+    /// Whether messages about a job come from this link.
+    pub fn is_owner(&self, job: JobId, link: LinkId) -> bool {
+        self.jobs.get(&job) == Some(&link)
+    }
+
+    pub fn jobs_of(&self, link: LinkId) -> Vec<JobId> {
+        self.jobs.iter().filter(|(_, owner)| **owner == link).map(|(job, _)| *job).collect()
+    }
+
+    pub fn listen(&mut self, link: LinkId) {
+        self.listeners.insert(link);
+    }
+
+    pub fn forget_job(&mut self, job: JobId) {
+        self.jobs.remove(&job);
+    }
+
+    pub fn forget_link(&mut self, link: LinkId) {
+        self.jobs.retain(|_, owner| *owner != link);
+        self.listeners.remove(&link);
+    }
+
+    /// The links to which messages about a job are sent; job 0 is the session itself.
+    pub fn links_of(&self, job: JobId) -> Vec<LinkId> {
+        match job {
+            JobId(0) => self.listeners.iter().copied().collect(),
+            job => self.jobs.get(&job).copied().into_iter().collect(),
         }
     }
 }

@@ -2,18 +2,16 @@
 //!
 //! `links` knows the peer at the other end of each, `neighbours` the linked neighbours in the tree and the frames that
 //! wait for the others, `direct` the direct links, `window` the sequence numbers that keep their frames in order,
-//! `routes` the next hop to each agent in the current tree (`roster`), `owners` the launchers of jobs.
+//! `routes` the next hop to each agent in the current tree (`roster`).
 
 mod direct;
 mod links;
 mod neighbours;
-mod owners;
 mod roster;
 mod routes;
 mod window;
 
 pub use links::{Arrived, Links};
 pub use neighbours::Neighbours;
-pub use owners::Owners;
 pub use roster::Roster;
 pub use routes::Routes;

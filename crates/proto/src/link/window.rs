@@ -211,21 +211,22 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use proptest::prelude::*;
-    use wireup_wire::frame::{Class, FrameKind};
+    use wireup_wire::frame::{Class, DownFrame, PeerFrame, UpFrame};
 
     fn frame(arg: u32) -> Frame {
-        Frame { kind: FrameKind::Direct, class: Class::Exchange, stream: 0, job: 1, arg, payload: Bytes::new() }
+        Frame::new(PeerFrame::Direct, 0, 1, arg, Bytes::new())
     }
 
     #[test]
     fn frames_have_the_class_of_their_kind_again() {
         let mut window = Window::new(true);
         window.set_first_number(0);
-        for (kind, class) in [(FrameKind::Input, Class::Stdio), (FrameKind::InputCredit, Class::Control)] {
+        let (input, credit) = (DownFrame::Input.into(), UpFrame::InputCredit.into());
+        for (kind, class) in [(input, Class::Stdio), (credit, Class::Control)] {
             let placed = window.on_link(Frame { kind, ..frame(0) }).unwrap();
             assert_eq!(placed.map(|frame| frame.class), Some(class));
         }
-        assert_eq!(window.on_routed(3, Frame { kind: FrameKind::Output, ..frame(0) }), Ok(None));
+        assert_eq!(window.on_routed(3, Frame { kind: UpFrame::Output.into(), ..frame(0) }), Ok(None));
         assert!(window.on_routed(2, frame(0)).unwrap().is_some());
         assert_eq!(window.follower().map(|frame| frame.class), Some(Class::Stdio));
     }

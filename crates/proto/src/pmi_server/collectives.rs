@@ -1,4 +1,5 @@
-//! Starts fences, allgathers, rings and barriers of groups (PMI 1.2) for one rank, and answers the rank.
+//! Starts fences, allgathers, rings, barriers of groups (PMI 1.2) and other collectives of groups (our own client) for
+//! one rank, and answers the rank.
 //!
 //! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified
 //! by their ids.
@@ -6,34 +7,39 @@
 //! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last fence.
 //! From then on the rank's gets wait until all of its fences are complete; a get that waits delays the requests after
 //! it, so that answers stay in order.
+//!
+//! In a collective of a group of our own client every member gets the values of all, in the order of ranks. The
+//! members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest
+//! agent that has all members below it, and down to the members' agents. The ranks meanwhile compute.
 
-use super::connection::{Asked, Tables, UNREADABLE, fail_unreadable};
-use super::connection::{PmiClient, PmiLink, WaitingGet};
-use super::dialects::{UNSPEAKABLE, shown, stored};
+use super::connection::{
+    Asked, Handled, PmiClient, PmiLink, RefusalText, Tables, UNREADABLE, WaitingGet, fail_unreadable,
+};
 use super::endpoints::MustAsk;
+use super::kvs::{UNSPEAKABLE, shown, stored};
 use super::state::{Event, State};
 use crate::collective::{Entry, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
+use crate::memory::{Array, Values};
 use bytes::Bytes;
 use wireup_coll::scan::Down;
-use wireup_wire::group::{Group, tag_of};
+use wireup_wire::group::{Group, Members, Purpose, tag_of};
+use wireup_wire::ids::Rank;
 use wireup_wire::job::PmiFence;
-use wireup_wire::limits::{ALLGATHER_LEN_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX};
-use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_reply, escape};
+use wireup_wire::limits::{ALLGATHER_LEN_MAX, EXCHANGES_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::{Command, Envelope, Raw, Reply, encode_barrier_refusal, encode_reply, escape};
+use wireup_wire::shared::rows::Layout;
+use wireup_wire::values;
 
 /// The result that a rank receives when its collective is complete.
 pub enum Completion<'a> {
     /// A fence. `version`: a number that each fence with published pairs increments.
-    Fence {
-        version: u32,
-    },
+    Fence { version: u32 },
     /// An allgather. `place`: the array's place in the arena; `None`: the array has memory of its own. `new`: whether
     /// the rank has not used this arena before.
-    Array {
-        place: Option<u32>,
-        new: bool,
-    },
+    Array { place: Option<u32>, new: bool },
+    /// A ring: the rank's place in it.
     Place(&'a Down),
 }
 
@@ -115,31 +121,23 @@ impl PmiLink {
         &mut self,
         cx: &mut Cx<'_>,
         t: &mut Tables,
-        envelope: &Envelope<'_>,
         id: u32,
         (max_len, shared): (u32, bool),
         value: &[u8],
-    ) -> Option<Asked> {
+    ) -> Handled {
         let mut plain = Vec::new();
         let value = escape::halve(value, &mut plain);
         if max_len == 0 || max_len as usize > ALLGATHER_LEN_MAX || value.len() > max_len as usize {
-            self.client.refuse(t, envelope, "value_is_longer_than_the_maximum");
-            return None;
+            return Err("value_is_longer_than_the_maximum".into());
         }
         self.outstanding += 1;
         t.arenas.prepare(cx.facts.job_size, max_len, shared, &mut t.shares);
         t.shares.put_made(cx);
         let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
-        Some(Asked::Enter { entry, reply_to: ReplyTo::Allgather { id } })
+        Ok(Some(Asked::Enter { entry, reply_to: ReplyTo::Allgather { id } }))
     }
 
-    pub(super) fn on_ring(
-        &mut self,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        left: &[u8],
-        right: &[u8],
-    ) -> Option<Asked> {
+    pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) -> Handled {
         // Forwarded as written, including a doubled `;`: the neighbour's client parses it as this client would.
         let value = left;
         let problem = if left != right {
@@ -151,11 +149,10 @@ impl PmiLink {
         };
         if let Some(message) = problem {
             self.state = State::Ready;
-            self.client.refuse(t, envelope, message);
-            return None;
+            return Err(message.into());
         }
         let reply_to = ReplyTo::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
-        Some(Asked::Enter { entry: Entry::Ring { value: Bytes::copy_from_slice(value) }, reply_to })
+        Ok(Some(Asked::Enter { entry: Entry::Ring { value: Bytes::copy_from_slice(value) }, reply_to }))
     }
 
     /// A get of a pair: answered immediately, or when the rank's lazy fences are complete.
@@ -176,27 +173,14 @@ impl PmiLink {
     }
 
     /// A group's barrier is complete.
-    pub fn answer_group(&mut self, tag: i64, reply: &mut Vec<u8>) {
+    pub fn answer_group(&mut self, tag: i64) -> Vec<u8> {
         self.groups -= 1;
-        encode_reply(
-            self.client.dialect,
-            Command::Barrier,
-            None,
-            &Reply::BarrierOut { tag: i32::try_from(tag).ok() },
-            reply,
-        );
+        self.client.encode(Command::Barrier, None, &Reply::BarrierOut { tag: i32::try_from(tag).ok() })
     }
 
-    pub(super) fn on_group(
-        &mut self,
-        cx: &Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        text: &[u8],
-    ) -> Option<Asked> {
+    pub(super) fn on_group(&mut self, cx: &Cx<'_>, t: &mut Tables, text: &[u8]) -> Handled {
         if self.subversion < 2 {
-            self.client.refuse(t, envelope, "group_barriers_need_PMI_1.2");
-            return None;
+            return Err("group_barriers_need_PMI_1.2".into());
         }
         let problem = match Group::parse(text, cx.facts.job_size) {
             Err(problem) => problem.to_string(),
@@ -204,11 +188,11 @@ impl PmiLink {
             Ok(_) if self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
             Ok(group) => {
                 self.groups += 1;
-                return Some(Asked::EnterGroup { group, value: None });
+                return Ok(Some(Asked::EnterGroup { group, value: None }));
             }
         };
         encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, &mut t.reply);
-        None
+        Ok(None)
     }
 }
 
@@ -240,14 +224,15 @@ impl PmiClient {
     }
 
     /// Answers where the ranks listen, at once or when it is known.
-    pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
+    pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Result<(), RefusalText> {
         if cx.facts.spec.options.process.rank_ports.is_none() {
-            return self.refuse(t, envelope, "the_ranks_of_this_job_have_no_sockets");
+            return Err("the_ranks_of_this_job_have_no_sockets".into());
         }
         if let Some(table) = t.endpoints.ask(self.id, envelope.thread) {
             self.answer(t, envelope, &Reply::Done);
             t.handed.push(table);
         }
+        Ok(())
     }
 
     /// Answers with the secret of the job's ranks, at once or when it is known.
@@ -259,14 +244,114 @@ impl PmiClient {
             Err(MustAsk(false)) => {}
         }
     }
+}
 
-    /// Answers a rank that has asked where the ranks listen.
-    pub fn answer_endpoints(&self, thread: Option<&[u8]>, reply: &mut Vec<u8>) {
-        encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Done, reply);
+impl PmiLink {
+    pub(super) fn on_group_set(
+        &mut self,
+        cx: &Cx<'_>,
+        number: u32,
+        members: &[u8],
+        tag: &[u8],
+    ) -> Result<(), RefusalText> {
+        let members = Members::ranges(members, cx.facts.job_size);
+        let members = members.map_err(|problem| problem.to_string().replace(' ', "_"))?;
+        let tag = std::str::from_utf8(tag).ok().and_then(|tag| tag.parse().ok()).ok_or("the_tag_is_no_number")?;
+        if !members.contains(self.client.rank) {
+            return Err("the_caller_is_not_in_the_group".into());
+        }
+        self.own_groups.define(number, Group { members, tag, purpose: Purpose::Gather })?;
+        Ok(())
     }
 
-    /// Answers a rank that has asked for the secret.
-    pub fn answer_secret(&self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
-        encode_reply(self.dialect, Command::Secret, thread, &Reply::Secret(secret), reply);
+    pub(super) fn on_gather(&mut self, id: u32, number: u32, value: &[u8]) -> Handled {
+        let mut plain = Vec::new();
+        let value = escape::halve(value, &mut plain);
+        if value.len() > ALLGATHER_LEN_MAX {
+            return Err("value_is_longer_than_the_maximum".into());
+        } else if self.outstanding as usize >= EXCHANGES_MAX {
+            return Err("too_many_collectives_outstanding".into());
+        }
+        let group = self.own_groups.start_collective(number, id).ok_or("there_is_no_such_group")?;
+        self.outstanding += 1;
+        let mut own = Vec::with_capacity(8 + value.len());
+        values::push(&mut own, &[&self.client.rank.0.to_le_bytes(), value].concat());
+        Ok(Some(Asked::EnterGroup { group, value: Some(own.into()) }))
+    }
+
+    /// Answers a rank whose collective of a group is over. `array`: the values; `None`: all values are empty;
+    /// `Some(None)`: the values are in shared memory. A closed client gets no answer.
+    pub fn answer_gather(&mut self, group: &Group, array: Option<Option<&[u8]>>) -> Vec<u8> {
+        let Some(id) = self.own_groups.end(group).filter(|_| self.state != State::Closed) else { return Vec::new() };
+        self.outstanding -= 1;
+        let mut room = Vec::new();
+        let value = array.flatten().map(|array| Raw(escape::doubled(array, &mut room)));
+        let answer = Reply::Gather { id, value, memory: matches!(array, Some(None)).then_some(1) };
+        self.client.encode(Command::Gather, None, &answer)
+    }
+}
+
+/// The values of a group's members in the order of ranks; `None`: all are empty.
+///
+/// # Errors
+/// A message: they are not one of each member.
+pub fn lay_out_values(members: &Members, job_size: u32, gathered: &Bytes) -> Result<Option<Array>, String> {
+    let mut all = Vec::new();
+    for value in values::values(gathered) {
+        let value = value.map_err(|error| error.to_string())?;
+        let (rank, own) = value.split_first_chunk().ok_or("a value without its rank")?;
+        all.push((Rank(u32::from_le_bytes(*rank)), gathered.slice_ref(own)));
+    }
+    all.sort_unstable_by_key(|(rank, _)| *rank);
+    if !all.iter().map(|(rank, _)| *rank).eq(members.ranks(job_size)) {
+        return Err(format!("the values of {members} are not one of each"));
+    }
+    let lens = || all.iter().map(|(_, own)| own.len());
+    let (longest, count) = (lens().max().unwrap_or_default(), all.len() as u32);
+    if longest == 0 {
+        return Ok(None);
+    }
+    // Values that all have the same length can be read in place.
+    let layout = match lens().all(|len| len == longest) {
+        true => Layout::rows(count, longest as u32),
+        false => Layout::packed(count, longest as u32, lens().map(values::encoded_len).sum()),
+    };
+    Ok(Some(Array { layout, values: Values::ByRank(all.into_iter().map(|(_, own)| own).collect()) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::shared::rows::Rows;
+
+    fn gathered(all: &[(u32, &[u8])]) -> Bytes {
+        let mut bytes = Vec::new();
+        all.iter().for_each(|(rank, own)| values::push(&mut bytes, &[&rank.to_le_bytes(), *own].concat()));
+        bytes.into()
+    }
+
+    #[test]
+    fn values_are_in_the_order_of_ranks() {
+        let members = Members::ranges(b"1-2,7", 8).unwrap();
+        let array = lay_out_values(&members, 8, &gathered(&[(7, b"seven"), (1, b"\0"), (2, b"")])).unwrap().unwrap();
+        let mut out = vec![0; array.byte_len()];
+        array.fill(&mut out);
+        let rows: Vec<&[u8]> = Rows::read(&out).unwrap().values().map(Result::unwrap).collect();
+        assert_eq!(rows, [&b"\0"[..], b"", b"seven"]);
+        let same = lay_out_values(&members, 8, &gathered(&[(7, b"77"), (1, b"\x001"), (2, b"22")])).unwrap().unwrap();
+        let mut out = vec![0; same.byte_len()];
+        same.fill(&mut out);
+        assert_eq!(Rows::read(&out).unwrap().array(), Some(&b"\x0012277"[..]));
+        assert!(lay_out_values(&members, 8, &gathered(&[(1, b""), (2, b""), (7, b"")])).unwrap().is_none());
+    }
+
+    #[test]
+    fn other_members_than_those_of_the_group_are_an_error() {
+        let members = Members::ranges(b"1-2,7", 8).unwrap();
+        for wrong in [&[(1, &b"a"[..]), (2, b"b")][..], &[(1, b"a"), (2, b"b"), (6, b"c")], &[(1, &b"a"[..]); 3]] {
+            let problem = lay_out_values(&members, 8, &gathered(wrong)).map(|_| ()).unwrap_err();
+            assert_eq!(problem, "the values of ranks 1-2,7 are not one of each");
+        }
+        assert!(lay_out_values(&members, 8, &Bytes::from_static(&[2, 0, 0])).is_err());
     }
 }

@@ -5,14 +5,12 @@
 //! `collectives`, `own_groups`, `names` and `questions`.
 
 use super::addresses::Addresses;
-use super::arena::Arenas;
-use super::dialects::{UNSPEAKABLE, shown, stored};
+use super::arena::{Arenas, Shares};
 use super::endpoints::Endpoints;
-use super::kvs::{Kvs, KvsError};
+use super::kvs::{Kvs, KvsError, UNSPEAKABLE, shown, stored};
 use super::node_attrs::{Full, NodeAttrs, Parked};
 use super::own_groups::OwnGroups;
 use super::relays::Relays;
-use super::shares::Shares;
 use super::state::{Event, Refused, State};
 use crate::collective::{Entry, ReplyTo};
 use crate::io::Output;
@@ -20,6 +18,7 @@ use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use crate::memory::ShareId;
 use bytes::Bytes;
+use std::borrow::Cow;
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, Rank};
@@ -34,6 +33,12 @@ const EXTENSION_VERSION: u32 = 1;
 
 const MAXES: Reply<'_> =
     Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 };
+
+/// Why a request is refused, for the rank: one word.
+pub type RefusalText = Cow<'static, str>;
+
+/// What a request needs of other parts, or why it is refused.
+pub type Handled = Result<Option<Asked>, RefusalText>;
 
 /// A conversation, and the bytes that were received and not handled yet.
 pub struct Line {
@@ -75,10 +80,8 @@ pub struct PmiClient {
 
 /// A get that waits until the rank's lazy fences are complete.
 pub enum WaitingGet {
-    Key {
-        key: Vec<u8>,
-        thread: Option<Vec<u8>>,
-    },
+    /// A get of one pair.
+    Key { key: Vec<u8>, thread: Option<Vec<u8>> },
     /// A step of the iteration over all pairs.
     Number(u32),
 }
@@ -148,74 +151,94 @@ impl Line {
 impl PmiLink {
     /// Answers a request, or records it. Returns what it needs of other parts.
     pub(super) fn on_request(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Option<Asked> {
+        self.handle(cx, t, envelope).unwrap_or_else(|problem| {
+            self.client.answer(t, envelope, &Reply::Failed { message: &problem });
+            None
+        })
+    }
+
+    fn handle(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Handled {
         if self.client.is_secondary() && !is_offered(&envelope.request) {
-            self.client.refuse(t, envelope, "not_offered_to_further_libraries");
-            return None;
+            return Err("not_offered_to_further_libraries".into());
         }
         let event = match &envelope.request {
             Request::Init { version: 2, .. } => Event::Init2,
             Request::Init { .. } => Event::Init1,
             Request::FullInit { .. } => Event::FullInit,
             Request::Barrier { group: None } | Request::Ring { .. } => Event::Fence,
-            Request::Finalize if self.outstanding > 0 => {
-                self.client.refuse(t, envelope, "finalize_with_collectives_outstanding");
-                return None;
-            }
-            Request::Finalize if self.groups > 0 => {
-                self.client.refuse(t, envelope, "finalize_while_in_the_barrier_of_a_group");
-                return None;
-            }
+            Request::Finalize if self.outstanding > 0 => return Err("finalize_with_collectives_outstanding".into()),
+            Request::Finalize if self.groups > 0 => return Err("finalize_while_in_the_barrier_of_a_group".into()),
             Request::Finalize => Event::Finalize,
             Request::Abort { code, message, .. } => {
                 let message = String::from_utf8_lossy(message).into_owned();
-                return Some(Asked::Abort { code: *code, message });
+                return Ok(Some(Asked::Abort { code: *code, message }));
             }
             // The match below lists each command.
             _ => Event::Ask,
         };
         let before = self.state;
-        match self.state.next(event) {
-            Ok(next) => self.state = next,
-            Err(Refused) => {
-                self.client.refuse(t, envelope, refusal(self.state, event));
-                return None;
-            }
-        }
+        self.state = before.next(event).map_err(|Refused| refusal(before, event))?;
         match &envelope.request {
             Request::Init { version: 2, .. } => {
                 self.client.answer(t, envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
                 self.client.dialect = Dialect::Pmi2;
             }
             Request::Init { version, subversion, extension } => {
-                return self.on_init(cx, t, envelope, before, (*version, *subversion), extension.is_some());
+                return Ok(self.on_init(cx, t, envelope, before, (*version, *subversion), extension.is_some()));
             }
-            Request::FullInit { .. } => return self.client.on_full_init(cx, t, envelope),
-            Request::Barrier { group: None } => return Some(self.on_fence(cx, t, envelope)),
-            Request::Barrier { group: Some(group) } => return self.on_group(cx, t, envelope, group),
+            Request::FullInit { .. } => return Ok(self.client.on_full_init(cx, t, envelope)),
+            Request::Barrier { group: None } => return Ok(Some(self.on_fence(cx, t, envelope))),
+            Request::Barrier { group: Some(group) } => return self.on_group(cx, t, group),
             Request::Finalize => {
                 self.client.answer(t, envelope, &Reply::Done);
-                return (!self.client.is_secondary()).then_some(Asked::Finalized);
+                return Ok((!self.client.is_secondary()).then_some(Asked::Finalized));
             }
-            Request::Put { key, value, kvsname } => self.on_put(cx, t, envelope, *kvsname, key, value),
-            Request::Get { key, kvsname, .. } => return self.on_get(cx, t, envelope, *kvsname, key),
-            Request::GetByIdx { kvsname, index } => self.on_get_by_index(cx, t, envelope, *kvsname, *index),
-            Request::FenceNb { id } => return Some(self.on_own_fence(*id)),
+            Request::Put { key, value, kvsname } => {
+                check_kvsname(cx, *kvsname)?;
+                self.on_put(t, key, value)?;
+                self.client.answer(t, envelope, &Reply::Done);
+            }
+            Request::Get { key, kvsname, .. } => {
+                check_kvsname(cx, *kvsname)?;
+                return Ok(self.on_get(cx, t, envelope, key));
+            }
+            // Iteration over all pairs by number: the published pairs, as look-ups would find them.
+            Request::GetByIdx { kvsname, index } => {
+                let number = u32::try_from(*index).map_err(|_| "idx_is_negative")?;
+                check_kvsname(cx, *kvsname)?;
+                match self.lazy {
+                    0 => self.client.answer_number(cx, t, number),
+                    _ => self.waiting_get = Some(WaitingGet::Number(number)),
+                }
+            }
+            Request::FenceNb { id } => return Ok(Some(self.on_own_fence(*id))),
             Request::Allgather { id, max_len, shared, freed, value } => {
                 self.client.on_freed(t, freed);
-                return self.on_allgather(cx, t, envelope, *id, (*max_len, *shared), value.0);
+                return self.on_allgather(cx, t, *id, (*max_len, *shared), value.0);
             }
-            Request::Ring { left, right, .. } => return self.on_ring(t, envelope, left, right),
-            Request::GroupSet { group, members, tag } => self.on_group_set(cx, t, envelope, *group, members, tag),
-            Request::GroupFree { group } => self.on_group_free(t, envelope, *group),
-            Request::Gather { id, group, value } => return self.on_gather(t, envelope, *id, *group, value.0),
-            Request::Endpoints => self.client.on_endpoints(cx, t, envelope),
+            Request::Ring { left, right, .. } => return self.on_ring(envelope, left, right),
+            Request::GroupSet { group, members, tag } => {
+                self.on_group_set(cx, *group, members, tag)?;
+                self.client.answer(t, envelope, &Reply::Done);
+            }
+            Request::GroupFree { group } => {
+                self.own_groups.free(*group)?;
+                self.client.answer(t, envelope, &Reply::Done);
+            }
+            Request::Gather { id, group, value } => return self.on_gather(*id, *group, value.0),
+            Request::Endpoints => self.client.on_endpoints(cx, t, envelope)?,
             Request::Secret => self.client.on_secret(cx, t, envelope),
-            Request::AddressSet { name, value } => self.client.on_address_set(t, envelope, name, value),
-            Request::AddressGet { id, rank, name } => self.on_address_get(cx, t, envelope, *id, *rank, name),
-            Request::Relay { datagrams, rank, name } => self.client.on_relay(cx, t, envelope, *datagrams, *rank, name),
-            Request::KvsMap { have } => self.client.on_kvs_map(cx, t, envelope, have),
-            Request::PutNodeAttr { key, value } => self.client.on_put_attr(cx, t, envelope, key, value),
-            Request::GetNodeAttr { key, wait } => self.client.on_get_attr(t, envelope, key, *wait),
+            Request::AddressSet { name, value } => {
+                self.client.on_address_set(t, name, value)?;
+                self.client.answer(t, envelope, &Reply::Done);
+            }
+            Request::AddressGet { id, rank, name } => self.on_address_get(cx, t, *id, *rank, name)?,
+            Request::Relay { datagrams, rank, name } => {
+                self.client.on_relay(cx, t, envelope, *datagrams, *rank, name)?
+            }
+            Request::KvsMap { have } => self.client.on_kvs_map(cx, t, envelope, have)?,
+            Request::PutNodeAttr { key, value } => self.client.on_put_attr(cx, t, envelope, key, value)?,
+            Request::GetNodeAttr { key, wait } => self.client.on_get_attr(t, envelope, key, *wait)?,
             Request::GetMaxes => self.client.answer(t, envelope, &MAXES),
             Request::GetUniverseSize => {
                 let size = cx.facts.spec.options.pmi.universe_size;
@@ -225,14 +248,12 @@ impl PmiLink {
             Request::GetAppnum => self.client.answer(t, envelope, &Reply::Appnum(self.client.appnum.into())),
             Request::GetMyKvsname => self.client.answer(t, envelope, &Reply::KvsName(cx.facts.spec.nspace.as_bytes())),
             Request::JobGetId => self.client.answer(t, envelope, &Reply::JobId(cx.facts.spec.nspace.as_bytes())),
-            Request::GetJobAttr { key } => return self.client.on_job_attr(cx, t, envelope, key),
-            Request::Malformed { problem, .. } => {
-                self.client.refuse(t, envelope, &problem.to_string().replace(' ', "_"))
-            }
-            Request::Spawn(request) => return self.on_spawn(t, envelope, request),
-            Request::PublishName { name, port } => return self.on_publish(t, envelope, name, port),
-            Request::UnpublishName { name } => return self.on_unpublish(t, envelope, name),
-            Request::LookupName { name } => return self.on_look_up(t, envelope, name),
+            Request::GetJobAttr { key } => return Ok(self.client.on_job_attr(cx, t, envelope, key)),
+            Request::Malformed { problem, .. } => return Err(problem.to_string().replace(' ', "_").into()),
+            Request::Spawn(request) => return self.on_spawn(envelope, request),
+            Request::PublishName { name, port } => return self.on_publish(envelope, name, port),
+            Request::UnpublishName { name } => return self.on_unpublish(envelope, name),
+            Request::LookupName { name } => return self.on_look_up(envelope, name),
             // An abort was handled above and has no answer.
             Request::Abort { .. } => {}
             Request::JobConnect { .. }
@@ -241,9 +262,9 @@ impl PmiLink {
             | Request::DestroyKvs { .. }
             | Request::InitAck { .. }
             | Request::SingInit { .. }
-            | Request::Unknown { .. } => self.client.refuse(t, envelope, "command_not_supported"),
+            | Request::Unknown { .. } => return Err("command_not_supported".into()),
         }
-        None
+        Ok(None)
     }
 
     /// A client that requests PMI 1.1 gets 1.1 unless the user chooses otherwise: with 1.2 MPICH's client would spin
@@ -271,61 +292,39 @@ impl PmiLink {
         (before == State::Fresh).then_some(Asked::Initialised)
     }
 
-    fn on_put(
-        &mut self,
-        cx: &Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        kvsname: Option<&[u8]>,
-        key: &[u8],
-        value: &[u8],
-    ) {
-        let problem = if !is_own_kvs(cx, kvsname) {
-            Some("kvsname_is_not_that_of_this_job")
-        } else if key.is_empty() || key.len() > KEY_LEN_MAX {
-            Some("key_is_empty_or_longer_than_64")
+    fn on_put(&mut self, t: &mut Tables, key: &[u8], value: &[u8]) -> Result<(), RefusalText> {
+        if key.is_empty() || key.len() > KEY_LEN_MAX {
+            return Err("key_is_empty_or_longer_than_64".into());
         } else if value.len() > VALUE_LEN_MAX {
-            Some("value_is_longer_than_1024")
+            return Err("value_is_longer_than_1024".into());
         } else if key.starts_with(b"PMI_") {
-            Some("keys_that_begin_with_PMI__are_reserved")
+            return Err("keys_that_begin_with_PMI__are_reserved".into());
         } else if t.kvs.pending_bytes() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
-            Some("too_many_puts_without_a_fence")
-        } else {
-            None
-        };
-        match problem {
-            Some(message) => self.client.refuse(t, envelope, message),
-            None => {
-                let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
-                let key = stored(self.client.dialect, key, &mut key_room);
-                t.kvs.put(key, stored(self.client.dialect, value, &mut value_room));
-                self.has_put = true;
-                self.client.answer(t, envelope, &Reply::Done);
-            }
+            return Err("too_many_puts_without_a_fence".into());
         }
+        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+        let key = stored(self.client.dialect, key, &mut key_room);
+        t.kvs.put(key, stored(self.client.dialect, value, &mut value_room));
+        self.has_put = true;
+        Ok(())
     }
 
-    fn on_get(
-        &mut self,
-        cx: &mut Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        kvsname: Option<&[u8]>,
-        key: &[u8],
-    ) -> Option<Asked> {
-        if !is_own_kvs(cx, kvsname) {
-            self.client.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
-        } else if key.starts_with(b"PMI_") || key == b"universeSize" {
+    fn on_get(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
+        if key.starts_with(b"PMI_") || key == b"universeSize" {
             return self.client.on_job_attr(cx, t, envelope, key);
-        } else {
-            self.on_get_pair(cx, t, envelope, key);
         }
+        self.on_get_pair(cx, t, envelope, key);
         None
     }
 }
 
-fn is_own_kvs(cx: &Cx<'_>, kvsname: Option<&[u8]>) -> bool {
-    kvsname.is_none_or(|name| name.is_empty() || name == cx.facts.spec.nspace.as_bytes())
+fn check_kvsname(cx: &Cx<'_>, kvsname: Option<&[u8]>) -> Result<(), RefusalText> {
+    match kvsname {
+        Some(name) if !name.is_empty() && name != cx.facts.spec.nspace.as_bytes() => {
+            Err("kvsname_is_not_that_of_this_job".into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refusal(state: State, event: Event) -> &'static str {
@@ -343,74 +342,31 @@ fn numbers(text: &[u8]) -> Option<Vec<u32>> {
     text.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect()
 }
 
-/// Iteration over all pairs by number (`getbyidx`): the published pairs, as look-ups would find them.
-impl PmiLink {
-    fn on_get_by_index(
-        &mut self,
-        cx: &mut Cx<'_>,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        kvsname: Option<&[u8]>,
-        index: i32,
-    ) {
-        let Ok(number) = u32::try_from(index) else {
-            return self.client.refuse(t, envelope, "idx_is_negative");
-        };
-        if !is_own_kvs(cx, kvsname) {
-            self.client.refuse(t, envelope, "kvsname_is_not_that_of_this_job");
-        } else if self.lazy > 0 {
-            self.waiting_get = Some(WaitingGet::Number(number));
-        } else {
-            self.client.answer_number(cx, t, number);
-        }
-    }
-}
-
 /// Whether a secondary client may send this request.
 fn is_offered(request: &Request<'_>) -> bool {
-    match request {
+    matches!(
+        request,
         Request::Init { version: 2, .. }
-        | Request::FullInit { .. }
-        | Request::Finalize
-        | Request::Abort { .. }
-        | Request::GroupSet { .. }
-        | Request::GroupFree { .. }
-        | Request::Gather { .. }
-        | Request::Secret
-        | Request::AddressSet { .. }
-        | Request::AddressGet { .. }
-        | Request::Relay { .. }
-        | Request::PublishName { .. }
-        | Request::UnpublishName { .. }
-        | Request::LookupName { .. }
-        | Request::GetMaxes
-        | Request::GetUniverseSize
-        | Request::GetAppnum
-        | Request::JobGetId
-        | Request::GetJobAttr { .. }
-        | Request::Malformed { .. } => true,
-        Request::Init { .. }
-        | Request::InitAck { .. }
-        | Request::SingInit { .. }
-        | Request::Barrier { .. }
-        | Request::Put { .. }
-        | Request::Get { .. }
-        | Request::GetByIdx { .. }
-        | Request::GetMyKvsname
-        | Request::CreateKvs
-        | Request::DestroyKvs { .. }
-        | Request::FenceNb { .. }
-        | Request::Allgather { .. }
-        | Request::Ring { .. }
-        | Request::Endpoints
-        | Request::KvsMap { .. }
-        | Request::PutNodeAttr { .. }
-        | Request::GetNodeAttr { .. }
-        | Request::Spawn(_)
-        | Request::JobConnect { .. }
-        | Request::JobDisconnect { .. }
-        | Request::Unknown { .. } => false,
-    }
+            | Request::FullInit { .. }
+            | Request::Finalize
+            | Request::Abort { .. }
+            | Request::GroupSet { .. }
+            | Request::GroupFree { .. }
+            | Request::Gather { .. }
+            | Request::Secret
+            | Request::AddressSet { .. }
+            | Request::AddressGet { .. }
+            | Request::Relay { .. }
+            | Request::PublishName { .. }
+            | Request::UnpublishName { .. }
+            | Request::LookupName { .. }
+            | Request::GetMaxes
+            | Request::GetUniverseSize
+            | Request::GetAppnum
+            | Request::JobGetId
+            | Request::GetJobAttr { .. }
+            | Request::Malformed { .. }
+    )
 }
 
 impl PmiClient {
@@ -419,12 +375,15 @@ impl PmiClient {
         self.id.is_secondary()
     }
 
-    pub(super) fn answer(&self, t: &mut Tables, envelope: &Envelope<'_>, reply: &Reply<'_>) {
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, &mut t.reply);
+    /// A reply outside of the requests that are being handled.
+    pub(super) fn encode(&self, command: Command, thread: Option<&[u8]>, reply: &Reply<'_>) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        encode_reply(self.dialect, command, thread, reply, &mut encoded);
+        encoded
     }
 
-    pub(super) fn refuse(&self, t: &mut Tables, envelope: &Envelope<'_>, message: &str) {
-        self.answer(t, envelope, &Reply::Failed { message });
+    pub(super) fn answer(&self, t: &mut Tables, envelope: &Envelope<'_>, reply: &Reply<'_>) {
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, &mut t.reply);
     }
 
     fn on_job_attr(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) -> Option<Asked> {
@@ -445,14 +404,18 @@ impl PmiClient {
         (is_mapping && !self.is_secondary()).then_some(Asked::MeetsNode)
     }
 
-    fn on_put_attr(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
+    fn on_put_attr(
+        &self,
+        cx: &mut Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), RefusalText> {
         if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
-            return self.refuse(t, envelope, "key_or_value_is_too_long");
+            return Err("key_or_value_is_too_long".into());
         }
-        let parked = match t.attrs.put(key, value) {
-            Err(Full) => return self.refuse(t, envelope, "too_many_node_attributes"),
-            Ok(parked) => parked,
-        };
+        let parked = t.attrs.put(key, value).map_err(|Full| "too_many_node_attributes")?;
         self.answer(t, envelope, &Reply::Done);
         for Parked { local, dialect, thread, .. } in parked {
             let mut woken = Vec::new();
@@ -463,47 +426,46 @@ impl PmiClient {
                 t.send(cx, local.into(), woken.into(), Vec::new());
             }
         }
+        Ok(())
     }
 
-    fn on_get_attr(&self, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], wait: bool) {
+    fn on_get_attr(&self, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8], wait: bool) -> Result<(), RefusalText> {
         let Tables { attrs, reply, .. } = t;
         let answer = match attrs.get(key) {
             Some(value) => Reply::Value(value),
-            None if wait
-                && (key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX)) =>
-            {
-                Reply::Failed { message: "key_or_thrid_is_too_long" }
+            None if !wait => Reply::NotFound,
+            None if key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) => {
+                return Err("key_or_thrid_is_too_long".into());
             }
-            None if wait => {
+            None => {
                 let thread = envelope.thread.map(<[u8]>::to_vec);
                 let (local, dialect) = (self.id.local, self.dialect);
-                match attrs.park(Parked { local, dialect, key: key.to_vec(), thread }) {
-                    Ok(()) => return,
-                    Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
-                }
+                let parked = Parked { local, dialect, key: key.to_vec(), thread };
+                return attrs.park(parked).map_err(|Full| "too_many_gets_wait".into());
             }
-            None => Reply::NotFound,
         };
         encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
+        Ok(())
     }
 
     /// Answers with the segments that a client must map. `have`: the versions where its segments end, oldest first,
     /// separated by commas.
-    fn on_kvs_map(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, have: &[u8]) {
-        let Some(have) = numbers(have) else {
-            return self.refuse(t, envelope, "have_is_not_a_list_of_numbers");
-        };
-        match t.kvs.map(&have, &mut t.shares) {
-            Ok(mapping) => {
-                let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
-                self.answer(t, envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
-                t.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
-            }
-            Err(error) => {
-                fail_unreadable(cx, &error);
-                self.refuse(t, envelope, UNREADABLE);
-            }
-        }
+    fn on_kvs_map(
+        &self,
+        cx: &mut Cx<'_>,
+        t: &mut Tables,
+        envelope: &Envelope<'_>,
+        have: &[u8],
+    ) -> Result<(), RefusalText> {
+        let have = numbers(have).ok_or("have_is_not_a_list_of_numbers")?;
+        let mapping = t.kvs.map(&have, &mut t.shares).map_err(|error| {
+            fail_unreadable(cx, &error);
+            UNREADABLE
+        })?;
+        let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
+        self.answer(t, envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
+        t.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
+        Ok(())
     }
 
     pub(super) fn answer_number(&self, cx: &mut Cx<'_>, t: &mut Tables, number: u32) {
@@ -563,47 +525,29 @@ pub struct Tables {
 /// What a request of a rank needs of other parts of the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
+    /// The rank has called init.
     Initialised,
     /// The rank has asked which ranks share its node: its library begins to wait for them in shared memory.
     MeetsNode,
     /// The rank starts its next collective.
-    Enter {
-        entry: Entry,
-        reply_to: ReplyTo,
-    },
+    Enter { entry: Entry, reply_to: ReplyTo },
     /// The rank enters the barrier of a group, or (with its packed value) another collective of the group.
-    EnterGroup {
-        group: Group,
-        value: Option<Bytes>,
-    },
+    EnterGroup { group: Group, value: Option<Bytes> },
     /// The rank publishes, looks up or withdraws a name, or asks for processes.
-    Name {
-        client: Client,
-        ask: Ask,
-    },
+    Name { client: Client, ask: Ask },
+    /// The rank has called finalize.
     Finalized,
-    Abort {
-        code: i32,
-        message: String,
-    },
+    /// The rank ends the job, with this exit code.
+    Abort { code: i32, message: String },
     /// The rank's requests cannot be understood: its conversation was closed.
-    Unreadable {
-        problem: String,
-    },
+    Unreadable { problem: String },
 }
 
 impl Asked {
     /// Whether nothing is sent to the rank because of this, so that the collected replies may wait for those to the
     /// requests after it.
     pub fn is_silent(&self) -> bool {
-        match self {
-            Asked::Initialised | Asked::MeetsNode | Asked::Abort { .. } => true,
-            Asked::Enter { .. }
-            | Asked::EnterGroup { .. }
-            | Asked::Name { .. }
-            | Asked::Finalized
-            | Asked::Unreadable { .. } => false,
-        }
+        matches!(self, Asked::Initialised | Asked::MeetsNode | Asked::Abort { .. })
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! The ranks start meanwhile: they wait for their own sockets, not for the table.
 
-use super::shares::Shares;
+use super::arena::Shares;
 use crate::collective::{Entering, Entry, ReplyTo};
 use crate::job::ranks::{Process, Ranks};
 use crate::memory::{Array, Content, ShareId, Values};

@@ -19,13 +19,18 @@
 //!
 //! The barrier of a group also publishes puts, but only to the group, and the next fence publishes them again: puts are
 //! kept until a fence takes them, and each group has a [`Mark`] up to which it has seen them.
+//!
+//! Text is stored as PMI-2 writes it, with each `;` doubled; clients of one dialect may read what clients of the other
+//! have written. A line break cannot be in a message of PMI-1.
 
-use super::shares::Shares;
+use super::arena::Shares;
 use crate::memory::{Content, ShareId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
 use wireup_wire::limits::KVS_BYTES_MAX;
+use wireup_wire::pmi::escape::{doubled, halve};
+use wireup_wire::pmi::{Dialect, Reply};
 use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
 /// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per
@@ -342,6 +347,26 @@ fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) 
     layout.build(&mut merged, pairs());
     Ok((layout, merged))
 }
+
+/// Text of a client as it is stored.
+pub fn stored<'a>(dialect: Dialect, text: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+    match dialect {
+        Dialect::Pmi1 => doubled(text, room),
+        Dialect::Pmi2 => text,
+    }
+}
+
+/// Stored text for a client; `None`: it has a line break, and the client speaks PMI-1.
+pub fn shown<'a>(dialect: Dialect, text: &'a [u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    match dialect {
+        Dialect::Pmi1 => Some(halve(text, room)).filter(|text| !text.contains(&b'\n')),
+        Dialect::Pmi2 => Some(text),
+    }
+}
+
+/// The answer in place of text that the client's dialect cannot express.
+pub const UNSPEAKABLE: Reply<'static> =
+    Reply::Failed { message: "the_value_has_a_line_break_which_PMI-1_cannot_carry" };
 
 #[cfg(test)]
 mod tests;

@@ -11,16 +11,13 @@ mod array;
 mod clients;
 mod collectives;
 mod connection;
-mod dialects;
 pub mod endpoints;
-mod gathers;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
 mod own_groups;
 mod questions;
 mod relays;
-mod shares;
 mod state;
 
 use crate::collective::{Outcome, ReplyTo};
@@ -38,12 +35,13 @@ use connection::Tables;
 use state::State;
 use wireup_wire::addresses::Between;
 use wireup_wire::block;
-use wireup_wire::frame::FrameKind;
+use wireup_wire::frame::PeerFrame;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{AgentId, Client, LocalRank, Rank};
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::Answer;
 use wireup_wire::peer::{self, Cause, Secret};
+use wireup_wire::pmi::{Command, Reply};
 use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
@@ -96,8 +94,8 @@ impl PmiServer {
         let PmiServer { clients, tables } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
-            let mut reply = Vec::new();
-            link.client.answer_secret(thread.as_deref(), tables.endpoints.secret(), &mut reply);
+            let secret = Reply::Secret(tables.endpoints.secret());
+            let reply = link.client.encode(Command::Secret, thread.as_deref(), &secret);
             tables.send(cx, client, reply.into(), Vec::new());
         }
     }
@@ -129,7 +127,7 @@ impl PmiServer {
             tables.send(cx, client, reply.into(), Vec::new());
         }
         for (node, message) in tables.addresses.take_messages() {
-            cx.for_node(node, cx.facts.frame(FrameKind::Addresses, 0, 0, peer::encode(&message).into()));
+            cx.for_node(node, cx.facts.frame(PeerFrame::Addresses, 0, 0, peer::encode(&message).into()));
         }
     }
 
@@ -160,7 +158,7 @@ impl PmiServer {
         for (node, message) in relays.take_messages() {
             let number = message.number;
             let (stream, payload) = message.encode();
-            cx.for_node(node, cx.facts.frame(FrameKind::Relay, stream, number, payload));
+            cx.for_node(node, cx.facts.frame(PeerFrame::Relay, stream, number, payload));
         }
     }
 
@@ -271,8 +269,7 @@ impl PmiServer {
         tables.shares.put_made(cx);
         for (client, thread) in waiting {
             let Some(link) = clients.open(client) else { continue };
-            let mut reply = Vec::new();
-            link.client.answer_endpoints(thread.as_deref(), &mut reply);
+            let reply = link.client.encode(Command::Endpoints, thread.as_deref(), &Reply::Done);
             tables.send(cx, client, reply.into(), vec![table]);
         }
     }
@@ -355,9 +352,7 @@ impl PmiServer {
     /// now.
     pub fn on_named(&mut self, cx: &mut Cx<'_>, client: Client, answer: Answer) {
         let Some(link) = self.clients.open(client) else { return };
-        let mut reply = Vec::new();
-        link.answer_name(answer, &mut reply);
-        self.tables.send(cx, client, reply.into(), Vec::new());
+        self.tables.send(cx, client, link.answer_name(answer).into(), Vec::new());
     }
 
     /// A group's barrier is complete: its local members may get each other's pairs.
@@ -367,16 +362,14 @@ impl PmiServer {
         }
         for local in waiting {
             let Some(link) = self.clients.open(local.into()) else { continue };
-            let mut reply = Vec::new();
-            link.answer_group(group.tag, &mut reply);
-            self.tables.send(cx, local.into(), reply.into(), Vec::new());
+            self.tables.send(cx, local.into(), link.answer_group(group.tag).into(), Vec::new());
         }
     }
 
     /// Another collective of a group is complete: its local members get the values of all.
     pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
         let PmiServer { clients, tables } = self;
-        let array = match gathers::lay_out(&group.members, cx.facts.job_size, values) {
+        let array = match collectives::lay_out_values(&group.members, cx.facts.job_size, values) {
             Ok(array) => array,
             Err(problem) => return cx.fail_here(Cause::Pmi { problem }),
         };
@@ -391,8 +384,7 @@ impl PmiServer {
         for local in waiting {
             // The member may have closed its socket.
             let Some(link) = clients.in_group(local, group) else { continue };
-            let mut reply = Vec::new();
-            link.answer_gather(group, told, &mut reply);
+            let reply = link.answer_gather(group, told);
             tables.send(cx, link.client.id, reply.into(), share.into_iter().collect());
         }
         share.into_iter().for_each(|share| tables.shares.give_up(share));

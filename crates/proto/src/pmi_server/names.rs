@@ -4,76 +4,56 @@
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.
 
-use super::connection::{Asked, PmiClient, PmiLink, Tables, WaitingName};
-use super::dialects::stored;
+use super::connection::{Asked, Handled, PmiClient, PmiLink, RefusalText, WaitingName};
+use super::kvs::stored;
 use super::state::State;
 use bytes::Bytes;
 use wireup_wire::limits::{NAME_LEN_MAX, THREAD_LEN_MAX};
 use wireup_wire::names::{Answer, Ask, Item, Keep, NewJob, Publisher, Range, Refusal, Value};
 use wireup_wire::pmi::escape::{doubled, halve};
-use wireup_wire::pmi::{Dialect, Envelope, Reply, SpawnCommand, SpawnRequest, encode_reply};
+use wireup_wire::pmi::{Dialect, Envelope, Reply, SpawnCommand, SpawnRequest};
 
 impl PmiLink {
-    pub(super) fn on_publish(
-        &mut self,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        name: &[u8],
-        port: &[u8],
-    ) -> Option<Asked> {
+    pub(super) fn on_publish(&mut self, envelope: &Envelope<'_>, name: &[u8], port: &[u8]) -> Handled {
         let port = self.client.plain(port);
         if port.len() > NAME_LEN_MAX {
-            self.client.refuse(t, envelope, "port_is_longer_than_1023");
-            return None;
+            return Err("port_is_longer_than_1023".into());
         }
-        self.ask(t, envelope, name, |name| Ask::Publish {
-            items: vec![Item { name, value: Value::Text(port) }],
-            range: Range::Session,
-            keep: Keep::Job,
-        })
+        let items = vec![Item { name: self.name(name)?, value: Value::Text(port) }];
+        self.ask_root(envelope, Ask::Publish { items, range: Range::Session, keep: Keep::Job })
     }
 
-    pub(super) fn on_unpublish(&mut self, t: &mut Tables, envelope: &Envelope<'_>, name: &[u8]) -> Option<Asked> {
-        self.ask(t, envelope, name, |name| Ask::Withdraw {
-            names: vec![name],
-            range: Range::Session,
-            by: Publisher::Job,
-        })
+    pub(super) fn on_unpublish(&mut self, envelope: &Envelope<'_>, name: &[u8]) -> Handled {
+        let names = vec![self.name(name)?];
+        self.ask_root(envelope, Ask::Withdraw { names, range: Range::Session, by: Publisher::Job })
     }
 
-    pub(super) fn on_look_up(&mut self, t: &mut Tables, envelope: &Envelope<'_>, name: &[u8]) -> Option<Asked> {
-        self.ask(t, envelope, name, |name| Ask::LookUp {
-            names: vec![name],
-            range: Range::Session,
-            wait: 0,
-            timeout_s: None,
-        })
+    pub(super) fn on_look_up(&mut self, envelope: &Envelope<'_>, name: &[u8]) -> Handled {
+        let names = vec![self.name(name)?];
+        self.ask_root(envelope, Ask::LookUp { names, range: Range::Session, wait: 0, timeout_s: None })
     }
 
-    fn ask(
-        &mut self,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        name: &[u8],
-        ask: impl FnOnce(Bytes) -> Ask,
-    ) -> Option<Asked> {
+    fn name(&self, name: &[u8]) -> Result<Bytes, RefusalText> {
         let name = self.client.plain(name);
         if name.is_empty() || name.len() > NAME_LEN_MAX {
-            self.client.refuse(t, envelope, "name_is_empty_or_longer_than_1023");
-            return None;
+            return Err("name_is_empty_or_longer_than_1023".into());
         }
-        self.ask_root(t, envelope, ask(name))
+        Ok(name)
+    }
+
+    pub(super) fn on_spawn(&mut self, envelope: &Envelope<'_>, request: &SpawnRequest) -> Handled {
+        request.check().map_err(|unfit| unfit.to_string())?;
+        self.ask_root(envelope, Ask::Spawn(self.client.plain_request(request)))
     }
 
     /// Asks the root. The rank's later requests wait for the answer.
-    pub(super) fn ask_root(&mut self, t: &mut Tables, envelope: &Envelope<'_>, ask: Ask) -> Option<Asked> {
+    fn ask_root(&mut self, envelope: &Envelope<'_>, ask: Ask) -> Handled {
         if envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
-            self.client.refuse(t, envelope, "thrid_is_too_long");
-            return None;
+            return Err("thrid_is_too_long".into());
         }
         let thread = envelope.thread.map(<[u8]>::to_vec);
         self.waiting_name = Some(WaitingName { command: envelope.request.command(), thread });
-        Some(Asked::Name { client: self.client.id, ask })
+        Ok(Some(Asked::Name { client: self.client.id, ask }))
     }
 }
 
@@ -81,12 +61,10 @@ impl PmiLink {
 const NOT_FOUND: Reply<'static> = Reply::Failed { message: "service_not_found" };
 
 impl PmiLink {
-    /// The root has answered the request that waits.
-    pub fn answer_name(&mut self, answer: Answer, reply: &mut Vec<u8>) {
-        let Some(WaitingName { command, thread }) = self.waiting_name.take() else { return };
-        if self.state == State::Closed {
-            return;
-        }
+    /// The root has answered the request that waits. A closed client gets no answer.
+    pub fn answer_name(&mut self, answer: Answer) -> Vec<u8> {
+        let waiting = self.waiting_name.take().filter(|_| self.state != State::Closed);
+        let Some(WaitingName { command, thread }) = waiting else { return Vec::new() };
         let (mut room, mut codes) = (Vec::new(), String::new());
         let told = match &answer {
             Answer::Spawned(job) => spawn_reply(job, &mut codes),
@@ -109,7 +87,7 @@ impl PmiLink {
             // No PMI client sends requests with these answers.
             Answer::Joined(_) | Answer::Fetched(_) | Answer::Failed(_) | Answer::Order(_) => NOT_FOUND,
         };
-        encode_reply(self.client.dialect, command, thread.as_deref(), &told, reply);
+        self.client.encode(command, thread.as_deref(), &told)
     }
 }
 
@@ -129,22 +107,6 @@ impl PmiClient {
 /// Error codes are listed for at most this many ranks: older clients of PMI-1 read lines of 1,024 bytes, and take it
 /// that there was no error if there is no list.
 const ERROR_CODES_MAX: u32 = 256;
-
-impl PmiLink {
-    pub(super) fn on_spawn(
-        &mut self,
-        t: &mut Tables,
-        envelope: &Envelope<'_>,
-        request: &SpawnRequest,
-    ) -> Option<Asked> {
-        if let Err(unfit) = request.check() {
-            self.client.refuse(t, envelope, &unfit.to_string());
-            return None;
-        }
-        let request = self.client.plain_request(request);
-        self.ask_root(t, envelope, Ask::Spawn(request))
-    }
-}
 
 /// The reply to the rank: the processes run.
 fn spawn_reply<'a>(job: &'a NewJob, codes: &'a mut String) -> Reply<'a> {

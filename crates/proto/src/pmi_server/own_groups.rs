@@ -24,9 +24,12 @@ impl OwnGroups {
         Ok(())
     }
 
-    /// Forgets a group. `false`: there is no such group.
-    pub fn free(&mut self, number: u32) -> bool {
-        self.defined.remove(&number).is_some()
+    /// Forgets a group.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn free(&mut self, number: u32) -> Result<(), &'static str> {
+        self.defined.remove(&number).map(drop).ok_or("there_is_no_such_group")
     }
 
     /// Starts a collective; `None`: there is no such group.
@@ -65,7 +68,7 @@ mod tests {
             (own.start_collective(1, 10), own.start_collective(1, 11), own.start_collective(2, 12)),
             (Some(group.clone()), Some(group.clone()), None)
         );
-        assert!(own.free(1) && !own.free(1));
+        assert!(own.free(1).is_ok() && own.free(1).is_err());
         assert_eq!([own.end(&group), own.end(&group), own.end(&group)], [Some(10), Some(11), None]);
         assert!(own.under_way.is_empty());
     }

@@ -1,8 +1,7 @@
 //! Checks and answers a rank's requests about addresses.
 
 use super::addresses::Question;
-use super::connection::Tables;
-use super::connection::{PmiClient, PmiLink};
+use super::connection::{PmiClient, PmiLink, RefusalText, Tables};
 use crate::io::RelayAct;
 use crate::job::cx::Cx;
 use bytes::Bytes;
@@ -16,23 +15,22 @@ impl PmiLink {
         &mut self,
         cx: &Cx<'_>,
         t: &mut Tables,
-        envelope: &Envelope<'_>,
         id: u32,
         rank: u32,
         name: &[u8],
-    ) {
+    ) -> Result<(), RefusalText> {
         let name = self.client.plain(name);
         if name.is_empty() || name.len() > KEY_LEN_MAX {
-            self.client.refuse(t, envelope, "name_is_empty_or_longer_than_64");
+            return Err("name_is_empty_or_longer_than_64".into());
         } else if rank >= cx.facts.job_size {
-            self.client.refuse(t, envelope, "rank_is_not_in_the_job");
+            return Err("rank_is_not_in_the_job".into());
         } else if self.questions == ADDRESS_QUESTIONS_MAX {
-            self.client.refuse(t, envelope, "too_many_questions_for_addresses");
-        } else {
-            self.questions += 1;
-            let (rank, client) = (Rank(rank), self.client.id);
-            t.addresses.ask(Question { client, id }, name, rank, other_node(cx, rank));
+            return Err("too_many_questions_for_addresses".into());
         }
+        self.questions += 1;
+        let (rank, client) = (Rank(rank), self.client.id);
+        t.addresses.ask(Question { client, id }, name, rank, other_node(cx, rank));
+        Ok(())
     }
 
     pub fn answer_address(&mut self, id: u32, value: Option<&[u8]>, reply: &mut Vec<u8>) {
@@ -47,18 +45,14 @@ fn other_node(cx: &Cx<'_>, rank: Rank) -> Option<NodeId> {
 }
 
 impl PmiClient {
-    pub(super) fn on_address_set(&self, t: &mut Tables, envelope: &Envelope<'_>, name: &[u8], value: &[u8]) {
+    pub(super) fn on_address_set(&self, t: &mut Tables, name: &[u8], value: &[u8]) -> Result<(), RefusalText> {
         // The value is passed on as written: the client that asks parses it as this one would.
         let (name, value) = (self.plain(name), Bytes::copy_from_slice(value));
-        let told = if name.is_empty() || name.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
-            Err("name_or_value_is_empty_or_too_long")
-        } else {
-            t.addresses.tell(name, self.rank, value)
-        };
-        match told {
-            Ok(()) => self.answer(t, envelope, &Reply::Done),
-            Err(problem) => self.refuse(t, envelope, problem),
+        if name.is_empty() || name.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
+            return Err("name_or_value_is_empty_or_too_long".into());
         }
+        t.addresses.tell(name, self.rank, value)?;
+        Ok(())
     }
 
     /// A rank wants a connection to another rank that it cannot reach itself. The driver sends the answer together with
@@ -71,22 +65,19 @@ impl PmiClient {
         datagrams: bool,
         rank: u32,
         name: &[u8],
-    ) {
+    ) -> Result<(), RefusalText> {
         let name = self.plain(name);
         if name.len() > KEY_LEN_MAX || rank >= cx.facts.job_size {
-            return self.refuse(t, envelope, "no_such_rank_or_name");
+            return Err("no_such_rank_or_name".into());
         }
-        let encoded = |reply: &Reply<'_>| {
-            let mut out = Vec::new();
-            encode_reply(self.dialect, Command::Relay, envelope.thread, reply, &mut out);
-            Bytes::from(out)
-        };
-        let refusal = encoded(&Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" });
+        let encoded = |reply| Bytes::from(self.encode(Command::Relay, envelope.thread, &reply));
+        let refusal = encoded(Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" });
         let target = Target { rank: Rank(rank), name, datagrams };
-        let act = RelayAct::Hand { client: self.id, datagrams, reply: encoded(&Reply::Done), refusal: refusal.clone() };
+        let act = RelayAct::Hand { client: self.id, datagrams, reply: encoded(Reply::Done), refusal: refusal.clone() };
         let opened = other_node(cx, target.rank).is_some_and(|node| t.relays.open(node, target, act).is_ok());
         if !opened {
             t.reply.extend_from_slice(&refusal);
         }
+        Ok(())
     }
 }

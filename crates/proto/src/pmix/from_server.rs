@@ -1,20 +1,24 @@
-//! Passes the messages of this node's server process to the parts that handle them.
+//! Checks the messages of this node's server process, and passes them to the parts that handle them: ranks are local or
+//! in the job, sets are in order, lengths are within bounds.
 
 use super::asks::Waits;
 use super::fences::{subsets, whole};
-use super::requests::{check, check_ask, members};
 use super::step::{Asked, AskedOfJob, Step, Steps};
 use super::{Pmix, queries};
 use crate::io::Stream;
 use crate::job::cx::Cx;
+use crate::job::facts::Facts;
 use crate::time::Instant;
-use wireup_wire::group::Members;
+use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
+use wireup_wire::inter_job::Purpose;
+use wireup_wire::limits::{
+    PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, PMIX_KEY_LEN_MAX, PMIX_TIMER_LEAD_NS, STDIO_CHUNK_MAX,
+};
 use wireup_wire::modex::Up;
 use wireup_wire::names;
 use wireup_wire::peer::Cause;
-use wireup_wire::pmix::{Answer, Ask, FromServer};
+use wireup_wire::pmix::{Answer, Ask, FromServer, Set};
 
 impl Pmix {
     /// Handles the next message of the server process; everything that it causes must be done before the message after
@@ -178,4 +182,152 @@ fn before_library(cx: &Cx<'_>, timeout_s: Option<u32>) -> Option<Instant> {
 
 fn local(cx: &Cx<'_>, rank: Rank) -> LocalRank {
     cx.facts.local_of(rank).expect("the ranks of a checked message are local")
+}
+
+/// The server process replaces bytes of a name that are not UTF-8 by a character of three bytes each.
+const GROUP_NAME_LEN_MAX: usize = 3 * PMIX_KEY_LEN_MAX;
+const GROUP_NAME_TOO_LONG: &str = "it named a group with a name that is longer than any";
+
+/// Checks a message that is not a request.
+///
+/// # Errors
+/// How it violates the protocol.
+pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
+    match message {
+        FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
+            is_here(facts, *rank)
+        }
+        FromServer::Log { rank, text, .. } => {
+            is_here(facts, *rank)?;
+            at_most(text.len(), STDIO_CHUNK_MAX, "it forwards more output at once than a rank may write")
+        }
+        FromServer::Raise { from, to, infos, .. } => {
+            is_here(facts, *from)?;
+            if infos.len() > PMIX_BLOB_BYTES_MAX || !is_in_order(facts, to) {
+                return Err("it raised an event that is too long, or for ranks that do not exist".into());
+            }
+            Ok(())
+        }
+        FromServer::Ready { .. }
+        | FromServer::Failed { .. }
+        | FromServer::Ask { .. }
+        | FromServer::Modex { .. }
+        | FromServer::Watch
+        | FromServer::Alive => Ok(()),
+        // The driver reads it before the process gets a job.
+        FromServer::Opened => Err("it reported that it has opened its library, which it was not asked for".into()),
+    }
+}
+
+/// Checks a request, except for its set.
+///
+/// # Errors
+/// How it violates the protocol.
+pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
+    match ask {
+        Ask::Fence { data, .. } => {
+            at_most(data.len(), PENDING_PUT_BYTES_MAX, "ranks have committed more than 64 MiB between two fences")
+        }
+        Ask::Group { name, data, .. } => {
+            at_most(name.len(), GROUP_NAME_LEN_MAX, GROUP_NAME_TOO_LONG)?;
+            at_most(data.len(), PMIX_BLOB_BYTES_MAX, "a rank brings more than 64 MiB to a group")
+        }
+        Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } => {
+            Err("it sent a request to other jobs in the form of agents".into())
+        }
+        Ask::Join { joint, .. } => {
+            if let Purpose::Group(name) = &joint.purpose {
+                at_most(name.len(), GROUP_NAME_LEN_MAX, GROUP_NAME_TOO_LONG)?;
+            }
+            let problem = "ranks bring more than 64 MiB to a collective of several jobs";
+            at_most(joint.data.len(), PMIX_BLOB_BYTES_MAX, problem)
+        }
+        Ask::Fetch(fetch) => {
+            let key = fetch.wanted.as_ref().and_then(|wanted| wanted.key.as_ref()).map_or(0, String::len);
+            at_most(key, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
+        }
+        Ask::Names { from, .. } | Ask::Control { from, .. } => {
+            let here = facts.local_of(*from).is_some();
+            here.then_some(()).ok_or_else(|| format!("it sent a request for rank {from}, which is not on this node"))
+        }
+        Ask::Modex(wanted) => {
+            let len = wanted.key.as_ref().map_or(0, String::len);
+            at_most(len, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
+        }
+        Ask::ProcTable { .. } | Ask::Namespaces => Ok(()),
+    }
+}
+
+fn is_here(facts: &Facts, rank: Rank) -> Result<(), String> {
+    let here = facts.local_of(rank).is_some();
+    here.then_some(()).ok_or_else(|| format!("it speaks of rank {rank}, which is not here"))
+}
+
+fn at_most(len: usize, max: usize, problem: &str) -> Result<(), String> {
+    if len <= max { Ok(()) } else { Err(problem.into()) }
+}
+
+/// The members of a set with at least one local rank; `None`: it has none, or is not a valid set of ranks of the job.
+pub fn members(cx: &Cx<'_>, set: &Set) -> Option<Members> {
+    let members = match set {
+        Set::All => return Some(Members::World),
+        Set::Ranks(ranks) if !is_in_order(cx.facts, set) || ranks.is_empty() => return None,
+        Set::Ranks(ranks) if ranks.len() == cx.facts.job_size as usize => return Some(Members::World),
+        Set::Ranks(ranks) => Members::List(runs(ranks)),
+    };
+    let here = cx.common.ranks.iter().any(|process| members.contains(process.rank));
+    here.then_some(members)
+}
+
+fn is_in_order(facts: &Facts, set: &Set) -> bool {
+    match set {
+        Set::All => true,
+        Set::Ranks(ranks) => {
+            ranks.is_sorted_by(|one, next| one < next) && ranks.last().is_none_or(|last| last.0 < facts.job_size)
+        }
+    }
+}
+
+/// Combines consecutive ranks.
+fn runs(ranks: &[Rank]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some(last) if rank.0 == last.first + last.count => last.count += 1,
+            Some(_) | None => runs.push(Run { first: rank.0, count: 1 }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::inter_job::Joint;
+
+    #[test]
+    fn consecutive_ranks_are_one_run() {
+        let ranks: Vec<Rank> = [1, 2, 3, 7, 9, 10].map(Rank).into();
+        let run = |first, count| Run { first, count };
+        assert_eq!(runs(&ranks), [run(1, 3), run(7, 1), run(9, 2)]);
+    }
+
+    #[test]
+    fn names_of_groups_are_bounded() {
+        let facts = Facts::for_test(2, 2, 0);
+        let ask = |len: usize| {
+            let purpose = Purpose::Group("g".repeat(len));
+            let joint = Joint { purpose, members: Vec::new(), data: Default::default() };
+            check_ask(&facts, &Ask::Join { joint, timeout_s: None })
+        };
+        assert!(ask(PMIX_KEY_LEN_MAX).is_ok() && ask(GROUP_NAME_LEN_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn a_set_is_of_ranks_of_the_job_in_order() {
+        let facts = Facts::for_test(2, 2, 0);
+        let set = |ranks: &[u32]| is_in_order(&facts, &Set::Ranks(ranks.iter().copied().map(Rank).collect()));
+        assert!(set(&[0, 3]) && set(&[]) && is_in_order(&facts, &Set::All));
+        assert!(!set(&[0, 4]) && !set(&[1, 0]) && !set(&[1, 1]));
+    }
 }

@@ -12,7 +12,7 @@
 //! a `Step`, and what the service needs of the job's other parts an [`Asked`]. The methods of `Pmix` are here for
 //! inputs from the job, in `from_server` for messages of the server process, in `tree` for messages of other agents.
 //! Parts: `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still
-//! answers); `fences`, `modex`, `queries`, `events`, `libraries`; `requests` (checks) has no state.
+//! answers); `fences`, `modex`, `queries`, `events`, `libraries`; `from_server` also checks them.
 //!
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node
 //! violates the protocol, and ends only this job.
@@ -26,7 +26,6 @@ mod modex;
 mod phase;
 mod pulse;
 mod queries;
-mod requests;
 mod server;
 mod step;
 #[cfg(test)]
@@ -193,7 +192,7 @@ impl Pmix {
             }
             Order::TellDeparted => {
                 self.tells_departed = true;
-                let groups = self.fences.subsets.groups();
+                let groups = &self.fences.subsets.barriers.groups;
                 let locals = (0..cx.common.ranks.len() as u16).map(LocalRank);
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
@@ -229,7 +228,7 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let fences = self.fences.subsets.groups().deadline();
+        let fences = self.fences.subsets.barriers.groups.deadline();
         self.server.deadline().into_iter().chain(fences).chain(self.modex.deadline()).min()
     }
 

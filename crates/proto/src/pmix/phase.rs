@@ -24,18 +24,17 @@ pub enum Phase {
     None,
     /// The process waits for the addresses of all ranks.
     Held,
-    Starting {
-        until: Instant,
-    },
+    /// The process must be ready by `until`.
+    Starting { until: Instant },
+    /// The process serves the ranks.
     Serving,
     /// No local rank is left; the ranks' data is being fetched from the process.
     Emptying,
-    Ending {
-        until: Instant,
-    },
-    Killed {
-        until: Instant,
-    },
+    /// The process was told to exit, and must have exited by `until`.
+    Ending { until: Instant },
+    /// The process was killed; its end is awaited until then.
+    Killed { until: Instant },
+    /// The process has ended, or its end is no longer awaited.
     Gone,
 }
 

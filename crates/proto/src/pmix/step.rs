@@ -5,7 +5,7 @@ use crate::io::Stream;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use bytes::Bytes;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::names;
@@ -17,15 +17,13 @@ use wireup_wire::pmix::{Answer, Status, ToServer};
 pub enum Asked {
     /// A local rank has connected.
     Connected(LocalRank),
+    /// A local rank has called finalize.
     Finalized(LocalRank),
     /// A request about names or other jobs, for the root. `id`: the number of the server's request.
-    Name {
-        from: Rank,
-        id: u64,
-        ask: names::Ask,
-    },
+    Name { from: Rank, id: u64, ask: names::Ask },
     /// The server process has ended, and no ended rank will still finalize with it.
     Gone,
+    /// A request to the job itself.
     OfJob(AskedOfJob),
 }
 
@@ -42,10 +40,7 @@ pub enum AskedOfJob {
 
 pub enum Step {
     /// Answer a request of this node's server process, unless it was answered already.
-    Answer {
-        id: u64,
-        answer: Answer,
-    },
+    Answer { id: u64, answer: Answer },
     /// Send a message to this node's server process.
     Tell(ToServer),
     /// Send a message from this node to the root.
@@ -62,6 +57,7 @@ pub enum Step {
     Served,
     /// There is no server process any more.
     Unserved,
+    /// Pass a request on to the job's other parts.
     AskJob(Asked),
 }
 
@@ -104,13 +100,13 @@ impl IntoIterator for Steps {
 pub const EVERYBODY: u32 = u32::MAX;
 
 pub fn up(facts: &Facts, message: &Up) -> Frame {
-    facts.frame(FrameKind::PmixUp, 0, 0, peer::encode(message).into())
+    facts.frame(UpFrame::PmixUp, 0, 0, peer::encode(message).into())
 }
 
 /// Sends a frame to the children on the path to agent `to`, or to all children.
 pub fn down(cx: &mut Cx<'_>, to: u32, payload: &Bytes) {
     let to_agent = Some(AgentId(to)).filter(|_| to != EVERYBODY);
     for child in cx.children_towards(to_agent) {
-        cx.for_agent(child, cx.facts.frame(FrameKind::PmixDown, 0, to, payload.clone()));
+        cx.for_agent(child, cx.facts.frame(DownFrame::PmixDown, 0, to, payload.clone()));
     }
 }

@@ -10,8 +10,7 @@ use crate::job::facts::Facts;
 use crate::testing::departed;
 use bytes::Bytes;
 use std::sync::Arc;
-use wireup_wire::frame::Frame;
-use wireup_wire::frame::FrameKind;
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, UpFrame};
 use wireup_wire::ids::{Epoch, NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_START_NS_MAX};
@@ -106,9 +105,9 @@ impl Bench {
     fn frame(&mut self, frame: &Frame) -> Came {
         let child = self.facts.root.then_some(0);
         self.act(|pmix, cx| match frame.kind {
-            FrameKind::PmixUp => pmix.on_frame(cx, Some(AgentId(1)), frame),
-            FrameKind::PmixDown => pmix.on_frame(cx, None, frame),
-            FrameKind::GroupUp | FrameKind::GroupDown => {
+            FrameKind::Up(UpFrame::PmixUp) => pmix.on_child_frame(cx, AgentId(1), frame),
+            FrameKind::Down(DownFrame::PmixDown) => pmix.on_parent_frame(cx, frame),
+            FrameKind::Up(UpFrame::GroupUp) | FrameKind::Down(DownFrame::GroupDown) => {
                 let arrived = Barrier::read(cx.facts, child, frame.clone()).expect("our own");
                 pmix.on_group_frame(cx, arrived);
             }
@@ -296,18 +295,18 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let mut bench = Bench::serving(1);
     let came = bench.server_asks(7, fence(Set::All, "mine"));
     let exchange = |came, kind| frames(came).into_iter().find(|frame| frame.kind == kind);
-    let up = exchange(came, FrameKind::ExchangeUp).expect("the local ranks have entered");
+    let up = exchange(came, UpFrame::ExchangeUp.into()).expect("the local ranks have entered");
     assert_eq!(up.arg, 0);
     let mut root = Bench::serving(0);
     let up = Arrived::of_tree(&root.facts, Some(0), up).expect("our own");
     assert!(to_server(&root.server_asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
     let came = root.act(|pmix, cx| pmix.on_exchange(cx, up));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
-    let down = exchange(came, FrameKind::ExchangeDown).expect("the root has all parts");
+    let down = exchange(came, DownFrame::ExchangeDown.into()).expect("the root has all parts");
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.exchanges().open()), (0, 0));
+    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.collectives.exchanges.open()), (0, 0));
 }
 
 #[test]
@@ -316,8 +315,9 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     let ask = Ask::Fence { set: Set::All, collect: true, data: "d".into(), timeout_s: Some(2) };
     let sent = frames(bench.server_asks(1, ask));
     let kinds: Vec<FrameKind> = sent.iter().map(|frame| frame.kind).collect();
-    assert_eq!(kinds, [FrameKind::PmixUp, FrameKind::ExchangeUp], "an agent above must know of the timeout first");
-    let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == FrameKind::PmixUp).collect();
+    let expected = [UpFrame::PmixUp, UpFrame::ExchangeUp].map(FrameKind::Up);
+    assert_eq!(kinds, expected, "an agent above must know of the timeout first");
+    let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == UpFrame::PmixUp.into()).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
     assert!(bench.pmix.fences.whole.on_departed(departed(0)));
     assert_eq!(bench.pmix.fences.broken(), None, "the fence will time out");

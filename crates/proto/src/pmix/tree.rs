@@ -11,7 +11,7 @@ use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use bytes::Bytes;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{Frame, UpFrame};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer::{self, Cause, Failure};
@@ -23,15 +23,8 @@ use wireup_wire::talk::JobDown;
 const SIGNAL_MAX: i32 = 64;
 
 impl Pmix {
-    /// A frame along the tree, from a child or (`None`) from the parent.
-    pub fn on_frame(&mut self, cx: &mut Cx<'_>, from: Option<AgentId>, frame: &Frame) {
-        match from {
-            Some(child) => self.on_child_frame(cx, child, frame),
-            None => self.on_parent_frame(cx, frame),
-        }
-    }
-
-    fn on_child_frame(&mut self, cx: &mut Cx<'_>, child: AgentId, frame: &Frame) {
+    /// A frame from a child in the job's tree.
+    pub fn on_child_frame(&mut self, cx: &mut Cx<'_>, child: AgentId, frame: &Frame) {
         match peer::decode::<Up>(&frame.payload) {
             Ok(Up::Procs { query, procs }) => {
                 self.step(cx, |pmix, cx, steps| pmix.queries.on_processes(cx, child, query, procs, steps));
@@ -41,13 +34,14 @@ impl Pmix {
                 if let Up::Impatient { epoch } = message {
                     self.fences.whole.on_impatient(epoch);
                 }
-                cx.up(cx.facts.frame(FrameKind::PmixUp, 0, 0, frame.payload.clone()));
+                cx.up(cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
             }
             Err(error) => fail_frame(cx, &error.to_string()),
         }
     }
 
-    fn on_parent_frame(&mut self, cx: &mut Cx<'_>, frame: &Frame) {
+    /// A frame from the parent in the job's tree.
+    pub fn on_parent_frame(&mut self, cx: &mut Cx<'_>, frame: &Frame) {
         match peer::decode::<Down>(&frame.payload) {
             // A query is forwarded by `on_query`, to the children that have not finished.
             Ok(Down::Procs { query }) => {
@@ -142,14 +136,7 @@ impl Pmix {
                 let status = self.control(cx, (node, from), set, action);
                 self.answer_node(cx, node, id, Answer::Status(status));
             }
-            // These requests do not go to the root.
-            Ask::Fence { .. }
-            | Ask::Group { .. }
-            | Ask::Modex(_)
-            | Ask::Names { .. }
-            | Ask::Join { .. }
-            | Ask::Fetch(_)
-            | Ask::Namespaces => {}
+            _ => fail_frame(cx, "a request that is not for the root"),
         }
     }
 

@@ -32,12 +32,10 @@ enum State {
     NotRequested,
     /// Reports about whether the transport works are still missing: from this agent (if `own`), and from the subtrees
     /// of `children`.
-    Checking {
-        own: bool,
-        children: BTreeSet<AgentId>,
-    },
+    Checking { own: bool, children: BTreeSet<AgentId> },
     /// All agents of the subtree have reported; the root has not decided.
     Reported,
+    /// The root has decided whether the transport is used.
     Decided(bool),
 }
 

@@ -13,10 +13,10 @@ use crate::policy::Policy;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_coll::tree::Tree;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{Frame, FrameKind, PeerFrame};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::names::{Answer, Asker, Down};
-use wireup_wire::peer::{self, Batch, Note, PeerError, SessionSpec};
+use wireup_wire::peer::{self, Batch, Cause, Note, PeerError, SessionSpec};
 use wireup_wire::relay;
 use wireup_wire::session::SessionSnapshot;
 use wireup_wire::talk::{Control, JobDown, JobUp};
@@ -250,28 +250,62 @@ impl Cx {
         self.tell_job(at.job, |job, cx| job.on_answer(cx, at.agent, Down { asker, answer }));
     }
 
-    /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher.
-    pub fn on_job_frame(&mut self, from: Option<AgentId>, frame: Frame) {
+    /// Handles a job's frame from a neighbour in its tree, or (`None`) from the launcher. Frames from other agents, and
+    /// for jobs that are not here, are too late and ignored.
+    ///
+    /// # Errors
+    /// The frame travels in the other direction of the job's tree.
+    pub fn on_job_frame(&mut self, from: Option<AgentId>, frame: Frame) -> Result<(), PeerError> {
         let id = JobId(frame.job);
-        if let Some(from) = self.jobs.side(id, from) {
-            self.tell_job(id, |job, cx| job.on_frame(cx, from, frame));
+        let Some(side) = self.jobs.side(id, from) else { return Ok(()) };
+        match (side, frame.kind) {
+            (Some(child), FrameKind::Up(kind)) => {
+                self.tell_job(id, |job, cx| job.on_frame_up(cx, child, kind, frame));
+            }
+            (None, FrameKind::Down(kind)) if !self.is_root() || kind.may_come_from_launcher() => {
+                self.tell_job(id, |job, cx| job.on_frame_down(cx, kind, frame));
+            }
+            _ => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 
     /// Handles a message from a job's parent in its tree, or (`None`) from the launcher.
-    pub fn on_job_down(&mut self, from: Option<AgentId>, id: JobId, message: JobDown) {
-        if self.jobs.side(id, from) == Some(None) {
-            self.tell_job(id, |job, cx| job.on_control_down(cx, message));
+    ///
+    /// # Errors
+    /// A child has sent it, or a launcher that must not.
+    pub fn on_job_down(&mut self, from: Option<AgentId>, id: JobId, message: JobDown) -> Result<(), PeerError> {
+        match self.jobs.side(id, from) {
+            None => {}
+            Some(None) if !self.is_root() || message.may_come_from_launcher() => {
+                self.tell_job(id, |job, cx| job.on_control_down(cx, message));
+            }
+            Some(_) => return Err(PeerError::Misdirected),
         }
+        Ok(())
     }
 
     /// Handles a message from a job's child in its tree.
-    pub fn on_job_up(&mut self, from: Option<AgentId>, id: JobId, mut message: JobUp) {
-        let Some(Some(from)) = self.jobs.side(id, from) else { return };
+    ///
+    /// # Errors
+    /// The parent or the launcher has sent it.
+    pub fn on_job_up(&mut self, from: Option<AgentId>, id: JobId, mut message: JobUp) -> Result<(), PeerError> {
+        let Some(side) = self.jobs.side(id, from) else { return Ok(()) };
+        let from = side.ok_or(PeerError::Misdirected)?;
         if let JobUp::Missing(missing) = &mut message {
             missing.retain(|missing| self.tree.subtree_contains(from, missing.agent));
         }
         self.tell_job(id, |job, cx| job.on_control_up(cx, from, message));
+        Ok(())
+    }
+
+    /// Another agent has sent a message for a job that no correct agent sends: the job fails.
+    pub fn blame(&mut self, from: AgentId, job: JobId, error: PeerError) {
+        self.tell_job(job, |_, cx| {
+            let sender = cx.facts.node_of(from).map(|node| cx.facts.name_of(node));
+            let sender = sender.unwrap_or_else(|| format!("agent {from}"));
+            cx.fail_here(Cause::Pmi { problem: format!("{sender}: {error}") });
+        });
     }
 
     /// Handles a frame that another agent, anywhere in the tree, has sent for a job that is here.
@@ -281,48 +315,35 @@ impl Cx {
     pub fn deliver(&mut self, from: AgentId, frame: Frame) -> Result<(), PeerError> {
         let id = JobId(frame.job);
         match frame.kind {
-            FrameKind::Modex => {
+            FrameKind::Peer(PeerFrame::Modex) => {
                 let message = peer::decode(&frame.payload)?;
                 self.tell_job(id, |job, cx| {
                     job.serve(cx, |service, cx| service.pmix(cx, |pmix, cx| pmix.on_between(cx, from, message)));
                 });
             }
-            FrameKind::Addresses => {
+            FrameKind::Peer(PeerFrame::Addresses) => {
                 let message = peer::decode(&frame.payload)?;
                 self.tell_job(id, |job, cx| {
                     job.serve(cx, |service, cx| service.pmi.on_addresses(cx, from, message));
                 });
             }
-            FrameKind::Relay => {
+            FrameKind::Peer(PeerFrame::Relay) => {
                 let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
                 self.tell_job(id, |job, cx| {
                     job.serve(cx, |service, cx| service.pmi.on_relayed(cx, from, message));
                 });
             }
-            FrameKind::Direct => self.tell_job(id, |job, cx| {
+            FrameKind::Peer(PeerFrame::Direct) => self.tell_job(id, |job, cx| {
                 job.serve(cx, |service, cx| service.on_direct(cx, from, frame));
             }),
             FrameKind::Control => match peer::decode(&frame.payload)? {
-                Control::JobDown(message) => self.on_job_down(Some(from), id, message),
-                Control::JobUp(message) => self.on_job_up(Some(from), id, message),
+                Control::JobDown(message) => return self.on_job_down(Some(from), id, message),
+                Control::JobUp(message) => return self.on_job_up(Some(from), id, message),
                 // Only neighbours in the session's tree have other conversations.
                 _message => return Err(PeerError::Misdirected),
             },
-            FrameKind::ExchangeUp
-            | FrameKind::ExchangeDown
-            | FrameKind::Output
-            | FrameKind::OutputCredit
-            | FrameKind::Input
-            | FrameKind::InputCredit
-            | FrameKind::Trace
-            | FrameKind::Routed
-            | FrameKind::Pair
-            | FrameKind::GroupUp
-            | FrameKind::GroupDown
-            | FrameKind::PmixUp
-            | FrameKind::PmixDown
-            | FrameKind::NamesUp
-            | FrameKind::NamesDown => self.on_job_frame(Some(from), frame),
+            FrameKind::Up(_) | FrameKind::Down(_) => return self.on_job_frame(Some(from), frame),
+            FrameKind::Routed | FrameKind::Pair => return Err(PeerError::Misdirected),
         }
         Ok(())
     }

@@ -8,13 +8,13 @@ use super::Cx;
 use crate::pmi_server::all_left;
 use crate::pmix::{Remains, modex_frame, modex_gone, report_of_gone};
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::inter_job::Order;
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Answer, Down};
-use wireup_wire::peer::{self, Cause};
+use wireup_wire::peer::{self, Cause, PeerError};
 use wireup_wire::relay;
 use wireup_wire::talk::{Control, JobDown};
 
@@ -77,59 +77,63 @@ impl Early {
     }
 
     /// A frame from another agent, anywhere in the tree.
-    pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) {
+    ///
+    /// # Errors
+    /// No correct agent sends it.
+    pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) -> Result<(), PeerError> {
         // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
-        let is_for_any = matches!(
-            frame.kind,
-            FrameKind::Direct | FrameKind::Modex | FrameKind::Addresses | FrameKind::Relay | FrameKind::NamesDown
-        );
+        let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
         if !is_for_any && !cx.policy.has_trees_of_jobs() {
-            return;
+            return Err(PeerError::Misdirected);
         }
         let id = JobId(frame.job);
         if cx.jobs.has(id) {
-            // Frames that no correct agent sends are ignored.
-            let _ = cx.deliver(from, frame);
+            return cx.deliver(from, frame);
         } else if self.is_over(id) {
-            self.answer_for_gone(cx, id, from, &frame);
+            return self.answer_for_gone(cx, id, from, &frame);
         } else if is_over(&frame) {
             // The job will not start here: agents that waited for this one have given up.
             self.on_over(cx, id);
         } else {
             self.keep(from, frame);
         }
+        Ok(())
     }
 
     /// Answers a frame of agent `from` for a job that has ended on this agent and not yet on agent `from`: the ranks
     /// here are gone.
-    fn answer_for_gone(&self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) {
-        // Frames that no correct agent sends are ignored.
-        if frame.kind == FrameKind::Modex {
-            match peer::decode(&frame.payload) {
-                Ok(Between::Want { wanted }) => {
+    fn answer_for_gone(&self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) -> Result<(), PeerError> {
+        match frame.kind {
+            FrameKind::Peer(PeerFrame::Modex) => match peer::decode(&frame.payload)? {
+                Between::Want { wanted } => {
                     let answers = modex_gone(wanted, self.remains(id)).into_iter();
                     answers.for_each(|answer| cx.peer(from, modex_frame(id, &answer)));
                 }
-                Ok(Between::Order(order)) => self.report_of_gone(cx, id, order),
-                Ok(Between::Have { .. } | Between::Report(_)) | Err(_) => {}
+                Between::Order(order) => self.report_of_gone(cx, id, order),
+                Between::Have { .. } | Between::Report(_) => {}
+            },
+            FrameKind::Peer(PeerFrame::Addresses) => {
+                if let Some(answer) = all_left(peer::decode(&frame.payload)?) {
+                    let payload = peer::encode(&answer).into();
+                    cx.peer(from, Frame::new(PeerFrame::Addresses, 0, id.0, 0, payload));
+                }
             }
-        } else if frame.kind == FrameKind::NamesDown
-            && let Ok(Down { answer: Answer::Order(order), .. }) = peer::decode(&frame.payload)
-        {
+            FrameKind::Peer(PeerFrame::Relay) => {
+                let message = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())?;
+                if let Some((stream, payload)) = message.refused().map(|answer| answer.encode()) {
+                    cx.peer(from, Frame::new(PeerFrame::Relay, stream, id.0, frame.arg, payload));
+                }
+            }
             // The order has crossed with the message that this part of the job has ended.
-            self.report_of_gone(cx, id, order);
-        } else if frame.kind == FrameKind::Addresses
-            && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)
-        {
-            let payload = peer::encode(&answer).into();
-            cx.peer(from, Frame::new(FrameKind::Addresses, 0, id.0, 0, payload));
-        } else if frame.kind == FrameKind::Relay
-            && let Ok(message) = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())
-            && let Some(answer) = message.refused()
-        {
-            let (stream, payload) = answer.encode();
-            cx.peer(from, Frame::new(FrameKind::Relay, stream, id.0, frame.arg, payload));
+            FrameKind::Down(DownFrame::NamesDown) => {
+                if let Down { answer: Answer::Order(order), .. } = peer::decode(&frame.payload)? {
+                    self.report_of_gone(cx, id, order);
+                }
+            }
+            // Nobody waits for an answer.
+            _ => {}
         }
+        Ok(())
     }
 
     /// Answers an order of the root for a job that has ended here.
@@ -146,9 +150,10 @@ impl Early {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
             cx.tell_job(job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
         }
-        // Frames that no correct agent sends are ignored.
         for (from, frame) in frames {
-            let _ = cx.deliver(from, frame);
+            if let Err(error) = cx.deliver(from, frame) {
+                cx.blame(from, job, error);
+            }
         }
     }
 
@@ -259,7 +264,6 @@ mod tests {
     use crate::io::Output;
     use crate::outbox::control_frame;
     use crate::testing::{UP, in_session, one_run};
-    use wireup_wire::frame::Class;
     use wireup_wire::ids::Rank;
     use wireup_wire::inter_job::InterJobReport;
     use wireup_wire::names::Asker;
@@ -268,21 +272,14 @@ mod tests {
     const FROM: AgentId = AgentId(5);
 
     fn frame(job: u32, bytes: usize) -> Frame {
-        Frame {
-            kind: FrameKind::Direct,
-            class: Class::Exchange,
-            stream: 0,
-            job,
-            arg: 0,
-            payload: vec![0; bytes].into(),
-        }
+        Frame::new(PeerFrame::Direct, 0, job, 0, vec![0; bytes].into())
     }
 
     #[test]
     fn frames_wait_for_their_job_in_order() {
         let (mut cx, mut early) = (one_run(1), Early::default());
         for bytes in [1, 2] {
-            early.on_frame(&mut cx, FROM, frame(1, bytes));
+            early.on_frame(&mut cx, FROM, frame(1, bytes)).unwrap();
         }
         assert_eq!(early.len(), 2);
         let Waited { frames, is_whole } = early.take_waited(JobId(1));
@@ -294,7 +291,7 @@ mod tests {
     fn a_job_learns_that_early_frames_exceeded_the_bound() {
         let (mut cx, mut early) = (one_run(1), Early::default());
         for _ in 0..2 {
-            early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3));
+            early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3)).unwrap();
         }
         assert!(!early.take_waited(JobId(1)).is_whole);
     }
@@ -302,19 +299,19 @@ mod tests {
     #[test]
     fn frames_of_ended_jobs_are_dropped() {
         let (mut cx, mut early) = (in_session(1), Early::new(JobId(4), &[JobId(2)]));
-        early.on_frame(&mut cx, FROM, frame(2, 1));
-        early.on_frame(&mut cx, FROM, frame(3, 1));
+        early.on_frame(&mut cx, FROM, frame(2, 1)).unwrap();
+        early.on_frame(&mut cx, FROM, frame(3, 1)).unwrap();
         assert_eq!(early.len(), 1, "job 3 has ended");
         early.on_live(&mut cx, JobId(5), &[JobId(5)]);
         assert_eq!(early.len(), 0);
     }
 
     #[test]
-    fn in_one_run_control_messages_of_other_agents_are_dropped() {
+    fn in_one_run_control_messages_of_other_agents_are_errors() {
         let order = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
-        for (mut cx, kept) in [(one_run(1), 0), (in_session(1), 1)] {
+        for (mut cx, result, kept) in [(one_run(1), Err(PeerError::Misdirected), 0), (in_session(1), Ok(()), 1)] {
             let mut early = Early::default();
-            early.on_frame(&mut cx, FROM, order.clone());
+            assert_eq!(early.on_frame(&mut cx, FROM, order.clone()), result);
             assert_eq!(early.len(), kept);
         }
     }
@@ -326,16 +323,16 @@ mod tests {
         let give = Order::Give { ticket: 9, wanted };
         let given = InterJobReport::Given { ticket: 9, status: Status::RankGone, blob: Default::default() };
         for (kind, payload, report) in [
-            (FrameKind::NamesDown, down(give.clone()), given.clone()),
-            (FrameKind::NamesDown, down(Order::TellDeparted), InterJobReport::Ended),
-            (FrameKind::Modex, peer::encode(&Between::Order(give)), given),
+            (FrameKind::Down(DownFrame::NamesDown), down(give.clone()), given.clone()),
+            (FrameKind::Down(DownFrame::NamesDown), down(Order::TellDeparted), InterJobReport::Ended),
+            (FrameKind::Peer(PeerFrame::Modex), peer::encode(&Between::Order(give)), given),
         ] {
             for cx in [one_run(1), in_session(1)] {
                 // The root is the parent.
                 let (mut cx, mut early) = (cx.linked(), Early::default());
                 cx.outputs();
                 early.on_begun(&mut cx, JobId(1));
-                early.on_frame(&mut cx, FROM, Frame::new(kind, 0, 1, 5, payload.clone().into()));
+                early.on_frame(&mut cx, FROM, Frame::new(kind, 0, 1, 5, payload.clone().into())).unwrap();
                 let outputs = cx.outputs();
                 let [Output::Send { link: UP, frame }] = &outputs[..] else { panic!("{kind:?}: {outputs:?}") };
                 assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Report(report.clone())));
@@ -346,9 +343,9 @@ mod tests {
     #[test]
     fn a_job_that_others_have_ended_never_starts() {
         let (mut cx, mut early) = (in_session(1), Early::default());
-        early.on_frame(&mut cx, FROM, frame(1, 1));
+        early.on_frame(&mut cx, FROM, frame(1, 1)).unwrap();
         let over = control_frame(JobId(1), &Control::JobDown(JobDown::Over { agents: Vec::new() }));
-        early.on_frame(&mut cx, FROM, over);
+        early.on_frame(&mut cx, FROM, over).unwrap();
         assert!(early.is_over(JobId(1)));
         assert_eq!(early.len(), 0);
     }

@@ -1,11 +1,12 @@
-//! The jobs of one agent, and which job a frame is for.
+//! The jobs of one agent, which job a frame is for, and the check of a job that is about to start.
 //!
 //! A job's frames travel along its own tree. In a session of one run that is the session's tree; in a standing session
 //! it is a tree of the job's nodes, so the frames may come from any agent.
 
-use crate::job::Job;
-use std::collections::BTreeMap;
+use crate::job::{Job, JobTree};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 
@@ -96,4 +97,31 @@ impl Jobs {
         let job = self.jobs.get(&id)?;
         from.map_or(Some(None), |agent| job.side(agent))
     }
+}
+
+/// No correct launcher names such a node.
+pub const UNKNOWN_NODE: &str = "the job names a node that the session does not have";
+
+/// The placement of a job's ranks.
+///
+/// # Errors
+/// What is wrong with the description, for the user: no correct launcher sends it.
+pub fn placement(spec: &JobSpec) -> Result<Mapping, String> {
+    if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty() || app.ranks == 0) {
+        return Err("a program of the job has no ranks or no name".into());
+    }
+    let mut agents_seen = BTreeSet::new();
+    if let Some(node) = spec.nodes.iter().find(|node| node.agent != AgentId::ADDED && !agents_seen.insert(node.agent)) {
+        return Err(format!("the job names node {} twice", node.agent));
+    }
+    Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
+}
+
+/// A job that starts here.
+pub struct Begin {
+    pub spec: Arc<JobSpec>,
+    pub mapping: Mapping,
+    pub tree: JobTree,
+    /// Children that should run a part of the job but were lost before.
+    pub lost: Vec<AgentId>,
 }

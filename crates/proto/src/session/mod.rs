@@ -18,7 +18,6 @@ mod launchers;
 mod leaving;
 mod membership;
 mod names;
-mod placement;
 mod rank_ports;
 pub mod shell_calls;
 
@@ -27,8 +26,7 @@ use cx::Due;
 pub use cx::{AddedHost, Cx, JobNode, SnapshotOf};
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
-pub use jobs::Jobs;
-pub use placement::{Begin, UNKNOWN_NODE, placement};
+pub use jobs::{Begin, Jobs, UNKNOWN_NODE, placement};
 
 use crate::io::{LinkId, Peer};
 use crate::job::{Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
@@ -51,7 +49,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Request};
-use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, Problem, Rejoin};
+use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, PeerError, Problem, Rejoin};
 use wireup_wire::session::{Log, RankPortsReport};
 use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 
@@ -513,18 +511,26 @@ impl Session {
     }
 
     /// A frame for a job has arrived from another agent, and with it those that waited for it.
-    pub fn on_arrived(&mut self, Arrived { from, job, frame }: Arrived) {
+    ///
+    /// # Errors
+    /// One of them is a message that no correct agent sends, and its job fails. The others were handled.
+    pub fn on_arrived(&mut self, Arrived { from, job, frame }: Arrived) -> Result<(), PeerError> {
+        let mut result = Ok(());
         let mut next = frame;
         while let Some(frame) = next {
             // A frame that waited may be of another job than the frame before it.
             let job = JobId(frame.job);
-            self.early.on_frame(&mut self.cx, from, frame);
+            if let Err(error) = self.early.on_frame(&mut self.cx, from, frame) {
+                self.cx.blame(from, job, error);
+                result = Err(error);
+            }
             self.serve_jobs();
             self.early.forget_if_over(&mut self.cx, job);
             next = self.cx.links.follower(from);
         }
         // The answer about an ended job may have used a direct link.
         self.early.forget_if_over(&mut self.cx, job);
+        result
     }
 
     /// A launcher or the parent has sent a job that runs on the whole session's tree.

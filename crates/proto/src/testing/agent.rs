@@ -13,13 +13,14 @@ use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Ended, SessionSpec};
-use wireup_wire::talk::{Control, FromLauncher, JobUp, ToLauncher};
+use wireup_wire::talk::{Control, FromLauncher, JobUp, SessionDown, ToLauncher};
 
 /// The link to the parent; at the root of one run, to the launcher.
 pub const UP: LinkId = LinkId(0);
 
 pub struct TestAgent {
     agent: Agent,
+    is_root: bool,
     /// The time of the next input.
     pub now: Instant,
 }
@@ -30,7 +31,7 @@ impl TestAgent {
         let born = Born { process_ns: now.0, bootstrap_ns: now.0 };
         let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, born));
         agent.begin(now);
-        TestAgent { agent, now }
+        TestAgent { agent, is_root: me == 0, now }
     }
 
     /// An agent that is linked to its parent; the root of one run is linked to its launcher.
@@ -106,7 +107,12 @@ impl TestAgent {
 
     /// A launcher, or the parent, starts a job.
     pub fn receive_launch(&mut self, link: LinkId, spec: JobSpec) -> &mut Self {
-        self.receive(link, spec.job.0, &Control::FromLauncher(FromLauncher::Launch(spec.into())))
+        let (job, spec) = (spec.job.0, spec.into());
+        let message = match self.is_root {
+            true => Control::FromLauncher(FromLauncher::Launch(spec)),
+            false => Control::SessionDown(SessionDown::Launch(spec)),
+        };
+        self.receive(link, job, &message)
     }
 
     pub fn receive_frame(&mut self, link: LinkId, frame: Frame) -> &mut Self {

@@ -2,7 +2,7 @@
 //! windows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, UpFrame};
 use wireup_wire::ids::JobId;
 use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
@@ -45,8 +45,8 @@ impl Bounds {
     pub fn on_send(&mut self, link: u32, from: usize, frame: &Frame) -> Result<(), String> {
         let bytes = frame.payload.len() as i64;
         let longest = match frame.kind {
-            FrameKind::Output => STDIO_CHUNK_MAX,
-            FrameKind::Input => STDIN_CHUNK_MAX,
+            FrameKind::Up(UpFrame::Output) => STDIO_CHUNK_MAX,
+            FrameKind::Down(DownFrame::Input) => STDIN_CHUNK_MAX,
             _ => usize::MAX,
         };
         if frame.payload.len() > longest {
@@ -54,22 +54,22 @@ impl Bounds {
         }
         match frame.kind {
             _ if self.unlimited.contains(&frame.job) => Ok(()),
-            FrameKind::Output => {
+            FrameKind::Up(UpFrame::Output) => {
                 let under_way = self.output.entry((link, frame.job, frame.stream)).or_default();
                 *under_way += bytes;
                 self.output_peak = self.output_peak.max(*under_way);
                 check(*under_way, WINDOW_MAX, link, "output")
             }
-            FrameKind::OutputCredit => {
+            FrameKind::Down(DownFrame::OutputCredit) => {
                 *self.output.entry((link, frame.job, frame.stream)).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
-            FrameKind::Input => {
+            FrameKind::Down(DownFrame::Input) => {
                 let under_way = self.input.entry((link, frame.job)).or_default();
                 *under_way += bytes;
                 check(*under_way, INPUT_WINDOW_MAX, link, "input")
             }
-            FrameKind::InputCredit => {
+            FrameKind::Up(UpFrame::InputCredit) => {
                 *self.input.entry((link, frame.job)).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
@@ -93,21 +93,21 @@ mod tests {
     use bytes::Bytes;
     use wireup_wire::frame::Class;
 
-    fn frame(kind: FrameKind, arg: u32, payload: usize) -> Frame {
-        Frame { kind, class: Class::Stdio, stream: 1, job: 1, arg, payload: Bytes::from(vec![0; payload]) }
+    fn frame(kind: impl Into<FrameKind>, arg: u32, payload: usize) -> Frame {
+        Frame { kind: kind.into(), class: Class::Stdio, stream: 1, job: 1, arg, payload: Bytes::from(vec![0; payload]) }
     }
 
     #[test]
     fn only_credit_opens_the_window_again() {
         let mut bounds = Bounds::default();
-        let chunk = frame(FrameKind::Output, 0, STDIO_CHUNK_MAX);
+        let chunk = frame(UpFrame::Output, 0, STDIO_CHUNK_MAX);
         for _ in 0..=STDIO_WINDOW_BYTES / STDIO_CHUNK_MAX {
             assert_eq!(bounds.on_send(3, 1, &chunk), Ok(()));
             assert_eq!(bounds.on_send(4, 1, &chunk), Ok(()), "another link");
         }
-        assert_eq!(bounds.on_send(3, 0, &frame(FrameKind::OutputCredit, 1000, 0)), Ok(()));
-        assert_eq!(bounds.on_send(3, 1, &frame(FrameKind::Output, 0, 1000)), Ok(()));
-        assert!(bounds.on_send(3, 1, &frame(FrameKind::Output, 0, 1)).is_err());
-        assert!(bounds.on_send(5, 1, &frame(FrameKind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "frame too long");
+        assert_eq!(bounds.on_send(3, 0, &frame(DownFrame::OutputCredit, 1000, 0)), Ok(()));
+        assert_eq!(bounds.on_send(3, 1, &frame(UpFrame::Output, 0, 1000)), Ok(()));
+        assert!(bounds.on_send(3, 1, &frame(UpFrame::Output, 0, 1)).is_err());
+        assert!(bounds.on_send(5, 1, &frame(UpFrame::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "frame too long");
     }
 }

@@ -21,7 +21,7 @@ use wireup_node::agent::link_config::LinkConfig;
 use wireup_node::agent::link_end::LinkEnd;
 use wireup_node::agent::transports::Offer;
 use wireup_proto::io::{Input, LinkId, Peer};
-use wireup_wire::frame::{Class, Frame, FrameKind, FrameReader};
+use wireup_wire::frame::{Frame, FrameReader, PeerFrame};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, AgentTransport, Secret};
 use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
@@ -297,7 +297,7 @@ impl Process {
         let link = self.links[&AgentId(1)];
         measure(steps, true, |bytes, _| {
             let payload = vec![0; bytes as usize].into();
-            let message = Frame { kind: FrameKind::Direct, class: Class::Exchange, stream: 0, job: 1, arg: 0, payload };
+            let message = Frame::new(PeerFrame::Direct, 0, 1, 0, payload);
             let begin = Instant::now();
             // On the tree's links, messages between agents that are no neighbours have a header for each hop.
             self.end.links.send(link, if last > 1 { routed(message, 0, last).wrap(1) } else { message });

@@ -3,7 +3,7 @@
 use super::*;
 use wireup_wire::addresses;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag};
-use wireup_wire::frame::Class;
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{Cause, Note};
@@ -27,9 +27,11 @@ fn with_job(mut agent: TestAgent) -> TestAgent {
     agent
 }
 
+const DIRECT: FrameKind = FrameKind::Peer(PeerFrame::Direct);
+
 pub(super) fn frame(job: u32, arg: u32) -> Frame {
     let payload = Bytes::copy_from_slice(&arg.to_le_bytes());
-    Frame { kind: FrameKind::Direct, class: Class::Exchange, stream: 0, job, arg, payload }
+    Frame::new(DIRECT, 0, job, arg, payload)
 }
 
 pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
@@ -117,7 +119,7 @@ fn frames_use_the_tree_until_there_is_a_link_and_the_first_carries_the_endpoint(
     let link = link_up(&mut three, 5);
     send(&mut three, 5, frame(1, 3));
     let direct = on_link(&three.outputs(), link);
-    assert_eq!(direct, [(FrameKind::Pair, 0, 3), (FrameKind::Direct, 0, 3)], "the link starts with number 3");
+    assert_eq!(direct, [(FrameKind::Pair, 0, 3), (DIRECT, 0, 3)], "the link starts with number 3");
     let again = LinkId(300);
     assert_eq!(
         three.link_up(again, Peer::Direct(AgentId(5))).outputs(),
@@ -135,10 +137,7 @@ fn a_large_frame_waits_for_the_link_for_a_limited_time() {
     let outputs = three.outputs();
     assert_eq!(through_tree(&outputs, UP), [(5, own(), None)], "in order: the small one waits too");
     let link = link_up(&mut three, 5);
-    assert_eq!(
-        on_link(&three.outputs(), link),
-        [(FrameKind::Pair, 0, 0), (FrameKind::Direct, 0, 0), (FrameKind::Direct, 0, 1)]
-    );
+    assert_eq!(on_link(&three.outputs(), link), [(FrameKind::Pair, 0, 0), (DIRECT, 0, 0), (DIRECT, 0, 1)]);
     let mut three = self::three();
     send(&mut three, 5, large(0));
     three.outputs();
@@ -205,11 +204,11 @@ fn neighbours_in_the_tree_use_their_tree_link() {
         send(&mut one, to, frame(1, to));
     }
     let flushed = one.outputs();
-    assert_eq!(on_link(&flushed, UP), [(FrameKind::Direct, 0, 0)]);
-    assert_eq!(on_link(&flushed, child), [(FrameKind::Direct, 0, 3)]);
+    assert_eq!(on_link(&flushed, UP), [(DIRECT, 0, 0)]);
+    assert_eq!(on_link(&flushed, child), [(DIRECT, 0, 3)]);
     assert_eq!(flushed.len(), 2, "4 has not linked yet: {flushed:?}");
     let late = one.link_child(4);
-    assert!(on_link(&one.outputs(), late).contains(&(FrameKind::Direct, 0, 4)));
+    assert!(on_link(&one.outputs(), late).contains(&(DIRECT, 0, 4)));
     assert!(one.receive_frame(child, routed(3, 1, offer(3), None)).outputs().is_empty());
 }
 
@@ -241,24 +240,12 @@ fn routed_frames_are_forwarded_on_the_path_or_dropped() {
 }
 
 #[test]
-fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
+fn unexpected_direct_links_are_closed() {
     let mut three = three();
     for peer in [0, 1, 5, 99] {
         let link = link_up(&mut three, peer);
         assert_eq!(three.outputs(), [Output::CloseLink { link }]);
     }
-    three.receive_frame(UP, routed(5, 3, offer(5), None));
-    let link = link_up(&mut three, 5);
-    three.receive_frame(link, Frame { kind: FrameKind::Pair, ..frame(0, 0) }).outputs();
-    for order in [
-        Control::SessionDown(SessionDown::Shutdown),
-        Control::JobDown(JobDown::Kill { grace_ns: 0 }),
-        Control::JobUp(JobUp::Done(Default::default())),
-    ] {
-        let order = crate::outbox::control_frame(JobId(1), &order);
-        three.receive_frame(link, order.clone()).receive_frame(UP, routed(6, 3, None, Some((0, order))));
-    }
-    assert!(three.outputs().is_empty());
 }
 
 #[test]
@@ -373,13 +360,13 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
     let ranks = vec![wireup_wire::ids::Rank(3)];
     let address = addresses::Between::Want { name: "net".into(), ranks: ranks.clone() };
     for (kind, want) in [
-        (FrameKind::Modex, peer::encode(&Between::Want { wanted: vec![Wanted::data_of(ranks[0])] })),
-        (FrameKind::Addresses, peer::encode(&address)),
+        (PeerFrame::Modex, peer::encode(&Between::Want { wanted: vec![Wanted::data_of(ranks[0])] })),
+        (PeerFrame::Addresses, peer::encode(&address)),
     ] {
         let mut three = TestAgent::new(3, standing(session(7)));
         three.session.early.take_waited(JobId(1));
         // The request of the ended job waits for a frame of another job that was sent before it.
-        let want = Frame { kind, payload: want.into(), ..frame(1, 0) };
+        let want = Frame::new(kind, 0, 1, 0, want.into());
         three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
         three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
         assert!(!through_tree(&three.outputs(), UP).is_empty(), "the request is answered");
@@ -401,19 +388,15 @@ fn unknown_numbers_fail_the_job_and_name_the_node() {
     let beyond_the_tag =
         RoundTag::to_stream(RoundTag { collective: Collective::Fence, algorithm: Algorithm::new(8), round: 0 });
     for (kind, stream, problem) in [
-        (FrameKind::Direct, 2, "node 5: a collective of unknown number 4"),
-        (
-            FrameKind::Direct,
-            beyond_the_tag,
-            "collective 0 of the job: node 5: this version has no exchange algorithm 8",
-        ),
-        (FrameKind::ExchangeDown, 15 << 2, "the parent agent: an exchange frame of unknown form 15"),
-        (FrameKind::ExchangeDown, 1 << 8, "the parent agent: a collective of unknown number 4"),
+        (DIRECT, 2, "node 5: a collective of unknown number 4"),
+        (DIRECT, beyond_the_tag, "collective 0 of the job: node 5: this version has no exchange algorithm 8"),
+        (FrameKind::Down(DownFrame::ExchangeDown), 15 << 2, "the parent agent: an exchange frame of unknown form 15"),
+        (FrameKind::Down(DownFrame::ExchangeDown), 1 << 8, "the parent agent: a collective of unknown number 4"),
     ] {
         let mut three = three();
         let frame = Frame { kind, stream, ..frame(1, 0) };
         match kind {
-            FrameKind::Direct => three.receive_frame(UP, routed(5, 3, None, Some((0, frame)))),
+            DIRECT => three.receive_frame(UP, routed(5, 3, None, Some((0, frame)))),
             _ => three.receive_frame(UP, frame),
         };
         assert_eq!(problems(&three.outputs()), [problem]);
@@ -436,6 +419,82 @@ fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
         if failure.host == "n1" && failure.cause == cause)
     };
     assert!(outputs.sent(UP).iter().any(is_it));
+}
+
+/// One frame of each kind that only travels down the tree of a job.
+fn down_frames() -> impl Iterator<Item = Frame> {
+    DownFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()))
+}
+
+/// One frame of each kind that only travels up the tree of a job.
+fn up_frames() -> impl Iterator<Item = Frame> {
+    UpFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()))
+}
+
+#[test]
+fn a_frame_that_a_child_cannot_send_ends_the_link_and_names_the_child() {
+    let kill = control_frame(JobId(1), &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    let pair = Frame::new(FrameKind::Pair, 0, 0, 0, Bytes::new());
+    for frame in down_frames().chain([kill, pair]) {
+        let mut root = with_job(TestAgent::new(0, session(7)));
+        let link = root.link_child(1);
+        root.outputs();
+        let mut outputs = root.receive_frame(link, frame.clone()).outputs();
+        assert!(outputs.closes(link), "{frame:?}");
+        outputs.extend(root.tick_at(T + SECOND).outputs());
+        let failed = outputs.sent(UP).into_iter().find(|message| matches!(message, Control::JobUp(JobUp::Failed(_))));
+        let text = format!("{failed:?}");
+        assert!(text.contains("n1") && text.contains(&PeerError::Misdirected.to_string()), "{frame:?}: {text}");
+        assert!(!root.session.leaving.has_left());
+        // Frames of a job that has ended may still be on their way.
+        let mut root = with_job(TestAgent::new(0, session(7)));
+        let link = root.link_child(1);
+        root.outputs();
+        let is_of_link = frame.kind == FrameKind::Pair;
+        assert_eq!(root.receive_frame(link, Frame { job: 2, ..frame }).outputs().closes(link), is_of_link);
+    }
+}
+
+#[test]
+fn a_frame_that_a_parent_or_launcher_cannot_send_ends_the_link() {
+    let from_agents = PeerFrame::ALL.iter().map(|kind| Frame::new(*kind, 0, 1, 0, Bytes::new()));
+    let down =
+        down_frames().filter(|frame| !matches!(frame.kind, FrameKind::Down(kind) if kind.may_come_from_launcher()));
+    let ready = || control_frame(JobId(1), &Control::JobUp(JobUp::Ready));
+    let start = control_frame(JobId(1), &Control::JobDown(JobDown::StartRanks));
+    let to_root = up_frames().chain(from_agents).chain(down).chain([ready(), start]).map(|frame| (0, frame));
+    let launch = control_frame(JobId(1), &Control::FromLauncher(FromLauncher::Launch(job(1).into())));
+    let to_three = up_frames().chain([ready(), launch]).map(|frame| (3, frame));
+    for (me, frame) in to_root.chain(to_three) {
+        let mut agent = with_job(TestAgent::new(me, session(7)));
+        assert!(agent.receive_frame(UP, frame.clone()).outputs().closes(UP), "agent {me}: {frame:?}");
+    }
+}
+
+#[test]
+fn a_frame_that_another_agent_cannot_send_fails_the_job_and_ends_their_link() {
+    let problem = format!("n5: {}", PeerError::Misdirected);
+    let orders = [
+        Control::SessionDown(SessionDown::Shutdown),
+        Control::JobDown(JobDown::Kill { grace_ns: 0 }),
+        Control::JobUp(JobUp::Done(Default::default())),
+    ];
+    let orders = orders.iter().map(|order| control_frame(JobId(1), order));
+    let of_trees = down_frames().chain(up_frames()).filter(|frame| frame.kind != DownFrame::NamesDown.into());
+    for frame in of_trees.chain(orders) {
+        let mut three = three();
+        let outputs = three.receive_frame(UP, routed(5, 3, None, Some((0, frame.clone())))).outputs();
+        assert_eq!(problems(&outputs), [problem.clone()], "{frame:?}");
+        assert!(!outputs.closes(UP), "another agent has only forwarded it");
+
+        let mut three = self::three();
+        send(&mut three, 5, self::frame(1, 0));
+        let link = link_up(&mut three, 5);
+        three.receive_frame(link, Frame::new(FrameKind::Pair, 0, 0, 0, Bytes::new())).outputs();
+        let outputs = three.receive_frame(link, frame.clone()).outputs();
+        assert_eq!(problems(&outputs), [problem.clone()], "{frame:?}");
+        assert!(outputs.closes(link) && !three.session.leaving.has_left());
+    }
 }
 
 #[test]

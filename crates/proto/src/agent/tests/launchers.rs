@@ -3,7 +3,7 @@
 use super::standing::{LAUNCHER, kill, receive_all, root};
 use super::*;
 use crate::io::ExitStatus;
-use wireup_wire::frame::Class;
+use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::talk::{FromLauncher, JobDown, ToLauncher};
 
 const OTHER: LinkId = LinkId(51);
@@ -55,7 +55,7 @@ fn messages_about_the_job_of_another_launcher_are_refused() {
         assert!(is_refused(&sent, "unexpected message about job") && outputs.len() == 1, "{outputs:?}");
     }
     let payload = Bytes::from_static(b"typed");
-    let frame = Frame { kind: FrameKind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
+    let frame = Frame::new(DownFrame::Input, 0, job, 0, payload);
     for (link, taken) in [(OTHER, 0), (LAUNCHER, 1)] {
         let written = root
             .receive_frame(link, frame.clone())

@@ -3,7 +3,7 @@
 use super::*;
 use crate::io::JobEvent;
 use wireup_wire::collective::Collective;
-use wireup_wire::frame::{Class, FrameReader};
+use wireup_wire::frame::{DownFrame, Frame, FrameReader};
 use wireup_wire::limits::{
     KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STALL_PAUSE_NS, STDIN_WINDOW_BYTES,
 };
@@ -37,7 +37,7 @@ fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
     let mut written = 0;
     for chunk in 0..9 {
         let payload = Bytes::from(vec![0; STDIN_WINDOW_BYTES / 8]);
-        let frame = Frame { kind: FrameKind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
+        let frame = Frame::new(DownFrame::Input, 0, job, 0, payload);
         let sent = root.receive_frame(LAUNCHER, frame).outputs();
         written += sent.iter().filter(|output| matches!(output, Output::Write { .. })).count();
         let fails = matches!(cause(&sent.sent(LAUNCHER)), Some(Cause::Launcher { problem })

@@ -3,7 +3,7 @@
 use super::*;
 use crate::io::JobEvent;
 use crate::io::{ExitStatus, ShellId, SignalTarget};
-use wireup_wire::frame::Class;
+use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::job::{PmiFlavour, StdinTarget};
 use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
@@ -291,8 +291,7 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     served.options.pmi.flavour = PmiFlavour::Both;
     served.options.stdio.stdin = StdinTarget::All;
     middle.receive_launch(UP, served);
-    let input =
-        Frame { kind: FrameKind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
+    let input = Frame::new(DownFrame::Input, 0, 1, 0, b"in"[..].into());
     let early =
         middle.receive_frame(UP, input).receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 10 })).outputs();
     let is_for_ranks = |output: &Output| {

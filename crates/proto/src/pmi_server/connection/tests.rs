@@ -77,9 +77,7 @@ impl Bench {
 
     /// The root's answer about a name.
     fn named(&mut self, answer: Answer) -> String {
-        let mut reply = Vec::new();
-        self.line.link.answer_name(answer, &mut reply);
-        String::from_utf8(reply).unwrap()
+        String::from_utf8(self.line.link.answer_name(answer)).unwrap()
     }
 
     fn fence(&mut self) -> String {

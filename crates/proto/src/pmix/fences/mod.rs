@@ -3,7 +3,7 @@
 //! A fence of the whole job is an exchange (`crate::collective`) with separate epochs; a fence of some ranks is a
 //! barrier that carries data (`crate::collective::groups`). A bit of its frames distinguishes it from PMI's barriers, a
 //! tag from those of other groups. The server process sends its request when all members on its node have entered, so
-//! the node enters for all of them at once. `whole` and `subsets` are the two kinds, `parts` the nodes' contributions.
+//! the node enters for all of them at once. `whole` and `subsets` are the two kinds.
 //!
 //! If a member has departed, a fence of the whole job ends the job, as with PMI, since that best reports which rank
 //! left which others waiting. A fence of some ranks is answered `RankGone`: the other members may be a separate program
@@ -14,7 +14,6 @@
 //! rank does not end the job (`Up::Impatient`). If a fence of some ranks times out, it ends for that node only; its
 //! later result is not reported.
 
-mod parts;
 pub mod subsets;
 pub mod whole;
 
@@ -38,18 +37,18 @@ impl Fences {
 
     /// A fence of the whole job that cannot complete, and how many local ranks wait in it.
     pub fn broken(&self) -> Option<((Departed, Epoch, Collective), u32)> {
-        Some((self.whole.broken()?, self.whole.exchanges().arrived()))
+        Some((self.whole.broken()?, self.whole.collectives.exchanges.arrived()))
     }
 
     /// The missing ranks were requested.
     pub fn on_asked(&mut self) {
-        self.whole.on_asked();
-        self.subsets.on_asked();
+        self.whole.collectives.exchanges.on_asked();
+        self.subsets.barriers.groups.on_asked();
     }
 
     /// When a wait of `after_ns` expires.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
-        let groups = self.subsets.groups().stall_deadline(after_ns);
-        self.whole.exchanges().stall_deadline(after_ns).into_iter().chain(groups).min()
+        let groups = self.subsets.barriers.groups.stall_deadline(after_ns);
+        self.whole.collectives.exchanges.stall_deadline(after_ns).into_iter().chain(groups).min()
     }
 }

@@ -1,23 +1,21 @@
 //! Fences of some ranks, and groups: a barrier that carries the data of the members' nodes.
 
 use super::super::step::Steps;
-use super::parts::{Came, FENCE, came, gone, tag, too_much};
-use crate::collective::groups::{Action, Groups, Left};
+use crate::collective::groups::Left;
 use crate::job::cx::Cx;
-use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
+use crate::job::groups::{Arrived, Barriers, Over};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::block;
-use wireup_wire::frame::{Frame, FrameKind};
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId};
-use wireup_wire::limits::{FRAME_PAYLOAD_MAX, GROUP_RANKS_MAX};
+use wireup_wire::limits::GROUP_RANKS_MAX;
 use wireup_wire::modex::NodeContribution;
 use wireup_wire::peer::{self, Cause, Departed};
 use wireup_wire::pmix::{Answer, Status};
 
 pub struct Subsets {
-    groups: Groups,
+    pub barriers: Barriers,
     /// The requests that wait for the rounds of a barrier, oldest first.
     rounds: BTreeMap<Group, VecDeque<Round>>,
     /// Number of contexts given to groups so far.
@@ -42,15 +40,7 @@ pub struct Entrance {
 
 impl Subsets {
     pub fn new(children: usize) -> Subsets {
-        Subsets { groups: Groups::new(children), rounds: BTreeMap::new(), contexts: 0 }
-    }
-
-    pub fn groups(&self) -> &Groups {
-        &self.groups
-    }
-
-    pub fn on_asked(&mut self) {
-        self.groups.on_asked();
+        Subsets { barriers: Barriers::of_servers(children), rounds: BTreeMap::new(), contexts: 0 }
     }
 
     /// The local members have entered.
@@ -76,19 +66,20 @@ impl Subsets {
         self.rounds.entry(group.clone()).or_default().push_back(Round { id, name });
         let mut pairs = Vec::new();
         block::push(&mut pairs, node, false, &peer::encode(&part));
-        let (mut pairs, mut next) = (Bytes::from(pairs), Vec::new());
+        let mut pairs = Bytes::from(pairs);
         for local in coming {
-            let spread = || cx.facts.spread(&group.members);
-            self.groups.enter(cx.now(), group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
+            let over = self.barriers.enter(cx, local, group.clone(), std::mem::take(&mut pairs));
+            self.on_over(cx, over, steps);
         }
-        self.carry_out(cx, next, steps);
         self.excuse_departed(cx, steps);
     }
 
     /// The local members that have not departed.
     fn coming(&self, cx: &Cx<'_>, members: &Members) -> Vec<LocalRank> {
         let all = cx.common.ranks.iter().enumerate().filter(|(_, process)| members.contains(process.rank));
-        all.map(|(local, _)| LocalRank(local as u16)).filter(|local| !self.groups.has_departed(*local)).collect()
+        all.map(|(local, _)| LocalRank(local as u16))
+            .filter(|local| !self.barriers.groups.has_departed(*local))
+            .collect()
     }
 
     fn new_context(&mut self, node: NodeId) -> u64 {
@@ -98,84 +89,138 @@ impl Subsets {
 
     /// A frame along the tree.
     pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, steps: &mut Steps) {
-        let mut next = Vec::new();
-        arrived.give_to(cx, &mut self.groups, &mut next);
-        self.carry_out(cx, next, steps);
+        let over = self.barriers.on_frame(cx, arrived);
+        self.on_over(cx, over, steps);
         self.excuse_departed(cx, steps);
     }
 
     pub fn on_tick(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
-        let mut next = Vec::new();
-        self.groups.on_tick(cx.now(), &mut next);
-        self.carry_out(cx, next, steps);
+        let over = self.barriers.on_tick(cx);
+        self.on_over(cx, over, steps);
     }
 
     /// A local rank enters no more barriers.
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed, steps: &mut Steps) {
-        self.groups.on_departed(local, departed);
+        self.barriers.on_departed(local, departed);
         self.excuse_departed(cx, steps);
     }
 
     /// No rank is left in a child's subtree.
     pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, steps: &mut Steps) {
-        self.groups.on_child_done(child);
+        self.barriers.on_child_done(child);
         self.excuse_departed(cx, steps);
     }
 
     fn excuse_departed(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
         let node = cx.facts.own_node();
-        let mut next = Vec::new();
-        self.groups.excuse(|_: Left| gone(node), &mut next);
-        self.carry_out(cx, next, steps);
+        let over = self.barriers.excuse(cx, |_: Left| gone(node));
+        self.on_over(cx, over, steps);
     }
 
-    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>, steps: &mut Steps) {
-        let facts = cx.facts;
-        for one in next {
-            match one {
-                Action::Up { group, pairs } => {
-                    let frame = frame(facts, FrameKind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
-                    if fits(cx, &frame) {
-                        cx.up(frame);
-                    }
-                }
-                Action::Down { group, child, pairs } => {
-                    let frame = frame(facts, FrameKind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
-                    if fits(cx, &frame) {
-                        cx.for_child(child, frame);
-                    }
-                }
-                // Such a frame has only the group, which is short.
-                Action::Ask { group, child, seen } => {
-                    cx.for_child(child, frame(facts, FrameKind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]));
-                }
-                Action::Over { group, pairs, .. } => self.on_over(cx, &group, pairs, steps),
-                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
+    /// Rounds of barriers are complete: answers the server.
+    fn on_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>, steps: &mut Steps) {
+        for Over { group, pairs, .. } in over {
+            let Some(rounds) = self.rounds.get_mut(&group) else { continue };
+            let Some(Round { id, name }) = rounds.pop_front() else { continue };
+            if rounds.is_empty() {
+                self.rounds.remove(&group);
             }
-        }
-    }
-
-    fn on_over(&mut self, cx: &mut Cx<'_>, group: &Group, pairs: Bytes, steps: &mut Steps) {
-        let Some(rounds) = self.rounds.get_mut(group) else { return };
-        let Some(Round { id, name }) = rounds.pop_front() else { return };
-        if rounds.is_empty() {
-            self.rounds.remove(group);
-        }
-        match came(pairs, name.as_deref()) {
-            Ok(Came::Fence(data)) => steps.answer(id, Answer::fenced(&data)),
-            Ok(Came::Group { context, data }) => steps.answer(id, Answer::Grouped { context, data }),
-            Ok(Came::Gone) => steps.refuse(id, Status::RankGone),
-            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+            match came(pairs, name.as_deref()) {
+                Ok(Came::Fence(data)) => steps.answer(id, Answer::fenced(&data)),
+                Ok(Came::Group { context, data }) => steps.answer(id, Answer::Grouped { context, data }),
+                Ok(Came::Gone) => steps.refuse(id, Status::RankGone),
+                Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+            }
         }
     }
 }
 
-/// Whether a frame can be sent. The job ends if the frame is too long.
-fn fits(cx: &mut Cx<'_>, frame: &Frame) -> bool {
-    let bytes = frame.payload.len();
-    let fits = bytes <= FRAME_PAYLOAD_MAX;
-    if !fits {
-        cx.fail_here(Cause::PmixServer { problem: too_much(bytes).into() });
+/// The tag of fences; groups have other tags.
+pub const FENCE: i32 = 0;
+
+/// The result of a round of a barrier.
+pub enum Came {
+    Fence(Vec<u8>),
+    Group { context: u64, data: Vec<Bytes> },
+    Gone,
+}
+
+/// Combines the contributions of the members' nodes; `name`: the group's name.
+pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
+    let (mut fence, mut group, mut context, mut gone) = (Vec::new(), Vec::new(), u64::MAX, false);
+    for block in block::blocks(pairs) {
+        let block = block.map_err(|error| error.to_string())?;
+        match peer::decode::<NodeContribution>(&block.bytes).map_err(|error| error.to_string())? {
+            NodeContribution::Gone => gone = true,
+            NodeContribution::Fence { data } if name.is_none() => fence.extend_from_slice(&data),
+            NodeContribution::Group { name: other, context: its, data } if name == Some(other.as_str()) => {
+                context = context.min(its);
+                group.push((block.node, data));
+            }
+            NodeContribution::Fence { .. } | NodeContribution::Group { .. } => {
+                return Err(format!("group {} has other members on node {}", name.unwrap_or("of a fence"), block.node));
+            }
+        }
     }
-    fits
+    if gone {
+        return Ok(Came::Gone);
+    }
+    group.sort_unstable_by_key(|(node, _): &(NodeId, Bytes)| *node);
+    let data = group.into_iter().map(|(_, data)| data).collect();
+    Ok(if name.is_some() { Came::Group { context, data } } else { Came::Fence(fence) })
+}
+
+pub fn gone(node: NodeId) -> Bytes {
+    let mut part = Vec::new();
+    block::push(&mut part, node, false, &peer::encode(&NodeContribution::Gone));
+    part.into()
+}
+
+/// A tag for a group's name that differs from that of fences; if two groups get the same tag, the names reveal it.
+pub fn tag(name: &str) -> i32 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    ((hash >> 1) as i32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(node: u32, part: &NodeContribution) -> Vec<u8> {
+        let mut out = Vec::new();
+        block::push(&mut out, NodeId(node), false, &peer::encode(part));
+        out
+    }
+
+    #[test]
+    fn a_group_has_the_smallest_context_and_data_in_the_order_of_nodes() {
+        let part = |context, data: &'static [u8]| NodeContribution::Group {
+            name: "g".into(),
+            context,
+            data: Bytes::from_static(data),
+        };
+        let pairs = [block(2, &part(9, b"two")), block(0, &part(4, b"nought"))].concat();
+        let Ok(Came::Group { context, data }) = came(pairs.clone().into(), Some("g")) else { panic!() };
+        assert_eq!((context, data), (4, vec![Bytes::from_static(b"nought"), Bytes::from_static(b"two")]));
+        assert!(came(pairs.clone().into(), Some("h")).is_err(), "two groups with one tag");
+        let pairs = [pairs, block(1, &NodeContribution::Gone)].concat();
+        assert!(matches!(came(pairs.into(), Some("g")), Ok(Came::Gone)));
+    }
+
+    #[test]
+    fn the_data_of_a_fence_of_some_ranks_is_joined() {
+        let pairs = [
+            block(1, &NodeContribution::Fence { data: "ab".into() }),
+            block(0, &NodeContribution::Fence { data: "c".into() }),
+        ]
+        .concat();
+        assert!(matches!(came(pairs.into(), None), Ok(Came::Fence(data)) if data == b"abc"));
+    }
+
+    #[test]
+    fn groups_and_fences_never_share_a_number() {
+        for name in ["", "a", "mpi://world", "pmix-group-0"] {
+            assert!(tag(name) > 0, "{name}");
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! A fence of the whole job: an exchange with separate epochs.
 
 use super::super::step::{self, Step, Steps};
-use super::parts::too_much;
 use crate::collective::ReplyTo;
-use crate::collective::{CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
+use crate::collective::{CollectiveConfig, Entering, Entry, Finished, Outcome};
 use crate::job::collectives::{Arrived, Collectives};
 use crate::job::cx::Cx;
+use crate::job::groups::too_much;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::block;
@@ -14,11 +14,11 @@ use wireup_wire::ids::{Epoch, LocalRank};
 use wireup_wire::job::Modex;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::modex::{Down, Up};
-use wireup_wire::peer::{Cause, Departed, ExchangeTraffic};
+use wireup_wire::peer::{Cause, Departed};
 use wireup_wire::pmix::{Answer, Status};
 
 pub struct Whole {
-    collectives: Collectives,
+    pub collectives: Collectives,
     /// The number of the server's request for each epoch that is awaited.
     requested: BTreeMap<Epoch, u64>,
     /// Epochs for which a rank in the subtree has a timeout.
@@ -45,18 +45,6 @@ impl Whole {
             with_timeout: BTreeSet::new(),
             given_up: BTreeMap::new(),
         }
-    }
-
-    pub fn exchanges(&self) -> &Exchanges {
-        &self.collectives.exchanges
-    }
-
-    pub fn traffic(&self) -> ExchangeTraffic {
-        self.collectives.traffic()
-    }
-
-    pub fn on_asked(&mut self) {
-        self.collectives.exchanges.on_asked();
     }
 
     /// The epoch that the local ranks are about to enter.

@@ -35,7 +35,7 @@ use bytes::Bytes;
 pub use offers::Remains;
 use offers::{Offers, Seeker, Unasked};
 use wants::Wants;
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{Frame, PeerFrame};
 use wireup_wire::ids::{JobId, NodeId, Rank};
 use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
@@ -214,5 +214,5 @@ pub fn report_of_gone(order: Order, remains: &Remains) -> Option<InterJobReport>
 /// A message in its frame.
 pub fn frame(job: JobId, message: &Between) -> Frame {
     let payload = peer::encode(message).into();
-    Frame::new(FrameKind::Modex, 0, job.0, 0, payload)
+    Frame::new(PeerFrame::Modex, 0, job.0, 0, payload)
 }

@@ -21,12 +21,10 @@ struct Child {
 enum State {
     /// The link must be up by `until`. `suspect_at`: when the agents below the child should be probed; `None`: they
     /// are. `delegated`: an ancestor starts it instead.
-    Starting {
-        until: Instant,
-        suspect_at: Option<Instant>,
-        delegated: bool,
-    },
+    Starting { until: Instant, suspect_at: Option<Instant>, delegated: bool },
+    /// The child is linked.
     Up,
+    /// The child is not coming, or its link broke.
     Lost,
 }
 

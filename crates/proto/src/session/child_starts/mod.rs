@@ -229,16 +229,7 @@ impl ChildStarts {
             SpawnStep::Listen | SpawnStep::Secret => {
                 format!("{} could not start its agent: {}", cx.host(), error.what)
             }
-            SpawnStep::Stdio
-            | SpawnStep::Find
-            | SpawnStep::Interpreter
-            | SpawnStep::Exec
-            | SpawnStep::Cwd
-            | SpawnStep::Fork
-            | SpawnStep::Devices
-            | SpawnStep::Sockets
-            | SpawnStep::Staged
-            | SpawnStep::Bind => error.what,
+            _ => error.what,
         };
         // Without an error number, the text describes the problem completely and says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };

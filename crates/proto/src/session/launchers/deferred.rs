@@ -7,7 +7,7 @@ use crate::io::LinkId;
 use crate::session::Cx;
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
@@ -39,7 +39,7 @@ pub struct DeferredJob {
 
 /// What a launcher has sent for the ranks of a job that waits, to be delivered when the job starts.
 pub enum Later {
-    Frame(Frame),
+    Frame(DownFrame, Frame),
     /// The size of the terminal.
     Size(JobDown),
 }
@@ -47,8 +47,8 @@ pub enum Later {
 impl Later {
     pub fn deliver(self, cx: &mut Cx, job: JobId) {
         match self {
-            Later::Frame(frame) => cx.on_job_frame(None, frame),
-            Later::Size(message) => cx.on_job_down(None, job, message),
+            Later::Frame(kind, frame) => cx.tell_job(job, |job, cx| job.on_frame_down(cx, kind, frame)),
+            Later::Size(message) => cx.tell_job(job, |job, cx| job.on_control_down(cx, message)),
         }
     }
 }
@@ -81,12 +81,12 @@ impl DeferredJobs {
 
     /// Keeps a frame for the ranks of a job. Returns `false` if it exceeds what a launcher may send before they have
     /// started.
-    pub fn keep(&mut self, job: JobId, frame: Frame) -> bool {
+    pub fn keep(&mut self, job: JobId, kind: DownFrame, frame: Frame) -> bool {
         let Some(deferred) = self.jobs.get_mut(&job) else { return true };
         deferred.later_bytes += frame.wire_len();
         let is_room = deferred.later_bytes <= LATER_BYTES_MAX;
         if is_room {
-            deferred.later.push(Later::Frame(frame));
+            deferred.later.push(Later::Frame(kind, frame));
         }
         is_room
     }
@@ -135,14 +135,17 @@ mod tests {
     use super::*;
     use crate::testing::job_on;
     use bytes::Bytes;
-    use wireup_wire::frame::FrameKind;
 
     #[test]
     fn a_launcher_cannot_send_more_input_than_its_credit_before_the_ranks_run() {
         let mut deferred = DeferredJobs::default();
-        let input = || Frame::new(FrameKind::Input, 0, 1, 0, Bytes::from(vec![0; STDIO_WINDOW_BYTES]));
+        let input = || Frame::new(DownFrame::Input, 0, 1, 0, Bytes::from(vec![0; STDIO_WINDOW_BYTES]));
         deferred.defer(LinkId(1), job_on(1, [1], 1), Instant(0), Vec::new());
-        assert_eq!((0..40).take_while(|_| deferred.keep(JobId(1), input())).count(), 31, "frames have headers");
-        assert!(deferred.keep(JobId(2), input()), "it does not wait");
+        assert_eq!(
+            (0..40).take_while(|_| deferred.keep(JobId(1), DownFrame::Input, input())).count(),
+            31,
+            "frames have headers"
+        );
+        assert!(deferred.keep(JobId(2), DownFrame::Input, input()), "it does not wait");
     }
 }

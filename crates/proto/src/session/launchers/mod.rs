@@ -32,7 +32,7 @@ use spawns::{Request, Spawns};
 use std::collections::{BTreeMap, VecDeque};
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::{ADDED_HOSTS_MAX, FAMILY_JOBS_MAX, KILLED_BY_LEN_MAX, LISTED_NAME_LEN_MAX};
@@ -152,15 +152,15 @@ impl Launchers {
     }
 
     /// Handles a frame that is not a control message.
-    pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, frame: Frame) {
+    pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, kind: DownFrame, frame: Frame) {
         let job = JobId(frame.job);
         if !self.is_of(cx, link, job) {
             return;
         }
         if !self.deferred.has(job) {
-            return cx.on_job_frame(None, frame);
+            return cx.tell_job(job, |job, cx| job.on_frame_down(cx, kind, frame));
         }
-        if !self.deferred.keep(job, frame) {
+        if !self.deferred.keep(job, kind, frame) {
             let problem = "it sent more standard input than its credit allows".to_owned();
             self.end_deferred(cx, job, Cause::Launcher { problem });
         }
@@ -170,15 +170,10 @@ impl Launchers {
     pub fn on_said(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, job: JobId, message: Control) {
         match message {
             Control::FromLauncher(request) => self.on_request(cx, nodes, (link, job), request),
-            Control::JobDown(
-                message @ (JobDown::Signal { .. }
-                | JobDown::Kill { .. }
-                | JobDown::Resize { .. }
-                | JobDown::StallAsk { .. }),
-            ) if self.is_of(cx, link, job) => {
+            Control::JobDown(message) if message.may_come_from_launcher() && self.is_of(cx, link, job) => {
                 // Messages that arrive after the end of the job are not an error.
                 if !self.deferred.has(job) {
-                    cx.on_job_down(None, job, message);
+                    cx.tell_job(job, |job, cx| job.on_control_down(cx, message));
                 } else if self.deferred.on_control(job, message) {
                     self.end_deferred(cx, job, Cause::Killed { by: "its launcher".into() });
                 }

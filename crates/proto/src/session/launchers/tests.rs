@@ -2,7 +2,7 @@ use super::*;
 use crate::io::Output;
 use crate::testing::{Look, down, in_session, job_on};
 use bytes::Bytes;
-use wireup_wire::frame::FrameKind;
+use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer;
@@ -197,10 +197,10 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
     bench.launch(LINK, job(1));
     let input = |payload: &'static [u8]| {
         let payload = bytes::Bytes::from_static(payload);
-        Frame { kind: FrameKind::Input, class: wireup_wire::frame::Class::Stdio, stream: 0, job: 1, arg: 0, payload }
+        Frame::new(DownFrame::Input, 0, 1, 0, payload)
     };
     for frame in [input(b"abc"), input(b"")] {
-        assert!(bench.act(|launchers, cx, _| launchers.on_frame(cx, LINK, frame)).is_empty());
+        assert!(bench.act(|launchers, cx, _| launchers.on_frame(cx, LINK, DownFrame::Input, frame)).is_empty());
     }
     for rows in [24, 40] {
         bench.said(LINK, 1, Control::JobDown(JobDown::Resize { rows, columns: 80 }));
@@ -211,7 +211,7 @@ fn input_for_a_waiting_job_is_delivered_when_it_starts() {
     let later: Vec<String> = later
         .into_iter()
         .map(|later| match later {
-            Later::Frame(frame) => String::from_utf8_lossy(&frame.payload).into_owned(),
+            Later::Frame(_, frame) => String::from_utf8_lossy(&frame.payload).into_owned(),
             Later::Size(message) => format!("{message:?}"),
         })
         .collect();
