@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_file_belongs_to_the_package_whose_folder_it_is_in() {
-        let files = ["crates/wire/src/lib.rs", "dev/sim/tests/replay.rs", "README.md", "lab/bench/src/lib.rs"];
+        let files = ["crates/wire/src/lib.rs", "dev/sim/tests/worlds/replay.rs", "README.md", "lab/bench/src/lib.rs"];
         let names = changed_packages(&files.map(str::to_owned)).expect("the manifests can be read");
         assert_eq!(list(&names), "wireup-bench wireup-sim wireup-wire");
     }
