@@ -93,6 +93,15 @@ impl Cx {
         self.checks.phases.reach(point, self.clock.now());
     }
 
+    /// When a frame of so many bytes may begin its way over a link, if its sender is ready at `at`: a network card that
+    /// is slower than the link sends the last byte when the link would.
+    pub fn leaves_card(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
+        let Some(machines) = &mut self.machines else { return at };
+        let link_ns = bytes as u64 * 1000 / self.spec.timing.link_bytes_per_us.max(1);
+        let sent = machines.card_sends(host, at, bytes);
+        at.max(Instant(sent.0.saturating_sub(link_ns)))
+    }
+
     pub fn problem(&mut self, problem: String) {
         self.checks.problem(problem);
     }
