@@ -4,7 +4,7 @@ use crate::flags::table::RUN;
 use crate::{doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
-/// In the order of the list; `wireup bench` is a program of its own.
+/// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
 pub const COMMANDS: [&Command; 13] = [
     &RUN,
     &session::up::COMMAND,
@@ -22,8 +22,9 @@ pub const COMMANDS: [&Command; 13] = [
 ];
 
 /// Commands without a table of flags.
-pub const OTHERS: [(&str, &str); 3] = [
+pub const OTHERS: [(&str, &str); 4] = [
     ("bench", "measure launchers side by side"),
+    ("simulate", "predict the start of a large job on a described machine"),
     ("help", "this text; wireup help COMMAND explains a command and its flags"),
     ("version", "the version"),
 ];
@@ -41,6 +42,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
   wireup bench exchange                       ranks' first exchange by every scheme
+  wireup simulate -n 73728 --machine s2       a start on a machine that you do not have
 ";
 
 pub fn overview() -> String {

@@ -28,7 +28,7 @@ pub const COMMAND: Command = Command {
     intro: "
   wireup install --prefix /opt/wireup
 
-  /opt/wireup/bin/wireup, wireup-bench           the second if it is beside this program
+  /opt/wireup/bin/wireup                         with wireup-bench and wireup-simulate if they are beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
   /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where no mounts can be made
@@ -121,9 +121,11 @@ fn install(prefix: &Path) -> Result<(), String> {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
     copy(&program, &bin.join(PROGRAM))?;
-    let bench = program.with_file_name("wireup-bench");
-    if bench.is_file() {
-        copy(&bench, &bin.join("wireup-bench"))?;
+    for name in ["wireup-bench", "wireup-simulate"] {
+        let beside = program.with_file_name(name);
+        if beside.is_file() {
+            copy(&beside, &bin.join(name))?;
+        }
     }
     for (name, from) in LIBRARIES.into_iter().zip(libraries) {
         copy(&from, &lib.join(real_name(name)))?;

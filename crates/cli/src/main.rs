@@ -97,17 +97,20 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
-        "bench" => bench(args),
+        "bench" | "simulate" => program_of_its_own(command, args),
         "help" | "--help" | "-h" => help(args),
         "version" | "--version" | "-V" => version(args),
         other => external::run(other, args).unwrap_or_else(|| out::fail(&unknown_command(other))),
     }
 }
 
-fn bench(args: impl Iterator<Item = OsString>) -> u8 {
-    let missing = "wireup bench is a program of its own, wireup-bench, which is neither next to wireup nor on PATH; \
-                   build it in wireup's sources: cargo build --release -p wireup-bench";
-    external::run("bench", args).unwrap_or_else(|| out::fail(missing))
+/// A command of these sources that is not built with the product.
+fn program_of_its_own(command: &str, args: impl Iterator<Item = OsString>) -> u8 {
+    let missing = format!(
+        "wireup {command} is a program of its own, wireup-{command}, which is neither next to wireup nor on PATH; \
+         build it in wireup's sources: cargo build --release -p wireup-{command}"
+    );
+    external::run(command, args).unwrap_or_else(|| out::fail(&missing))
 }
 
 /// The server process that an agent starts for a job with PMIx.
@@ -128,8 +131,8 @@ fn pmix_server() -> u8 {
 /// Explains the command that is named in `args`, or lists all.
 fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
     let topic = args.next().unwrap_or_default();
-    if topic == "bench" {
-        return bench(args.chain(["--help".into()]));
+    if let Some(command) = ["bench", "simulate"].into_iter().find(|command| topic == *command) {
+        return program_of_its_own(command, args.chain(["--help".into()]));
     }
     match help::COMMANDS.iter().find(|command| topic == command.name) {
         Some(command) => out::print(&command.help()),

@@ -7,7 +7,7 @@ use crate::out;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 use wireup_flags::{Command, Line, Words};
-use wireup_node::record::{Entry, Recording};
+use wireup_node::record::Recording;
 use wireup_proto::AgentConfig;
 use wireup_proto::replay::{Recorded, ReplayReport, replay};
 
@@ -61,15 +61,7 @@ fn play(path: &Path) -> io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
     let config = AgentConfig::from(header.clone());
-    let inputs = recording.map(|entry| {
-        entry.map(|entry| match entry {
-            Entry::Begin(now) => Recorded::Begin(now),
-            Entry::Launch(now, job) => Recorded::Launch(now, job),
-            Entry::Input(now, input) => Recorded::Input(now, input),
-            Entry::Asked(digest) => Recorded::Asked(digest),
-        })
-    });
-    let inputs: Vec<Recorded> = inputs.collect::<Result<_, _>>()?;
+    let inputs: Vec<Recorded> = recording.collect::<Result<_, _>>()?;
     let report = replay(config, inputs.into_iter());
     Ok((line(header.agent.0, &report), report.differs_after.is_none()))
 }
@@ -113,7 +105,7 @@ mod tests {
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
-        recorder.record(|| Entry::Input(Instant(5), Input::Tick));
+        recorder.record(|| Recorded::Input(Instant(5), Input::Tick));
         recorder.flush();
         let path = directory.join("agent-0.rec");
         let first = play(&path).expect("replay the recording");

@@ -4,7 +4,7 @@
 use crate::agent::step::lines::{Lines, Said, at, read_at};
 use crate::agent::transports::ucx::inbox::Inbox;
 use crate::agent::transports::ucx::opening::{self, OPENING_LEN_MAX, Opening};
-use crate::record::{Entry, Recording};
+use crate::record::Recording;
 use crate::session::spool::Contents;
 use crate::transport::handshake::{
     Cipher, Handshake, HandshakeError, MESSAGE_LEN_MAX, Progress, Terms, builder, write,
@@ -15,6 +15,7 @@ use rustix::fs::MemfdFlags;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
+use wireup_proto::replay::Recorded;
 use wireup_ucx::Verdict;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Role, Secret};
@@ -232,7 +233,7 @@ pub fn ucx_opening(input: &[u8]) {
 pub fn recording(input: &[u8]) {
     if let Ok(recording) = Recording::read(input) {
         for entry in recording.map_while(Result::ok) {
-            assert_eq!(peer::decode::<Entry>(&peer::encode(&entry)), Ok(entry));
+            assert_eq!(peer::decode::<Recorded>(&peer::encode(&entry)), Ok(entry));
         }
     }
     let mut file = File::from(rustix::fs::memfd_create("spool", MemfdFlags::CLOEXEC).expect("memory"));

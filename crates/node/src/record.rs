@@ -11,10 +11,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use wireup_os::output_file::{self, Existing};
-use wireup_proto::io::{Input, Output};
-use wireup_proto::{AgentConfig, Born, Instant, OutputDigest};
+use wireup_proto::io::Output;
+use wireup_proto::replay::Recorded;
+use wireup_proto::{AgentConfig, Born, OutputDigest};
 use wireup_wire::ids::AgentId;
-use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, SessionSpec};
 use wireup_wire::session::SessionSnapshot;
 
@@ -49,17 +49,6 @@ impl From<Header> for AgentConfig {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Entry {
-    /// The standing session has started.
-    Begin(Instant),
-    /// The job in the bootstrap message.
-    Launch(Instant, Box<JobSpec>),
-    Input(Instant, Input),
-    /// A digest of the state machine's outputs so far.
-    Asked(OutputDigest),
-}
-
 /// Records an agent; by default nothing. A recording that cannot be continued, for example because the disk is full,
 /// ends, and the job goes on.
 #[derive(Default)]
@@ -83,7 +72,7 @@ impl Recorder {
         Ok(Recorder { file: Some(file), directory: directory.to_owned(), ..Recorder::default() })
     }
 
-    pub fn record(&mut self, entry: impl FnOnce() -> Entry) {
+    pub fn record(&mut self, entry: impl FnOnce() -> Recorded) {
         self.try_to(|file| write(file, &entry()));
     }
 
@@ -99,7 +88,7 @@ impl Recorder {
     pub fn flush(&mut self) {
         let asked = self.asked;
         if std::mem::replace(&mut self.written, asked) != asked {
-            self.record(|| Entry::Asked(asked));
+            self.record(|| Recorded::Asked(asked));
         }
         self.try_to(BufWriter::flush);
     }
@@ -148,7 +137,7 @@ impl<R: Read> Recording<R> {
 }
 
 impl<R: Read> Iterator for Recording<R> {
-    type Item = io::Result<Entry>;
+    type Item = io::Result<Recorded>;
 
     /// An incomplete last record (because the agent was killed) ends the recording.
     fn next(&mut self) -> Option<Self::Item> {
@@ -182,6 +171,8 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, lchown};
+    use wireup_proto::Instant;
+    use wireup_proto::io::Input;
     use wireup_wire::peer::LinkOptions;
 
     fn header() -> Header {
@@ -227,7 +218,7 @@ mod tests {
     fn a_recording_that_cannot_be_continued_ends() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut recorder = Recorder { file: Some(BufWriter::new(full)), ..Recorder::default() };
-        recorder.record(|| Entry::Input(Instant(1), Input::Tick));
+        recorder.record(|| Recorded::Input(Instant(1), Input::Tick));
         recorder.flush();
         assert!(recorder.file.is_none());
         recorder.record(|| panic!("nothing is recorded any more"));

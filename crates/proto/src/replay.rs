@@ -2,7 +2,7 @@
 //!
 //! An agent is a function of its configuration and its inputs, so the outputs of a replay have the digest of the
 //! recorded run. Outputs do not depend on when they are polled, so a recording does not mark the turns of its driver.
-//! The file format of recordings belongs to the driver.
+//! A driver writes recordings into files.
 
 use crate::io::{Input, Output};
 use crate::{Agent, AgentConfig, Instant};
@@ -11,8 +11,9 @@ use std::fmt::{self, Write};
 use wireup_wire::job::JobSpec;
 
 /// One entry of a recording.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Recorded {
+    /// The standing session has started.
     Begin(Instant),
     /// The job in the bootstrap message.
     Launch(Instant, Box<JobSpec>),

@@ -2,10 +2,11 @@
 //!
 //! Every run has a mark in its environment, which all of its processes inherit. A run that does not end by itself is
 //! killed, and its test fails with all of its output. A run that ends must leave nothing behind: no process with the
-//! mark, no file in its temporary folder, no panic on stderr; on the hosts of a testbed nothing at all.
+//! mark, no file in its temporary folder or in `/dev/shm`, no panic on stderr; on the hosts of a testbed no process and
+//! no file in `/tmp`.
 //!
 //! [`programs`] finds the product, [`peers`] and [`libraries`] find test programs and other launchers, [`machines`]
-//! makes hosts, [`sessions`] standing sessions, [`strangers`] another user, [`walls`] hosts that cannot reach each
+//! makes hosts, [`sessions`] standing sessions, [`strangers`] another user, [`partitions`] hosts that cannot reach each
 //! other, [`faults`] jobs that faults strike. The tests are in `tests/e2e`, one file for each subject.
 
 mod capture;
@@ -56,6 +57,7 @@ pub struct Run {
     guard: Duration,
     testbed: Option<Arc<Testbed>>,
     leaves: bool,
+    ranks_leave_memory: bool,
 }
 
 enum Feed {
@@ -96,7 +98,17 @@ impl Run {
         let no_sessions = mark.folder().join("run");
         command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder()).env(sessions::RUNTIME_DIR, no_sessions);
         let (shown, stdin) = (String::new(), Feed::Nothing);
-        Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None, leaves: false }
+        Self {
+            command,
+            shown,
+            mark,
+            stdin,
+            read_stdout: true,
+            guard: GUARD,
+            testbed: None,
+            leaves: false,
+            ranks_leave_memory: false,
+        }
     }
 
     /// Runs the command on the hub of a testbed; see [`machines`].
@@ -198,6 +210,12 @@ impl Run {
         self
     }
 
+    /// Lets ranks leave files of theirs in `/dev/shm`, even if the job ends well.
+    pub fn ranks_leave_memory(mut self) -> Self {
+        self.ranks_leave_memory = true;
+        self
+    }
+
     pub fn start(mut self) -> Running {
         self.shown = format!("{:?}", self.command);
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -205,6 +223,9 @@ impl Run {
             Feed::Nothing => Stdio::null(),
             Feed::Bytes(_) | Feed::Open => Stdio::piped(),
         });
+        if self.testbed.is_none() && !self.leaves {
+            self.mark.give_memory_folder(&mut self.command);
+        }
         heed_interrupts(&mut self.command);
         let mut child = self.command.spawn().unwrap_or_else(|e| panic!("{}: {e}", self.shown));
         let mut stdin = child.stdin.take();
@@ -224,6 +245,7 @@ impl Run {
             mark: self.mark,
             testbed: self.testbed,
             leaves: self.leaves,
+            ranks_leave_memory: self.ranks_leave_memory,
             deadline: Instant::now() + self.guard,
         }
     }
@@ -256,6 +278,7 @@ pub struct Running {
     mark: Mark,
     testbed: Option<Arc<Testbed>>,
     leaves: bool,
+    ranks_leave_memory: bool,
     deadline: Instant,
 }
 
@@ -363,6 +386,8 @@ impl Running {
         let _ = fs::remove_dir(self.mark.folder().join("run"));
         let files = self.mark.files();
         assert!(self.leaves || files.is_empty(), "{outcome}\nleft behind: {files:?}");
+        let files = self.mark.files_in_memory(status.success() && !self.ranks_leave_memory);
+        assert!(files.is_empty(), "{outcome}\nleft behind in /dev/shm: {files:?}");
         assert!(!outcome.err().contains("panicked at"), "{outcome}\na panic");
         outcome
     }
@@ -391,6 +416,7 @@ impl Drop for Running {
         }
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(self.mark.folder());
+        let _ = fs::remove_dir_all(self.mark.memory_folder());
     }
 }
 

@@ -1,7 +1,14 @@
 //! Finds the processes of one run by a variable that all of them inherit.
 
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::PathBuf;
+use rustix::thread::UnshareFlags;
+use std::ffi::CString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fs, process};
 
@@ -40,6 +47,41 @@ impl Mark {
     /// The run's `TMPDIR`.
     pub fn folder(&self) -> PathBuf {
         std::env::temp_dir().join(format!("end-to-end-{}", self.text))
+    }
+
+    /// The run's `/dev/shm`, once it has one of its own.
+    pub fn memory_folder(&self) -> PathBuf {
+        Path::new("/dev/shm").join(format!("end-to-end-{}", self.text))
+    }
+
+    /// Gives a command a `/dev/shm` of its own, so that what it leaves there is known, if this user may make mounts.
+    pub fn give_memory_folder(&self, command: &mut Command) {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = self.memory_folder();
+        // As the usual one: everyone may make files there.
+        let made =
+            fs::create_dir_all(&folder).and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o1777)));
+        made.expect("create a folder in /dev/shm");
+        let folder = CString::new(folder.into_os_string().into_encoded_bytes()).expect("a path without NUL");
+        let mount = move || {
+            // SAFETY: this process has one thread: it has just been forked.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
+            mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+            Ok(mount_bind(&*folder, c"/dev/shm")?)
+        };
+        // SAFETY: everything that is called between fork and exec is async-signal-safe.
+        unsafe { command.pre_exec(mount) };
+    }
+
+    /// What the run has left in its `/dev/shm`. A folder of staged files may stay for the next job. wireup's own
+    /// files are always reported, those of ranks only if `all` are.
+    pub fn files_in_memory(&self, all: bool) -> Vec<String> {
+        let entries = fs::read_dir(self.memory_folder()).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let is_left = |name: &String| !name.starts_with("wireup-stage-") && (all || name.contains("wireup"));
+        names.filter(is_left).collect()
     }
 
     /// The files in the run's temporary folder.

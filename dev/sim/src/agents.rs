@@ -165,7 +165,7 @@ impl Agents {
         let host = config.agent.0;
         let now = cx.local_now(host);
         let is_first = self.hosts[host as usize].processes.is_empty();
-        let mut recording = (cx.spec.record == Some(host) && is_first).then(|| Recording::new(config.clone()));
+        let mut recording = (cx.spec.record.contains(&host) && is_first).then(|| Recording::new(config.clone()));
         let incarnation = config.snapshot.place(config.agent).map_or(0, |place| place.incarnation);
         let mut machine = Agent::new(config);
         if cx.spec.is_standing {
@@ -180,7 +180,7 @@ impl Agents {
             }
             machine.launch(now, job);
         }
-        self.recording = recording.or(self.recording.take());
+        self.recordings.extend(recording.map(|recording| (host, recording)));
         let agent = self.all.len() as u32;
         self.hosts[host as usize].processes.push(agent);
         let start = self.hosts[host as usize].processes.len() as u32;
@@ -199,7 +199,7 @@ impl Agents {
         }
         let host = process.host;
         let now = cx.local_now(host);
-        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+        if let Some(recording) = self.recordings.get_mut(&host) {
             recording.push(Recorded::Input(now, input.clone()));
         }
         cx.digest.number(u64::from(host) ^ now.0 << 16);
@@ -236,7 +236,7 @@ impl Agents {
         if cx.spec.trace {
             eprintln!("  {} -> {}", self.name(agent), short(&output));
         }
-        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+        if let Some(recording) = self.recordings.get_mut(&host) {
             recording.report.on_output(&output);
         }
         Some(output)

@@ -19,6 +19,7 @@ pub mod output;
 pub mod quiet;
 
 use crate::fault_injection::Culprit;
+use crate::phases::Phases;
 use crate::spec::JobPlan;
 use bounds::Bounds;
 use collectives::Collectives;
@@ -75,6 +76,9 @@ pub struct Checks {
     /// State that agents kept when nothing was in progress.
     pub holds: Vec<Holds>,
     pub problems: Vec<String>,
+    pub phases: Phases,
+    /// Whether the watcher of the run has ended it.
+    pub is_stopped: bool,
     /// Agents ever affected by a fault in such a way that others may lose them.
     pub struck: BTreeSet<u32>,
 }

@@ -5,11 +5,13 @@
 //! keeper.
 
 use crate::spec::WorldSpec;
+use serde::{Deserialize, Serialize};
 use wireup_proto::Instant;
 use wireup_proto::io::Input;
 
 /// Time of a processor that each kind of work takes (ns), and the machines that have the processors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Costs {
     /// Number of hosts on a machine, which share its processors. Virtual nodes and network namespaces are such hosts.
     pub hosts_per_machine: u32,

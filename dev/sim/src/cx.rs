@@ -4,6 +4,7 @@ use crate::checkers::Checks;
 use crate::clock::{Clock, Event};
 use crate::costs::{Costs, Machines};
 use crate::digest::Digest;
+use crate::phases::Point;
 use crate::remote::HostSpec;
 use crate::rng::Rng;
 use crate::spec::{Delay, WorldSpec};
@@ -85,6 +86,11 @@ impl Cx {
             (Some(machines), Some(costs)) => machines.work(host, at, ns(costs)),
             _ => at,
         }
+    }
+
+    /// A process reaches a point now.
+    pub fn reach(&mut self, point: Point) {
+        self.checks.phases.reach(point, self.clock.now());
     }
 
     pub fn problem(&mut self, problem: String) {

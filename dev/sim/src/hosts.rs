@@ -4,6 +4,7 @@ use crate::agents::AgentProcess;
 use crate::cx::Cx;
 use crate::fault_injection::{Fault, NoStart};
 use crate::spec::WorldSpec;
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
@@ -45,8 +46,8 @@ pub struct Agents {
     /// The processes of agents, in the order in which they were started; process 0 is the root.
     pub all: Vec<AgentProcess>,
     pub walls: Vec<Wall>,
-    /// The inputs of the agent that the spec asks to record.
-    pub recording: Option<Recording>,
+    /// The inputs of the agents that the spec asks to record.
+    pub recordings: BTreeMap<u32, Recording>,
 }
 
 impl Index<u32> for Agents {
@@ -76,7 +77,7 @@ impl Agents {
                 _ => {}
             }
         }
-        Agents { hosts, all: Vec::new(), walls: Vec::new(), recording: None }
+        Agents { hosts, all: Vec::new(), walls: Vec::new(), recordings: BTreeMap::new() }
     }
 
     pub fn is_off(&self, cx: &Cx, host: u32) -> bool {

@@ -20,7 +20,8 @@
 //! `checkers` read the world and say which rules are broken. `fault_injection` acts on its parts from outside.
 //!
 //! [`spec`] describes a world, [`workload`] what its ranks do, [`fault_injection`] its faults; [`random`] makes worlds
-//! by seed, [`shrink`] reduces one that breaks a rule.
+//! by seed, [`shrink`] reduces one that breaks a rule. [`traffic`] counts what the agents of a world, or of a real run,
+//! have received.
 //!
 //! [`rank_network`] is apart from that: the network that ranks make among themselves, without agents, with the code of
 //! `wireup-group`.
@@ -50,6 +51,7 @@ mod lifecycle;
 mod membership;
 mod memory;
 mod net;
+pub mod phases;
 pub mod random;
 pub mod rank_network;
 mod ranks;
@@ -62,9 +64,10 @@ mod sockets;
 pub mod spec;
 mod stdio;
 mod steps;
+pub mod traffic;
 pub mod workload;
 mod world;
 
 pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};
-pub use world::run;
+pub use world::{run, run_watched};

@@ -8,6 +8,7 @@ use crate::clock::Event;
 use crate::collecting::Collecting;
 use crate::cx::Cx;
 use crate::jobs::{Job, Jobs, Node};
+use crate::phases::Point;
 use crate::sockets::Socket;
 use crate::stdio::{Pipe, StdinPipe};
 use crate::steps::{Progress, Then};
@@ -177,6 +178,7 @@ impl Jobs {
         // A keeper forks one rank after the other.
         let at = &mut self.nodes[node as usize];
         at.forks_until = cx.work(host, at.forks_until.max(cx.clock.now()), |costs| costs.fork_ns);
+        cx.checks.phases.reach(Point::Forked, at.forks_until);
         let (forked, delay_ns) = (at.forks_until, cx.draw(cx.spec.timing.spawn));
         let begins = cx.work(host, forked + delay_ns, |costs| costs.exec_ns);
         cx.clock.at(begins, Event::RankStep(id));
@@ -212,6 +214,7 @@ impl Jobs {
         }
         proc.phase = Phase::Running;
         cx.checks.started += 1;
+        cx.reach(Point::Begun);
         let now_ns = cx.local_now(node.host).0;
         let started = Started { pid: 1000 + proc.rank, spawn_ns: now_ns - 1000, exec_ns: now_ns };
         node.keeper_says(cx, JobEvent::RankStarted { local, result: Ok(started) });

@@ -6,6 +6,7 @@ use crate::jobs::Job;
 use crate::launchers::LauncherState;
 use crate::net::ClassCount;
 use crate::world::World;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use wireup_proto::launcher_io::Notice;
 use wireup_proto::replay::Recording;
@@ -40,8 +41,8 @@ pub struct RunReport {
     pub routed_frames: u64,
     /// The number of direct links.
     pub direct_links: u32,
-    /// The inputs of the agent that the spec asks to record, if it was started.
-    pub recording: Option<Recording>,
+    /// The inputs of the agents that the spec asks to record, if they were started.
+    pub recordings: BTreeMap<u32, Recording>,
 }
 
 /// Sums over all jobs of a run.
@@ -70,7 +71,7 @@ pub struct JobCounts {
 
 impl RunReport {
     pub(crate) fn new(mut world: World) -> Self {
-        if !world.cx.checks.is_broken() {
+        if !world.cx.checks.is_broken() && !world.cx.checks.is_stopped {
             let problems = check_end(&world);
             problems.into_iter().for_each(|problem| world.cx.problem(problem));
         }
@@ -90,7 +91,7 @@ impl RunReport {
             classes: world.net.classes,
             routed_frames: world.net.routed_frames,
             direct_links: (0..world.net.next_link()).filter(|link| world.net.is_direct(*link)).count() as u32,
-            recording: world.agents.recording,
+            recordings: world.agents.recordings,
             checks: world.cx.checks,
         }
     }

@@ -8,6 +8,7 @@ use crate::fault_injection::{Fault, NoServer};
 use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::{Script, Step};
+use std::ops::Range;
 use std::rc::Rc;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, JobOptions, StdinTarget, StdioOptions};
@@ -37,8 +38,8 @@ pub struct WorldSpec {
     pub remote: Option<Remote>,
     pub timing: Timing,
     pub faults: Vec<Fault>,
-    /// The agent whose inputs are recorded.
-    pub record: Option<u32>,
+    /// The agents whose inputs are recorded.
+    pub record: Range<u32>,
     /// Whether every event, input and output is printed on standard error.
     pub trace: bool,
     /// Number of events above which a run counts as a hang.
@@ -162,7 +163,7 @@ impl WorldSpec {
             remote: None,
             timing: Timing::default(),
             faults: Vec::new(),
-            record: None,
+            record: 0..0,
             trace: false,
             event_max: 20_000_000,
         }

@@ -160,6 +160,11 @@ impl Proc {
                 return Then::Ends(ExitStatus::Signalled { signal: i32::from(signal), core_dumped: false });
             }
             Step::Hang => self.doing = Doing::Nothing,
+            Step::Reach(point) => {
+                cx.reach(point);
+                self.progress.step += 1;
+                return self.do_step(cx, job, node);
+            }
             Step::OnlyRank { rank: only } => {
                 self.progress.step += u16::from(self.rank != only);
                 self.step_done(cx);

@@ -5,6 +5,7 @@
 
 pub use crate::client::Speaks;
 pub use crate::contributions::Lens;
+use crate::phases::Point;
 use crate::rng::{Rng, mix};
 use std::rc::Rc;
 pub use wireup_wire::pmi::Dialect;
@@ -110,6 +111,8 @@ pub enum Step {
     },
     /// Does nothing more until the rank is killed.
     Hang,
+    /// Says that the rank has come to this point, which takes no time.
+    Reach(Point),
     /// The next step is for this rank only; others skip it.
     OnlyRank {
         rank: u32,

@@ -19,6 +19,7 @@ use crate::jobs::{Jobs, Node};
 use crate::launchers::{Launchers, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
+use crate::phases::{Point, Progress};
 use crate::report::RunReport;
 use crate::spec::{JobPlan, WorldSpec};
 use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
@@ -37,18 +38,26 @@ pub struct World {
     pub(crate) jobs: Jobs,
 }
 
+/// Number of events after which the watcher of a run is asked again.
+const WATCH_EVENTS: u64 = 1 << 16;
+
 /// Runs a world to its end. A session that outlives its jobs is ended when nothing more happens in it.
 pub fn run(spec: WorldSpec) -> RunReport {
+    run_watched(spec, |_| true)
+}
+
+/// As [`run`]; `watch` is told from time to time what has happened so far, and ends the run by returning `false`.
+pub fn run_watched(spec: WorldSpec, mut watch: impl FnMut(Progress) -> bool) -> RunReport {
     let mut world = World::new(spec);
     world.begin();
-    world.go_on();
-    if world.cx.spec.is_standing && !world.cx.checks.is_broken() {
+    world.go_on(&mut watch);
+    if world.cx.spec.is_standing && !world.cx.checks.is_broken() && !world.cx.checks.is_stopped {
         let (problems, holds) = check_idle(&world);
         world.cx.checks.holds = holds;
         problems.into_iter().for_each(|problem| world.cx.problem(problem));
         world.membership.on_ending();
         world.attach(Role::EndSession);
-        world.go_on();
+        world.go_on(&mut watch);
     }
     RunReport::new(world)
 }
@@ -121,7 +130,7 @@ impl World {
     }
 
     /// Carries out events until there are none.
-    fn go_on(&mut self) {
+    fn go_on(&mut self, watch: &mut dyn FnMut(Progress) -> bool) {
         let patience = START + self.cx.spec.patience_ns();
         loop {
             if self.cx.clock.pause_ns() >= QUIET_NS {
@@ -136,6 +145,10 @@ impl World {
                 self.cx.problem(format!("no end after {} events: {waits}", self.cx.clock.happened()));
                 break;
             }
+            if self.cx.clock.happened().is_multiple_of(WATCH_EVENTS) && !watch(self.progress()) {
+                self.cx.checks.is_stopped = true;
+                break;
+            }
             if self.cx.spec.trace {
                 eprintln!("{} {event:?}", self.cx.clock.now() - START);
             }
@@ -145,6 +158,11 @@ impl World {
                 break;
             }
         }
+    }
+
+    fn progress(&self) -> Progress {
+        let (events, elapsed_ns) = (self.cx.clock.happened(), self.cx.clock.now() - START);
+        Progress { events, elapsed_ns, phases: self.cx.checks.phases }
     }
 
     fn on_later(&mut self, index: u32) {
@@ -256,6 +274,7 @@ impl World {
             Arrival::Up => {
                 if matches!(peer, Peer::Child { .. }) {
                     self.membership.on_child_link(&self.net, at);
+                    self.cx.reach(Point::Linked);
                 }
                 self.tell_agent(agent, Input::LinkUp { link, peer, local: String::new() });
             }

@@ -14,7 +14,8 @@ fn a_replay_wants_what_the_recorded_run_wanted() {
             _ => collectives::with_faults(seed, &run(collectives::collective_world(seed))),
         };
         let agent = (seed % u64::from(spec.agents)) as u32;
-        let Some(recording) = run(WorldSpec { record: Some(agent), ..spec }).recording else { continue };
+        let mut recordings = run(WorldSpec { record: agent..agent + 1, ..spec }).recordings;
+        let Some(recording) = recordings.remove(&agent) else { continue };
         let report = replay(recording.config.clone(), recording.inputs.iter().cloned());
         assert_eq!(report, recording.report, "seed {seed}, agent {agent}");
         left += u32::from(report.left);
@@ -27,7 +28,8 @@ fn a_replay_wants_what_the_recorded_run_wanted() {
 
 #[test]
 fn another_history_has_another_digest() {
-    let recorded = |seed| run(WorldSpec { record: Some(0), ..world(seed) }).recording.expect("the root always starts");
+    let recorded =
+        |seed| run(WorldSpec { record: 0..1, ..world(seed) }).recordings.remove(&0).expect("the root always starts");
     let recording = recorded(3);
     let is_exit =
         |inputs: &Recorded| matches!(inputs, Recorded::Input(_, Input::Job { event: JobEvent::RankExited { .. }, .. }));

@@ -49,7 +49,8 @@ fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
             let output = io::stdout().lock();
             // Without Landlock it keeps the rights of its user.
             let confine = || {
-                let _ = confine(&Confinement { read_only: &[], read_write: &[store.root()], network: false });
+                let _ =
+                    confine(&Confinement { read_only: &[], read_write: &[store.root()], remove: &[], network: false });
             };
             match incoming(rustix::stdio::stdin())? {
                 Incoming::Ring(ring) => receive(&store, FromAgent(ring), output, confine),

@@ -13,7 +13,7 @@ use super::local_jobs::LocalJobs;
 use super::shells::Shells;
 use super::token::Token;
 use super::turn::Turn;
-use crate::record::{Entry, Header, Recorder};
+use crate::record::{Header, Recorder};
 use crate::remedy::{self, Advised};
 use crate::transport::link::Link;
 use bytes::Bytes;
@@ -26,6 +26,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Event, Reactor};
 use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::Input;
+use wireup_proto::replay::Recorded;
 use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::job::JobSpec;
@@ -154,7 +155,7 @@ impl AgentDriver {
             return;
         }
         let now = Instant(monotonic_ns());
-        self.recorder.record(|| Entry::Begin(now));
+        self.recorder.record(|| Recorded::Begin(now));
         self.agent.begin(now);
         self.local.keepers.stand();
     }
@@ -162,13 +163,13 @@ impl AgentDriver {
     /// Launches a job that came with the bootstrap message.
     pub fn launch(&mut self, job: Arc<JobSpec>) {
         let now = Instant(monotonic_ns());
-        self.recorder.record(|| Entry::Launch(now, Box::new(JobSpec::clone(&job))));
+        self.recorder.record(|| Recorded::Launch(now, Box::new(JobSpec::clone(&job))));
         self.agent.launch(now, job);
     }
 
     pub fn handle(&mut self, input: Input) {
         let now = Instant(monotonic_ns());
-        self.recorder.record(|| Entry::Input(now, input.clone()));
+        self.recorder.record(|| Recorded::Input(now, input.clone()));
         self.agent.handle(now, input);
     }
 

@@ -17,6 +17,8 @@ pub struct Confinement<'a> {
     pub read_only: &'a [&'a Path],
     /// Files and folders that may also be written, made and removed, with all below them.
     pub read_write: &'a [&'a Path],
+    /// Folders below which files and folders may be removed.
+    pub remove: &'a [&'a Path],
     /// Whether the thread may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets and
     /// signal processes that are not confined with it (refused from Linux 6.12 on).
     pub network: bool,
@@ -38,7 +40,8 @@ pub fn confine(confinement: &Confinement<'_>) -> io::Result<()> {
     let mut created = ruleset.create().map_err(io::Error::other)?;
     let (read_only, read_write) = (confinement.read_only.iter(), confinement.read_write.iter());
     let read = AccessFs::from_read(NEWEST);
-    for (path, access) in read_only.map(|path| (path, read)).chain(read_write.map(|path| (path, all))) {
+    let remove = confinement.remove.iter().map(|path| (path, AccessFs::RemoveFile | AccessFs::RemoveDir));
+    for (path, access) in read_only.map(|path| (path, read)).chain(read_write.map(|path| (path, all))).chain(remove) {
         created = created.add_rule(beneath(path, access)?).map_err(io::Error::other)?;
     }
     let status = created.restrict_self().map_err(io::Error::other)?;
@@ -63,13 +66,15 @@ mod tests {
     #[test]
     fn a_confined_thread_reaches_only_what_it_is_left() {
         let folder = std::env::temp_dir().join(format!("wireup-confined-{}", std::process::id()));
-        let (own, other) = (folder.join("own"), folder.join("other"));
-        for path in [&own, &other] {
+        let [own, other, shared] = ["own", "other", "shared"].map(|name| folder.join(name));
+        for path in [&own, &other, &shared] {
             fs::create_dir_all(path).unwrap();
             fs::write(path.join("file"), "text").unwrap();
         }
         let confined = || {
-            let confinement = Confinement { read_only: &[Path::new("/proc")], read_write: &[&own], network: false };
+            let read_only = [Path::new("/proc")];
+            let confinement =
+                Confinement { read_only: &read_only, read_write: &[&own], remove: &[&shared], network: false };
             match confine(&confinement) {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     println!("SKIPPED: this kernel has no Landlock");
@@ -85,6 +90,8 @@ mod tests {
             assert_eq!(kind(fs::read(other.join("file")).map(drop)), denied);
             assert_eq!(kind(fs::write(other.join("file"), "")), denied);
             assert_eq!(kind(fs::remove_file(other.join("file"))), denied);
+            assert_eq!(kind(fs::write(shared.join("new"), "")), denied);
+            assert_eq!(kind(fs::remove_file(shared.join("file"))), Ok(()));
             assert_eq!(kind(fs::read_dir("/").map(drop)), denied);
             assert_eq!(kind(TcpListener::bind("127.0.0.1:0").map(drop)), denied);
         };

@@ -43,13 +43,15 @@ pub fn open(open: &Open) -> Result<Library, PmixProblem> {
 
 /// Confines the library, which parses what ranks send: where the kernel has Landlock, it can write no file outside of
 /// the server's directory, and no program that it might run gets more rights. It reads libraries and the machine's
-/// description from anywhere.
+/// description from anywhere, and it may remove files: ranks register files that it must remove when they have ended
+/// (`PMIX_REGISTER_CLEANUP`), such as Open MPI's shared memory in `/dev/shm`.
 fn confine_to(directory: &str) -> Result<(), String> {
     let [directory, null] = [directory, "/dev/null"].map(Path::new);
     let writable = [directory, null];
     // Some containers have no /dev/null.
     let read_write = if null.exists() { &writable[..] } else { &writable[..1] };
-    let confinement = Confinement { read_only: &[Path::new("/")], read_write, network: true };
+    let everywhere = [Path::new("/")];
+    let confinement = Confinement { read_only: &everywhere, read_write, remove: &everywhere, network: true };
     match confine(&confinement) {
         Err(error) if error.kind() != ErrorKind::Unsupported => {
             Err(format!("the server process cannot be confined to {}: {error}", directory.display()))

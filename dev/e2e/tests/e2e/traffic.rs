@@ -1,69 +1,131 @@
-//! The links of agents carry the frames and payload bytes of collectives that the simulator has recorded
-//! (`dev/sim/tests/traffic.rs`), counted for each agent, link and direction.
+//! Agents of real runs receive the same messages as those of simulated ones: as many frames with as many bytes, for each
+//! agent and message. Both run the same code, so a difference lies around it: in how programs send requests, in how the
+//! agents' drivers send frames, or in what the simulator's ranks do.
 
-use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use wireup_coll::allgather::schemes;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::libraries::own;
-use wireup_e2e::{Run, wireup};
-use xtask::layout;
+use wireup_e2e::{Run, is_night, wireup};
+use wireup_node::record::Recording;
+use wireup_proto::replay::Recorded;
+use wireup_sim::WorldSpec;
+use wireup_sim::traffic::{ON_THE_WAY, Received, received};
+use wireup_sim::workload::{Dialect, Lens, Script, Step, Which};
+use wireup_wire::ids::AgentId;
+use wireup_wire::job::ExchangeScheme;
 
-/// The recorded cases whose names begin so: name and exchange scheme.
-fn cases(begin: &str) -> Vec<(String, String)> {
-    let cases = recorded().lines().filter(|line| line.starts_with(begin)).map(case).collect::<Vec<_>>();
-    assert!(cases.len() > 8, "{begin}: {cases:?}");
-    cases.into_iter().step_by(4).collect()
+/// Virtual nodes, ranks a node, ranks, and children of an agent.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    nodes: u32,
+    ppn: u32,
+    ranks: u32,
+    fanout: u32,
 }
 
-fn recorded() -> String {
-    std::fs::read_to_string(layout::root().join("dev/sim/tests/traffic/recorded.txt")).expect("the simulator's record")
+const fn shape(nodes: u32, ppn: u32, ranks: u32, fanout: u32) -> Shape {
+    Shape { nodes, ppn, ranks, fanout }
 }
 
-fn case(line: &str) -> (String, String) {
-    let mut words = line.split(' ').map(str::to_owned);
-    (words.next().expect("a case"), words.next().expect("a scheme"))
+/// The last node of the first shape has only one rank.
+const SHAPES: [Shape; 4] = [shape(4, 4, 13, 2), shape(4, 4, 16, 3), shape(8, 8, 64, 2), shape(16, 16, 256, 16)];
+const LARGE: [Shape; 2] = [shape(64, 16, 1024, 16), shape(256, 16, 4096, 16)];
+
+fn shapes() -> impl Iterator<Item = Shape> {
+    let large = if is_night() { &LARGE[..] } else { &[] };
+    SHAPES.into_iter().chain(large.iter().copied())
 }
 
-/// Compares with the simulator: 13 ranks on four nodes, the last of which has only one.
-fn expect_recorded((case, scheme): (String, String), program: &Path, args: &str) {
-    let script = format!(
-        "$WIREUP run -n 13 --virtual-nodes 4 --ppn 4 --fanout 2 --exchange {scheme} \
-         --profile $TMPDIR/trace $PROGRAM {args} >&2 && cat $TMPDIR/trace && rm $TMPDIR/trace"
-    );
-    let run = Run::shell(&script).env("PROGRAM", program).linked();
-    let outcome = run.succeed();
-    let trace: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("a trace is JSON");
-    let events = trace["traceEvents"].as_array().expect("a trace has events");
-    let mut lines = Vec::new();
-    for event in events.iter().filter(|event| event["name"] == "exchange traffic") {
-        let links = ["up", "down", "direct"].map(|link| {
-            let counts = ["frames_in", "bytes_in", "frames_out", "bytes_out"];
-            let counts = counts.map(|name| event["args"][link][name].as_u64().expect("a count").to_string());
-            format!("{link} {}", counts.join(" "))
-        });
-        // Process 0 is the launcher; virtual node n is agent n.
-        let agent = event["pid"].as_u64().expect("a process") - 1;
-        lines.push(format!("{case} {scheme} agent {agent} {}", links.join(" ")));
+/// Messages whose number depends on timing: frames that went through the tree because their direct link was not up yet,
+/// acknowledgements on direct links, output, of which an agent sends as much at once as it has, the time that is left
+/// for a child that was slow to start, and questions to an agent that has been silent for long.
+const TIMED: [&str; 7] = [ON_THE_WAY, "Pair", "Output", "OutputCredit", "SessionDown TimeLeft", "AreYouAlive", "Alive"];
+
+/// Messages whose length depends on names of files and hosts, or on which rank was the first.
+const NAMING: [&str; 2] = ["FromLauncher Launch", "JobUp Departed"];
+
+/// Runs a job on virtual nodes, whose program `add` adds, and a script on simulated ones: the agents receive the same.
+fn expect_equal(shape: Shape, scheme: (&str, ExchangeScheme), script: Script, add: impl FnOnce(Run) -> Run) {
+    let Shape { nodes, ppn, ranks, fanout } = shape;
+    let (folder, name) = (Folder::new("traffic"), scheme.0);
+    let line = format!("-n {ranks} --virtual-nodes {nodes} --ppn {ppn} --fanout {fanout} --exchange {name} --record");
+    let time = Duration::from_secs(40 + u64::from(ranks / 16));
+    add(Run::job(&line).arg(&folder.0)).guard(time).succeed();
+    let spec = WorldSpec { fanout, record: 0..nodes, ..WorldSpec::even(1, nodes, ppn, Script::default()) };
+    let spec = spec.job(|job| job.apps = vec![(ranks, Rc::new(script))]);
+    let mut report = wireup_sim::run(spec.options(|options| options.exchange.scheme = scheme.1)).expect_good();
+    let mut differences = Vec::new();
+    for agent in 0..nodes {
+        let file = Recording::open(&folder.at(&format!("agent-{agent}.rec"))).expect("a recording of each agent");
+        let real = all(agent, file.map(|entry| entry.expect("a whole recording")));
+        let simulated = all(agent, report.recordings.remove(&agent).expect("every agent was recorded").inputs);
+        if real != simulated {
+            differences.push(format!("agent {agent}: real {real:?}\n  simulated {simulated:?}"));
+        }
     }
-    lines.sort();
-    let recorded = recorded();
-    let begin = format!("{case} {scheme} ");
-    assert_eq!(lines, recorded.lines().filter(|line| line.starts_with(&begin)).collect::<Vec<_>>());
+    let some = &differences[..differences.len().min(5)];
+    assert!(some.is_empty(), "{line}: {} agents differ\n{}", differences.len(), some.join("\n"));
 }
 
-/// `wireup pmi exchange`: puts and fences in both dialects.
+/// What an agent has received, without what cannot be the same.
+fn all(agent: u32, inputs: impl IntoIterator<Item = Recorded>) -> Received {
+    let mut received = received(AgentId(agent), inputs).unwrap_or_else(|problem| panic!("agent {agent}: {problem}"));
+    received.retain(|name, _| !TIMED.contains(&&name[..]));
+    for (name, frames) in &mut received {
+        if NAMING.contains(&&name[..]) {
+            frames.bytes = 0;
+        }
+    }
+    received
+}
+
+/// `wireup pmi exchange`: puts, fences and gets in both dialects. The gets cause no frames.
 #[test]
 fn text_clients_cause_the_simulated_traffic() {
-    for case in cases("pmi-") {
-        let dialect = case.0.trim_start_matches("pmi-").to_owned();
-        let args = format!("pmi exchange --dialect {dialect} --rounds 2 --value-len 100 --get none");
-        expect_recorded(case, &wireup(), &args);
+    let round = |name| [Step::PutAs { name, value_bytes: 100 }, Step::Fence];
+    // The measurements go through one last fence.
+    let times = |name| Step::PutAs { name, value_bytes: 125 };
+    let last = [times("wireup-times-0-"), times("wireup-times-1-"), Step::Fence, Step::Finalize];
+    let steps = [&[Step::Init][..], &round("wireup-0-"), &round("wireup-1-"), &last].concat();
+    for shape in shapes() {
+        for (scheme, (number, dialect)) in schemes().zip([(1, Dialect::Pmi1), (2, Dialect::Pmi2)].into_iter().cycle()) {
+            let words = format!("pmi exchange --dialect {number} --rounds 2 --value-len 100 --get 2");
+            expect_equal(shape, scheme, Script::new(dialect, &steps), |run| run.arg(wireup()).args(words.split(' ')));
+        }
     }
 }
 
-/// Our library: fences, allgathers and rings, several in progress at once.
+/// Our library: fences, allgathers and rings, several in progress at once, with few bytes and with so many that even
+/// `auto` leaves the tree.
 #[test]
 fn clients_of_our_library_cause_the_simulated_traffic() {
-    for case in cases("library-") {
-        let value_bytes = case.0.trim_start_matches("library-").to_owned();
-        expect_recorded(case, &own("traffic"), &value_bytes);
+    let put = |name, value_bytes| Step::PutAs { name, value_bytes };
+    let script = |value_bytes| {
+        Script::own(&[
+            Step::Init,
+            put("card-0-", 33),
+            Step::StartFence,
+            Step::StartAllgather { lens: Lens::Fixed(value_bytes), shared: true },
+            Step::Ring { value_bytes: 40 },
+            Step::Wait(Which::All),
+            put("card-1-", 500),
+            Step::StartFence,
+            Step::Wait(Which::All),
+            Step::StartFence,
+            Step::Wait(Which::All),
+            Step::Finalize,
+        ])
+    };
+    for shape in shapes() {
+        // With more than 16 nodes, the tree is left at 4 MiB, else at 128 KiB.
+        let many = if shape.nodes > 16 { 5 << 20 } else { 256 << 10 } / shape.ranks;
+        for value_bytes in [18, many] {
+            for scheme in schemes() {
+                let add = |run: Run| run.linked().arg(own("traffic")).arg(value_bytes.to_string());
+                expect_equal(shape, scheme, script(value_bytes), add);
+            }
+        }
     }
 }

@@ -21,6 +21,14 @@ use tools::Tools;
 /// The oldest glibc that the program runs with: that of RHEL 8 and of `manylinux_2_28`.
 const GLIBC: elf::Version = elf::Version(2, 28);
 
+/// What is given away: packages and their programs. The wheel has the first two.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("wireup", "wireup"),
+    ("wireup-bench", "wireup-bench"),
+    ("wireup-reproductions", "wireup-reproduce"),
+    ("wireup-simulate", "wireup-simulate"),
+];
+
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
 #[derive(Clone, Copy)]
@@ -54,15 +62,16 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     let mut report = String::new();
     for architecture in if architectures.is_empty() { &[ARCH] } else { architectures } {
         for libc in [Gnu, Musl] {
-            let (program, bench) = flavour(&tools, architecture, libc)?;
-            report += &format!("{}\n", describe(&program, libc)?);
+            let programs = flavour(&tools, architecture, libc)?;
+            let program = &programs[0];
+            report += &format!("{}\n", describe(program, libc)?);
             if *architecture == ARCH {
-                try_out(&program)?;
+                try_out(program)?;
             } else {
                 report += "    not run: this machine is of another architecture\n";
             }
             if matches!(libc, Gnu) {
-                let programs = [(program.as_path(), "wireup"), (bench.as_path(), "wireup-bench")];
+                let programs = [(program.as_path(), PROGRAMS[0].1), (programs[1].as_path(), PROGRAMS[1].1)];
                 let wheel = wheel::build(&tools, architecture, GLIBC, &programs)?;
                 if *architecture == ARCH {
                     wheel::try_out(&wheel)?;
@@ -78,8 +87,8 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     Ok(())
 }
 
-/// Builds one flavour and puts it into the distribution's folder: the program, and its benchmarks.
-fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<(PathBuf, PathBuf)> {
+/// Builds one flavour of all programs and puts them into the distribution's folder; returns their paths there.
+fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<[PathBuf; PROGRAMS.len()]> {
     let libc_name = match libc {
         Gnu => "gnu",
         Musl => "musl",
@@ -90,8 +99,8 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<(PathBuf, Pa
         Gnu => format!("{target}.{GLIBC}"),
         Musl => target.clone(),
     };
-    // One after the other, so that the product has no features that only the benchmarks want.
-    for package in ["wireup", "wireup-bench"] {
+    // One after the other, so that the product has no features that only the other programs want.
+    for (package, _) in PROGRAMS {
         let mut build = cargo();
         build.args(["zigbuild", "--release", "--quiet", "--package", package, "--target", &asked]);
         tools.set_environment(&mut build, architecture)?;
@@ -109,8 +118,11 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<(PathBuf, Pa
         run_quietly(objcopy().arg("--strip-all").args([&built, &program]))?;
         Ok::<_, String>(program)
     };
-    let bench = put("wireup-bench")?;
-    Ok((put("wireup")?, bench))
+    let mut paths = PROGRAMS.map(|_| PathBuf::new());
+    for (path, (_, program)) in paths.iter_mut().zip(PROGRAMS) {
+        *path = put(program)?;
+    }
+    Ok(paths)
 }
 
 /// The binary's kind and requirements on one line.

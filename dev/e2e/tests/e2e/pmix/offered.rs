@@ -98,9 +98,10 @@ fn programs_started_by_env_find_their_pmi() {
 fn a_program_offered_the_wrong_pmi_is_reported() {
     let advice = |flavour, flag: &str, words: &[&str]| {
         let Some(program) = program(flavour, "hello") else { return };
-        // An Open MPI rank that runs alone leaves a directory behind.
+        // An Open MPI rank that runs alone leaves a directory behind, and a file in /dev/shm.
         let folder = Folder::new("alone");
-        let outcome = Run::job(&format!("-n 2 {flag}")).arg(program).env("TMPDIR", &folder.0).finish();
+        let job = Run::job(&format!("-n 2 {flag}")).arg(program).env("TMPDIR", &folder.0);
+        let outcome = job.ranks_leave_memory().finish();
         if outcome.code() == 0 {
             outcome.expect_err_line(words);
         }

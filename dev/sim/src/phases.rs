@@ -1,0 +1,56 @@
+//! When a run reaches the points that users wait for, and what its watcher learns while it goes on.
+
+use crate::clock::START;
+use wireup_proto::Instant;
+
+/// A point of a run that several processes reach, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Point {
+    /// An agent is linked to its parent.
+    Linked,
+    /// A keeper has forked a rank.
+    Forked,
+    /// The program of a rank begins.
+    Begun,
+    /// A rank has what it exchanged with the others, in a script that says so.
+    Exchanged,
+    /// A rank has all that it needs to begin its work, in a script that says so.
+    Ready,
+}
+
+impl Point {
+    pub const ALL: [Point; 5] = [Point::Linked, Point::Forked, Point::Begun, Point::Exchanged, Point::Ready];
+}
+
+/// How many processes have reached a point, and when the last of them did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Reached {
+    pub count: u32,
+    /// Virtual time since the start.
+    pub last_ns: u64,
+}
+
+/// All points of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Phases([Reached; Point::ALL.len()]);
+
+impl Phases {
+    pub fn reach(&mut self, point: Point, at: Instant) {
+        let at_ns = at - START;
+        let reached = &mut self.0[point as usize];
+        *reached = Reached { count: reached.count + 1, last_ns: reached.last_ns.max(at_ns) };
+    }
+
+    pub fn at(&self, point: Point) -> Reached {
+        self.0[point as usize]
+    }
+}
+
+/// What a run has done so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub events: u64,
+    /// Virtual time since the start (ns).
+    pub elapsed_ns: u64,
+    pub phases: Phases,
+}

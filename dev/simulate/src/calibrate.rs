@@ -1,0 +1,341 @@
+//! `wireup simulate calibrate`: a machine file of this machine, whose nodes are all virtual.
+//!
+//! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
+//! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times are as
+//! close as possible to the measured medians of every second job. The others show how well that predicts.
+
+use crate::machine::Machine;
+use crate::plan::{Exchange, Plan, Start};
+use crate::problem::Problem;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Instant;
+use wireup_coll::tree::default_fanout;
+use wireup_sim::phases::Point;
+use wireup_sim::workload::{Dialect, Script, Step, Whose};
+use wireup_sim::{RunReport, run};
+
+/// Rounds of one start of `wireup pmi exchange`.
+const EXCHANGE_ROUNDS: u32 = 10;
+/// The first and the last factor by which the fit changes a group of costs.
+const STEPS: [f64; 2] = [2.0, 1.02];
+/// How often the fit may improve before it takes a smaller factor.
+const TRIES: usize = 40;
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Timed {
+    /// A job of `/bin/true`, from the exec of the launcher to its exit.
+    Job,
+    /// A fence with values of so many bytes, from the last rank in to the last one out.
+    Fence(u16),
+    /// After that fence, the gets of all ranks' values by all ranks.
+    Gets(u16),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Case {
+    timed: Timed,
+    nodes: u32,
+    ppn: u32,
+}
+
+/// A case and its measured median (s).
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Measured {
+    case: Case,
+    seconds: f64,
+}
+
+/// Costs that are scaled together, since the cases do not tell them apart; and what decides about them.
+struct Group {
+    keys: &'static [&'static str],
+    by: &'static str,
+}
+
+const GROUPS: [Group; 6] = [
+    Group { keys: &["launcher_ns"], by: "jobs of /bin/true" },
+    Group { keys: &["shell_ns", "agent_ns", "handshake_ns"], by: "jobs of /bin/true with more nodes" },
+    Group { keys: &["fork_ns", "exec_ns"], by: "jobs of /bin/true with more ranks" },
+    Group { keys: &["request_ns"], by: "gets" },
+    Group { keys: &["input_ns", "frame_ns"], by: "gets, and fences of 32 bytes" },
+    Group { keys: &["kib_ns"], by: "fences of 900 bytes" },
+];
+
+/// All cases, those of one kind in the order of their sizes: every second one is fitted.
+fn cases() -> Vec<Case> {
+    let sizes = |timed: Timed, sizes: &[(u32, u32)]| -> Vec<Case> {
+        sizes.iter().map(|&(nodes, ppn)| Case { timed, nodes, ppn }).collect()
+    };
+    let exchanges = [(1, 8), (1, 16), (2, 8), (1, 32), (4, 8), (8, 8)];
+    [
+        sizes(Timed::Job, &[(1, 1), (1, 8), (2, 4), (1, 32), (4, 4), (8, 2), (1, 64), (16, 2), (8, 8), (16, 8)]),
+        sizes(Timed::Fence(32), &exchanges),
+        sizes(Timed::Gets(32), &exchanges),
+        sizes(Timed::Fence(900), &exchanges),
+    ]
+    .concat()
+}
+
+fn is_fitted(index: usize) -> bool {
+    index.is_multiple_of(2)
+}
+
+impl Case {
+    fn name(&self) -> String {
+        let what = match self.timed {
+            Timed::Job => "/bin/true".to_owned(),
+            Timed::Fence(bytes) => format!("fence, {bytes} bytes"),
+            Timed::Gets(bytes) => format!("gets, {bytes} bytes"),
+        };
+        format!("{what}, {} x {}", self.nodes, self.ppn)
+    }
+
+    /// Runs the case once; the time (s).
+    fn measure(&self, wireup: &Path) -> Result<f64, Problem> {
+        let Case { nodes, ppn, .. } = *self;
+        let mut command = Command::new(wireup);
+        command.args(["run", "-n", &(nodes * ppn).to_string(), "--virtual-nodes", &nodes.to_string(), "--"]);
+        let field = match self.timed {
+            Timed::Job => {
+                command.arg("/bin/true");
+                None
+            }
+            Timed::Fence(bytes) | Timed::Gets(bytes) => {
+                let rounds = EXCHANGE_ROUNDS.to_string();
+                command.arg(wireup).args(["pmi", "exchange", "--rounds", &rounds, "--value-len", &bytes.to_string()]);
+                Some(if matches!(self.timed, Timed::Fence(_)) { "fence_ms=" } else { "get_ms=" })
+            }
+        };
+        let begin = Instant::now();
+        let output = Problem::of_file(wireup, command.stdin(Stdio::null()).output())?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(Problem::Failed(format!("{command:?}: {}: {why}", output.status)));
+        }
+        let Some(field) = field else { return Ok(seconds) };
+        let value = text.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse::<f64>().ok());
+        value.map(|ms| ms / 1e3).ok_or_else(|| Problem::Failed(format!("{command:?} does not print {field}: {text}")))
+    }
+
+    /// The simulated time of the case (s).
+    fn simulate(&self, machine: &Machine) -> f64 {
+        let Case { nodes, ppn, timed } = *self;
+        let fanout = default_fanout(nodes);
+        let (start, exchange) = (Start::Local, Exchange::None);
+        let plan = Plan { ranks: nodes * ppn, nodes, ppn, fanout, start, exchange, seed: 1 };
+        let world = plan.world(machine);
+        let world = match timed {
+            Timed::Job => world,
+            Timed::Fence(value_bytes) | Timed::Gets(value_bytes) => world.job(|job| {
+                let (pair, whose) = (0, Whose::All);
+                let [before, after] = [Point::Exchanged, Point::Ready].map(Step::Reach);
+                let (put, get) = (Step::Put { pair, value_bytes }, Step::Get { pair, value_bytes, whose });
+                let steps = if let Timed::Fence(_) = timed {
+                    [Step::Init, put, before, Step::Fence, after, Step::Finalize]
+                } else {
+                    [Step::Init, put, Step::Fence, before, get, after]
+                };
+                let script = Script::new(Dialect::Pmi1, &[&steps[..], &[Step::Exit { code: 0 }]].concat());
+                job.apps = vec![(plan.ranks, Rc::new(script))];
+            }),
+        };
+        let report: RunReport = run(world);
+        let last_ns = |point| report.checks.phases.at(point).last_ns;
+        let ns = match timed {
+            Timed::Job => report.elapsed_ns + machine.launcher_ns,
+            Timed::Fence(_) | Timed::Gets(_) => last_ns(Point::Ready) - last_ns(Point::Exchanged),
+        };
+        ns as f64 / 1e9
+    }
+}
+
+/// The costs of a machine that a group scales.
+fn costs_of<'a>(machine: &'a mut Machine, group: &Group) -> impl Iterator<Item = &'a mut u64> {
+    let keys = group.keys;
+    let costs = &mut machine.costs;
+    let all = [
+        ("launcher_ns", &mut machine.launcher_ns),
+        ("shell_ns", &mut costs.shell_ns),
+        ("agent_ns", &mut costs.agent_ns),
+        ("handshake_ns", &mut costs.handshake_ns),
+        ("fork_ns", &mut costs.fork_ns),
+        ("exec_ns", &mut costs.exec_ns),
+        ("request_ns", &mut costs.request_ns),
+        ("input_ns", &mut costs.input_ns),
+        ("frame_ns", &mut costs.frame_ns),
+        ("kib_ns", &mut costs.kib_ns),
+    ];
+    all.into_iter().filter(|(key, _)| keys.contains(key)).map(|(_, cost)| cost)
+}
+
+/// The sum of squared logarithms of predicted by measured times.
+fn misfit(machine: &Machine, measured: &[Measured]) -> f64 {
+    measured.iter().map(|one| (one.case.simulate(machine) / one.seconds).ln().powi(2)).sum()
+}
+
+/// Scales the costs of `machine` to fit what was measured: one group up or down by a factor, or two in opposite
+/// directions; the factor becomes smaller when no change improves the fit any more.
+fn fit(machine: Machine, measured: &[Measured]) -> Machine {
+    let mut best = (misfit(&machine, measured), machine);
+    let mut step = STEPS[0];
+    while step >= STEPS[1] {
+        for _ in 0..TRIES {
+            let improved = moves(step).find_map(|scaled| {
+                let mut tried = best.1.clone();
+                for (group, factor) in scaled {
+                    costs_of(&mut tried, &GROUPS[group])
+                        .for_each(|cost| *cost = ((*cost as f64 * factor) as u64).max(1));
+                }
+                let misfit = misfit(&tried, measured);
+                (misfit < best.0).then_some((misfit, tried))
+            });
+            match improved {
+                Some(better) => best = better,
+                None => break,
+            }
+        }
+        step = step.sqrt();
+    }
+    best.1
+}
+
+/// What the fit tries: groups, by their index, each with a factor. Changes of one group come first.
+fn moves(step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
+    let groups = 0..GROUPS.len();
+    let single = groups.clone().flat_map(move |group| [step, 1.0 / step].map(|factor| vec![(group, factor)]));
+    let pairs = groups.clone().flat_map(move |up| groups.clone().map(move |down| (up, down)));
+    let pairs = pairs.filter(|(up, down)| up != down).map(move |(up, down)| vec![(up, step), (down, 1.0 / step)]);
+    single.chain(pairs)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Measures this machine with `wireup`, prints the errors, and returns the text of a machine file.
+///
+/// # Errors
+/// A run of wireup fails.
+pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Problem> {
+    let cases = cases();
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        for (case, times) in cases.iter().zip(&mut times) {
+            times.push(case.measure(wireup)?);
+        }
+    }
+    let both = cases.into_iter().zip(times);
+    let measured: Vec<Measured> = both.map(|(case, times)| Measured { case, seconds: median(times) }).collect();
+    let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
+    let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let costs = wireup_sim::costs::Costs { cores, ..base.costs };
+    let machine = fit(Machine { costs, ..base }, &fitted);
+    println!("{:<28} {:>10} {:>10} {:>8}", "case", "measured", "simulated", "error");
+    let mut worst: f64 = 0.0;
+    for (is_fitted, one) in [true, false].into_iter().flat_map(|is| half(is).map(move |(_, one)| (is, one))) {
+        let simulated = one.case.simulate(&machine);
+        let error = (simulated / one.seconds - 1.0) * 100.0;
+        if !is_fitted {
+            worst = worst.max(error.abs());
+        }
+        let (name, note) = (one.case.name(), if is_fitted { "fitted" } else { "predicted" });
+        let [measured_ms, simulated_ms] = [one.seconds, simulated].map(|seconds| seconds * 1e3);
+        println!("{name:<28} {measured_ms:>7.2} ms {simulated_ms:>7.2} ms {error:>6.1} % {note}");
+    }
+    println!("largest error of a prediction: {worst:.1} %");
+    Ok(text(&machine, rounds, worst))
+}
+
+fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
+    let Machine { costs, network, delays, .. } = machine;
+    let by = |key: &str| {
+        let group = GROUPS.iter().find(|group| group.keys.contains(&key));
+        group.map_or("kept", |group| group.by)
+    };
+    let load = procfs::Current::current().map_or(0.0, |load: procfs::LoadAverage| load.one);
+    let head = format!(
+        "# This machine, by wireup simulate calibrate: medians of {rounds} rounds of real runs on virtual nodes, at a \
+         load of {load:.1}.\n# Costs are fitted to half of the cases; the largest error of the others was \
+         {worst:.0} %. Costs of one comment\n# were scaled together.\n\n"
+    );
+    let cost = |key: &str, value: u64| format!("{key} = {value} # fitted to {}\n", by(key));
+    let mut text = head + &cost("launcher_ns", machine.launcher_ns) + "\n[costs]\n";
+    text += &format!("hosts_per_machine = {} # all nodes are this machine\n", costs.hosts_per_machine);
+    text += &format!("cores = {} # this machine's processors\n", costs.cores);
+    for (key, value) in [
+        ("shell_ns", costs.shell_ns),
+        ("agent_ns", costs.agent_ns),
+        ("handshake_ns", costs.handshake_ns),
+        ("input_ns", costs.input_ns),
+        ("frame_ns", costs.frame_ns),
+        ("kib_ns", costs.kib_ns),
+        ("fork_ns", costs.fork_ns),
+        ("exec_ns", costs.exec_ns),
+        ("request_ns", costs.request_ns),
+    ] {
+        text += &cost(key, value);
+    }
+    text += "\n# Not measured: kept from the machine that the fit began with.\n[network]\n";
+    text += &format!(
+        "latency_ns = {}\nlink_bytes_per_us = {}\n\n[delays]\n",
+        network.latency_ns, network.link_bytes_per_us
+    );
+    for (key, span) in [
+        ("shell_ns", delays.shell_ns),
+        ("handshake_ns", delays.handshake_ns),
+        ("spawn_ns", delays.spawn_ns),
+        ("report_ns", delays.report_ns),
+        ("client_ns", delays.client_ns),
+    ] {
+        text += &format!("{key} = {span}\n");
+    }
+    text
+}
+
+/// The wireup to measure: beside this program, else on PATH.
+pub fn find_wireup() -> OsString {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("wireup"));
+    beside.filter(|path| path.is_file()).map_or_else(|| "wireup".into(), Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times that another machine would have: the fit finds costs that predict times which it has not seen.
+    #[test]
+    fn the_fit_predicts_the_other_half() {
+        let machine = Machine::load("here").expect("it is built in");
+        let mut other = machine.clone();
+        for (group, factor) in GROUPS.iter().zip([3, 2, 4, 2, 3, 5]) {
+            costs_of(&mut other, group).for_each(|cost| *cost *= factor);
+        }
+        let is_small = |case: &Case| case.nodes * case.ppn <= if case.timed == Timed::Job { 64 } else { 16 };
+        let small = cases().into_iter().enumerate().filter(|(_, case)| is_small(case));
+        let measured: Vec<(usize, Measured)> =
+            small.map(|(at, case)| (at, Measured { case, seconds: case.simulate(&other) })).collect();
+        let half = |fitted| measured.iter().filter(move |(at, _)| is_fitted(*at) == fitted);
+        let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
+        let predicting = fit(machine, &fitted);
+        for (_, one) in half(false) {
+            let error = one.case.simulate(&predicting) / one.seconds - 1.0;
+            assert!(error.abs() < 0.2, "{}: {error}", one.case.name());
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_calibration_is_a_machine_file() {
+        let machine = Machine::load("here").expect("it is built in");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text(&machine, 3, 12.0)).expect("the file is written");
+        assert_eq!(Machine::load(&file.path().to_string_lossy()).expect("it is valid"), machine);
+    }
+}

@@ -1,0 +1,210 @@
+//! The flags, and what is checked before a run.
+
+use crate::machine::Machine;
+use crate::plan::{EXCHANGES, Plan, STARTS};
+use crate::problem::Problem;
+use crate::simulation::{Simulation, Terminal};
+use crate::{calibrate, memory};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use wireup_coll::tree::default_fanout;
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+
+/// Exit code of an interrupted simulation.
+const EXIT_INTERRUPTED: u8 = 130;
+
+const RANKS: Flag = Flag::value(&["-n", "--ranks"], "RANKS", "Number of ranks.");
+const NODES: Flag = Flag::value(&["--nodes"], "N", "Number of nodes (default: as --ppn says, else one).");
+const PPN: Flag = Flag::value(&["--ppn"], "K", "Ranks on each node, in place of --nodes.");
+const MACHINE: Flag = Flag::value(
+    &["--machine"],
+    "FILE",
+    "The machine: here, s4, s2, frontier-like, or a file like those in dev/simulate/machines.",
+)
+.or("here");
+const START: Flag = Flag::value(
+    &["--start"],
+    "HOW",
+    "How agents are started: ssh, srun, session (they run already), or local (all nodes are this machine).",
+)
+.or("ssh");
+const EXCHANGE: Flag = Flag::value(
+    &["--exchange"],
+    "WHAT",
+    "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups or none.",
+)
+.or("allgather");
+const FANOUT: Flag = Flag::value(&["--fanout"], "K", "Children of each agent (default: as wireup run chooses).");
+const SEED: Flag = Flag::value(&["--seed"], "S", "Delays are drawn by this number.").or("1");
+const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the result as one JSON object.");
+const FORCE: Flag = Flag::switch(&["--force"], "Run even if this machine may not have the memory.");
+
+const COMMAND: Command = Command {
+    name: "simulate",
+    purpose: "predict the start of a large job on a described machine",
+    intro: "
+  wireup simulate -n 73728 --ppn 36 --machine s2 --start srun
+  wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json result.json
+  wireup simulate calibrate -o mine.toml          this machine as a machine file; --help lists its flags
+
+Runs the code of agents, launcher and ranks in virtual time, in one process, and prints when the job's phases end and
+what agents send.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, EXCHANGE, FANOUT] },
+        Section { title: "Machine", flags: &[MACHINE, SEED] },
+        Section { title: "Results", flags: &[JSON, FORCE] },
+    ],
+    end: "",
+};
+
+const OUTPUT: Flag = Flag::value(&["-o", "--output"], "FILE", "Write the machine file here (default: print it).");
+const WIREUP: Flag =
+    Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");
+const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "How often each job is timed.").or("15");
+const BASE: Flag = Flag { help: "The machine whose costs are scaled to fit.", ..MACHINE };
+
+const CALIBRATE: Command = Command {
+    name: "simulate calibrate",
+    purpose: "measure this machine and write a machine file for wireup simulate",
+    intro: "
+  wireup simulate calibrate -o here.toml
+
+Times small jobs of the real wireup on virtual nodes, for some minutes, and fits the costs of a simulated machine to
+half of them. Prints how well it predicts the other half. Nothing else should run on this machine meanwhile.
+",
+    sections: &[Section { title: "Flags", flags: &[OUTPUT, WIREUP, ROUNDS, BASE] }],
+    ..COMMAND
+};
+
+/// Does what the words say, and returns the exit code.
+pub fn main(words: Vec<OsString>) -> u8 {
+    let done = match words.split_first() {
+        Some((word, rest)) if word == "calibrate" => with_line(&CALIBRATE, rest, run_calibrate),
+        _ => with_line(&COMMAND, &words, simulate),
+    };
+    done.unwrap_or_else(|problem| {
+        eprintln!("wireup simulate: {problem}");
+        problem.exit_code()
+    })
+}
+
+fn with_line(
+    command: &Command,
+    words: &[OsString],
+    run: impl FnOnce(&Line) -> Result<u8, Problem>,
+) -> Result<u8, Problem> {
+    match command.parse(words.iter().cloned())? {
+        Some(line) => run(&line),
+        None => {
+            print!("{}", command.help());
+            Ok(0)
+        }
+    }
+}
+
+fn simulate(line: &Line) -> Result<u8, Problem> {
+    let plan = plan(line)?;
+    let name = line.one(MACHINE, Value::text)?;
+    let machine = Machine::load(&name)?;
+    let json = line.last(JSON, Value::path)?.map(open).transpose()?;
+    let terminal = Terminal::new()?;
+    let (wanted, available) = (memory::estimate(&plan), memory::available());
+    let [wanted_text, available_text] = [wanted, available].map(memory::shown);
+    eprintln!("memory: about {wanted_text}; this machine has {available_text} free");
+    if wanted > available && !line.has(FORCE) {
+        let Plan { ranks, nodes, .. } = plan;
+        return Err(Problem::Memory { ranks, nodes, wanted: wanted_text, available: available_text });
+    }
+    let simulation = Simulation::run(plan, &machine, &name, &terminal);
+    print!("{simulation}");
+    if let Some((path, file)) = json {
+        Problem::of_file(&path, simulation.write_json(file))?;
+    }
+    match simulation.failure() {
+        Some(failure) => Err(Problem::Failed(failure)),
+        None => Ok(if simulation.is_complete() { 0 } else { EXIT_INTERRUPTED }),
+    }
+}
+
+fn run_calibrate(line: &Line) -> Result<u8, Problem> {
+    let base = Machine::load(&line.one(BASE, Value::text)?)?;
+    let output = line.last(OUTPUT, Value::path)?.map(open).transpose()?;
+    let wireup = line.last(WIREUP, Value::path)?.unwrap_or_else(|| calibrate::find_wireup().into());
+    let text = calibrate::calibrate(&wireup, line.one(ROUNDS, Value::at_least_one)?, base)?;
+    match output {
+        Some((path, mut file)) => Problem::of_file(&path, file.write_all(text.as_bytes()))?,
+        None => print!("{text}"),
+    }
+    Ok(0)
+}
+
+/// Opens the file of results before the run, so that an unwritable one is reported at once.
+fn open(path: PathBuf) -> Result<(PathBuf, File), Problem> {
+    let file = Problem::of_file(&path, File::create(&path))?;
+    Ok((path, file))
+}
+
+fn plan(line: &Line) -> Result<Plan, Error> {
+    let missing = Error::MissingWord { command: COMMAND.name, word: "-n RANKS" };
+    let ranks = line.last(RANKS, Value::at_least_one)?.ok_or(missing)?;
+    let nodes = match (line.last(NODES, Value::at_least_one)?, line.last(PPN, Value::at_least_one)?) {
+        (Some(nodes), Some(ppn)) if u64::from(nodes) * u64::from(ppn) < u64::from(ranks) => {
+            let problem =
+                format!("{nodes} nodes with {ppn} ranks each have no room for {ranks} ranks; leave out --ppn");
+            return Err(Error::Together(problem));
+        }
+        (Some(nodes), _) => nodes,
+        (None, Some(ppn)) => ranks.div_ceil(ppn),
+        (None, None) => 1,
+    };
+    if nodes > ranks {
+        return Err(Error::Together(format!("{nodes} nodes for {ranks} ranks: give at most one node for each rank")));
+    }
+    Ok(Plan {
+        ranks,
+        nodes,
+        ppn: ranks.div_ceil(nodes),
+        fanout: line.last(FANOUT, Value::at_least_one)?.unwrap_or_else(|| default_fanout(nodes)),
+        start: line.one(START, |value| value.choice(&STARTS))?,
+        exchange: line.one(EXCHANGE, |value| value.choice(&EXCHANGES))?,
+        seed: line.one(SEED, Value::number)?.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &str) -> Result<Plan, String> {
+        let line = COMMAND.parse(words.split_whitespace().map(Into::into)).map_err(|error| error.to_string())?;
+        plan(&line.expect("no help")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nodes_follow_from_ranks_of_a_node() {
+        let shape = |words| read(words).map(|plan| (plan.ranks, plan.nodes, plan.ppn));
+        assert_eq!(shape("-n 73728 --ppn 36"), Ok((73_728, 2_048, 36)));
+        assert_eq!(shape("-n 100 --nodes 7"), Ok((100, 7, 15)));
+        assert_eq!(shape("-n 5"), Ok((5, 1, 5)));
+    }
+
+    #[test]
+    fn sizes_that_make_no_sense_are_refused() {
+        for (words, expected) in [
+            ("", "-n RANKS is missing"),
+            ("-n 0", "-n 0: give a whole number from 1"),
+            ("-n 4 --nodes 0", "--nodes 0: give a whole number from 1"),
+            ("-n 4 --nodes 5", "5 nodes for 4 ranks"),
+            ("-n 9 --nodes 2 --ppn 4", "no room for 9 ranks"),
+            ("-n 4 --fanout 0", "--fanout 0"),
+            ("-n 4 --exchange allgater", "did you mean allgather?"),
+        ] {
+            let problem = read(words).expect_err(words);
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+}

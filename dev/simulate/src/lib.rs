@@ -1,0 +1,20 @@
+//! `wireup simulate`: the start of a large job on a described machine, in virtual time, with the code that agents,
+//! launcher and ranks run.
+//!
+//! ```text
+//!   command_line ──► plan, machine    what is simulated, and on which machine
+//!                ├─► memory           what that will take
+//!                ├─► simulation       one run, watched; its result as text and as JSON
+//!                └─► calibrate        a machine file of this machine, from runs of the real wireup
+//! ```
+#![forbid(unsafe_code)]
+
+mod calibrate;
+mod command_line;
+pub mod machine;
+mod memory;
+pub mod plan;
+mod problem;
+mod simulation;
+
+pub use command_line::main;

@@ -1,0 +1,228 @@
+//! Machine files: what the nodes, the network and the file server of a machine cost and how long they take.
+//!
+//! A file is TOML. `costs` has the fields of [`Costs`]; times are nanoseconds. Each number should have a comment that
+//! says where it comes from.
+
+use serde::Deserialize;
+use std::fmt;
+use std::path::Path;
+use wireup_sim::costs::Costs;
+use wireup_sim::spec::{Delay, Timing};
+
+/// The machine files that the program contains.
+pub const BUILT_IN: [(&str, &str); 4] = [
+    ("here", include_str!("../machines/here.toml")),
+    ("s4", include_str!("../machines/s4.toml")),
+    ("s2", include_str!("../machines/s2.toml")),
+    ("frontier-like", include_str!("../machines/frontier-like.toml")),
+];
+
+/// Longest time that a file may state (ns): sums of many of them still fit into 64 bits.
+const NS_MAX: i64 = 3_600_000_000_000;
+/// Largest number of anything else.
+const NUMBER_MAX: i64 = u32::MAX as i64;
+/// Time of a read from a pipe and of a write to the terminal: nothing that matters, but a world in which they take no
+/// time would read an empty pipe forever.
+const PIPE: Delay = Delay::between(1_000, 1_000);
+/// What cannot be zero.
+const POSITIVE: [&str; 3] = ["cores", "hosts_per_machine", "link_bytes_per_us"];
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Time from the exec of the launcher until it asks for agents.
+    pub launcher_ns: u64,
+    pub costs: Costs,
+    pub network: Network,
+    pub delays: Delays,
+    pub file_server: Option<FileServer>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// One way between two nodes, least and most.
+    pub latency_ns: Span,
+    /// Bandwidth of a link between two nodes.
+    pub link_bytes_per_us: u64,
+}
+
+/// Times in which a processor does other work, least and most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delays {
+    /// From the call of a remote shell, or of a batch system's step, until the agent's program begins.
+    pub shell_ns: Span,
+    /// A new link between agents, apart from its cost.
+    pub handshake_ns: Span,
+    /// From the fork of a rank until its program begins, apart from its cost: the skew of ranks.
+    pub spawn_ns: Span,
+    /// From an event at a keeper until its agent learns of it.
+    pub report_ns: Span,
+    /// One way between a rank and its agent.
+    pub client_ns: Span,
+}
+
+/// A server from which all ranks read before they begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileServer {
+    /// Time of the server for each rank; it serves one after the other.
+    pub rank_ns: u64,
+}
+
+/// Least and most of a time (ns), written `[least, most]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "[u64; 2]")]
+pub struct Span(Delay);
+
+impl TryFrom<[u64; 2]> for Span {
+    type Error = String;
+
+    fn try_from([least, most]: [u64; 2]) -> Result<Span, String> {
+        if least <= most {
+            Ok(Span(Delay::between(least, most)))
+        } else {
+            Err(format!("[{least}, {most}]: the first is the least, the second the most time"))
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "[{}, {}]", self.0.delay_ns_min, self.0.delay_ns_max)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    #[error("machine file {path}: {error}; the machines that need no file are {}", built_in_names())]
+    Unreadable { path: String, error: std::io::Error },
+    #[error("machine file {path}, line {line}: {problem}")]
+    Wrong { path: String, line: usize, problem: String },
+}
+
+pub fn built_in_names() -> String {
+    BUILT_IN.map(|(name, _)| name).join(", ")
+}
+
+impl Machine {
+    /// The built-in machine of this name, or else the file of this name.
+    ///
+    /// # Errors
+    /// There is no such file, or something in it is wrong.
+    pub fn load(name: &str) -> Result<Machine, MachineError> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Machine::parse(name, text);
+        }
+        let unreadable = |error| MachineError::Unreadable { path: name.to_owned(), error };
+        Machine::parse(name, &std::fs::read_to_string(Path::new(name)).map_err(unreadable)?)
+    }
+
+    fn parse(path: &str, text: &str) -> Result<Machine, MachineError> {
+        let wrong = |line: usize, problem: String| MachineError::Wrong { path: path.to_owned(), line, problem };
+        let of_toml = |error: toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            // Between the lines of a missing key's section, the key itself is named.
+            wrong(text[..at].matches('\n').count() + 1, error.message().replace('\n', ", "))
+        };
+        let table: toml::Table = text.parse().map_err(of_toml)?;
+        if let Some((key, problem)) = out_of_range(&table) {
+            return Err(wrong(line_of(text, key), format!("{key}: {problem}")));
+        }
+        toml::from_str(text).map_err(of_toml)
+    }
+
+    /// The durations of a world on this machine, in which nothing unusual happens.
+    pub fn timing(&self) -> Timing {
+        let none = Delay::between(0, 0);
+        Timing {
+            link: self.network.latency_ns.0,
+            link_bytes_per_us: self.network.link_bytes_per_us,
+            cut_permille: 0,
+            batch_permille: 0,
+            agent_start: self.delays.shell_ns.0,
+            handshake: self.delays.handshake_ns.0,
+            spawn: self.delays.spawn_ns.0,
+            report: self.delays.report_ns.0,
+            client: self.delays.client_ns.0,
+            think: none,
+            stdio: PIPE,
+            terminal: PIPE,
+            costs: Some(self.costs),
+        }
+    }
+}
+
+/// The first key whose number makes no sense.
+fn out_of_range(table: &toml::Table) -> Option<(&str, String)> {
+    table.iter().find_map(|(key, value)| {
+        let numbers = match value {
+            toml::Value::Table(inner) => return out_of_range(inner),
+            toml::Value::Integer(number) => vec![*number],
+            toml::Value::Array(all) => all.iter().filter_map(toml::Value::as_integer).collect(),
+            _ => Vec::new(),
+        };
+        let least = i64::from(POSITIVE.contains(&key.as_str()));
+        let most = if key.ends_with("_ns") { NS_MAX } else { NUMBER_MAX };
+        let bad = numbers.into_iter().find(|number| !(least..=most).contains(number))?;
+        Some((key.as_str(), format!("{bad} is not a whole number from {least} to {most}")))
+    })
+}
+
+fn line_of(text: &str, key: &str) -> usize {
+    let has_key =
+        |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
+    text.lines().position(has_key).map_or(1, |line| line + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The problem with the built-in machine `here` after a change of its text.
+    fn problem(from: &str, to: &str) -> String {
+        let text = BUILT_IN[0].1;
+        assert!(text.contains(from), "{from}");
+        Machine::parse("m.toml", &text.replacen(from, to, 1)).expect_err(to).to_string()
+    }
+
+    fn line(of: &str) -> usize {
+        BUILT_IN[0].1.lines().position(|line| line.starts_with(of)).expect(of) + 1
+    }
+
+    #[test]
+    fn built_in_machines_are_valid() {
+        for (name, _) in BUILT_IN {
+            Machine::load(name).expect(name);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_file_line_and_key() {
+        for (key, to) in [("cores = ", "cores = 0 #"), ("shell_ns = ", "shell_ns = 9000000000000 #")] {
+            let message = problem(key, to);
+            let key = key.trim_end_matches(" = ");
+            assert!(message.starts_with(&format!("machine file m.toml, line {}: {key}: ", line(key))), "{message}");
+        }
+        for (from, to, expected) in [
+            ("cores = ", "corse = ", "unknown field `corse`"),
+            ("cores = ", "cores = \"two\" #", "invalid type"),
+            ("cores = ", "cores = -1 #", "-1 is not a whole number"),
+            ("cores = ", "cores = ] #", ""),
+        ] {
+            let message = problem(from, to);
+            let head = format!("machine file m.toml, line {}: ", line("cores"));
+            assert!(message.starts_with(&head) && message.contains(expected), "{message}");
+        }
+        let reversed = problem("latency_ns = ", "latency_ns = [9, 8] #");
+        assert!(reversed.contains(&format!("line {}: [9, 8]", line("latency_ns"))), "{reversed}");
+        assert!(problem("cores = ", "# cores = ").contains("missing field `cores`"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named_with_the_machines_that_exist() {
+        let message = Machine::load("no-such.toml").expect_err("no file").to_string();
+        assert!(message.starts_with("machine file no-such.toml: ") && message.ends_with("frontier-like"), "{message}");
+    }
+}

@@ -1,0 +1,155 @@
+//! What is simulated: a job on a machine, and the world that the simulator makes of it.
+
+use crate::machine::Machine;
+use std::rc::Rc;
+use wireup_sim::WorldSpec;
+use wireup_sim::phases::Point;
+use wireup_sim::remote::{self, Remote};
+use wireup_sim::workload::{BarrierGroup, Dialect, Lens, PmixStep, Script, Step, Which, Who, Whose};
+use wireup_wire::job::{Modex, PmiFlavour, PmiVersion};
+
+/// Length of the value of each rank (bytes): a process identifier as in S1.
+const VALUE_BYTES: u16 = 18;
+/// Time that agents may take to start, and time without a sign of life after which a node is lost (ns): no limit of the
+/// simulation, since the file server of a large machine may be busy for hours.
+const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
+/// Virtual time from the start of a session until its job (ns): all agents are up long before.
+const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
+
+/// How agents are started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// All nodes are this machine: programs, without a remote shell.
+    Local,
+    Ssh,
+    Srun,
+    /// The agents of a session run already.
+    Session,
+}
+
+pub const STARTS: [(&str, Start); 4] =
+    [("local", Start::Local), ("ssh", Start::Ssh), ("srun", Start::Srun), ("session", Start::Session)];
+
+/// What ranks exchange before they begin their work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exchange {
+    Allgather,
+    /// A text client of PMI-1 puts, fences, and gets the values of both neighbours.
+    Fence,
+    /// As `Allgather`, but ranks begin their work before it is complete.
+    Iallgather,
+    Ifence,
+    Ring,
+    /// A PMIx fence with data, then the values of both neighbours.
+    PmixFull,
+    /// A PMIx fence without data, then the values of both neighbours.
+    PmixDirect,
+    /// Barriers by PMI-1: of the ranks of each node, of those with the same place on their nodes, of all.
+    Groups,
+    None,
+}
+
+pub const EXCHANGES: [(&str, Exchange); 9] = [
+    ("allgather", Exchange::Allgather),
+    ("fence", Exchange::Fence),
+    ("iallgather", Exchange::Iallgather),
+    ("ifence", Exchange::Ifence),
+    ("ring", Exchange::Ring),
+    ("pmix-full", Exchange::PmixFull),
+    ("pmix-direct", Exchange::PmixDirect),
+    ("groups", Exchange::Groups),
+    ("none", Exchange::None),
+];
+
+/// The name of a value in one of these lists.
+pub fn name_of<T: PartialEq>(list: &[(&'static str, T)], value: &T) -> &'static str {
+    list.iter().find(|(_, listed)| listed == value).map_or("", |(name, _)| name)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    pub ranks: u32,
+    pub nodes: u32,
+    /// Most ranks on a node.
+    pub ppn: u32,
+    pub fanout: u32,
+    pub start: Start,
+    pub exchange: Exchange,
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Virtual time at which the job is launched (ns from the start of the world).
+    pub fn launched_ns(&self) -> u64 {
+        if self.start == Start::Session { SESSION_AGE_NS } else { 0 }
+    }
+
+    pub fn world(&self, machine: &Machine) -> WorldSpec {
+        let remote = match self.start {
+            Start::Local | Start::Session => None,
+            Start::Ssh => Some(Remote::prompt(self.nodes, remote::ssh())),
+            Start::Srun => Some(Remote::prompt(self.nodes, remote::srun())),
+        };
+        let script = Rc::new(self.script(machine));
+        let world = WorldSpec {
+            is_standing: self.start == Start::Session,
+            fanout: self.fanout,
+            start_timeout_ns: PATIENCE_NS,
+            node_timeout_ns: PATIENCE_NS,
+            remote,
+            timing: machine.timing(),
+            event_max: u64::MAX,
+            ..WorldSpec::even(self.seed, self.nodes, self.ppn, Script::default())
+        };
+        let world = world.job(|job| (job.apps, job.at_ns) = (vec![(self.ranks, script)], self.launched_ns()));
+        world.options(|options| match self.exchange {
+            Exchange::PmixFull => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Full),
+            Exchange::PmixDirect => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct),
+            Exchange::Groups => options.pmi.version = PmiVersion::Groups,
+            _ => {}
+        })
+    }
+
+    /// The program of all ranks.
+    fn script(&self, machine: &Machine) -> Script {
+        let (exchanged, ready) = (Step::Reach(Point::Exchanged), Step::Reach(Point::Ready));
+        let (pair, value_bytes, whose) = (0, VALUE_BYTES, Whose::Neighbours);
+        let put = Step::Put { pair, value_bytes };
+        let start_allgather = Step::StartAllgather { lens: Lens::Fixed(VALUE_BYTES.into()), shared: true };
+        let wait = Step::Wait(Which::All);
+        let barrier = |who| Step::Barrier(BarrierGroup { who, tag: 0 });
+        let pmix = |collect| {
+            let fence = Step::Pmix(PmixStep::Fence { who: Who::World, collect, timeout_s: None });
+            vec![
+                Step::Pmix(PmixStep::Init),
+                Step::Pmix(PmixStep::Commit),
+                fence,
+                exchanged,
+                Step::Pmix(PmixStep::Get { whose }),
+                ready,
+                Step::Pmix(PmixStep::Finalize),
+            ]
+        };
+        let pmi = |steps: &[Step]| [&[Step::Init], steps, &[Step::Finalize]].concat();
+        let steps = match self.exchange {
+            Exchange::Allgather => pmi(&[start_allgather, wait, exchanged, ready]),
+            Exchange::Iallgather => pmi(&[start_allgather, ready, wait, exchanged]),
+            Exchange::Ifence => pmi(&[put, Step::StartFence, ready, wait, exchanged]),
+            Exchange::Fence => pmi(&[put, Step::Fence, exchanged, Step::Get { pair, value_bytes, whose }, ready]),
+            Exchange::Ring => pmi(&[Step::Ring { value_bytes }, exchanged, ready]),
+            Exchange::Groups => {
+                let places = Who::Alike(u16::try_from(self.ppn).unwrap_or(u16::MAX));
+                pmi(&[barrier(Who::Node), barrier(places), barrier(Who::World), exchanged, ready])
+            }
+            Exchange::PmixFull => pmix(true),
+            Exchange::PmixDirect => pmix(false),
+            Exchange::None => vec![ready],
+        };
+        let load = machine.file_server.map(|server| Step::Load { requests: 1, request_ns: server.rank_ns });
+        let steps: Vec<Step> = load.into_iter().chain(steps).chain([Step::Exit { code: 0 }]).collect();
+        match self.exchange {
+            Exchange::Allgather | Exchange::Iallgather | Exchange::Ifence | Exchange::Ring => Script::own(&steps),
+            _ => Script::new(Dialect::Pmi1, &steps),
+        }
+    }
+}

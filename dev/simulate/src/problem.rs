@@ -1,0 +1,45 @@
+//! Why a command does not do what it should, and the exit codes for that.
+
+use crate::machine::MachineError;
+use std::io;
+use std::path::Path;
+use wireup_flags::Error;
+
+/// Exit codes: the command line, a file's name or a machine file is wrong; the simulation failed.
+const EXIT_USAGE: u8 = 2;
+const EXIT_FAILED: u8 = 125;
+
+/// Why a command does not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error(transparent)]
+    Flags(#[from] Error),
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    #[error("{path}: {error}")]
+    File { path: String, error: io::Error },
+    #[error(
+        "{ranks} ranks on {nodes} nodes take about {wanted}, and this machine has {available} free: simulate fewer \
+         ranks, or add --force"
+    )]
+    Memory { ranks: u32, nodes: u32, wanted: String, available: String },
+    #[error("the simulation failed: {0}")]
+    Failed(String),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Problem {
+    /// # Errors
+    /// Always: the problem with this file.
+    pub fn of_file<T>(path: &Path, result: io::Result<T>) -> Result<T, Problem> {
+        result.map_err(|error| Problem::File { path: path.display().to_string(), error })
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Problem::Flags(_) | Problem::Machine(_) | Problem::File { .. } => EXIT_USAGE,
+            Problem::Memory { .. } | Problem::Failed(_) | Problem::Io(_) => EXIT_FAILED,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! One run of the simulator: what is shown while it goes on, and its result as text and as JSON.
+
+use crate::machine::Machine;
+use crate::memory;
+use crate::plan::{EXCHANGES, Plan, STARTS, name_of};
+use serde_json::{Map, Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use wireup_sim::phases::{Point, Progress};
+use wireup_sim::{RunReport, run_watched};
+use wireup_wire::frame::Class;
+
+/// Increased when a reader of older results would misread newer ones.
+const SCHEMA: u32 = 1;
+/// Time between two lines of progress.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(500);
+
+/// The user's terminal: shows progress, and interrupts.
+pub struct Terminal {
+    shows_progress: bool,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Terminal {
+    /// # Errors
+    /// Signals cannot be caught.
+    pub fn new() -> io::Result<Terminal> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, interrupted.clone())?;
+        }
+        Ok(Terminal { shows_progress: io::stderr().is_terminal(), interrupted })
+    }
+
+    fn show(&self, text: &str) {
+        if self.shows_progress {
+            // Progress that cannot be shown is not missed.
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+/// A run and its result.
+pub struct Simulation {
+    plan: Plan,
+    machine: String,
+    launcher_ns: u64,
+    report: RunReport,
+    wall: Duration,
+    peak_memory_bytes: u64,
+}
+
+/// The end of a phase.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Phase {
+    pub name: &'static str,
+    words: &'static str,
+    /// How many processes have ended it, and how many there are.
+    pub count: u32,
+    pub of: u32,
+    /// Time from the exec of the launcher until the last of them did (s).
+    pub seconds: f64,
+}
+
+impl Simulation {
+    pub fn run(plan: Plan, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
+        let begin = Instant::now();
+        let mut shown_at = begin;
+        let watch = |progress: Progress| {
+            if shown_at.elapsed() >= PROGRESS_PAUSE {
+                shown_at = Instant::now();
+                terminal.show(&progress_line(&plan, &progress));
+            }
+            !terminal.is_interrupted()
+        };
+        let report = run_watched(plan.world(machine), watch);
+        terminal.show("");
+        Simulation {
+            plan,
+            machine: name.to_owned(),
+            launcher_ns: machine.launcher_ns,
+            report,
+            wall: begin.elapsed(),
+            peak_memory_bytes: memory::peak(),
+        }
+    }
+
+    /// Whether the run came to its end.
+    pub fn is_complete(&self) -> bool {
+        !self.report.checks.is_stopped
+    }
+
+    /// Why the job did not succeed, or which rule of the simulator is broken.
+    pub fn failure(&self) -> Option<String> {
+        let RunReport { checks, code, notices, .. } = &self.report;
+        match checks.problems.first() {
+            Some(problem) => Some(problem.clone()),
+            None if !self.is_complete() || *code == Some(0) => None,
+            None => Some(format!("exit code {code:?}: {notices:?}")),
+        }
+    }
+
+    /// The ends of phases, of those that any process has ended.
+    pub fn phases(&self) -> impl Iterator<Item = Phase> {
+        let Plan { ranks, nodes, .. } = self.plan;
+        let phases = [
+            (Point::Linked, "agents", "agents are linked", nodes - 1),
+            (Point::Forked, "forked", "ranks are forked", ranks),
+            (Point::Begun, "begun", "ranks' programs have begun", ranks),
+            (Point::Exchanged, "exchanged", "ranks have exchanged", ranks),
+            (Point::Ready, "ready", "ranks are in main, with all addresses that they wait for", ranks),
+        ];
+        phases.into_iter().filter_map(|(point, name, words, of)| {
+            let reached = self.report.checks.phases.at(point);
+            // The agents of a session were linked before the job.
+            let ns = match reached.last_ns.checked_sub(self.plan.launched_ns()) {
+                Some(ns) => ns + self.launcher_ns,
+                None => 0,
+            };
+            let phase = Phase { name, words, count: reached.count, of, seconds: ns as f64 / 1e9 };
+            (reached.count > 0).then_some(phase)
+        })
+    }
+
+    /// # Errors
+    /// The result cannot be written.
+    pub fn write_json(&self, mut to: impl Write) -> io::Result<()> {
+        writeln!(to, "{}", self.json())
+    }
+
+    pub fn json(&self) -> Value {
+        let RunReport { classes, direct_links, events, digest, .. } = &self.report;
+        let Plan { ranks, nodes, ppn, fanout, start, exchange, seed } = self.plan;
+        let classes = Class::ALL
+            .iter()
+            .zip(classes)
+            .map(|(class, count)| (class_name(*class), json!({ "frames": count.frames, "bytes": count.bytes })));
+        let phases = self.phases().map(|phase| {
+            let Phase { name, count, of, seconds, .. } = phase;
+            (name.to_owned(), json!({ "s": seconds, "count": count, "of": of }))
+        });
+        json!({
+            "record": "simulation", "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"),
+            "machine": self.machine, "ranks": ranks, "nodes": nodes, "ppn": ppn, "fanout": fanout, "seed": seed,
+            "start": name_of(&STARTS, &start), "exchange": name_of(&EXCHANGES, &exchange),
+            "is_complete": self.is_complete(), "failure": self.failure(),
+            "phases": phases.collect::<Map<_, _>>(), "classes": classes.collect::<Map<_, _>>(),
+            "direct_links": direct_links, "events": events, "digest": format!("{digest:016x}"),
+            "wall_s": self.wall.as_secs_f64(), "peak_memory_bytes": self.peak_memory_bytes,
+        })
+    }
+}
+
+fn class_name(class: Class) -> String {
+    format!("{class:?}").to_lowercase()
+}
+
+fn progress_line(plan: &Plan, progress: &Progress) -> String {
+    let Plan { ranks, nodes, .. } = plan;
+    let [linked, begun, ready] = [Point::Linked, Point::Begun, Point::Ready].map(|at| progress.phases.at(at).count);
+    let (million_events, ms) = (progress.events as f64 / 1e6, progress.elapsed_ns / 1_000_000);
+    format!(
+        "{million_events:.1} million events, {ms} ms of virtual time: {} of {nodes} agents, {begun} of {ranks} ranks \
+         begun, {ready} in main",
+        linked + 1
+    )
+}
+
+impl fmt::Display for Simulation {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { ranks, nodes, fanout, start, exchange, .. } = &self.plan;
+        let (start, exchange) = (name_of(&STARTS, start), name_of(&EXCHANGES, exchange));
+        writeln!(
+            to,
+            "{ranks} ranks on {nodes} nodes of {}; start {start}; exchange {exchange}; fan-out {fanout}",
+            self.machine
+        )?;
+        if !self.is_complete() {
+            writeln!(to, "interrupted; until then:")?;
+        }
+        for Phase { words, count, of, seconds, .. } in self.phases() {
+            let some = if count < of { format!(" ({count} of {of})") } else { String::new() };
+            writeln!(to, "  {:>10.3} ms  {words}{some}", seconds * 1e3)?;
+        }
+        writeln!(to, "  {:>12} {:>16}  class", "frames", "bytes")?;
+        for (class, count) in Class::ALL.iter().zip(&self.report.classes).filter(|(_, count)| count.frames > 0) {
+            writeln!(to, "  {:>12} {:>16}  {}", count.frames, count.bytes, class_name(*class))?;
+        }
+        let (events, digest) = (self.report.events, self.report.digest);
+        let (memory, wall_s) = (memory::shown(self.peak_memory_bytes), self.wall.as_secs_f64());
+        writeln!(to, "simulated in {wall_s:.1} s: {events} events, at most {memory}; digest {digest:016x}")
+    }
+}

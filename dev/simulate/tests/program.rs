@@ -1,0 +1,89 @@
+//! The program as users run it: its result is that of the simulator, and what cannot be simulated is refused.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+use wireup_sim::phases::Point;
+use wireup_simulate::machine::Machine;
+use wireup_simulate::plan::{EXCHANGES, Plan, STARTS};
+use wireup_wire::frame::Class;
+
+fn program(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wireup-simulate"));
+    command.args(words.split_whitespace());
+    command
+}
+
+fn output(words: &str) -> Output {
+    program(words).output().expect("the program runs")
+}
+
+/// The exit code, and the last line of standard error.
+fn refused(words: &str) -> (Option<i32>, String) {
+    let output = output(words);
+    let text = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn every_start_and_exchange_is_reported_as_the_simulator_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::load("s2").expect("it is built in");
+    let all = STARTS.iter().flat_map(|start| EXCHANGES.iter().map(move |exchange| (start, exchange)));
+    for ((start_name, start), (exchange_name, exchange)) in all {
+        let file = folder.path().join("result.json");
+        let words = format!("-n 22 --nodes 6 --fanout 2 --machine s2 --seed 3 --start {start_name}");
+        let words = format!("{words} --exchange {exchange_name} --json {}", file.display());
+        let ran = output(&words);
+        assert!(ran.status.success(), "{words}: {}", String::from_utf8_lossy(&ran.stderr));
+        let result: Value = serde_json::from_slice(&fs::read(&file).expect("a result")).expect("JSON");
+        let plan = Plan { ranks: 22, nodes: 6, ppn: 4, fanout: 2, start: *start, exchange: *exchange, seed: 3 };
+        let report = wireup_sim::run(plan.world(&machine)).expect_good();
+        for (class, count) in Class::ALL.iter().zip(&report.classes) {
+            let name = format!("{class:?}").to_lowercase();
+            assert_eq!(result["classes"][&name], json!({ "frames": count.frames, "bytes": count.bytes }), "{words}");
+        }
+        assert_eq!(result["digest"], format!("{:016x}", report.digest), "{words}");
+        assert_eq!((&result["is_complete"], &result["failure"]), (&json!(true), &Value::Null), "{words}");
+        let ready = report.checks.phases.at(Point::Ready);
+        assert_eq!((ready.count, &result["phases"]["ready"]["count"]), (22, &json!(22)), "{words}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let no_room = folder.path().join("missing/result.json");
+    let (code, message) = refused(&format!("-n 4 --json {}", no_room.display()));
+    assert!(code == Some(2) && message.contains(&format!("{}: ", no_room.display())), "{code:?} {message}");
+    let file = folder.path().join("machine.toml");
+    let text = include_str!("../machines/s2.toml");
+    fs::write(&file, text.replacen("\ncores = ", "\nscores = ", 1)).expect("a file");
+    let line = text.lines().position(|line| line.starts_with("cores = ")).expect("a line") + 1;
+    let (code, message) = refused(&format!("-n 4 --machine {}", file.display()));
+    let expected = format!("machine file {}, line {line}: unknown field `scores`", file.display());
+    assert!(code == Some(2) && message.contains(&expected), "{code:?} {message}");
+    let (code, message) = refused("-n 4000000000 --ppn 1");
+    assert!(code == Some(125) && message.contains("--force"), "{code:?} {message}");
+    assert_eq!(refused("calibrate -o /dev/null --rounds 1 --wireup /nowhere/wireup").0, Some(2));
+}
+
+#[test]
+fn an_interrupted_run_prints_what_was_known() {
+    let mut child = program("-n 65536 --nodes 4096 --machine s2")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut first = String::new();
+    let stderr = child.stderr.take().expect("a pipe");
+    BufReader::new(stderr).read_line(&mut first).expect("a line");
+    assert!(first.starts_with("memory: "), "{first}");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the program still runs");
+    let mut text = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{text}");
+    assert!(text.contains("interrupted; until then:") && text.contains(" control\n"), "{text}");
+}
