@@ -1,10 +1,10 @@
 //! What every part of a world uses: its description, the clock, random numbers, and the results so far.
 
 use crate::checkers::Checks;
-use crate::clock::{Clock, Event};
+use crate::clock::{Clock, Event, START};
 use crate::costs::{Costs, Machines};
 use crate::digest::Digest;
-use crate::phases::Point;
+use crate::phases::{Point, Progress};
 use crate::remote::HostSpec;
 use crate::rng::Rng;
 use crate::spec::{Delay, WorldSpec};
@@ -86,6 +86,12 @@ impl Cx {
             (Some(machines), Some(costs)) => machines.work(host, at, ns(costs)),
             _ => at,
         }
+    }
+
+    /// How far the run is.
+    pub fn progress(&self) -> Progress {
+        let (events, elapsed_ns) = (self.clock.happened(), self.clock.now() - START);
+        Progress { events, elapsed_ns, phases: self.checks.phases }
     }
 
     /// A process reaches a point now.

@@ -18,8 +18,8 @@ const KINDS: [&str; 4] = ["wild", "wild", "growing", "fierce"];
 const HEAD: &str = "\
 # Simulated sessions that were run: kind, seeds (the first, and the one behind the last), commit, and which of them \
 broke a rule.
-# `cargo xtask night seeds --hours H` goes on; `WIREUP_SIM_SHRINK=KIND:SEED` (dev/sim/tests/worlds/sessions.rs) shows what \
-broke.
+# `cargo xtask night seeds --hours H` goes on; `WIREUP_SIM_SHRINK=KIND:SEED` (dev/sim/tests/worlds/sessions.rs) shows \
+what broke.
 ";
 
 /// Runs seeds that were not run yet, for this many hours.
