@@ -265,12 +265,14 @@ impl Jobs {
     }
 
     /// The next report of the keeper, and the rank that it says has ended.
-    pub fn take_keeper_report(&mut self, node: u32) -> Option<(JobEvent, Option<u32>)> {
+    pub fn take_keeper_report(&mut self, cx: &mut Cx, node: u32) -> Option<(JobEvent, Option<u32>)> {
         let at = &mut self.nodes[node as usize];
         let event = at.keeper.pop()?;
         let rank = |local: LocalRank| at.ranks[local.index()];
         if let JobEvent::RankStarted { local, result: Ok(_) } = event {
-            self.procs[rank(local) as usize].start_is_known = true;
+            let proc = &mut self.procs[rank(local) as usize];
+            proc.start_is_known = true;
+            [1, 2].into_iter().for_each(|stream| proc.schedule_read(cx, at, stream));
         }
         let exited = if let JobEvent::RankExited { local, .. } = event { Some(rank(local)) } else { None };
         Some((event, exited))

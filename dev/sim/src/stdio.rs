@@ -147,10 +147,7 @@ impl Proc {
             return None;
         }
         if !self.start_is_known {
-            // The agent receives the pipe together with the report that the rank runs.
-            if !node.keeper.is_empty() {
-                pipe.schedule_read(cx, node, is_over);
-            }
+            // The agent receives the pipe together with the report that the rank runs, which schedules the read.
             return None;
         }
         let stream = if stream == 1 { Stream::Out } else { Stream::Err };

@@ -320,7 +320,7 @@ impl World {
     }
 
     fn on_keeper_report(&mut self, node: u32) {
-        let Some((event, exited)) = self.jobs.take_keeper_report(node) else { return };
+        let Some((event, exited)) = self.jobs.take_keeper_report(&mut self.cx, node) else { return };
         if matches!(event, JobEvent::PmixGone { .. }) || exited.is_some() {
             // The server's messages are delivered before its end, and before the end of the rank that they may concern.
             while self.jobs.nodes[node as usize].has_server_bytes() {

@@ -2,7 +2,8 @@
 //!
 //! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
 //! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times are as
-//! close as possible to the measured medians of every second job. The others show how well that predicts.
+//! close as possible to the least measured times of every second job: other programs disturb the least time least. The
+//! other jobs show how well that predicts.
 
 use crate::machine::Machine;
 use crate::plan::{Exchange, Plan, Start};
@@ -11,7 +12,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wireup_coll::tree::default_fanout;
 use wireup_sim::phases::Point;
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
@@ -21,8 +22,12 @@ use wireup_sim::{RunReport, run};
 const EXCHANGE_ROUNDS: u32 = 10;
 /// The first and the last factor by which the fit changes a group of costs.
 const STEPS: [f64; 2] = [2.0, 1.02];
-/// How often the fit may improve before it takes a smaller factor.
-const TRIES: usize = 40;
+/// No round of measurements begins after this time.
+const MEASURING: Duration = Duration::from_secs(100);
+/// The fit ends after this time with the best costs so far.
+const FITTING: Duration = Duration::from_secs(60);
+/// Time between two lines of progress of the fit.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +47,7 @@ struct Case {
     ppn: u32,
 }
 
-/// A case and its measured median (s).
+/// A case and its least measured time (s).
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Measured {
     case: Case,
@@ -179,13 +184,14 @@ fn misfit(machine: &Machine, measured: &[Measured]) -> f64 {
 }
 
 /// Scales the costs of `machine` to fit what was measured: one group up or down by a factor, or two in opposite
-/// directions; the factor becomes smaller when no change improves the fit any more.
-fn fit(machine: Machine, measured: &[Measured]) -> Machine {
+/// directions; the factor becomes smaller when no change improves the fit any more. `goes_on` receives the misfit so
+/// far before each try, and ends the fit by returning `false`.
+fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> bool) -> Machine {
     let mut best = (misfit(&machine, measured), machine);
     let mut step = STEPS[0];
     while step >= STEPS[1] {
-        for _ in 0..TRIES {
-            let improved = moves(step).find_map(|scaled| {
+        loop {
+            let improved = moves(step).take_while(|_| goes_on(best.0)).find_map(|scaled| {
                 let mut tried = best.1.clone();
                 for (group, factor) in scaled {
                     costs_of(&mut tried, &GROUPS[group])
@@ -213,31 +219,37 @@ fn moves(step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
     single.chain(pairs)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Measures this machine with `wireup`, prints the errors, and returns the text of a machine file.
 ///
 /// # Errors
 /// A run of wireup fails.
 pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Problem> {
     let cases = cases();
-    let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
-    for round in 0..rounds {
-        eprintln!("round {} of {rounds}", round + 1);
-        for (case, times) in cases.iter().zip(&mut times) {
-            times.push(case.measure(wireup)?);
+    let mut least = vec![f64::INFINITY; cases.len()];
+    let begin = Instant::now();
+    let mut done = 0;
+    while done < rounds && (done == 0 || begin.elapsed() < MEASURING) {
+        done += 1;
+        eprintln!("round {done} of at most {rounds}, {:.0} s", begin.elapsed().as_secs_f64());
+        for (case, least) in cases.iter().zip(&mut least) {
+            *least = least.min(case.measure(wireup)?);
         }
     }
-    let both = cases.into_iter().zip(times);
-    let measured: Vec<Measured> = both.map(|(case, times)| Measured { case, seconds: median(times) }).collect();
+    let both = cases.into_iter().zip(least);
+    let measured: Vec<Measured> = both.map(|(case, seconds)| Measured { case, seconds }).collect();
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let costs = wireup_sim::costs::Costs { cores, ..base.costs };
-    let machine = fit(Machine { costs, ..base }, &fitted);
+    let (begin, mut shown_at) = (Instant::now(), Instant::now());
+    let machine = fit(Machine { costs, ..base }, &fitted, |misfit| {
+        if shown_at.elapsed() >= PROGRESS_PAUSE {
+            shown_at = Instant::now();
+            let error = ((misfit / fitted.len() as f64).sqrt().exp() - 1.0) * 100.0;
+            eprintln!("fit, {:.0} s: a typical error of {error:.0} %", begin.elapsed().as_secs_f64());
+        }
+        begin.elapsed() < FITTING
+    });
     println!("{:<28} {:>10} {:>10} {:>8}", "case", "measured", "simulated", "error");
     let mut worst: f64 = 0.0;
     for (is_fitted, one) in [true, false].into_iter().flat_map(|is| half(is).map(move |(_, one)| (is, one))) {
@@ -251,7 +263,7 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
         println!("{name:<28} {measured_ms:>7.2} ms {simulated_ms:>7.2} ms {error:>6.1} % {note}");
     }
     println!("largest error of a prediction: {worst:.1} %");
-    Ok(text(&machine, rounds, worst))
+    Ok(text(&machine, done, worst))
 }
 
 fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
@@ -262,9 +274,9 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
     };
     let load = procfs::Current::current().map_or(0.0, |load: procfs::LoadAverage| load.one);
     let head = format!(
-        "# This machine, by wireup simulate calibrate: medians of {rounds} rounds of real runs on virtual nodes, at a \
-         load of {load:.1}.\n# Costs are fitted to half of the cases; the largest error of the others was \
-         {worst:.0} %. Costs of one comment\n# were scaled together.\n\n"
+        "# This machine, by wireup simulate calibrate: the least times of {rounds} rounds of real runs on\n# \
+         virtual nodes, at a load of {load:.1}. Costs are fitted to half of the cases;\n# the largest error of the \
+         others was {worst:.0} %. Costs of one comment\n# were scaled together.\n\n"
     );
     let cost = |key: &str, value: u64| format!("{key} = {value} # fitted to {}\n", by(key));
     let mut text = head + &cost("launcher_ns", machine.launcher_ns) + "\n[costs]\n";
@@ -324,7 +336,7 @@ mod tests {
             small.map(|(at, case)| (at, Measured { case, seconds: case.simulate(&other) })).collect();
         let half = |fitted| measured.iter().filter(move |(at, _)| is_fitted(*at) == fitted);
         let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
-        let predicting = fit(machine, &fitted);
+        let predicting = fit(machine, &fitted, |_| true);
         for (_, one) in half(false) {
             let error = one.case.simulate(&predicting) / one.seconds - 1.0;
             assert!(error.abs() < 0.2, "{}: {error}", one.case.name());

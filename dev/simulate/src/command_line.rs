@@ -4,6 +4,7 @@ use crate::machine::Machine;
 use crate::plan::{EXCHANGES, Plan, STARTS};
 use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
+use crate::table::{self, table};
 use crate::{calibrate, memory};
 use std::ffi::OsString;
 use std::fs::File;
@@ -48,6 +49,7 @@ const COMMAND: Command = Command {
   wireup simulate -n 73728 --ppn 36 --machine s2 --start srun
   wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json result.json
   wireup simulate calibrate -o mine.toml          this machine as a machine file; --help lists its flags
+  wireup simulate table --ranks-max 73728         published starts and goals; --help lists its flags
 
 Runs the code of agents, launcher and ranks in virtual time, in one process, and prints when the job's phases end and
 what agents send.
@@ -64,7 +66,7 @@ what agents send.
 const OUTPUT: Flag = Flag::value(&["-o", "--output"], "FILE", "Write the machine file here (default: print it).");
 const WIREUP: Flag =
     Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");
-const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "How often each job is timed.").or("15");
+const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Most times that each job is timed.").or("100");
 const BASE: Flag = Flag { help: "The machine whose costs are scaled to fit.", ..MACHINE };
 
 const CALIBRATE: Command = Command {
@@ -73,10 +75,28 @@ const CALIBRATE: Command = Command {
     intro: "
   wireup simulate calibrate -o here.toml
 
-Times small jobs of the real wireup on virtual nodes, for some minutes, and fits the costs of a simulated machine to
-half of them. Prints how well it predicts the other half. Nothing else should run on this machine meanwhile.
+Times small jobs of the real wireup on virtual nodes, and fits the costs of a simulated machine to the least times of
+half of them. Prints how well it predicts the other half. Takes three minutes, in which nothing else should run here.
 ",
     sections: &[Section { title: "Flags", flags: &[OUTPUT, WIREUP, ROUNDS, BASE] }],
+    ..COMMAND
+};
+
+const LINES: Flag = Flag::value(&["--json"], "FILE", "Write the values as lines of JSON (lab/SCHEMA.md).");
+const RANKS_MAX: Flag = Flag::value(&["--ranks-max"], "N", "Leave out statements with more ranks.").or("1048576");
+const SENSITIVITY_RANKS: Flag =
+    Flag::value(&["--sensitivity-ranks"], "N", "Most ranks of jobs with changed constants.").or("4608");
+
+const TABLE: Command = Command {
+    name: "simulate table",
+    purpose: "predict the starts that publications and goals are about",
+    intro: "
+  wireup simulate table --ranks-max 73728 --json simulation.jsonl
+
+Prints the published value, the goal and the prediction of each statement, and the two constants of the machine that
+matter most: halved and doubled, each alone, in a job with as many ranks on each node.
+",
+    sections: &[Section { title: "Flags", flags: &[LINES, RANKS_MAX, SENSITIVITY_RANKS] }],
     ..COMMAND
 };
 
@@ -84,6 +104,7 @@ half of them. Prints how well it predicts the other half. Nothing else should ru
 pub fn main(words: Vec<OsString>) -> u8 {
     let done = match words.split_first() {
         Some((word, rest)) if word == "calibrate" => with_line(&CALIBRATE, rest, run_calibrate),
+        Some((word, rest)) if word == "table" => with_line(&TABLE, rest, run_table),
         _ => with_line(&COMMAND, &words, simulate),
     };
     done.unwrap_or_else(|problem| {
@@ -140,6 +161,15 @@ fn run_calibrate(line: &Line) -> Result<u8, Problem> {
         None => print!("{text}"),
     }
     Ok(0)
+}
+
+fn run_table(line: &Line) -> Result<u8, Problem> {
+    let options = table::Options {
+        ranks_max: line.one(RANKS_MAX, Value::at_least_one)?,
+        sensitivity_ranks: line.one(SENSITIVITY_RANKS, Value::at_least_one)?,
+    };
+    let json = line.last(LINES, Value::path)?.map(open).transpose()?;
+    Ok(if table(&options, json, &Terminal::new()?)? { 0 } else { EXIT_INTERRUPTED })
 }
 
 /// Opens the file of results before the run, so that an unwritable one is reported at once.

@@ -5,6 +5,7 @@
 //!   command_line ──► plan, machine    what is simulated, and on which machine
 //!                ├─► memory           what that will take
 //!                ├─► simulation       one run, watched; its result as text and as JSON
+//!                ├─► table            published starts and goals, with predictions
 //!                └─► calibrate        a machine file of this machine, from runs of the real wireup
 //! ```
 #![forbid(unsafe_code)]
@@ -16,5 +17,6 @@ mod memory;
 pub mod plan;
 mod problem;
 mod simulation;
+mod table;
 
 pub use command_line::main;

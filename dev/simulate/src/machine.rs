@@ -3,7 +3,7 @@
 //! A file is TOML. `costs` has the fields of [`Costs`]; times are nanoseconds. Each number should have a comment that
 //! says where it comes from.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 use wireup_sim::costs::Costs;
@@ -21,13 +21,10 @@ pub const BUILT_IN: [(&str, &str); 4] = [
 const NS_MAX: i64 = 3_600_000_000_000;
 /// Largest number of anything else.
 const NUMBER_MAX: i64 = u32::MAX as i64;
-/// Time of a read from a pipe and of a write to the terminal: nothing that matters, but a world in which they take no
-/// time would read an empty pipe forever.
-const PIPE: Delay = Delay::between(1_000, 1_000);
 /// What cannot be zero.
 const POSITIVE: [&str; 3] = ["cores", "hosts_per_machine", "link_bytes_per_us"];
 
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Time from the exec of the launcher until it asks for agents.
@@ -38,7 +35,7 @@ pub struct Machine {
     pub file_server: Option<FileServer>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
     /// One way between two nodes, least and most.
@@ -48,7 +45,7 @@ pub struct Network {
 }
 
 /// Times in which a processor does other work, least and most.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delays {
     /// From the call of a remote shell, or of a batch system's step, until the agent's program begins.
@@ -64,7 +61,7 @@ pub struct Delays {
 }
 
 /// A server from which all ranks read before they begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileServer {
     /// Time of the server for each rank; it serves one after the other.
@@ -72,8 +69,8 @@ pub struct FileServer {
 }
 
 /// Least and most of a time (ns), written `[least, most]`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "[u64; 2]")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "[u64; 2]", into = "[u64; 2]")]
 pub struct Span(Delay);
 
 impl TryFrom<[u64; 2]> for Span {
@@ -85,6 +82,12 @@ impl TryFrom<[u64; 2]> for Span {
         } else {
             Err(format!("[{least}, {most}]: the first is the least, the second the most time"))
         }
+    }
+}
+
+impl From<Span> for [u64; 2] {
+    fn from(Span(delay): Span) -> Self {
+        [delay.delay_ns_min, delay.delay_ns_max]
     }
 }
 
@@ -119,6 +122,51 @@ impl Machine {
         Machine::parse(name, &std::fs::read_to_string(Path::new(name)).map_err(unreadable)?)
     }
 
+    /// This machine with one constant multiplied.
+    ///
+    /// # Panics
+    /// `constant` is not one of [`Machine::constants`], or the product is no valid number.
+    pub fn scaled(&self, constant: &str, factor: f64) -> Machine {
+        let mut table = self.table();
+        let mut at = &mut table;
+        let mut path = constant.split('.').peekable();
+        while let Some(key) = path.next() {
+            let value = &mut at[key];
+            if path.peek().is_some() {
+                at = value.as_table_mut().expect("a section");
+                continue;
+            }
+            let scale = |number: i64| toml::Value::Integer((number as f64 * factor).max(1.0) as i64);
+            *value = match value.as_array() {
+                Some(span) => span.iter().filter_map(toml::Value::as_integer).map(scale).collect::<Vec<_>>().into(),
+                None => scale(value.as_integer().expect("a number")),
+            };
+            break;
+        }
+        table.try_into().expect("a machine")
+    }
+
+    /// The names of all constants that are not zero and no number of things, `section.key`.
+    pub fn constants(&self) -> Vec<String> {
+        let table = self.table();
+        let mut all = Vec::new();
+        for (key, value) in &table {
+            let section =
+                value.as_table().map(|section| section.iter().map(|(inner, value)| (format!("{key}.{inner}"), value)));
+            match section {
+                Some(section) => all.extend(section),
+                None => all.push((key.clone(), value)),
+            }
+        }
+        let is_zero = |value: &toml::Value| *value == toml::Value::from(vec![0, 0]) || value.as_integer() == Some(0);
+        let counts = |key: &str| !key.contains("_ns") && !key.contains("_us");
+        all.into_iter().filter(|(key, value)| !is_zero(value) && !counts(key)).map(|(key, _)| key).collect()
+    }
+
+    fn table(&self) -> toml::Table {
+        toml::Table::try_from(self).expect("a machine is a table")
+    }
+
     fn parse(path: &str, text: &str) -> Result<Machine, MachineError> {
         let wrong = |line: usize, problem: String| MachineError::Wrong { path: path.to_owned(), line, problem };
         let of_toml = |error: toml::de::Error| {
@@ -147,8 +195,8 @@ impl Machine {
             report: self.delays.report_ns.0,
             client: self.delays.client_ns.0,
             think: none,
-            stdio: PIPE,
-            terminal: PIPE,
+            stdio: none,
+            terminal: none,
             costs: Some(self.costs),
         }
     }
@@ -218,6 +266,21 @@ mod tests {
         let reversed = problem("latency_ns = ", "latency_ns = [9, 8] #");
         assert!(reversed.contains(&format!("line {}: [9, 8]", line("latency_ns"))), "{reversed}");
         assert!(problem("cores = ", "# cores = ").contains("missing field `cores`"));
+    }
+
+    #[test]
+    fn each_constant_can_be_scaled_alone() {
+        let machine = Machine::load("s2").expect("it is built in");
+        let constants = machine.constants();
+        for name in ["launcher_ns", "costs.exec_ns", "network.link_bytes_per_us", "file_server.rank_ns"] {
+            assert!(constants.iter().any(|constant| constant == name), "{name}: {constants:?}");
+        }
+        assert!(!constants.contains(&"costs.cores".to_owned()) && !constants.contains(&"delays.shell_ns".to_owned()));
+        for constant in &constants {
+            let doubled = machine.scaled(constant, 2.0);
+            assert_ne!(doubled, machine, "{constant}");
+            assert_eq!(doubled.scaled(constant, 0.5), machine, "{constant}");
+        }
     }
 
     #[test]

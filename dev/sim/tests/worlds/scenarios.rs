@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use wireup_sim::fault_injection::{Fault, NoStart};
+use wireup_sim::spec::{Delay, Timing};
 use wireup_sim::workload::{Dialect, Disposition, Script, Step};
 use wireup_sim::{RunReport, WorldSpec, run};
 use wireup_wire::ids::Rank;
@@ -214,5 +215,18 @@ fn standard_input_reaches_who_reads_it() {
         let spec = exchange(seed).options(|options| options.stdio.stdin = StdinTarget::One(Rank(5)));
         let report = run(spec.job(|job| job.stdin_bytes = 8 << 20));
         assert_eq!(report.expect_good().code, Some(0), "seed {seed}");
+    }
+}
+
+/// An agent receives the pipes of a rank after the rank has written and exited.
+#[test]
+fn worlds_whose_pipes_take_no_time_end() {
+    for steps in [vec![], vec![Step::Write { stream: 1, lines: 2_000, line_bytes: 100 }], vec![Step::Hang]] {
+        let ends_by_timeout = steps.contains(&Step::Hang).then_some(MS);
+        let none = Delay::between(0, 0);
+        let timing = Timing { stdio: none, terminal: none, think: none, ..Timing::default() };
+        let spec = WorldSpec { timing, event_max: 100_000, ..WorldSpec::even(1, 7, 3, Script::plain(&steps)) };
+        let report = run(spec.job(|job| job.timeout_ns = ends_by_timeout)).expect_good();
+        assert_eq!(report.code == Some(0), ends_by_timeout.is_none(), "{steps:?}: {:?}", report.notices);
     }
 }
