@@ -5,10 +5,12 @@
 //!   command_line ──► plan, machine    what is simulated, and on which machine
 //!                ├─► memory           what that will take
 //!                ├─► simulation       one run, watched; its result as text and as JSON
+//!                ├─► advise           which flags are fastest, from simulations of the candidates
 //!                └─► calibrate        a machine file of this machine, from runs of the real wireup
 //! ```
 #![forbid(unsafe_code)]
 
+mod advise;
 mod calibrate;
 mod command_line;
 pub mod machine;
