@@ -4,7 +4,8 @@
 //! Each candidate is simulated: first fan-outs, with the scheme that agents choose; then schemes, with the best
 //! fan-out; then the same job in a session. Ranks do what an MPI library does at its start: put a value, fence, get the
 //! values of both neighbours. A job that is too large is simulated at two smaller sizes, with as many ranks on a node;
-//! its times follow as `seconds = c x nodes^x` through both.
+//! its times follow as `seconds = levels x level + c x nodes^x` through both, where `level` is what one more agent in a
+//! chain of three takes.
 
 use crate::machine::Machine;
 use crate::plan::{Exchange, Plan, STARTS, Start, name_of};
@@ -326,7 +327,7 @@ impl Predictor<'_> {
         let fanouts = fanouts(nodes);
         let (mut times, mut candidates) = (Vec::new(), Vec::new());
         for &tried in &fanouts {
-            let levels = Tree::new(nodes, tried).depth(AgentId(nodes - 1));
+            let levels = levels(nodes, tried);
             let of_this = self.times(tried, ExchangeScheme::Auto, start, &format!("fan-out {tried}"))?;
             let note = if levels == 1 { "1 level".to_owned() } else { format!("{levels} levels") };
             times.push(of_this);
@@ -390,23 +391,34 @@ impl Predictor<'_> {
     /// The times of the job with these choices. `label` is shown with the progress.
     fn times(&mut self, fanout: u32, scheme: ExchangeScheme, start: Start, label: &str) -> Result<Times, Problem> {
         self.terminal.label = format!("{label}: ");
-        let mut known = Vec::new();
-        for &nodes in &self.sizes {
-            let ranks = if nodes == self.job.nodes { self.job.ranks } else { nodes * self.job.ppn() };
-            let (ppn, exchange, seed) = (self.job.ppn(), Exchange::Fence, 1);
-            let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, seed };
-            let world = self.world(&plan, scheme);
-            let simulation = Simulation::of_world(plan, world, &self.machine, self.name, &self.terminal);
-            if let Some(failure) = simulation.failure() {
-                return Err(Problem::Failed(failure));
-            }
-            if !simulation.is_complete() {
-                return Err(Problem::Interrupted);
-            }
-            let end_s = |name| simulation.phases().find(|phase| phase.name == name).map_or(0.0, |phase| phase.seconds);
-            known.push((nodes, Times { linked_s: end_s("agents"), ready_s: end_s("ready") }));
+        let nodes = self.job.nodes;
+        let simulated = |nodes, fanout| self.simulated(nodes, fanout, scheme, start);
+        let [less, more] = self.sizes[..] else { return simulated(nodes, fanout) };
+        let known = [(less, simulated(less, fanout)?), (more, simulated(more, fanout)?)];
+        // In a chain of agents each one is a level.
+        let (two, three) = (simulated(2, 1)?, simulated(3, 1)?);
+        let at = |seconds: fn(&Times) -> f64| {
+            let of_levels = |nodes| f64::from(levels(nodes, fanout)) * (seconds(&three) - seconds(&two));
+            let rest = known.map(|(nodes, times)| (nodes, seconds(&times) - of_levels(nodes)));
+            extrapolated(rest, nodes) + of_levels(nodes)
+        };
+        Ok(Times { linked_s: at(|times| times.linked_s), ready_s: at(|times| times.ready_s) })
+    }
+
+    fn simulated(&self, nodes: u32, fanout: u32, scheme: ExchangeScheme, start: Start) -> Result<Times, Problem> {
+        let ranks = if nodes == self.job.nodes { self.job.ranks } else { nodes * self.job.ppn() };
+        let (ppn, exchange, seed) = (self.job.ppn(), Exchange::Fence, 1);
+        let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, seed };
+        let world = self.world(&plan, scheme);
+        let simulation = Simulation::of_world(plan, world, &self.machine, self.name, &self.terminal);
+        if let Some(failure) = simulation.failure() {
+            return Err(Problem::Failed(failure));
         }
-        Ok(extrapolated(&known, self.job.nodes))
+        if !simulation.is_complete() {
+            return Err(Problem::Interrupted);
+        }
+        let end_s = |name| simulation.phases().find(|phase| phase.name == name).map_or(0.0, |phase| phase.seconds);
+        Ok(Times { linked_s: end_s("agents"), ready_s: end_s("ready") })
     }
 
     fn world(&self, plan: &Plan, scheme: ExchangeScheme) -> WorldSpec {
@@ -433,21 +445,19 @@ fn fanouts(nodes: u32) -> Vec<u32> {
     std::iter::once(default).chain(others.filter(|fanout| *fanout != default && *fanout > 0)).collect()
 }
 
-/// The times for `nodes`, from those of one size or two.
-fn extrapolated(known: &[(u32, Times)], nodes: u32) -> Times {
-    let (last_nodes, last) = known[known.len() - 1];
-    let (first_nodes, first) = known[0];
-    if last_nodes == nodes || first_nodes == last_nodes {
-        return last;
+/// Levels of agents below the root.
+fn levels(nodes: u32, fanout: u32) -> u32 {
+    Tree::new(nodes, fanout).depth(AgentId(nodes - 1))
+}
+
+/// The time for `nodes` by `seconds = c x nodes^x` through the times of two numbers of nodes; the second time if they do
+/// not grow.
+fn extrapolated([(less, first_s), (more, last_s)]: [(u32, f64); 2], nodes: u32) -> f64 {
+    if first_s <= 0.0 || last_s <= first_s {
+        return last_s;
     }
-    let at = |first: f64, last: f64| {
-        if first <= 0.0 || last <= 0.0 {
-            return last;
-        }
-        let exponent = (last / first).ln() / f64::from(last_nodes / first_nodes).ln();
-        last * (f64::from(nodes) / f64::from(last_nodes)).powf(exponent)
-    };
-    Times { linked_s: at(first.linked_s, last.linked_s), ready_s: at(first.ready_s, last.ready_s) }
+    let exponent = (last_s / first_s).ln() / (f64::from(more) / f64::from(less)).ln();
+    last_s * (f64::from(nodes) / f64::from(more)).powf(exponent)
 }
 
 fn in_seconds(seconds: f64) -> String {
@@ -497,11 +507,22 @@ mod tests {
 
     #[test]
     fn what_grows_by_a_power_is_extrapolated_exactly() {
-        let times = |nodes: u32| Times { linked_s: 0.1, ready_s: 2.0 * f64::from(nodes).sqrt() };
-        let known = [128, 256].map(|nodes| (nodes, times(nodes)));
-        let far = extrapolated(&known, 10_000);
-        assert!((far.linked_s - 0.1).abs() < 1e-12 && (far.ready_s - 200.0).abs() < 1e-9, "{far:?}");
-        assert_eq!(extrapolated(&known[1..], 256), times(256));
+        let known = [128, 256].map(|nodes| (nodes, 2.0 * f64::from(nodes).sqrt()));
+        assert!((extrapolated(known, 10_000) - 200.0).abs() < 1e-9);
+        assert_eq!(extrapolated([(128, 0.5), (256, 0.5)], 10_000), 0.5);
+    }
+
+    /// The smaller sizes have two levels of agents, the full one has three.
+    #[test]
+    fn levels_that_only_the_full_size_has_are_counted() {
+        let (job, machine) = (job(200, 200), Machine::load("frontier-like").expect("it is built in"));
+        let mut predictor = Predictor::new(&job, &machine, "frontier-like").expect("signals can be caught");
+        let mut seconds = |sizes| {
+            predictor.sizes = sizes;
+            predictor.times(8, ExchangeScheme::Auto, Start::Ssh, "").expect("times").ready_s
+        };
+        let (exact, predicted) = (seconds(vec![200]), seconds(vec![30, 60]));
+        assert!((predicted / exact - 1.0).abs() < 0.1, "{predicted} instead of {exact}");
     }
 
     #[test]
