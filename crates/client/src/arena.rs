@@ -24,6 +24,13 @@ struct Arena<M> {
     freed: AtomicU32,
 }
 
+impl<M: Memory> Values<M> {
+    /// The memory that holds the values.
+    pub fn memory(&self) -> &M::SharedBytes {
+        &self.part
+    }
+}
+
 impl<M: Memory> Deref for Values<M> {
     type Target = [u8];
 

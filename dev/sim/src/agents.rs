@@ -74,6 +74,8 @@ struct Work {
     is_busy: bool,
     /// Time at which everything is sent that the agent has to send.
     sent_at: Instant,
+    /// Time at which all remote shells are started that the agent has called.
+    called_at: Instant,
 }
 
 /// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
@@ -258,12 +260,14 @@ impl Agents {
     }
 
     pub fn schedule_tick(&mut self, cx: &mut Cx, agent: u32) {
-        let AgentProcess { host, state: ProcessState::Running(machine), ticks, turn_is_due, .. } = &mut self[agent]
+        let AgentProcess { host, state: ProcessState::Running(machine), ticks, turn_is_due, work, .. } =
+            &mut self[agent]
         else {
             return;
         };
         // A driver asks for the deadline when everything else is done.
-        let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
+        let is_idle = !*turn_is_due && !work.is_busy;
+        let Some(deadline) = machine.deadline().filter(|_| is_idle) else { return };
         let deadline = Instant(deadline.0.saturating_sub(cx.clock_ahead_ns(*host)));
         if ticks.at.is_none_or(|at| deadline < at) {
             ticks.at = Some(deadline);
@@ -307,7 +311,14 @@ impl Agents {
     fn sends(&mut self, cx: &mut Cx, agent: u32, bytes: usize) -> Instant {
         let AgentProcess { host, work, .. } = &mut self[agent];
         work.sent_at = cx.work(*host, work.sent_at.max(cx.clock.now()), |costs| costs.of_frame(bytes));
-        work.sent_at
+        cx.leaves_card(*host, work.sent_at, bytes)
+    }
+
+    /// The time at which an agent has started the program of a remote shell, after all that it called before.
+    pub fn calls_shell(&mut self, cx: &mut Cx, agent: u32) -> Instant {
+        let AgentProcess { host, work, .. } = &mut self[agent];
+        work.called_at = cx.work(*host, work.called_at.max(cx.clock.now()), |costs| costs.call_ns);
+        work.called_at
     }
 
     /// An agent has done what it had read, and reads on if something has arrived.
@@ -345,10 +356,10 @@ impl World {
         while let Some(output) = self.agents.poll(&self.cx, agent) {
             self.do_for_agent(agent, output);
         }
-        self.agents.end_turn(&mut self.cx, &self.jobs, agent);
         if self.cx.spec.timing.costs.is_some() {
             self.agents.read_on(&mut self.cx, agent);
         }
+        self.agents.end_turn(&mut self.cx, &self.jobs, agent);
     }
 
     /// A stopped agent continues, with the inputs that have arrived since.
@@ -436,9 +447,9 @@ impl World {
                 }
             }
             Output::Share { job, share, content } => {
-                if let Some(node) = self.run_node(agent, job)
-                    && self.jobs.nodes[node as usize].memory.share(share, &content)
-                {
+                let Some(node) = self.run_node(agent, job) else { return };
+                let Jobs { nodes, contents, .. } = &mut self.jobs;
+                if nodes[node as usize].memory.share(share, content, contents) {
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::Shared { share, result: Ok(()) } });
                 }
             }

@@ -70,6 +70,8 @@ enum State {
 pub struct Calls {
     all: Vec<Call>,
     by_shell: BTreeMap<(u32, ShellId), u32>,
+    /// The calls to start the agent of each host.
+    by_host: BTreeMap<u32, Vec<u32>>,
     /// The number of calls in progress of each agent.
     under_way: BTreeMap<u32, u32>,
 }
@@ -82,6 +84,9 @@ impl Calls {
     fn begin(&mut self, call: Call) -> u32 {
         let index = self.all.len() as u32;
         self.by_shell.insert((call.caller, call.shell), index);
+        if call.bootstrap.is_some() {
+            self.by_host.entry(call.host).or_default().push(index);
+        }
         *self.under_way.entry(call.caller).or_default() += u32::from(call.state == State::UnderWay);
         self.all.push(call);
         index
@@ -89,7 +94,12 @@ impl Calls {
 
     /// Whether there was ever a call to start this agent.
     pub fn was_called(&self, host: u32) -> bool {
-        self.all.iter().any(|call| call.host == host && call.bootstrap.is_some())
+        self.by_host.contains_key(&host)
+    }
+
+    /// The calls to start this agent.
+    fn to_start(&self, host: u32) -> impl Iterator<Item = u32> {
+        self.by_host.get(&host).into_iter().flatten().copied()
     }
 
     fn leave_room(&mut self, call: u32, state: State) {
@@ -102,7 +112,7 @@ impl Calls {
 
     /// Whether a call has started this agent or may still do so: then a second one is a bug.
     fn is_being_started(&self, host: u32) -> bool {
-        self.all.iter().any(|call| call.host == host && call.bootstrap.is_some() && call.state != State::Over)
+        self.to_start(host).any(|call| self.all[call as usize].state != State::Over)
     }
 }
 
@@ -156,7 +166,8 @@ impl Calls {
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
         let call = self.begin(call);
-        let is_called = cx.work(agents[caller].host, cx.clock.now(), |costs| costs.shell_ns);
+        let started = agents.calls_shell(cx, caller);
+        let is_called = cx.work(agents[caller].host, started, |costs| costs.shell_ns);
         let at = cx.work(agent.0, is_called + delay_ns, |costs| costs.agent_ns);
         if !is_silent || no_start == Some(NoStart::NoShell) {
             cx.clock.at(at, Event::Call(call));
@@ -310,8 +321,8 @@ impl Calls {
 
     /// An agent has linked: its callers soon learn of it.
     pub fn on_linked(&mut self, host: u32) {
-        let called = |call: &Call| call.host == host && call.bootstrap.is_some() && call.state == State::UnderWay;
-        let calls: Vec<u32> = (0..).zip(&self.all).filter(|(_, call)| called(call)).map(|(at, _)| at).collect();
+        let is_under_way = |call: &u32| self.all[*call as usize].state == State::UnderWay;
+        let calls: Vec<u32> = self.to_start(host).filter(is_under_way).collect();
         calls.into_iter().for_each(|call| self.leave_room(call, State::Linked));
     }
 

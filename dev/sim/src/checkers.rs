@@ -22,11 +22,12 @@ use crate::fault_injection::Culprit;
 use crate::phases::Phases;
 use crate::spec::JobPlan;
 use bounds::Bounds;
+use bytes::Bytes;
 use collectives::Collectives;
 use group_barriers::GroupBarriers;
 use modex::ModexCheck;
 use output::OutputCheck;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
@@ -52,6 +53,8 @@ pub struct JobChecks {
     pub has_ended: bool,
     /// Whether the first collective of the job belongs to the agents, which tell each other where the ranks listen.
     pub tells_endpoints: bool,
+    /// The arrays of allgathers that were read last, each with its epoch: they hold the contributions of all ranks.
+    pub arrays_read: VecDeque<(u32, Bytes)>,
 }
 
 /// The checkers of a whole world and their results.
@@ -120,6 +123,7 @@ impl JobChecks {
             culprits: timeout.into_iter().collect(),
             has_ended: false,
             tells_endpoints: false,
+            arrays_read: VecDeque::new(),
         }
     }
 

@@ -7,15 +7,18 @@
 use crate::spec::WorldSpec;
 use serde::{Deserialize, Serialize};
 use wireup_proto::Instant;
-use wireup_proto::io::Input;
+use wireup_proto::io::{Input, JobEvent};
 
-/// Time of a processor that each kind of work takes (ns), and the machines that have the processors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Time of a processor that each kind of work takes (ns), and the machines that have the processors. The default is
+/// that nothing costs time, on machines with one processor and one host each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
     /// Number of hosts on a machine, which share its processors. Virtual nodes and network namespaces are such hosts.
     pub hosts_per_machine: u32,
     pub cores: u32,
+    /// The start of a remote shell's program by its caller, which starts one after the other.
+    pub call_ns: u64,
     /// A remote shell, on the machine that calls it.
     pub shell_ns: u64,
     /// The program of an agent, from its exec until it has read its bootstrap message.
@@ -26,14 +29,21 @@ pub struct Costs {
     pub input_ns: u64,
     /// A frame that an agent sends, without its payload.
     pub frame_ns: u64,
+    /// Each KiB that a host sends, on all of its links together, since they share its network card.
+    pub card_kib_ns: u64,
     /// Each KiB of a frame, for the agent that sends it and for the one that receives it.
     pub kib_ns: u64,
     /// A rank that a keeper forks.
     pub fork_ns: u64,
+    /// The file server, when the first rank of a job on a node begins: it sends the program to one node after the
+    /// other, and the nodes keep it.
+    pub load_ns: u64,
     /// The program of a rank, from its exec until it begins.
     pub exec_ns: u64,
     /// A request of a rank, at the rank.
     pub request_ns: u64,
+    /// A request of a rank, at the agent, in addition to an input.
+    pub answer_ns: u64,
 }
 
 impl Costs {
@@ -41,6 +51,7 @@ impl Costs {
     pub fn of_input(&self, input: &Input) -> u64 {
         match input {
             Input::LinkBytes { bytes, .. } => self.input_ns + self.of_bytes(bytes.len()),
+            Input::Job { event: JobEvent::ClientBytes { .. }, .. } => self.input_ns + self.answer_ns,
             _ => self.input_ns,
         }
     }
@@ -60,14 +71,25 @@ pub struct Machines {
     costs: Costs,
     /// For each machine, the time from which on each processor is free.
     free_at: Vec<Vec<Instant>>,
+    /// For each host, the time from which on its network card is free.
+    cards: Vec<Instant>,
 }
 
 impl Machines {
     /// `None`: work costs nothing.
     pub fn new(spec: &WorldSpec) -> Option<Self> {
         let costs = spec.timing.costs?;
-        let machines = spec.agents_max().div_ceil(costs.hosts_per_machine.max(1)) as usize;
-        Some(Machines { costs, free_at: vec![vec![Instant(0); costs.cores.max(1) as usize]; machines] })
+        let hosts = spec.agents_max();
+        let machines = hosts.div_ceil(costs.hosts_per_machine.max(1)) as usize;
+        let free_at = vec![vec![Instant(0); costs.cores.max(1) as usize]; machines];
+        Some(Machines { costs, free_at, cards: vec![Instant(0); hosts as usize] })
+    }
+
+    /// A frame of so many bytes that a host can send at `at`: when its network card has sent it.
+    pub fn card_sends(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
+        let card = &mut self.cards[host as usize];
+        *card = at.max(*card) + bytes as u64 * self.costs.card_kib_ns / 1024;
+        *card
     }
 
     /// Work of `ns` on a host, which can begin at `at`: when it is done.
@@ -90,6 +112,7 @@ mod tests {
         Costs {
             hosts_per_machine,
             cores,
+            call_ns: 200_000,
             shell_ns: 1_000_000,
             agent_ns: 2_000_000,
             handshake_ns: 200_000,
@@ -99,6 +122,7 @@ mod tests {
             fork_ns: 100_000,
             exec_ns: 800_000,
             request_ns: 5_000,
+            ..Costs::default()
         }
     }
 
@@ -114,6 +138,31 @@ mod tests {
         assert_eq!([work(0, 100, 10), work(1, 100, 10), work(0, 100, 10)], [110, 110, 120]);
         // The next host is on another machine.
         assert_eq!([work(2, 100, 10), work(0, 500, 1)], [110, 501]);
+    }
+
+    #[test]
+    fn links_of_a_host_share_its_card() {
+        let mut machines = Machines::new(&world(Some(Costs { card_kib_ns: 1024, ..costs(2, 2) }))).expect("costs");
+        let mut sent = |host, at, bytes| machines.card_sends(host, Instant(at), bytes).0;
+        assert_eq!([sent(0, 10, 100), sent(0, 50, 100), sent(1, 50, 100), sent(0, 300, 5)], [110, 210, 150, 305]);
+    }
+
+    /// Each cost alone makes the job slower, by what one parent, one card or the file server does for all nodes.
+    #[test]
+    fn what_is_done_one_after_the_other_adds_up() {
+        let free = Costs { cores: 100, ..Costs::default() };
+        let elapsed = |costs| crate::run(world(Some(costs))).expect_good().elapsed_ns;
+        let base = elapsed(free);
+        let each_ns = 10_000_000;
+        for costs in [
+            Costs { call_ns: each_ns, ..free },
+            Costs { load_ns: each_ns, ..free },
+            Costs { answer_ns: each_ns, ..free },
+            // A frame with the pairs of all nodes is some 2.5 KiB, which the root sends to each of eleven children.
+            Costs { card_kib_ns: each_ns, ..free },
+        ] {
+            assert!(elapsed(costs) > base + 8 * each_ns, "{costs:?}");
+        }
     }
 
     /// Twelve nodes with eight ranks each, whose programs alone take 0.8 ms of a processor for each rank.

@@ -1,10 +1,10 @@
 //! What every part of a world uses: its description, the clock, random numbers, and the results so far.
 
 use crate::checkers::Checks;
-use crate::clock::{Clock, Event};
+use crate::clock::{Clock, Event, START};
 use crate::costs::{Costs, Machines};
 use crate::digest::Digest;
-use crate::phases::Point;
+use crate::phases::{Point, Progress};
 use crate::remote::HostSpec;
 use crate::rng::Rng;
 use crate::spec::{Delay, WorldSpec};
@@ -88,9 +88,24 @@ impl Cx {
         }
     }
 
+    /// How far the run is.
+    pub fn progress(&self) -> Progress {
+        let (events, elapsed_ns) = (self.clock.happened(), self.clock.now() - START);
+        Progress { events, elapsed_ns, phases: self.checks.phases }
+    }
+
     /// A process reaches a point now.
     pub fn reach(&mut self, point: Point) {
         self.checks.phases.reach(point, self.clock.now());
+    }
+
+    /// When a frame of so many bytes may begin its way over a link, if its sender is ready at `at`: a network card that
+    /// is slower than the link sends the last byte when the link would.
+    pub fn leaves_card(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
+        let Some(machines) = &mut self.machines else { return at };
+        let link_ns = bytes as u64 * 1000 / self.spec.timing.link_bytes_per_us.max(1);
+        let sent = machines.card_sends(host, at, bytes);
+        at.max(Instant(sent.0.saturating_sub(link_ns)))
     }
 
     pub fn problem(&mut self, problem: String) {

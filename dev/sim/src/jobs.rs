@@ -7,7 +7,7 @@ use crate::cx::Cx;
 use crate::fault_injection::Culprit;
 use crate::fifo::Fifo;
 use crate::file_server::FileServer;
-use crate::memory::JobMemory;
+use crate::memory::{Contents, JobMemory};
 use crate::ranks::{Phase, Proc};
 use crate::rng::mix;
 use crate::servers::Server;
@@ -26,6 +26,8 @@ pub struct Jobs {
     /// Indexes of the nodes on each host, the oldest first.
     by_host: Vec<Vec<u32>>,
     pub(crate) file_server: FileServer,
+    /// The contents of the memory of all nodes.
+    pub(crate) contents: Contents,
 }
 
 /// A job that was launched.
@@ -64,6 +66,8 @@ pub struct Node {
     pub keeper_is_running: bool,
     /// Time until which the keeper forks ranks.
     pub forks_until: Instant,
+    /// Time at which the node has the program; `None`: no rank has begun.
+    pub loaded_at: Option<Instant>,
     /// The PMIx server of the ranks.
     pub server: Option<Server>,
     /// Whether the driver reads standard output and error.
@@ -165,6 +169,7 @@ impl Jobs {
             procs: Vec::new(),
             by_host: vec![Vec::new(); hosts as usize],
             file_server: FileServer::default(),
+            contents: Contents::default(),
         }
     }
 
@@ -254,7 +259,7 @@ impl Jobs {
 
     /// Whether ranks are placed on this host.
     pub fn has_ranks(&self, host: u32) -> bool {
-        self.nodes.iter().any(|node| node.host == host && !node.ranks.is_empty())
+        self.by_host[host as usize].iter().any(|node| !self.nodes[*node as usize].ranks.is_empty())
     }
 
     /// The agent's processes and everything that it keeps for jobs end with it.
@@ -301,7 +306,9 @@ impl Jobs {
             Output::PmixSend { bytes, .. } => at.send_to_server(cx, bytes),
             Output::Signal { target, signal, .. } => at.signal(cx, target, signal),
             Output::Sweep { .. } => self.expect_end(node, "sweeps")?,
-            Output::WriteSlot { share, slot, array, .. } => at.memory.write(share, slot, &array)?,
+            Output::WriteSlot { share, slot, array, .. } => {
+                at.memory.write(share, slot, self.contents.of_array(array))?;
+            }
             Output::Unshare { share, .. } => at.memory.unshare(share)?,
             Output::Reply { client, bytes, shares, .. } => {
                 let shares = at.memory.for_reply(&shares)?;

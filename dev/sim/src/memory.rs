@@ -1,12 +1,14 @@
 //! The memory that agents share with their ranks, on the heap of this process. Arrays are counted; one is freed when
-//! the last rank releases it.
+//! the last rank releases it. Contents that several agents share with their ranks are held once: on thousands of nodes,
+//! an array of all ranks for each agent would not fit into the memory of a machine.
 
+use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::Rc;
 use wireup_client::memory::Memory;
-use wireup_proto::memory::{Array, Content, ShareId};
+use wireup_proto::memory::{Array, Content, ShareId, Values};
 use wireup_wire::shared::rows::ARENA_SLOTS;
 
 /// The number of allgather arrays of one agent that have a piece of memory of their own.
@@ -30,9 +32,16 @@ pub enum Shared {
 /// Immutable bytes.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Page {
-    bytes: Box<[u8]>,
+    bytes: Bytes,
     /// The counter of this page, if it is an array with a piece of memory of its own.
     counted: Option<Arrays>,
+}
+
+/// The arrays that agents share with their ranks. Each is held with the values from which it was last laid out, whose
+/// addresses identify it.
+#[derive(Default)]
+pub struct Contents {
+    arrays: Vec<(Array, Bytes)>,
 }
 
 impl Arrays {
@@ -48,11 +57,15 @@ impl JobMemory {
     }
 
     /// Creates memory. True if it is an arena: then the agent must be told.
-    pub fn share(&mut self, share: ShareId, content: &Content) -> bool {
+    pub fn share(&mut self, share: ShareId, content: Content, contents: &mut Contents) -> bool {
         let shared = match content {
             Content::Slots { .. } => Shared::Arena(Rc::default()),
-            Content::Array(array) => Shared::Page(Rc::new(Page::of_array(array, Some(&self.arrays)))),
-            Content::Bytes(bytes) => Shared::Page(Rc::new(Page { bytes: bytes[..].into(), counted: None })),
+            Content::Array(array) => {
+                self.arrays.add(1);
+                let counted = Some(self.arrays.clone());
+                Shared::Page(Rc::new(Page { bytes: contents.of_array(array), counted }))
+            }
+            Content::Bytes(bytes) => Shared::Page(Rc::new(Page { bytes, counted: None })),
         };
         let is_arena = matches!(shared, Shared::Arena(_));
         self.pieces.insert(share, shared);
@@ -60,11 +73,11 @@ impl JobMemory {
     }
 
     /// Writes an array into a slot; an error if there is no such arena.
-    pub fn write(&mut self, share: ShareId, slot: u32, array: &Array) -> Result<(), String> {
+    pub fn write(&mut self, share: ShareId, slot: u32, bytes: Bytes) -> Result<(), String> {
         let Some(Shared::Arena(slots)) = self.pieces.get(&share) else {
             return Err(format!("writes into {share:?}, which is not an arena"));
         };
-        slots.borrow_mut()[slot as usize] = Some(Rc::new(Page::of_array(array, None)));
+        slots.borrow_mut()[slot as usize] = Some(Rc::new(Page { bytes, counted: None }));
         Ok(())
     }
 
@@ -86,14 +99,34 @@ impl JobMemory {
     }
 }
 
-impl Page {
-    fn of_array(array: &Array, arrays: Option<&Arrays>) -> Page {
-        let mut bytes = vec![0; array.byte_len()].into_boxed_slice();
-        array.fill(&mut bytes);
-        if let Some(arrays) = arrays {
-            arrays.add(1);
+impl Contents {
+    /// The bytes of an array, laid out once as long as anybody holds them.
+    pub fn of_array(&mut self, array: Array) -> Bytes {
+        self.arrays.retain(|(_, bytes)| !bytes.is_unique());
+        if let Some((_, bytes)) = self.arrays.iter().find(|(known, _)| are_same(known, &array)) {
+            return bytes.clone();
         }
-        Page { bytes, counted: arrays.cloned() }
+        let mut bytes = vec![0; array.byte_len()];
+        array.fill(&mut bytes);
+        // Agents that received the values in different frames have laid out the same array.
+        if let Some((latest, known)) = self.arrays.iter_mut().find(|(_, known)| *known == bytes) {
+            *latest = array;
+            return known.clone();
+        }
+        let bytes = Bytes::from(bytes);
+        self.arrays.push((array, bytes.clone()));
+        bytes
+    }
+}
+
+/// Whether arrays consist of the same slices of the same frames, which is known without reading them.
+fn are_same(one: &Array, other: &Array) -> bool {
+    let is_same = |(one, other): (&Bytes, &Bytes)| (one.as_ptr(), one.len()) == (other.as_ptr(), other.len());
+    match (&one.values, &other.values) {
+        (Values::InOrder(ones), Values::InOrder(others)) | (Values::ByRank(ones), Values::ByRank(others)) => {
+            one.layout == other.layout && ones.len() == others.len() && ones.iter().zip(others).all(is_same)
+        }
+        _ => false,
     }
 }
 
@@ -108,6 +141,13 @@ impl Drop for Page {
 /// The bytes of a page, with shared ownership.
 #[derive(Debug)]
 pub struct PageBytes(Rc<Page>);
+
+impl PageBytes {
+    /// The contents of the page, which are the same memory for all agents that share equal contents.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0.bytes
+    }
+}
 
 impl Deref for PageBytes {
     type Target = [u8];
@@ -132,5 +172,27 @@ impl Memory for Shared {
             Shared::Arena(slots) => slots.borrow().get(slot as usize)?.clone().map(PageBytes),
             Shared::Page(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::shared::rows::Layout;
+
+    #[test]
+    fn equal_arrays_are_held_once_as_long_as_anybody_holds_them() {
+        let array = |values: [&[u8]; 2]| {
+            let values = values.map(Bytes::copy_from_slice).to_vec();
+            Array { layout: Layout::rows(2, 3), values: Values::ByRank(values) }
+        };
+        let mut contents = Contents::default();
+        let [first, again, other] = [[b"abc", b"def"], [b"abc", b"def"], [b"abc", b"xyz"]]
+            .map(|[one, two]| contents.of_array(array([one, two])));
+        assert_eq!((first.as_ptr(), &first[64..]), (again.as_ptr(), &b"abcdef"[..]));
+        assert_eq!(&other[64..], b"abcxyz");
+        drop((first, again));
+        contents.of_array(array([b"new", b"row"]));
+        assert_eq!(contents.arrays.len(), 2, "nobody holds the first one");
     }
 }

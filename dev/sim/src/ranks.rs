@@ -179,8 +179,11 @@ impl Jobs {
         let at = &mut self.nodes[node as usize];
         at.forks_until = cx.work(host, at.forks_until.max(cx.clock.now()), |costs| costs.fork_ns);
         cx.checks.phases.reach(Point::Forked, at.forks_until);
+        let load_ns = cx.spec.timing.costs.map_or(0, |costs| costs.load_ns);
+        let loads = || cx.clock.now() + self.file_server.ask(cx.clock.now(), load_ns);
+        let loaded = *at.loaded_at.get_or_insert_with(loads);
         let (forked, delay_ns) = (at.forks_until, cx.draw(cx.spec.timing.spawn));
-        let begins = cx.work(host, forked + delay_ns, |costs| costs.exec_ns);
+        let begins = cx.work(host, loaded.max(forked + delay_ns), |costs| costs.exec_ns);
         cx.clock.at(begins, Event::RankStep(id));
     }
 

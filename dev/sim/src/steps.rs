@@ -280,7 +280,9 @@ impl Proc {
     fn on_answer(&mut self, cx: &mut Cx, job: &mut Job, answer: Answer) -> Result<(), String> {
         match answer {
             Answer::FenceOver { id: request, version } => return self.on_fence_over(cx, job, request, version),
-            Answer::AllgatherOver { id: request, array } => return self.on_allgather_over(cx, job, request, &array),
+            Answer::AllgatherOver { id: request, array } => {
+                return self.on_allgather_over(cx, job, request, array.memory().bytes());
+            }
             _ if self.doing != Doing::Reply => {
                 return Err(format!("gets a reply that it did not ask for: {answer:?}"));
             }

@@ -145,7 +145,7 @@ impl World {
                 self.cx.problem(format!("no end after {} events: {waits}", self.cx.clock.happened()));
                 break;
             }
-            if self.cx.clock.happened().is_multiple_of(WATCH_EVENTS) && !watch(self.progress()) {
+            if self.cx.clock.happened().is_multiple_of(WATCH_EVENTS) && !watch(self.cx.progress()) {
                 self.cx.checks.is_stopped = true;
                 break;
             }
@@ -158,11 +158,6 @@ impl World {
                 break;
             }
         }
-    }
-
-    fn progress(&self) -> Progress {
-        let (events, elapsed_ns) = (self.cx.clock.happened(), self.cx.clock.now() - START);
-        Progress { events, elapsed_ns, phases: self.cx.checks.phases }
     }
 
     fn on_later(&mut self, index: u32) {

@@ -74,19 +74,19 @@ const LARGE_HEAD: &str = "\
 # Tests with sizes too large for a test run, and the commit. `cargo xtask night large` does it.
 ";
 
-/// Runs the simulator's large staging job, and the end-to-end tests with `WIREUP_LARGE` and `WIREUP_NIGHT`.
+/// Runs the simulator's large worlds, and the end-to-end tests with `WIREUP_LARGE` and `WIREUP_NIGHT`.
 ///
 /// # Errors
 /// A program cannot be built, or a test fails.
 pub fn large() -> Result {
     let commit = commit()?;
-    let staging = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "staging"]))?;
-    step("staging at large sizes", || run(Command::new(staging).arg("--ignored")))?;
+    let worlds = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "worlds"]))?;
+    step("simulated worlds at large sizes", || run(Command::new(worlds).arg("--ignored")))?;
     let trials = step("build the end-to-end tests", faults::build)?;
     let mut tests = Command::new(trials);
     tests.env("WIREUP_LARGE", "1").env("WIREUP_NIGHT", "1").env("WIREUP_BIN", layout::debug_wireup());
     step("end to end at large sizes", || run(&mut tests))?;
-    prove("large.txt", LARGE_HEAD, &format!("staging, all end-to-end tests: {commit}\n"))
+    prove("large.txt", LARGE_HEAD, &format!("large worlds, all end-to-end tests: {commit}\n"))
 }
 
 /// Writes a file of `proof/`.

@@ -20,8 +20,7 @@ pub struct CollectiveConfig {
     pub scheme: ExchangeScheme,
     /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
     pub compress_min: u32,
-    /// The nodes that have ranks, in ascending order: the peers of direct exchanges.
-    pub peers: Vec<NodeId>,
+    pub peers: Peers,
     /// Index of this node in `peers`; `None`: this node has no ranks.
     pub place: Option<u32>,
     /// Most data that a PMIx fence distributes where the root may choose (bytes); `None`: no limit.
@@ -30,11 +29,59 @@ pub struct CollectiveConfig {
 
 impl CollectiveConfig {
     pub fn peer_set(&self) -> PeerSet {
-        PeerSet { count: self.peers.len() as u32, me: self.place, root: self.root, children: self.children }
+        PeerSet { count: self.peers.count(), me: self.place, root: self.root, children: self.children }
+    }
+
+    /// The node of a peer.
+    ///
+    /// # Panics
+    /// If there is no such peer.
+    pub fn peer(&self, peer: u32) -> NodeId {
+        self.peers.node(peer).expect("a collective is among its peers")
     }
 
     pub fn rules(&self) -> Rules {
         Rules { scheme: self.scheme, collect_max: self.collect_max }
+    }
+}
+
+/// The nodes that have ranks, in ascending order: the peers of direct exchanges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peers {
+    count: u32,
+    /// The nodes; `None`: all nodes of the job, so that an agent of a job on thousands of nodes needs no list.
+    some: Option<Box<[NodeId]>>,
+}
+
+impl Peers {
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The node of a peer; `None`: there is no such peer.
+    pub fn node(&self, peer: u32) -> Option<NodeId> {
+        match &self.some {
+            Some(nodes) => nodes.get(peer as usize).copied(),
+            None => (peer < self.count).then_some(NodeId(peer)),
+        }
+    }
+
+    /// The index of a node; `None`: it has no ranks.
+    pub fn index_of(&self, node: NodeId) -> Option<u32> {
+        match &self.some {
+            Some(nodes) => nodes.binary_search(&node).ok().map(|peer| peer as u32),
+            None => (node.0 < self.count).then_some(node.0),
+        }
+    }
+}
+
+impl FromIterator<NodeId> for Peers {
+    /// The nodes are in ascending order.
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let nodes: Box<[NodeId]> = nodes.into_iter().collect();
+        let count = nodes.len() as u32;
+        let are_all = nodes.last().is_none_or(|last| last.0 + 1 == count);
+        Peers { count, some: (!are_all).then_some(nodes) }
     }
 }
 
@@ -124,4 +171,23 @@ pub enum ReplyTo {
     OwnFence { id: u32 },
     /// An allgather of our own client. `id`: the client's number for the request.
     Allgather { id: u32 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_the_nodes_with_ranks() {
+        for nodes in [vec![], vec![0, 1, 2], vec![1, 2], vec![0, 2, 5]] {
+            let peers: Peers = nodes.iter().copied().map(NodeId).collect();
+            assert_eq!(peers.some.is_some(), nodes == [1, 2] || nodes == [0, 2, 5], "a list only if nodes are missing");
+            assert_eq!(peers.count() as usize, nodes.len());
+            for number in 0..7 {
+                let place = nodes.iter().position(|node| *node == number).map(|place| place as u32);
+                assert_eq!(peers.index_of(NodeId(number)), place);
+                assert_eq!(peers.node(number).map(|node| node.0), nodes.get(number as usize).copied());
+            }
+        }
+    }
 }

@@ -63,9 +63,9 @@ impl Exchanges {
     /// The nodes to which this node sends in an exchange by this algorithm.
     pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
         let CollectiveConfig { place: Some(place), peers, .. } = &self.config else { return Vec::new() };
-        let count = peers.len() as u32;
+        let count = peers.count();
         let receivers = fitting(Collective::Fence, algorithm, count).map(|direct| (direct.receivers)(*place, count));
-        receivers.unwrap_or_default().into_iter().map(|peer| peers[peer as usize]).collect()
+        receivers.unwrap_or_default().into_iter().filter_map(|peer| peers.node(peer)).collect()
     }
 
     /// The first epoch that is not complete here.
@@ -153,13 +153,13 @@ impl Exchanges {
         payload: Bytes,
         out: &mut Vec<Action>,
     ) {
-        let Ok(peer) = self.config.peers.binary_search(&from) else {
+        let Some(peer) = self.config.peers.index_of(from) else {
             return out.push(Action::Fail {
                 problem: format!("node {from} takes part in an exchange although it has no ranks"),
             });
         };
         self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
-            exchange.on_direct(config, peer as u32, tag, payload, out)
+            exchange.on_direct(config, peer, tag, payload, out)
         });
     }
 
@@ -470,7 +470,7 @@ impl Exchange {
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
         let heard = self.hear(config, Sender::Peer(from, tag), payload, out);
-        heard.map_err(|problem| format!("node {}: {problem}", config.peers[from as usize]))
+        heard.map_err(|problem| format!("node {}: {problem}", config.peer(from)))
     }
 }
 
@@ -486,7 +486,7 @@ impl Exchange {
     /// Starts with this node's own part.
     fn give(&mut self, config: &CollectiveConfig, bytes: Bytes, out: &mut Vec<Action>) -> Result<(), String> {
         self.trace.bytes_up = bytes.len() as u64;
-        let node = config.place.and_then(|place| config.peers.get(place as usize).copied());
+        let node = config.place.and_then(|place| config.peers.node(place));
         let (compressed, bytes) = compressed(bytes, config.compress_min);
         let own = node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default();
         let progress = self.allgather()?.start(own);
@@ -523,7 +523,7 @@ impl Exchange {
         out.extend(sends.into_iter().map(|(to, payload)| match to {
             Receiver::Parent(tag) => Action::Up { epoch, tag, payload },
             Receiver::Children(tag) => Action::Down { epoch, child: None, tag, payload },
-            Receiver::Peer(peer, tag) => Action::Direct { epoch, node: config.peers[peer as usize], tag, payload },
+            Receiver::Peer(peer, tag) => Action::Direct { epoch, node: config.peer(peer), tag, payload },
         }));
         if let Some(parts) = done {
             self.on_blocks(&parts);

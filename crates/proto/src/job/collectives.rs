@@ -5,7 +5,7 @@
 
 use super::cx::Cx;
 use super::facts::Facts;
-use crate::collective::{Action, CollectiveConfig, Entering, Exchanges, Finished};
+use crate::collective::{Action, CollectiveConfig, Entering, Exchanges, Finished, Peers};
 use bytes::Bytes;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
@@ -71,8 +71,8 @@ fn frame(facts: &Facts, kind: impl Into<FrameKind>, stream: u16, epoch: Epoch, p
 pub fn config(facts: &Facts) -> CollectiveConfig {
     let Facts { spec, mapping, .. } = facts;
     let all = (0..spec.nodes.len() as u32).map(NodeId);
-    let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
-    let place = facts.node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
+    let peers: Peers = all.filter(|node| mapping.local_size(*node) > 0).collect();
+    let place = facts.node.and_then(|node| peers.index_of(node));
     CollectiveConfig {
         root: facts.root,
         local_size: facts.local_size(),

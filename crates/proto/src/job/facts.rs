@@ -25,8 +25,8 @@ pub struct Facts {
     /// The child agents that run more of the job, in ascending order.
     pub below: Vec<AgentId>,
     /// The nodes, sorted by agent: the node of an agent is looked up for each frame that does not follow the tree, and
-    /// in a ring each agent receives one such frame from each node.
-    by_agent: Box<[NodeId]>,
+    /// in a ring each agent receives one such frame from each node. `None`: the job's nodes are in this order.
+    by_agent: Option<Box<[NodeId]>>,
 }
 
 impl Facts {
@@ -64,8 +64,11 @@ impl Facts {
     }
 
     pub fn node_of(&self, agent: AgentId) -> Option<NodeId> {
-        let at = self.by_agent.partition_point(|node| self.agent_of(*node) < agent);
-        self.by_agent.get(at).copied().filter(|node| self.agent_of(*node) == agent)
+        let node = match &self.by_agent {
+            Some(nodes) => *nodes.get(nodes.partition_point(|node| self.agent_of(*node) < agent))?,
+            None => NodeId(self.spec.nodes.partition_point(|node| node.agent < agent) as u32),
+        };
+        self.spec.nodes.get(node.index()).is_some_and(|found| found.agent == agent).then_some(node)
     }
 
     pub fn agent_of(&self, node: NodeId) -> AgentId {
@@ -117,10 +120,13 @@ impl Facts {
     }
 }
 
-fn by_agent(spec: &JobSpec) -> Box<[NodeId]> {
+fn by_agent(spec: &JobSpec) -> Option<Box<[NodeId]>> {
+    if spec.nodes.is_sorted_by_key(|node| node.agent) {
+        return None;
+    }
     let mut nodes: Box<[NodeId]> = (0..spec.nodes.len() as u32).map(NodeId).collect();
     nodes.sort_by_key(|node| spec.nodes[node.index()].agent);
-    nodes
+    Some(nodes)
 }
 
 #[cfg(test)]

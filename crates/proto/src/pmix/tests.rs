@@ -37,7 +37,7 @@ fn site(me: u32) -> CollectiveConfig {
         children: usize::from(me == 0),
         scheme: ExchangeScheme::Tree,
         compress_min: 0,
-        peers: vec![NodeId(0), NodeId(1)],
+        peers: [NodeId(0), NodeId(1)].into_iter().collect(),
         place: Some(me),
         collect_max: None,
     }

@@ -1,6 +1,6 @@
-//! Agents of real runs receive the same messages as those of simulated ones: as many frames with as many bytes, for each
-//! agent and message. Both run the same code, so a difference lies around it: in how programs send requests, in how the
-//! agents' drivers send frames, or in what the simulator's ranks do.
+//! Agents of real runs receive the same messages as those of simulated ones: as many frames with as many bytes, for
+//! each agent and message. Both run the same code, so a difference lies around it: in how programs send requests, in
+//! how the agents' drivers send frames, or in what the simulator's ranks do.
 
 use std::rc::Rc;
 use std::time::Duration;

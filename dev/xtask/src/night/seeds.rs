@@ -18,8 +18,8 @@ const KINDS: [&str; 4] = ["wild", "wild", "growing", "fierce"];
 const HEAD: &str = "\
 # Simulated sessions that were run: kind, seeds (the first, and the one behind the last), commit, and which of them \
 broke a rule.
-# `cargo xtask night seeds --hours H` goes on; `WIREUP_SIM_SHRINK=KIND:SEED` (dev/sim/tests/sessions.rs) shows what \
-broke.
+# `cargo xtask night seeds --hours H` goes on; `WIREUP_SIM_SHRINK=KIND:SEED` (dev/sim/tests/worlds/sessions.rs) shows \
+what broke.
 ";
 
 /// Runs seeds that were not run yet, for this many hours.
@@ -30,7 +30,7 @@ pub fn run(hours: &str) -> Result {
     let (length, commit) = (super::length(hours)?, super::commit()?);
     let mut ledger = Ledger::read("seeds.txt", HEAD)?;
     let mut broken = Vec::new();
-    let sessions = step("build the simulator", || super::build(&["--package", "wireup-sim", "--test", "sessions"]))?;
+    let sessions = step("build the simulator", || super::build(&["--package", "wireup-sim", "--test", "worlds"]))?;
     let start = Instant::now();
     for kind in KINDS.iter().cycle().take_while(|_| start.elapsed() < length) {
         let first = ledger.next(kind);
@@ -50,7 +50,7 @@ fn list(sessions: &Path, range: &Range, parts: u64) -> Result<Vec<String>> {
     let one = |part: u64| {
         let seeds = format!("{}:{}..{}", range.kind, range.first + part * SEEDS, range.first + (part + 1) * SEEDS);
         let mut command = Command::new(sessions);
-        command.args(["--exact", "sessions_that_break_a_rule_are_listed", "--nocapture"]);
+        command.args(["--exact", "sessions::sessions_that_break_a_rule_are_listed", "--nocapture"]);
         let said = output(command.env("WIREUP_SIM_LIST", &seeds))?;
         // Running a test that does not exist succeeds, too.
         if !said.lines().any(|line| line == format!("listed {seeds}")) {

@@ -2,6 +2,7 @@
 
 use super::super::entry::{Entry, Outcome, ReplyTo};
 use super::*;
+use crate::collective::Peers;
 use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -31,8 +32,7 @@ struct Net {
 impl Net {
     fn new(slots: &[u32], fanout: u32, scheme: ExchangeScheme) -> Net {
         let topology = Topology::new(slots, fanout);
-        let peers: Vec<NodeId> =
-            (0..slots.len()).filter(|node| slots[*node] > 0).map(|node| NodeId(node as u32)).collect();
+        let peers: Peers = (0..slots.len()).filter(|node| slots[*node] > 0).map(|node| NodeId(node as u32)).collect();
         let config = |node: usize| CollectiveConfig {
             root: node == 0,
             local_size: topology.local_size(node),
@@ -40,7 +40,7 @@ impl Net {
             scheme,
             compress_min: 0,
             peers: peers.clone(),
-            place: peers.iter().position(|peer| peer.index() == node).map(|place| place as u32),
+            place: peers.index_of(NodeId(node as u32)),
             collect_max: None,
         };
         let nodes = (0..slots.len()).map(|node| Exchanges::new(config(node))).collect();

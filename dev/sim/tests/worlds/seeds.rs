@@ -17,14 +17,12 @@ pub fn parse(text: &str) -> Range<u64> {
 
 /// What is wrong with the runs of one seed without and with faults, if anything: a broken rule, a calm run that fails,
 /// or what `other` says.
-#[allow(dead_code, reason = "not all tests compare two runs")]
 pub fn broken(seed: u64, calm: &RunReport, stormy: &RunReport, other: Option<&str>) -> Option<String> {
     let fails = (calm.code != Some(0)).then_some("fails").or(other);
     let mut problems = calm.checks.problems.iter().chain(&stormy.checks.problems).map(String::as_str).chain(fails);
     problems.next().map(|problem| format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices))
 }
 
-#[allow(dead_code, reason = "not all tests compare two runs")]
 pub fn expect_none(broken: &[String]) {
     assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
 }

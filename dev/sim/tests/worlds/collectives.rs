@@ -1,8 +1,7 @@
 //! Collectives of all kinds, with every scheme, many in progress: random worlds, each without faults, then with faults
 //! while collectives are in progress. `WIREUP_SIM_SEEDS` selects other seeds.
 
-mod seeds;
-
+use crate::seeds;
 use std::collections::BTreeMap;
 use wireup_sim::random::collectives::{collective_world, with_faults};
 use wireup_sim::workload::Step;

@@ -1,8 +1,7 @@
 //! PMIx: random worlds, each without faults, then with faults: a server process that dies or never starts, a node that
 //! dies in a fence or while others ask for its data, ranks that leave. `WIREUP_SIM_SEEDS` selects other seeds.
 
-mod seeds;
-
+use crate::seeds;
 use wireup_sim::random::modex::{modex_world, with_faults};
 use wireup_sim::workload::{PmixStep, Script, Step, Who, Whose};
 use wireup_sim::{WorldSpec, run};

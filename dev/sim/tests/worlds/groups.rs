@@ -1,8 +1,7 @@
 //! Barriers of groups: random worlds, each without faults, then with faults while ranks wait. `WIREUP_SIM_SEEDS`
 //! selects other seeds.
 
-mod seeds;
-
+use crate::seeds;
 use wireup_sim::random::groups::{group_world, with_faults};
 use wireup_sim::run;
 use wireup_sim::spec::WorldSpec;

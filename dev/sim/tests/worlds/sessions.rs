@@ -3,8 +3,7 @@
 //! `WIREUP_SIM_SHRINK=fierce:1234` reduces a session as far as it still breaks the rule, and prints it.
 //! `WIREUP_SIM_TRACE=fierce:1234` prints what happens in one.
 
-mod seeds;
-
+use crate::seeds;
 use std::ops::Range;
 use wireup_sim::fault_injection::Fault;
 use wireup_sim::random::sessions::{calm, empty, fierce, growing, stormy, wild};

@@ -2,8 +2,7 @@
 //! hosts have, all missing ones are reported together and in time, and no others. `WIREUP_SIM_SEEDS` works as for the
 //! random worlds.
 
-mod seeds;
-
+use crate::seeds;
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::fault_injection::{Fault, NoStart};

@@ -1,8 +1,7 @@
 //! Random worlds, by seed: each without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects
 //! others.
 
-mod seeds;
-
+use crate::seeds;
 use wireup_sim::random::collectives::collective_world;
 use wireup_sim::random::groups::group_world;
 use wireup_sim::random::modex::modex_world;

@@ -1,0 +1,18 @@
+//! Worlds that the simulator runs: a file for each subject, all in one program, so that the simulator is linked once.
+
+mod collectives;
+mod digests;
+mod direct;
+mod exchanges;
+mod groups;
+mod modex;
+mod random_worlds;
+mod rank_network;
+mod remote;
+mod replay;
+mod scale;
+mod scenarios;
+mod seeds;
+mod sessions;
+mod staging;
+mod thousand_nodes;
