@@ -450,8 +450,7 @@ fn levels(nodes: u32, fanout: u32) -> u32 {
     Tree::new(nodes, fanout).depth(AgentId(nodes - 1))
 }
 
-/// The time for `nodes` by `seconds = c x nodes^x` through the times of two numbers of nodes; the second time if they do
-/// not grow.
+/// The time for `nodes` by `seconds = c x nodes^x` through two known times; the second of these if they do not grow.
 fn extrapolated([(less, first_s), (more, last_s)]: [(u32, f64); 2], nodes: u32) -> f64 {
     if first_s <= 0.0 || last_s <= first_s {
         return last_s;
@@ -488,7 +487,8 @@ mod tests {
     #[test]
     fn a_session_is_worth_it_when_it_has_saved_its_own_start() {
         let from = |up_s, job_s, single_s| Session { up_s, job_s, single_s }.from_jobs();
-        assert_eq!([from(1.0, 0.2, 1.0), from(0.5, 0.2, 1.0), from(12.0, 0.75, 1.0)], [Some(2), Some(1), Some(49)]);
+        let jobs = [from(1.0, 0.2, 1.0), from(0.5, 0.2, 1.0), from(12.0, 0.75, 1.0)];
+        assert_eq!(jobs, [Some(2), Some(1), Some(49)]);
         assert_eq!([from(1.0, 1.0, 1.0), from(0.0, 1.1, 1.0)], [None, None]);
     }
 
