@@ -248,7 +248,7 @@ struct Session {
 
 impl Session {
     /// The number of jobs from which on a session takes less time in all; `None`: it never does.
-    fn from_jobs(&self) -> Option<u32> {
+    fn jobs_min(&self) -> Option<u32> {
         let gain = self.single_s - self.job_s;
         (gain > 0.0).then(|| (self.up_s / gain).floor() as u32 + 1)
     }
@@ -257,7 +257,7 @@ impl Session {
 impl fmt::Display for Session {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [up, job, single] = [self.up_s, self.job_s, self.single_s].map(in_seconds);
-        let verdict = match self.from_jobs() {
+        let verdict = match self.jobs_min() {
             Some(jobs) => format!("worth it if you run {jobs} jobs or more"),
             None => "not worth it".to_owned(),
         };
@@ -281,7 +281,7 @@ impl Advice {
             "record": "advice", "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"), "machine": name,
             "nodes": nodes, "ranks": ranks, "start": name_of(&STARTS, start), "value_bytes": value_bytes,
             "simulated_nodes": sizes, "fanout": self.fanout.json(), "exchange": self.exchange.json(),
-            "session": { "up_s": up_s, "job_s": job_s, "single_s": single_s, "from_jobs": self.session.from_jobs() },
+            "session": { "up_s": up_s, "job_s": job_s, "single_s": single_s, "from_jobs": self.session.jobs_min() },
             "staging": staging.map(|[read_s, stage_s]| json!({
                 "advised": stage_s < read_s, "read_s": read_s, "stage_s": stage_s,
             })),
@@ -423,7 +423,7 @@ impl Predictor<'_> {
 
     fn world(&self, plan: &Plan, scheme: ExchangeScheme) -> WorldSpec {
         let value_bytes = self.job.value_bytes;
-        let sized = |step: &Step| match step.clone() {
+        let sized = |step: &Step| match *step {
             Step::Put { pair, .. } => Step::Put { pair, value_bytes },
             Step::Get { pair, whose, .. } => Step::Get { pair, value_bytes, whose },
             other => other,
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn a_session_is_worth_it_when_it_has_saved_its_own_start() {
-        let from = |up_s, job_s, single_s| Session { up_s, job_s, single_s }.from_jobs();
+        let from = |up_s, job_s, single_s| Session { up_s, job_s, single_s }.jobs_min();
         let jobs = [from(1.0, 0.2, 1.0), from(0.5, 0.2, 1.0), from(12.0, 0.75, 1.0)];
         assert_eq!(jobs, [Some(2), Some(1), Some(49)]);
         assert_eq!([from(1.0, 1.0, 1.0), from(0.0, 1.1, 1.0)], [None, None]);
