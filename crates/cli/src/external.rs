@@ -15,6 +15,16 @@ pub fn run(command: &str, args: impl Iterator<Item = OsString>) -> Option<u8> {
     Some(out::fail(&format!("cannot execute {}: {error}", program.display())))
 }
 
+/// Becomes the program of a command of these sources that is not built with the product.
+pub fn run_of_sources(command: &str, args: impl Iterator<Item = OsString>) -> u8 {
+    run(command, args).unwrap_or_else(|| {
+        out::fail(&format!(
+            "wireup {command} is a program of its own, wireup-{command}, which is neither next to wireup nor on PATH; \
+             build it in wireup's sources: cargo build --release -p wireup-{command}"
+        ))
+    })
+}
+
 fn find(command: &str) -> Option<PathBuf> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if command.is_empty() || command.starts_with('-') || !command.bytes().all(is_name) {

@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 13] = [
+pub const COMMANDS: [&Command; 14] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -15,6 +15,7 @@ pub const COMMANDS: [&Command; 13] = [
     &session::attach::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,
+    &advise::COMMAND,
     &tap::COMMAND,
     &pmi::COMMAND,
     &replay::COMMAND,
@@ -38,6 +39,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
   wireup up --hosts n[0-63]                   a session there: runs find its agents and start at once
   wireup doctor --hosts n[0-63]               check whether these machines can run jobs
+  wireup advise --hosts n[0-63] -n 1024       which flags start such a job soonest
   mpirun -n 64 wireup tap ./app               a profile of a start under another launcher
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here

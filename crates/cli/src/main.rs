@@ -8,13 +8,14 @@
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
-//!   doctor/  tap/  pmi  replay  install    the commands with these names
+//!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
 //! install handlers for stack overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
+mod advise;
 mod bounded_file;
 mod doctor;
 mod env_file;
@@ -97,20 +98,12 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
-        "bench" | "simulate" => program_of_its_own(command, args),
+        "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
+        "bench" | "simulate" => external::run_of_sources(command, args),
         "help" | "--help" | "-h" => help(args),
         "version" | "--version" | "-V" => version(args),
         other => external::run(other, args).unwrap_or_else(|| out::fail(&unknown_command(other))),
     }
-}
-
-/// A command of these sources that is not built with the product.
-fn program_of_its_own(command: &str, args: impl Iterator<Item = OsString>) -> u8 {
-    let missing = format!(
-        "wireup {command} is a program of its own, wireup-{command}, which is neither next to wireup nor on PATH; \
-         build it in wireup's sources: cargo build --release -p wireup-{command}"
-    );
-    external::run(command, args).unwrap_or_else(|| out::fail(&missing))
 }
 
 /// The server process that an agent starts for a job with PMIx.
@@ -132,7 +125,7 @@ fn pmix_server() -> u8 {
 fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
     let topic = args.next().unwrap_or_default();
     if let Some(command) = ["bench", "simulate"].into_iter().find(|command| topic == *command) {
-        return program_of_its_own(command, args.chain(["--help".into()]));
+        return external::run_of_sources(command, args.chain(["--help".into()]));
     }
     match help::COMMANDS.iter().find(|command| topic == command.name) {
         Some(command) => out::print(&command.help()),

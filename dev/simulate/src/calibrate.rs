@@ -267,49 +267,42 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
 }
 
 fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
-    let Machine { costs, network, delays, .. } = machine;
-    let by = |key: &str| {
-        let group = GROUPS.iter().find(|group| group.keys.contains(&key));
-        group.map_or("kept", |group| group.by)
+    let comment = |key: &str| match GROUPS.iter().find(|group| group.keys.contains(&key)) {
+        Some(group) => format!("fitted to {}", group.by),
+        None => "not measured: kept from the machine that the fit began with".to_owned(),
     };
     let load = procfs::Current::current().map_or(0.0, |load: procfs::LoadAverage| load.one);
-    let head = format!(
-        "# This machine, by wireup simulate calibrate: the least times of {rounds} rounds of real runs on\n# \
-         virtual nodes, at a load of {load:.1}. Costs are fitted to half of the cases;\n# the largest error of the \
-         others was {worst:.0} %. Costs of one comment\n# were scaled together.\n\n"
+    let mut text = format!(
+        "# This machine, by wireup simulate calibrate: the least times of {rounds} rounds of real runs on\n# virtual \
+         nodes, at a load of {load:.1}. Costs are fitted to half of the cases; the largest error of the others was \
+         {worst:.0} %.\n# Costs of one comment were scaled together.\n\n"
     );
-    let cost = |key: &str, value: u64| format!("{key} = {value} # fitted to {}\n", by(key));
-    let mut text = head + &cost("launcher_ns", machine.launcher_ns) + "\n[costs]\n";
-    text += &format!("hosts_per_machine = {} # all nodes are this machine\n", costs.hosts_per_machine);
-    text += &format!("cores = {} # this machine's processors\n", costs.cores);
-    for (key, value) in [
-        ("shell_ns", costs.shell_ns),
-        ("agent_ns", costs.agent_ns),
-        ("handshake_ns", costs.handshake_ns),
-        ("input_ns", costs.input_ns),
-        ("frame_ns", costs.frame_ns),
-        ("kib_ns", costs.kib_ns),
-        ("fork_ns", costs.fork_ns),
-        ("exec_ns", costs.exec_ns),
-        ("request_ns", costs.request_ns),
-    ] {
-        text += &cost(key, value);
+    let table = machine.table();
+    let (sections, keys): (Vec<_>, Vec<_>) = table.iter().partition(|(_, value)| value.is_table());
+    for (key, value) in keys {
+        text += &format!("{key} = {} # {}\n", number(value), comment(key));
     }
-    text += "\n# Not measured: kept from the machine that the fit began with.\n[network]\n";
-    text += &format!(
-        "latency_ns = {}\nlink_bytes_per_us = {}\n\n[delays]\n",
-        network.latency_ns, network.link_bytes_per_us
-    );
-    for (key, span) in [
-        ("shell_ns", delays.shell_ns),
-        ("handshake_ns", delays.handshake_ns),
-        ("spawn_ns", delays.spawn_ns),
-        ("report_ns", delays.report_ns),
-        ("client_ns", delays.client_ns),
-    ] {
-        text += &format!("{key} = {span}\n");
+    for (name, section) in sections {
+        text += &format!("\n[{name}]\n");
+        for (key, value) in section.as_table().into_iter().flatten() {
+            let comment = match key.as_str() {
+                "hosts_per_machine" => "all nodes are this machine".to_owned(),
+                "cores" => "processors of this machine".to_owned(),
+                _ if name == "costs" => comment(key),
+                _ => comment(""),
+            };
+            text += &format!("{key} = {} # {comment}\n", number(value));
+        }
     }
     text
+}
+
+/// A number, or a least and a most time, as machine files have it.
+fn number(value: &toml::Value) -> String {
+    match value.as_array() {
+        Some(span) => format!("{:?}", span.iter().filter_map(toml::Value::as_integer).collect::<Vec<_>>()),
+        None => format!("{}", value.as_integer().unwrap_or_default()),
+    }
 }
 
 /// The wireup to measure: beside this program, else on PATH.

@@ -2,19 +2,16 @@
 
 use crate::machine::Machine;
 use crate::plan::{EXCHANGES, Plan, STARTS};
-use crate::problem::Problem;
+use crate::problem::{EXIT_INTERRUPTED, Problem};
 use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
-use crate::{calibrate, memory};
+use crate::{advise, calibrate, memory};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use wireup_coll::tree::default_fanout;
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
-
-/// Exit code of an interrupted simulation.
-const EXIT_INTERRUPTED: u8 = 130;
 
 const RANKS: Flag = Flag::value(&["-n", "--ranks"], "RANKS", "Number of ranks.");
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Number of nodes (default: as --ppn says, else one).");
@@ -49,6 +46,7 @@ const COMMAND: Command = Command {
   wireup simulate -n 73728 --ppn 36 --machine s2 --start srun
   wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json result.json
   wireup simulate calibrate -o mine.toml          this machine as a machine file; --help lists its flags
+  wireup simulate advise --nodes 64 -n 1024       the fastest flags; --help lists its own
   wireup simulate table --ranks-max 73728         published starts and goals; --help lists its flags
 
 Runs the code of agents, launcher and ranks in virtual time, in one process, and prints when the job's phases end and
@@ -104,6 +102,7 @@ matter most: halved and doubled, each alone, in a job with as many ranks on each
 pub fn main(words: Vec<OsString>) -> u8 {
     let done = match words.split_first() {
         Some((word, rest)) if word == "calibrate" => with_line(&CALIBRATE, rest, run_calibrate),
+        Some((word, rest)) if word == "advise" => with_line(&advise::COMMAND, rest, advise::run),
         Some((word, rest)) if word == "table" => with_line(&TABLE, rest, run_table),
         _ => with_line(&COMMAND, &words, simulate),
     };

@@ -6,10 +6,12 @@
 //!                ├─► memory           what that will take
 //!                ├─► simulation       one run, watched; its result as text and as JSON
 //!                ├─► table            published starts and goals, with predictions
+//!                ├─► advise           which flags are fastest, from simulations of the candidates
 //!                └─► calibrate        a machine file of this machine, from runs of the real wireup
 //! ```
 #![forbid(unsafe_code)]
 
+mod advise;
 mod calibrate;
 mod command_line;
 pub mod machine;

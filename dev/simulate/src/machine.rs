@@ -4,7 +4,6 @@
 //! says where it comes from.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::Path;
 use wireup_sim::costs::Costs;
 use wireup_sim::spec::{Delay, Timing};
@@ -91,12 +90,6 @@ impl From<Span> for [u64; 2] {
     }
 }
 
-impl fmt::Display for Span {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "[{}, {}]", self.0.delay_ns_min, self.0.delay_ns_max)
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     #[error("machine file {path}: {error}; the machines that need no file are {}", built_in_names())]
@@ -163,7 +156,8 @@ impl Machine {
         all.into_iter().filter(|(key, value)| !is_zero(value) && !counts(key)).map(|(key, _)| key).collect()
     }
 
-    fn table(&self) -> toml::Table {
+    /// The machine as its file has it.
+    pub fn table(&self) -> toml::Table {
         toml::Table::try_from(self).expect("a machine is a table")
     }
 

@@ -5,9 +5,10 @@ use std::io;
 use std::path::Path;
 use wireup_flags::Error;
 
-/// Exit codes: the command line, a file's name or a machine file is wrong; the simulation failed.
+/// Exit codes: the command line, a file's name or a machine file is wrong; the simulation failed; it was interrupted.
 const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 125;
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// Why a command does not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,8 @@ pub enum Problem {
     Memory { ranks: u32, nodes: u32, wanted: String, available: String },
     #[error("the simulation failed: {0}")]
     Failed(String),
+    #[error("interrupted")]
+    Interrupted,
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -39,6 +42,7 @@ impl Problem {
     pub fn exit_code(&self) -> u8 {
         match self {
             Problem::Flags(_) | Problem::Machine(_) | Problem::File { .. } => EXIT_USAGE,
+            Problem::Interrupted => EXIT_INTERRUPTED,
             Problem::Memory { .. } | Problem::Failed(_) | Problem::Io(_) => EXIT_FAILED,
         }
     }

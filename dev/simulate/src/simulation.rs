@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wireup_sim::phases::{Point, Progress};
-use wireup_sim::{RunReport, run_watched};
+use wireup_sim::{RunReport, WorldSpec, run_watched};
 use wireup_wire::frame::Class;
 
 /// Increased when a reader of older results would misread newer ones.
@@ -22,6 +22,8 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(500);
 /// The user's terminal: shows progress, and interrupts.
 pub struct Terminal {
     shows_progress: bool,
+    /// What stands before the progress of a simulation.
+    pub label: String,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -33,7 +35,7 @@ impl Terminal {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, interrupted.clone())?;
         }
-        Ok(Terminal { shows_progress: io::stderr().is_terminal(), interrupted })
+        Ok(Terminal { shows_progress: io::stderr().is_terminal(), label: String::new(), interrupted })
     }
 
     fn show(&self, text: &str) {
@@ -72,16 +74,21 @@ pub struct Phase {
 
 impl Simulation {
     pub fn run(plan: Plan, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
+        Simulation::of_world(plan, plan.world(machine), machine, name, terminal)
+    }
+
+    /// Runs a world that was made of `plan`.
+    pub fn of_world(plan: Plan, world: WorldSpec, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
         let begin = Instant::now();
         let mut shown_at = begin;
         let watch = |progress: Progress| {
             if shown_at.elapsed() >= PROGRESS_PAUSE {
                 shown_at = Instant::now();
-                terminal.show(&progress_line(&plan, &progress));
+                terminal.show(&format!("{}{}", terminal.label, progress_line(&plan, &progress)));
             }
             !terminal.is_interrupted()
         };
-        let report = run_watched(plan.world(machine), watch);
+        let report = run_watched(world, watch);
         terminal.show("");
         Simulation {
             plan,

@@ -29,10 +29,13 @@ const BEGIN_S: f64 = 0.3;
 const BYTES_PER_S: f64 = 40e6;
 
 /// Whether to stage, and why.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
     pub stages: bool,
     pub why: String,
+    /// Times (s) in which a busy server gives all ranks what they need, and in which that is staged.
+    pub read_s: f64,
+    pub stage_s: f64,
 }
 
 /// What the ranks read.
@@ -54,7 +57,8 @@ impl Choice {
     fn for_load(load: &Load, ranks: u32) -> Choice {
         let all = load.files + load.in_folders;
         if all == 0 {
-            return Choice { stages: false, why: "nothing that the ranks need lies on a network file system".into() };
+            let why = "nothing that the ranks need lies on a network file system".into();
+            return Choice { stages: false, why, read_s: 0.0, stage_s: 0.0 };
         }
         let (files, in_folders) = (load.files as f64, load.in_folders as f64);
         let read_s = f64::from(ranks) * (OF_A_FILE * files + OF_A_FOLDER * in_folders) * REQUEST_S;
@@ -69,7 +73,7 @@ impl Choice {
             seconds(read_s),
             seconds(stage_s)
         );
-        Choice { stages, why }
+        Choice { stages, why, read_s, stage_s }
     }
 
     /// The line for the user.

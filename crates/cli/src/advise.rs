@@ -1,0 +1,125 @@
+//! `wireup advise`: finds out hosts, ranks and the way agents are started as `wireup run` does, and what file servers
+//! would have to give; then `wireup-simulate advise` simulates the candidates.
+
+use crate::flags::chosen::look_around;
+use crate::flags::parsed::{Parsed, Stage};
+use crate::flags::resolved::{self, Resolved};
+use crate::flags::table as flag;
+use crate::{external, stage};
+use std::ffi::OsString;
+use wireup_flags::{Command, Flag, Line, Section, Words};
+
+/// The program that simulates, and its command.
+const PROGRAM: &str = "simulate";
+const ADVISE: &str = "advise";
+
+/// Flags that are passed on as they are.
+const MACHINE: Flag = Flag::value(
+    &["--machine"],
+    "FILE",
+    "The machine: here, s4, s2, frontier-like, or a machine file (default: wireup/machine-local.toml, machine-ssh.toml \
+     or machine-srun.toml in $XDG_CONFIG_HOME or ~/.config, as agents are started, if it exists; else a built-in one).",
+);
+const VALUE_BYTES: Flag =
+    Flag::value(&["--value-bytes"], "B", "Length of what each rank publishes for the others (default: 256).");
+const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the advice as one JSON object.");
+const PASSED_ON: [Flag; 3] = [MACHINE, VALUE_BYTES, JSON];
+
+pub const COMMAND: Command = Command {
+    name: ADVISE,
+    purpose: "say which flags of wireup run start a job soonest",
+    intro: "
+  wireup advise --hosts n[0-63]:16 ./app        fan-out, exchange scheme, session, staging: what to choose, and why
+  wireup advise -n 1024                         in an allocation of a batch system: its nodes
+  wireup advise --virtual-nodes 8 -n 64 --json advice.json
+
+Simulates the start of the job with each candidate, by the code that agents and ranks run. wireup-simulate does that, a
+program of its own: cargo build --release -p wireup-simulate. Nothing is started. If the program is named, its files
+decide about staging.
+",
+    words: Words::Program,
+    sections: &[
+        Section { title: "The job, as for wireup run", flags: JOB },
+        Section { title: "The prediction", flags: &PASSED_ON },
+    ],
+    end: "
+Exit code: 0 there is an advice, 125 there is none, 2 wireup-simulate was given something wrong, 130 interrupted.
+",
+};
+
+const JOB: &[Flag] = &[
+    flag::RANKS,
+    flag::PPN,
+    flag::SLOTS,
+    flag::OVERSUBSCRIBE,
+    flag::VIRTUAL_NODES,
+    flag::HOSTS,
+    flag::HOST_FILE,
+    flag::REMOTE_SHELL,
+];
+
+pub fn run(line: &Line) -> Result<u8, String> {
+    let passed_on = line.given.iter().filter(|given| PASSED_ON.iter().any(|flag| given.is(*flag)));
+    let passed_on: Vec<OsString> =
+        passed_on.flat_map(|given| [given.flag.name().into(), given.value.word.clone()]).collect();
+    let words = line.words.clone();
+    let parsed = |words: Vec<OsString>| Parsed::of_lines(vec![Line { words, ..line.clone() }], &[], "wireup advise");
+    let surroundings = look_around(&Parsed::read(line)?)?;
+    let names_program = !words.is_empty();
+    // The job is only described, so any program that exists will do.
+    let words = if names_program { words } else { vec![surroundings.program.clone().into()] };
+    let resolved = resolved::resolve(parsed(words)?, surroundings)?;
+    let mut arguments = arguments(&resolved);
+    if names_program {
+        let choice = stage::Needed::of_job(&Stage::default(), &resolved.job)?.choice(resolved.job.job_size());
+        let ms = |seconds: f64| ((seconds * 1e3) as u32).to_string();
+        arguments.extend(["--read-ms".into(), ms(choice.read_s), "--stage-ms".into(), ms(choice.stage_s)]);
+    }
+    let arguments = arguments.into_iter().map(OsString::from).chain(passed_on);
+    Ok(external::run_of_sources(PROGRAM, arguments))
+}
+
+/// What `wireup-simulate` is called with for a job.
+fn arguments(resolved: &Resolved) -> Vec<String> {
+    let method = resolved.session.remote_shell.start_method();
+    let start = match (method.same_machine, method.by_step()) {
+        (true, _) => "local",
+        (false, true) => "srun",
+        (false, false) => "ssh",
+    };
+    let (nodes, ranks) = (resolved.job.nodes.len().to_string(), resolved.job.job_size().to_string());
+    [ADVISE, "--nodes", &nodes, "-n", &ranks, "--start", start].map(str::to_owned).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::parsed::parsed_words;
+    use crate::surroundings::Surroundings;
+
+    fn arguments_of(words: &str, surroundings: Surroundings) -> Result<String, String> {
+        Ok(arguments(&resolved::resolve(parsed_words(words.split(' ')), surroundings)?).join(" "))
+    }
+
+    #[test]
+    fn nodes_ranks_and_start_are_those_of_wireup_run() {
+        let of = |words| arguments_of(words, Surroundings::example());
+        assert_eq!(of("--hosts n[0-3]:4 ./a"), Ok("advise --nodes 4 -n 16 --start ssh".into()));
+        assert_eq!(of("--hosts n[0-3]:4 -n 6 ./a"), Ok("advise --nodes 4 -n 6 --start ssh".into()));
+        assert_eq!(of("--virtual-nodes 3 --ppn 5 ./a"), Ok("advise --nodes 3 -n 15 --start local".into()));
+        assert!(of("--hosts n0:2 -n 5 ./a").expect_err("no slots").contains("--oversubscribe"));
+    }
+
+    #[test]
+    fn an_allocation_is_used_without_hosts() {
+        let variables = [
+            ("SLURM_JOB_ID", "77"),
+            ("SLURM_JOB_NODELIST", "n[1-4]"),
+            ("SLURM_TASKS_PER_NODE", "8(x4)"),
+            ("SLURM_JOB_CPUS_PER_NODE", "8(x4)"),
+        ];
+        let env = variables.map(|(name, value)| (name.into(), value.into())).to_vec();
+        let of = arguments_of("./a", Surroundings { env, ..Surroundings::example() });
+        assert_eq!(of, Ok("advise --nodes 4 -n 32 --start srun".into()));
+    }
+}
