@@ -129,7 +129,9 @@ impl Machine {
                 at = value.as_table_mut().expect("a section");
                 continue;
             }
-            let scale = |number: i64| toml::Value::Integer((number as f64 * factor).max(1.0) as i64);
+            // What takes any time still does.
+            let least = |number: i64| number.min(1) as f64;
+            let scale = |number: i64| toml::Value::Integer((number as f64 * factor).max(least(number)) as i64);
             *value = match value.as_array() {
                 Some(span) => span.iter().filter_map(toml::Value::as_integer).map(scale).collect::<Vec<_>>().into(),
                 None => scale(value.as_integer().expect("a number")),
