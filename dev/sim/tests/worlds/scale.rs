@@ -2,7 +2,7 @@
 //! has time and memory for it:
 //!
 //! ```text
-//! WIREUP_SIM_SCALE=16384x64 cargo test --release -p wireup-sim --test scale -- --ignored --nocapture
+//! WIREUP_SIM_SCALE=16384x64 cargo test --release -p wireup-sim --test worlds scale:: -- --ignored --nocapture
 //! ```
 #![expect(clippy::disallowed_types, reason = "it shows what a world takes of the machine")]
 
