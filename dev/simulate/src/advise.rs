@@ -13,15 +13,12 @@ use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
 use serde_json::{Value as Json, json};
 use std::fmt;
-use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
-use std::rc::Rc;
 use wireup_coll::allgather::schemes;
 use wireup_coll::tree::{Tree, default_fanout};
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
-use wireup_sim::WorldSpec;
-use wireup_sim::workload::{Script, Step};
+use wireup_sim::costs::Costs;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
@@ -96,14 +93,11 @@ pub fn run(line: &Line) -> Result<u8, Problem> {
         },
     };
     let machine = Machine::load(&name)?;
-    let json = match line.last(JSON, Value::path)? {
-        Some(path) => Some((Problem::of_file(&path, File::create(&path))?, path)),
-        None => None,
-    };
+    let json = line.last(JSON, Value::path)?.map(Problem::create).transpose()?;
     let mut predictor = Predictor::new(&job, &machine, &name)?;
     println!("  machine     {name}: {origin}");
     let advice = predictor.advise()?;
-    if let Some((mut file, path)) = json {
+    if let Some((path, mut file)) = json {
         Problem::of_file(&path, writeln!(file, "{}", advice.json(&predictor)))?;
     }
     Ok(0)
@@ -295,7 +289,8 @@ struct Predictor<'a> {
     job: &'a Job,
     /// Without its file server, from which all candidates would read alike.
     machine: Machine,
-    server_s: Option<f64>,
+    /// Time in which the machine's file server gives all nodes their programs (s).
+    server_s: f64,
     name: &'a str,
     terminal: Terminal,
     /// Numbers of nodes that are simulated.
@@ -306,8 +301,8 @@ impl Predictor<'_> {
     fn new<'a>(job: &'a Job, machine: &Machine, name: &'a str) -> Result<Predictor<'a>, Problem> {
         Ok(Predictor {
             job,
-            machine: Machine { file_server: None, ..machine.clone() },
-            server_s: machine.file_server.map(|server| f64::from(job.ranks) * server.rank_ns as f64 / 1e9),
+            machine: Machine { costs: Costs { load_ns: 0, ..machine.costs }, ..machine.clone() },
+            server_s: f64::from(job.nodes) * machine.costs.load_ns as f64 / 1e9,
             name,
             terminal: Terminal::new()?,
             sizes: job.simulated_nodes(),
@@ -378,13 +373,13 @@ impl Predictor<'_> {
                     "{verdict}: about {stage} instead of {read} in which a busy file server gives all ranks their files"
                 )
             }
-            (None, Some(server_s)) => {
+            (None, server_s) if server_s > 0.0 => {
                 let server = in_seconds(server_s);
                 format!(
                     "yes, if it takes less than the {server} of this machine's file server; name the program to know"
                 )
             }
-            (None, None) => "name the program to know (wireup advise ... ./app), or run with --stage=auto".to_owned(),
+            (None, _) => "name the program to know (wireup advise ... ./app), or run with --stage=auto".to_owned(),
         }
     }
 
@@ -407,33 +402,10 @@ impl Predictor<'_> {
 
     fn simulated(&self, nodes: u32, fanout: u32, scheme: ExchangeScheme, start: Start) -> Result<Times, Problem> {
         let ranks = if nodes == self.job.nodes { self.job.ranks } else { nodes * self.job.ppn() };
-        let (ppn, exchange, seed) = (self.job.ppn(), Exchange::Fence, 1);
-        let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, seed };
-        let world = self.world(&plan, scheme);
-        let simulation = Simulation::of_world(plan, world, &self.machine, self.name, &self.terminal);
-        if let Some(failure) = simulation.failure() {
-            return Err(Problem::Failed(failure));
-        }
-        if !simulation.is_complete() {
-            return Err(Problem::Interrupted);
-        }
-        let end_s = |name| simulation.phases().find(|phase| phase.name == name).map_or(0.0, |phase| phase.seconds);
-        Ok(Times { linked_s: end_s("agents"), ready_s: end_s("ready") })
-    }
-
-    fn world(&self, plan: &Plan, scheme: ExchangeScheme) -> WorldSpec {
-        let value_bytes = self.job.value_bytes;
-        let sized = |step: &Step| match *step {
-            Step::Put { pair, .. } => Step::Put { pair, value_bytes },
-            Step::Get { pair, whose, .. } => Step::Get { pair, value_bytes, whose },
-            other => other,
-        };
-        plan.world(&self.machine).job(|job| {
-            job.options.exchange.scheme = scheme;
-            for (_, script) in &mut job.apps {
-                *script = Rc::new(Script { steps: script.steps.iter().map(sized).collect(), ..(**script).clone() });
-            }
-        })
+        let (ppn, exchange, value_bytes, seed) = (self.job.ppn(), Exchange::Fence, self.job.value_bytes, 1);
+        let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed };
+        let simulation = Simulation::complete(plan, &self.machine, self.name, &self.terminal)?;
+        Ok(Times { linked_s: simulation.end_s("agents"), ready_s: simulation.end_s("ready") })
     }
 }
 

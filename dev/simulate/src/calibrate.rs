@@ -6,7 +6,7 @@
 //! other jobs show how well that predicts.
 
 use crate::machine::Machine;
-use crate::plan::{Exchange, Plan, Start};
+use crate::plan::{Exchange, Plan, Start, VALUE_BYTES};
 use crate::problem::Problem;
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,6 +17,7 @@ use wireup_coll::tree::default_fanout;
 use wireup_sim::phases::Point;
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{RunReport, run};
+use wireup_wire::job::ExchangeScheme;
 
 /// Rounds of one start of `wireup pmi exchange`.
 const EXCHANGE_ROUNDS: u32 = 10;
@@ -62,11 +63,14 @@ struct Group {
 
 const GROUPS: [Group; 6] = [
     Group { keys: &["launcher_ns"], by: "jobs of /bin/true" },
-    Group { keys: &["shell_ns", "agent_ns", "handshake_ns"], by: "jobs of /bin/true with more nodes" },
-    Group { keys: &["fork_ns", "exec_ns"], by: "jobs of /bin/true with more ranks" },
-    Group { keys: &["request_ns"], by: "gets" },
-    Group { keys: &["input_ns", "frame_ns"], by: "gets, and fences of 32 bytes" },
-    Group { keys: &["kib_ns"], by: "fences of 900 bytes" },
+    Group {
+        keys: &["costs.shell_ns", "costs.agent_ns", "costs.handshake_ns"],
+        by: "jobs of /bin/true with more nodes",
+    },
+    Group { keys: &["costs.fork_ns", "costs.exec_ns"], by: "jobs of /bin/true with more ranks" },
+    Group { keys: &["costs.request_ns"], by: "gets" },
+    Group { keys: &["costs.input_ns", "costs.frame_ns"], by: "gets, and fences of 32 bytes" },
+    Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
 ];
 
 /// All cases, those of one kind in the order of their sizes: every second one is fitted.
@@ -131,8 +135,9 @@ impl Case {
     fn simulate(&self, machine: &Machine) -> f64 {
         let Case { nodes, ppn, timed } = *self;
         let fanout = default_fanout(nodes);
-        let (start, exchange) = (Start::Local, Exchange::None);
-        let plan = Plan { ranks: nodes * ppn, nodes, ppn, fanout, start, exchange, seed: 1 };
+        let (start, exchange, scheme) = (Start::Local, Exchange::None, ExchangeScheme::Auto);
+        let ranks = nodes * ppn;
+        let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes: VALUE_BYTES, seed: 1 };
         let world = plan.world(machine);
         let world = match timed {
             Timed::Job => world,
@@ -159,23 +164,10 @@ impl Case {
     }
 }
 
-/// The costs of a machine that a group scales.
-fn costs_of<'a>(machine: &'a mut Machine, group: &Group) -> impl Iterator<Item = &'a mut u64> {
-    let keys = group.keys;
-    let costs = &mut machine.costs;
-    let all = [
-        ("launcher_ns", &mut machine.launcher_ns),
-        ("shell_ns", &mut costs.shell_ns),
-        ("agent_ns", &mut costs.agent_ns),
-        ("handshake_ns", &mut costs.handshake_ns),
-        ("fork_ns", &mut costs.fork_ns),
-        ("exec_ns", &mut costs.exec_ns),
-        ("request_ns", &mut costs.request_ns),
-        ("input_ns", &mut costs.input_ns),
-        ("frame_ns", &mut costs.frame_ns),
-        ("kib_ns", &mut costs.kib_ns),
-    ];
-    all.into_iter().filter(|(key, _)| keys.contains(key)).map(|(_, cost)| cost)
+impl Group {
+    fn scaled(&self, machine: &Machine, factor: f64) -> Machine {
+        self.keys.iter().fold(machine.clone(), |machine, key| machine.scaled(key, factor))
+    }
 }
 
 /// The sum of squared logarithms of predicted by measured times.
@@ -192,11 +184,8 @@ fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> 
     while step >= STEPS[1] {
         loop {
             let improved = moves(step).take_while(|_| goes_on(best.0)).find_map(|scaled| {
-                let mut tried = best.1.clone();
-                for (group, factor) in scaled {
-                    costs_of(&mut tried, &GROUPS[group])
-                        .for_each(|cost| *cost = ((*cost as f64 * factor) as u64).max(1));
-                }
+                let scale = |machine: Machine, (group, factor): (usize, f64)| GROUPS[group].scaled(&machine, factor);
+                let tried = scaled.into_iter().fold(best.1.clone(), scale);
                 let misfit = misfit(&tried, measured);
                 (misfit < best.0).then_some((misfit, tried))
             });
@@ -267,9 +256,11 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
 }
 
 fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
-    let comment = |key: &str| match GROUPS.iter().find(|group| group.keys.contains(&key)) {
-        Some(group) => format!("fitted to {}", group.by),
-        None => "not measured: kept from the machine that the fit began with".to_owned(),
+    let comment = |constant: &str| match (constant, GROUPS.iter().find(|group| group.keys.contains(&constant))) {
+        ("costs.hosts_per_machine", _) => "all nodes are this machine".to_owned(),
+        ("costs.cores", _) => "processors of this machine".to_owned(),
+        (_, Some(group)) => format!("fitted to {}", group.by),
+        (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
     };
     let load = procfs::Current::current().map_or(0.0, |load: procfs::LoadAverage| load.one);
     let mut text = format!(
@@ -285,13 +276,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
     for (name, section) in sections {
         text += &format!("\n[{name}]\n");
         for (key, value) in section.as_table().into_iter().flatten() {
-            let comment = match key.as_str() {
-                "hosts_per_machine" => "all nodes are this machine".to_owned(),
-                "cores" => "processors of this machine".to_owned(),
-                _ if name == "costs" => comment(key),
-                _ => comment(""),
-            };
-            text += &format!("{key} = {} # {comment}\n", number(value));
+            text += &format!("{key} = {} # {}\n", number(value), comment(&format!("{name}.{key}")));
         }
     }
     text
@@ -319,10 +304,8 @@ mod tests {
     #[test]
     fn the_fit_predicts_the_other_half() {
         let machine = Machine::load("here").expect("it is built in");
-        let mut other = machine.clone();
-        for (group, factor) in GROUPS.iter().zip([3, 2, 4, 2, 3, 5]) {
-            costs_of(&mut other, group).for_each(|cost| *cost *= factor);
-        }
+        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 5.0]);
+        let other = factors.fold(machine.clone(), |other, (group, factor)| group.scaled(&other, factor));
         let is_small = |case: &Case| case.nodes * case.ppn <= if case.timed == Timed::Job { 64 } else { 16 };
         let small = cases().into_iter().enumerate().filter(|(_, case)| is_small(case));
         let measured: Vec<(usize, Measured)> =

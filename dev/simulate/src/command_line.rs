@@ -7,11 +7,11 @@ use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
 use crate::{advise, calibrate, memory};
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use wireup_coll::allgather::schemes;
 use wireup_coll::tree::default_fanout;
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_wire::limits::VALUE_LEN_MAX;
 
 const RANKS: Flag = Flag::value(&["-n", "--ranks"], "RANKS", "Number of ranks.");
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Number of nodes (default: as --ppn says, else one).");
@@ -34,6 +34,10 @@ const EXCHANGE: Flag = Flag::value(
     "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups or none.",
 )
 .or("allgather");
+const SCHEME: Flag =
+    Flag::value(&["--scheme"], "HOW", "How agents exchange it, as wireup run --exchange: auto, tree, ring or log.")
+        .or("auto");
+const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "B", "Length of what each rank gives the others.").or("18");
 const FANOUT: Flag = Flag::value(&["--fanout"], "K", "Children of each agent (default: as wireup run chooses).");
 const SEED: Flag = Flag::value(&["--seed"], "S", "Delays are drawn by this number.").or("1");
 const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the result as one JSON object.");
@@ -47,14 +51,15 @@ const COMMAND: Command = Command {
   wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json result.json
   wireup simulate calibrate -o mine.toml          this machine as a machine file; --help lists its flags
   wireup simulate advise --nodes 64 -n 1024       the fastest flags; --help lists its own
-  wireup simulate table --ranks-max 73728         published starts and goals; --help lists its flags
+  wireup simulate table --ranks-max 73728         published starts beside predictions; --help lists its flags
 
 Runs the code of agents, launcher and ranks in virtual time, in one process, and prints when the job's phases end and
 what agents send.
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, EXCHANGE, FANOUT] },
+        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, FANOUT] },
+        Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES] },
         Section { title: "Machine", flags: &[MACHINE, SEED] },
         Section { title: "Results", flags: &[JSON, FORCE] },
     ],
@@ -81,18 +86,18 @@ half of them. Prints how well it predicts the other half. Takes three minutes, i
 };
 
 const LINES: Flag = Flag::value(&["--json"], "FILE", "Write the values as lines of JSON (lab/SCHEMA.md).");
-const RANKS_MAX: Flag = Flag::value(&["--ranks-max"], "N", "Leave out statements with more ranks.").or("1048576");
+const RANKS_MAX: Flag = Flag::value(&["--ranks-max"], "N", "Leave out starts with more ranks.").or("1048576");
 const SENSITIVITY_RANKS: Flag =
     Flag::value(&["--sensitivity-ranks"], "N", "Most ranks of jobs with changed constants.").or("4608");
 
 const TABLE: Command = Command {
     name: "simulate table",
-    purpose: "predict the starts that publications and goals are about",
+    purpose: "predict starts that are published",
     intro: "
   wireup simulate table --ranks-max 73728 --json simulation.jsonl
 
-Prints the published value, the goal and the prediction of each statement, and the two constants of the machine that
-matter most: halved and doubled, each alone, in a job with as many ranks on each node.
+Prints the published time of each start beside the predicted one, and the two constants of the machine that matter
+most: halved and doubled, each alone, in a job with as many ranks on each node.
 ",
     sections: &[Section { title: "Flags", flags: &[LINES, RANKS_MAX, SENSITIVITY_RANKS] }],
     ..COMMAND
@@ -130,7 +135,7 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     let plan = plan(line)?;
     let name = line.one(MACHINE, Value::text)?;
     let machine = Machine::load(&name)?;
-    let json = line.last(JSON, Value::path)?.map(open).transpose()?;
+    let json = line.last(JSON, Value::path)?.map(Problem::create).transpose()?;
     let terminal = Terminal::new()?;
     let (wanted, available) = (memory::estimate(&plan), memory::available());
     let [wanted_text, available_text] = [wanted, available].map(memory::shown);
@@ -152,7 +157,7 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
 
 fn run_calibrate(line: &Line) -> Result<u8, Problem> {
     let base = Machine::load(&line.one(BASE, Value::text)?)?;
-    let output = line.last(OUTPUT, Value::path)?.map(open).transpose()?;
+    let output = line.last(OUTPUT, Value::path)?.map(Problem::create).transpose()?;
     let wireup = line.last(WIREUP, Value::path)?.unwrap_or_else(|| calibrate::find_wireup().into());
     let text = calibrate::calibrate(&wireup, line.one(ROUNDS, Value::at_least_one)?, base)?;
     match output {
@@ -167,14 +172,9 @@ fn run_table(line: &Line) -> Result<u8, Problem> {
         ranks_max: line.one(RANKS_MAX, Value::at_least_one)?,
         sensitivity_ranks: line.one(SENSITIVITY_RANKS, Value::at_least_one)?,
     };
-    let json = line.last(LINES, Value::path)?.map(open).transpose()?;
-    Ok(if table(&options, json, &Terminal::new()?)? { 0 } else { EXIT_INTERRUPTED })
-}
-
-/// Opens the file of results before the run, so that an unwritable one is reported at once.
-fn open(path: PathBuf) -> Result<(PathBuf, File), Problem> {
-    let file = Problem::of_file(&path, File::create(&path))?;
-    Ok((path, file))
+    let json = line.last(LINES, Value::path)?.map(Problem::create).transpose()?;
+    table(&options, json, &Terminal::new()?)?;
+    Ok(0)
 }
 
 fn plan(line: &Line) -> Result<Plan, Error> {
@@ -200,6 +200,8 @@ fn plan(line: &Line) -> Result<Plan, Error> {
         fanout: line.last(FANOUT, Value::at_least_one)?.unwrap_or_else(|| default_fanout(nodes)),
         start: line.one(START, |value| value.choice(&STARTS))?,
         exchange: line.one(EXCHANGE, |value| value.choice(&EXCHANGES))?,
+        scheme: line.one(SCHEME, |value| value.choice(&schemes().collect::<Vec<_>>()))?,
+        value_bytes: line.one(VALUE_BYTES, |value| value.number_in(1, VALUE_LEN_MAX as u32))? as u16,
         seed: line.one(SEED, Value::number)?.into(),
     })
 }

@@ -1,4 +1,4 @@
-//! Machine files: what the nodes, the network and the file server of a machine cost and how long they take.
+//! Machine files: how long work takes on the nodes, in the network and at the file server of a machine.
 //!
 //! A file is TOML. `costs` has the fields of [`Costs`]; times are nanoseconds. Each number should have a comment that
 //! says where it comes from.
@@ -31,7 +31,6 @@ pub struct Machine {
     pub costs: Costs,
     pub network: Network,
     pub delays: Delays,
-    pub file_server: Option<FileServer>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,14 +56,6 @@ pub struct Delays {
     pub report_ns: Span,
     /// One way between a rank and its agent.
     pub client_ns: Span,
-}
-
-/// A server from which all ranks read before they begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileServer {
-    /// Time of the server for each rank; it serves one after the other.
-    pub rank_ns: u64,
 }
 
 /// Least and most of a time (ns), written `[least, most]`.
@@ -268,7 +259,7 @@ mod tests {
     fn each_constant_can_be_scaled_alone() {
         let machine = Machine::load("s2").expect("it is built in");
         let constants = machine.constants();
-        for name in ["launcher_ns", "costs.exec_ns", "network.link_bytes_per_us", "file_server.rank_ns"] {
+        for name in ["launcher_ns", "costs.exec_ns", "network.link_bytes_per_us", "costs.load_ns"] {
             assert!(constants.iter().any(|constant| constant == name), "{name}: {constants:?}");
         }
         assert!(!constants.contains(&"costs.cores".to_owned()) && !constants.contains(&"delays.shell_ns".to_owned()));

@@ -54,7 +54,8 @@ pub fn shown(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Start;
+    use crate::plan::{Start, VALUE_BYTES};
+    use wireup_wire::job::ExchangeScheme;
 
     /// Peaks that were measured, and that the estimates must come near to.
     #[test]
@@ -68,7 +69,9 @@ mod tests {
             (Exchange::PmixFull, 64, 64, 118_408),
             (Exchange::PmixFull, 2048, 2, 575_388),
         ] {
-            let plan = Plan { ranks: nodes * ppn, nodes, ppn, fanout: 8, start: Start::Ssh, exchange, seed: 1 };
+            let (ranks, start, scheme) = (nodes * ppn, Start::Ssh, ExchangeScheme::Auto);
+            let value_bytes = VALUE_BYTES;
+            let plan = Plan { ranks, nodes, ppn, fanout: 8, start, exchange, scheme, value_bytes, seed: 1 };
             let ratio = estimate(&plan) as f64 / (f64::from(measured_kib) * 1024.0);
             assert!((0.8..1.25).contains(&ratio), "{plan:?}: {ratio}");
         }

@@ -2,14 +2,15 @@
 
 use crate::machine::Machine;
 use std::rc::Rc;
+use wireup_coll::allgather::schemes;
 use wireup_sim::WorldSpec;
 use wireup_sim::phases::Point;
 use wireup_sim::remote::{self, Remote};
 use wireup_sim::workload::{BarrierGroup, Dialect, Lens, PmixStep, Script, Step, Which, Who, Whose};
-use wireup_wire::job::{Modex, PmiFlavour, PmiVersion};
+use wireup_wire::job::{ExchangeScheme, Modex, PmiFlavour, PmiVersion};
 
-/// Length of the value of each rank (bytes): a process identifier as in S1.
-const VALUE_BYTES: u16 = 18;
+/// Usual length of the value of each rank (bytes): a process identifier in "PMI Extensions" (Chakraborty et al.).
+pub const VALUE_BYTES: u16 = 18;
 /// Time that agents may take to start, and time without a sign of life after which a node is lost (ns): no limit of the
 /// simulation, since the file server of a large machine may be busy for hours.
 const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
@@ -66,6 +67,11 @@ pub fn name_of<T: PartialEq>(list: &[(&'static str, T)], value: &T) -> &'static 
     list.iter().find(|(_, listed)| listed == value).map_or("", |(name, _)| name)
 }
 
+/// The name of a scheme, as `wireup run --exchange` has it.
+pub fn name_of_scheme(scheme: ExchangeScheme) -> &'static str {
+    schemes().find(|(_, listed)| *listed == scheme).map_or("", |(name, _)| name)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub ranks: u32,
@@ -75,6 +81,10 @@ pub struct Plan {
     pub fanout: u32,
     pub start: Start,
     pub exchange: Exchange,
+    /// How agents exchange what ranks give them.
+    pub scheme: ExchangeScheme,
+    /// Length of the value of each rank.
+    pub value_bytes: u16,
     pub seed: u64,
 }
 
@@ -90,7 +100,7 @@ impl Plan {
             Start::Ssh => Some(Remote::prompt(self.nodes, remote::ssh())),
             Start::Srun => Some(Remote::prompt(self.nodes, remote::srun())),
         };
-        let script = Rc::new(self.script(machine));
+        let script = Rc::new(self.script());
         let world = WorldSpec {
             is_standing: self.start == Start::Session,
             fanout: self.fanout,
@@ -102,20 +112,23 @@ impl Plan {
             ..WorldSpec::even(self.seed, self.nodes, self.ppn, Script::default())
         };
         let world = world.job(|job| (job.apps, job.at_ns) = (vec![(self.ranks, script)], self.launched_ns()));
-        world.options(|options| match self.exchange {
-            Exchange::PmixFull => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Full),
-            Exchange::PmixDirect => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct),
-            Exchange::Groups => options.pmi.version = PmiVersion::Groups,
-            _ => {}
+        world.options(|options| {
+            options.exchange.scheme = self.scheme;
+            match self.exchange {
+                Exchange::PmixFull => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Full),
+                Exchange::PmixDirect => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct),
+                Exchange::Groups => options.pmi.version = PmiVersion::Groups,
+                _ => {}
+            }
         })
     }
 
     /// The program of all ranks.
-    fn script(&self, machine: &Machine) -> Script {
+    fn script(&self) -> Script {
         let (exchanged, ready) = (Step::Reach(Point::Exchanged), Step::Reach(Point::Ready));
-        let (pair, value_bytes, whose) = (0, VALUE_BYTES, Whose::Neighbours);
+        let (pair, value_bytes, whose) = (0, self.value_bytes, Whose::Neighbours);
         let put = Step::Put { pair, value_bytes };
-        let start_allgather = Step::StartAllgather { lens: Lens::Fixed(VALUE_BYTES.into()), shared: true };
+        let start_allgather = Step::StartAllgather { lens: Lens::Fixed(value_bytes.into()), shared: true };
         let wait = Step::Wait(Which::All);
         let barrier = |who| Step::Barrier(BarrierGroup { who, tag: 0 });
         let pmix = |collect| {
@@ -145,8 +158,7 @@ impl Plan {
             Exchange::PmixDirect => pmix(false),
             Exchange::None => vec![ready],
         };
-        let load = machine.file_server.map(|server| Step::Load { requests: 1, request_ns: server.rank_ns });
-        let steps: Vec<Step> = load.into_iter().chain(steps).chain([Step::Exit { code: 0 }]).collect();
+        let steps = [steps, vec![Step::Exit { code: 0 }]].concat();
         match self.exchange {
             Exchange::Allgather | Exchange::Iallgather | Exchange::Ifence | Exchange::Ring => Script::own(&steps),
             _ => Script::new(Dialect::Pmi1, &steps),

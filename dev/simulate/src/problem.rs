@@ -1,8 +1,9 @@
 //! Why a command does not do what it should, and the exit codes for that.
 
 use crate::machine::MachineError;
+use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wireup_flags::Error;
 
 /// Exit codes: the command line, a file's name or a machine file is wrong; the simulation failed; it was interrupted.
@@ -37,6 +38,15 @@ impl Problem {
     /// Always: the problem with this file.
     pub fn of_file<T>(path: &Path, result: io::Result<T>) -> Result<T, Problem> {
         result.map_err(|error| Problem::File { path: path.display().to_string(), error })
+    }
+
+    /// Makes the file of results before the run, so that an unwritable one is reported at once.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: PathBuf) -> Result<(PathBuf, File), Problem> {
+        let file = Problem::of_file(&path, File::create(&path))?;
+        Ok((path, file))
     }
 
     pub fn exit_code(&self) -> u8 {

@@ -2,7 +2,8 @@
 
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Plan, STARTS, name_of};
+use crate::plan::{EXCHANGES, Plan, STARTS, name_of, name_of_scheme};
+use crate::problem::Problem;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wireup_sim::phases::{Point, Progress};
-use wireup_sim::{RunReport, WorldSpec, run_watched};
+use wireup_sim::{RunReport, run_watched};
 use wireup_wire::frame::Class;
 
 /// Increased when a reader of older results would misread newer ones.
@@ -74,11 +75,6 @@ pub struct Phase {
 
 impl Simulation {
     pub fn run(plan: Plan, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
-        Simulation::of_world(plan, plan.world(machine), machine, name, terminal)
-    }
-
-    /// Runs a world that was made of `plan`.
-    pub fn of_world(plan: Plan, world: WorldSpec, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
         let begin = Instant::now();
         let mut shown_at = begin;
         let watch = |progress: Progress| {
@@ -88,7 +84,7 @@ impl Simulation {
             }
             !terminal.is_interrupted()
         };
-        let report = run_watched(world, watch);
+        let report = run_watched(plan.world(machine), watch);
         terminal.show("");
         Simulation {
             plan,
@@ -98,6 +94,24 @@ impl Simulation {
             wall: begin.elapsed(),
             peak_memory_bytes: memory::peak(),
         }
+    }
+
+    /// A run that came to its end.
+    ///
+    /// # Errors
+    /// The job did not succeed, or the user has interrupted the simulation.
+    pub fn complete(plan: Plan, machine: &Machine, name: &str, terminal: &Terminal) -> Result<Simulation, Problem> {
+        let simulation = Simulation::run(plan, machine, name, terminal);
+        match simulation.failure() {
+            Some(failure) => Err(Problem::Failed(failure)),
+            None if !simulation.is_complete() => Err(Problem::Interrupted),
+            None => Ok(simulation),
+        }
+    }
+
+    /// When the last process ended this phase (s from the exec of the launcher); 0 if no process did.
+    pub fn end_s(&self, phase: &str) -> f64 {
+        self.phases().find(|one| one.name == phase).map_or(0.0, |one| one.seconds)
     }
 
     /// Whether the run came to its end.
@@ -145,7 +159,7 @@ impl Simulation {
 
     pub fn json(&self) -> Value {
         let RunReport { classes, direct_links, events, digest, .. } = &self.report;
-        let Plan { ranks, nodes, ppn, fanout, start, exchange, seed } = self.plan;
+        let Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed } = self.plan;
         let classes = Class::ALL
             .iter()
             .zip(classes)
@@ -158,6 +172,7 @@ impl Simulation {
             "record": "simulation", "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"),
             "machine": self.machine, "ranks": ranks, "nodes": nodes, "ppn": ppn, "fanout": fanout, "seed": seed,
             "start": name_of(&STARTS, &start), "exchange": name_of(&EXCHANGES, &exchange),
+            "scheme": name_of_scheme(scheme), "value_bytes": value_bytes,
             "is_complete": self.is_complete(), "failure": self.failure(),
             "phases": phases.collect::<Map<_, _>>(), "classes": classes.collect::<Map<_, _>>(),
             "direct_links": direct_links, "events": events, "digest": format!("{digest:016x}"),

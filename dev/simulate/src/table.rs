@@ -1,11 +1,11 @@
-//! `wireup simulate table`: statements about large starts, each with its published value, its goal and the prediction.
+//! `wireup simulate table`: large starts, each with its published time and the predicted one.
 //!
 //! How sure a prediction is: each constant of the machine is halved and doubled alone, in a job with the same ranks on
 //! each node and perhaps fewer nodes. The screen shows the two constants that matter most.
 
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Exchange, Plan, STARTS, Start, name_of};
+use crate::plan::{EXCHANGES, Exchange, Plan, STARTS, Start, VALUE_BYTES, name_of, name_of_scheme};
 use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
 use serde_json::{Value, json};
@@ -14,11 +14,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use wireup_coll::tree::default_fanout;
+use wireup_wire::job::ExchangeScheme;
 
 /// The schema of the lines, as in `lab/SCHEMA.md`.
 const LAB_SCHEMA: u32 = 1;
 const FACTORS: [f64; 2] = [0.5, 2.0];
-/// How many constants the screen shows for each statement.
+/// How many constants the screen shows for each start.
 const SHOWN: usize = 2;
 
 /// What is predicted.
@@ -30,7 +31,7 @@ enum Quantity {
     Exchange,
 }
 
-/// A statement about the start of a job.
+/// A start of a job.
 struct Statement {
     name: &'static str,
     machine: &'static str,
@@ -40,61 +41,67 @@ struct Statement {
     ppn: u32,
     start: Start,
     exchange: Exchange,
+    scheme: ExchangeScheme,
     quantity: Quantity,
     /// The published value (s), and who published it.
     published: Option<(f64, &'static str)>,
-    goal_s: Option<f64>,
 }
 
-const S2: Statement = Statement {
-    name: "S2, session, file server",
+const MOODY: Statement = Statement {
+    name: "Moody's machine, session, file server",
     machine: "s2",
     loads: true,
     ranks: 73_728,
     ppn: 36,
     start: Start::Session,
     exchange: Exchange::Allgather,
+    scheme: ExchangeScheme::Auto,
     quantity: Quantity::Ready,
-    published: Some((110.0, "S2, baseline")),
-    goal_s: Some(2.0),
+    published: Some((110.0, "Moody 2016, baseline")),
 };
-const LARGE: Statement =
-    Statement { machine: "frontier-like", loads: false, ranks: 1 << 20, ppn: 64, published: None, ..S2 };
+/// By the tree: the simulator holds what agents receive by it once, and not once for each agent.
+const LARGE: Statement = Statement {
+    machine: "frontier-like",
+    loads: false,
+    ranks: 1 << 20,
+    ppn: 64,
+    scheme: ExchangeScheme::Tree,
+    published: None,
+    ..MOODY
+};
 
 const STATEMENTS: [Statement; 9] = [
     Statement {
-        name: "ring",
+        name: "PMIX_Ring",
         loads: false,
         exchange: Exchange::Ring,
         quantity: Quantity::Exchange,
-        published: Some((0.06, "S2, PMIX_Ring")),
-        goal_s: Some(0.007),
-        ..S2
+        published: Some((0.06, "Moody 2016, PMIX_Ring")),
+        ..MOODY
     },
-    Statement { name: "S2, session, files on the nodes", loads: false, published: None, ..S2 },
-    Statement { name: "S2, ssh, files on the nodes", loads: false, start: Start::Ssh, published: None, ..S2 },
-    S2,
+    Statement { name: "Moody's machine, session", loads: false, published: None, ..MOODY },
+    Statement { name: "Moody's machine, ssh", loads: false, start: Start::Ssh, published: None, ..MOODY },
+    MOODY,
     Statement {
-        name: "Gloo's rendezvous",
+        name: "rendezvous of Gloo",
         ranks: 8_192,
         ppn: 8,
         quantity: Quantity::Exchange,
+        scheme: ExchangeScheme::Auto,
         published: Some((85.0, "Gloo")),
-        goal_s: Some(1.0),
         ..LARGE
     },
     Statement {
-        name: "TCPStore's rendezvous",
+        name: "rendezvous by TCPStore",
         ranks: 98_304,
         ppn: 8,
         quantity: Quantity::Exchange,
         published: Some((100.0, "TCPStore")),
-        goal_s: Some(1.0),
         ..LARGE
     },
     Statement { name: "229,376 ranks", ranks: 229_376, ppn: 56, published: Some((22.0, "MVAPICH2")), ..LARGE },
-    Statement { name: "a million ranks, session", goal_s: Some(5.0), ..LARGE },
-    Statement { name: "a million ranks, ssh", start: Start::Ssh, goal_s: Some(15.0), ..LARGE },
+    Statement { name: "a million ranks, session", ..LARGE },
+    Statement { name: "a million ranks, ssh", start: Start::Ssh, ..LARGE },
 ];
 
 /// Exchanges of which the table has each power of four ranks, 16 on each node.
@@ -103,7 +110,7 @@ const GROWING_RANKS: [u32; 9] = [16, 64, 256, 1024, 4096, 16_384, 65_536, 262_14
 
 /// What the flags say.
 pub struct Options {
-    /// Statements with more ranks are left out.
+    /// Starts with more ranks are left out.
     pub ranks_max: u32,
     /// Most ranks of the jobs with changed constants.
     pub sensitivity_ranks: u32,
@@ -111,20 +118,25 @@ pub struct Options {
 
 impl Statement {
     fn plan(&self, ranks_max: u32) -> Plan {
-        let Statement { ranks, ppn, start, exchange, .. } = *self;
+        let Statement { ranks, ppn, start, exchange, scheme, .. } = *self;
         let nodes = ranks.min(ranks_max).div_ceil(ppn).max(1);
-        Plan { ranks: ranks.min(nodes * ppn), nodes, ppn, fanout: default_fanout(nodes), start, exchange, seed: 1 }
+        let (ranks, fanout) = (ranks.min(nodes * ppn), default_fanout(nodes));
+        Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes: VALUE_BYTES, seed: 1 }
     }
 
     fn machine(&self) -> Result<Machine, Problem> {
-        let machine = Machine::load(self.machine)?;
-        Ok(Machine { file_server: machine.file_server.filter(|_| self.loads), ..machine })
+        let mut machine = Machine::load(self.machine)?;
+        if !self.loads {
+            machine.costs.load_ns = 0;
+        }
+        Ok(machine)
     }
 
     fn case(&self, plan: &Plan) -> Value {
         json!({
             "statement": self.name, "machine": self.machine, "ranks": plan.ranks, "nodes": plan.nodes,
             "start": name_of(&STARTS, &plan.start), "exchange": name_of(&EXCHANGES, &plan.exchange),
+            "scheme": name_of_scheme(plan.scheme),
         })
     }
 
@@ -135,17 +147,13 @@ impl Statement {
         }
     }
 
-    /// The predicted time (s); `None`: the user has interrupted the simulation.
-    fn predict(&self, plan: Plan, machine: &Machine, terminal: &Terminal) -> Result<Option<f64>, Problem> {
-        let simulation = Simulation::run(plan, machine, self.machine, terminal);
-        if let Some(failure) = simulation.failure() {
-            return Err(Problem::Failed(failure));
-        }
-        let end = |name| simulation.phases().find(|phase| phase.name == name).map_or(0.0, |phase| phase.seconds);
-        Ok(simulation.is_complete().then(|| match self.quantity {
-            Quantity::Ready => end("ready"),
-            Quantity::Exchange => end("exchanged") - end("begun"),
-        }))
+    /// The predicted time (s).
+    fn predict(&self, plan: Plan, machine: &Machine, terminal: &Terminal) -> Result<f64, Problem> {
+        let simulation = Simulation::complete(plan, machine, self.machine, terminal)?;
+        Ok(match self.quantity {
+            Quantity::Ready => simulation.end_s("ready"),
+            Quantity::Exchange => simulation.end_s("exchanged") - simulation.end_s("begun"),
+        })
     }
 }
 
@@ -160,7 +168,7 @@ impl Lines {
         }
     }
 
-    /// A line about a statement; `fields` are those of its kind of record.
+    /// A line about a start; `fields` are those of its kind of record.
     fn about(
         &mut self,
         statement: &Statement,
@@ -179,116 +187,84 @@ impl Lines {
     }
 }
 
-/// Prints the table, and writes the lines of `lab/SCHEMA.md`. False if the user has interrupted it.
+/// Prints the table, and writes the lines of `lab/SCHEMA.md`.
 ///
 /// # Errors
-/// A simulation fails, or the file cannot be written.
-pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Terminal) -> Result<bool, Problem> {
+/// A simulation fails or is interrupted, or the file cannot be written.
+pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Terminal) -> Result<(), Problem> {
     let mut lines = Lines(json);
     let Options { ranks_max, sensitivity_ranks } = *options;
-    let words = ["table", "--ranks-max", &ranks_max.to_string()].map(str::to_owned);
+    let flags = format!("--ranks-max {ranks_max} --sensitivity-ranks {sensitivity_ranks}");
     lines.write(&json!({
         "record": "run", "schema": LAB_SCHEMA, "benchmark": "simulation", "version": env!("CARGO_PKG_VERSION"),
-        "date": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(), "machine": {}, "words": words,
-        "command": format!(
-            "wireup simulate table --ranks-max {ranks_max} --sensitivity-ranks {sensitivity_ranks} --json FILE"
-        ),
+        "date": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(), "machine": {},
+        "words": ["table"], "command": format!("wireup simulate table {flags} --json FILE"),
     }))?;
     let growing = GROWING_RANKS.iter().flat_map(|ranks| {
-        let quantity = Quantity::Exchange;
         GROWING.map(|exchange| Statement {
             name: "growing",
             loads: false,
             ranks: *ranks,
             ppn: 16,
             exchange,
-            quantity,
+            quantity: Quantity::Exchange,
             published: None,
-            goal_s: None,
-            ..S2
+            ..MOODY
         })
     });
-    for statement in STATEMENTS.into_iter().chain(growing).filter(|statement| statement.ranks <= ranks_max) {
-        if !predict_statement(&statement, sensitivity_ranks, &mut lines, terminal)? {
-            return Ok(false);
+    let is_small = |statement: &Statement| statement.ranks <= ranks_max;
+    for statement in STATEMENTS.into_iter().filter(is_small) {
+        if predict(&statement, &mut lines, terminal)? {
+            show_sensitivities(&statement, sensitivity_ranks, &mut lines, terminal)?;
         }
     }
-    Ok(true)
+    for statement in growing.filter(is_small) {
+        predict(&statement, &mut lines, terminal)?;
+    }
+    Ok(())
 }
 
-fn predict_statement(
-    statement: &Statement,
-    sensitivity_ranks: u32,
-    lines: &mut Lines,
-    terminal: &Terminal,
-) -> Result<bool, Problem> {
-    let (plan, machine) = (statement.plan(u32::MAX), statement.machine()?);
+/// False if this machine has not enough memory for the simulation.
+fn predict(statement: &Statement, lines: &mut Lines, terminal: &Terminal) -> Result<bool, Problem> {
+    let plan = statement.plan(u32::MAX);
     let case = statement.case(&plan);
+    let exchange = name_of(&EXCHANGES, &plan.exchange);
+    let head = format!("{}, {} ranks, {exchange}", statement.name, plan.ranks);
     let (wanted, available) = (memory::estimate(&plan), memory::available());
     if wanted > available {
         let why = format!("takes about {}; {} are free", memory::shown(wanted), memory::shown(available));
-        println!("{}, {} ranks: {why}", statement.name, plan.ranks);
+        println!("{head}: {why}");
         lines.about(statement, "failed", "simulated", &case, json!({ "round": 0, "why": why }))?;
-        return Ok(true);
+        return Ok(false);
     }
-    let Some(seconds) = statement.predict(plan, &machine, terminal)? else { return Ok(false) };
+    let seconds = statement.predict(plan, &statement.machine()?, terminal)?;
     lines.about(statement, "sample", "simulated", &case, json!({ "round": 0, "value": seconds }))?;
-    let goal = statement.goal_s.map(|goal| (goal, "goal"));
-    for (value, (contestant, source)) in [
-        statement.published.map(|(value, source)| (value, ("published", source))),
-        goal.map(|(value, source)| (value, ("goal", source))),
-    ]
-    .into_iter()
-    .flatten()
-    {
-        lines.about(statement, "summary", contestant, &case, json!({ "median": value, "source": source }))?;
+    let mut published = String::new();
+    if let Some((value, source)) = statement.published {
+        lines.about(statement, "summary", "published", &case, json!({ "median": value, "source": source }))?;
+        published = format!("; published {value} s");
     }
-    let exchange = name_of(&EXCHANGES, &plan.exchange);
-    let words = |value: Option<f64>, word: &str| value.map_or(String::new(), |value| format!("; {word} {value} s"));
-    let published = words(statement.published.map(|(value, _)| value), "published");
-    let reached = match statement.goal_s {
-        Some(goal) if seconds < goal => " reached",
-        Some(_) => " missed",
-        None => "",
-    };
-    println!(
-        "{}, {} ranks, {exchange}: {seconds:.6} s{published}{}{reached}",
-        statement.name,
-        plan.ranks,
-        words(statement.goal_s, "goal")
-    );
-    if statement.goal_s.is_none() {
-        return Ok(true);
-    }
-    show_sensitivities(statement, &machine, sensitivity_ranks, lines, terminal)
+    println!("{head}: {seconds:.6} s{published}");
+    Ok(true)
 }
 
 fn show_sensitivities(
     statement: &Statement,
-    machine: &Machine,
     ranks_max: u32,
     lines: &mut Lines,
     terminal: &Terminal,
-) -> Result<bool, Problem> {
-    let plan = statement.plan(ranks_max);
-    let Some(unchanged) = statement.predict(plan, machine, terminal)? else { return Ok(false) };
+) -> Result<(), Problem> {
+    let (plan, machine) = (statement.plan(ranks_max), statement.machine()?);
+    let unchanged = statement.predict(plan, &machine, terminal)?;
     let mut all = Vec::new();
     for constant in machine.constants() {
         let mut times = [0.0; FACTORS.len()];
         for (factor, time) in FACTORS.into_iter().zip(&mut times) {
-            let changed = machine.scaled(&constant, factor);
-            let Some(seconds) = statement.predict(plan, &changed, terminal)? else { return Ok(false) };
-            *time = seconds;
+            *time = statement.predict(plan, &machine.scaled(&constant, factor), terminal)?;
             let mut case = statement.case(&plan);
             (case["constant"], case["factor"]) = (json!(constant), json!(factor));
-            let value = seconds / unchanged;
-            lines.about(
-                statement,
-                "sample",
-                "changed",
-                &case,
-                json!({ "round": 0, "value": value, "unit": "count" }),
-            )?;
+            let fields = json!({ "round": 0, "value": *time / unchanged, "unit": "count" });
+            lines.about(statement, "sample", "changed", &case, fields)?;
         }
         let effect = times.map(|time| (time / unchanged).ln().abs()).into_iter().fold(0.0, f64::max);
         all.push((effect, constant, times));
@@ -298,5 +274,5 @@ fn show_sensitivities(
     for (_, constant, [halved, doubled]) in all.into_iter().take(SHOWN) {
         println!("    {constant}: halved {halved:.6} s, doubled {doubled:.6} s");
     }
-    Ok(true)
+    Ok(())
 }

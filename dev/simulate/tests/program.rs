@@ -9,6 +9,7 @@ use wireup_sim::phases::Point;
 use wireup_simulate::machine::Machine;
 use wireup_simulate::plan::{EXCHANGES, Plan, STARTS};
 use wireup_wire::frame::Class;
+use wireup_wire::job::ExchangeScheme;
 
 fn program(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wireup-simulate"));
@@ -39,7 +40,9 @@ fn every_start_and_exchange_is_reported_as_the_simulator_does() {
         let ran = output(&words);
         assert!(ran.status.success(), "{words}: {}", String::from_utf8_lossy(&ran.stderr));
         let result: Value = serde_json::from_slice(&fs::read(&file).expect("a result")).expect("JSON");
-        let plan = Plan { ranks: 22, nodes: 6, ppn: 4, fanout: 2, start: *start, exchange: *exchange, seed: 3 };
+        let (start, exchange, scheme) = (*start, *exchange, ExchangeScheme::Auto);
+        let value_bytes = 18;
+        let plan = Plan { ranks: 22, nodes: 6, ppn: 4, fanout: 2, start, exchange, scheme, value_bytes, seed: 3 };
         let report = wireup_sim::run(plan.world(&machine)).expect_good();
         for (class, count) in Class::ALL.iter().zip(&report.classes) {
             let name = format!("{class:?}").to_lowercase();

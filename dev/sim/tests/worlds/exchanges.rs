@@ -5,6 +5,7 @@ use std::rc::Rc;
 use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
 use wireup_sim::{WorldSpec, run};
+use wireup_wire::frame::Class;
 use wireup_wire::ids::{Epoch, Rank};
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 use wireup_wire::peer::{Cause, Failure};
@@ -190,4 +191,18 @@ fn the_earliest_departure_counts() {
             matches!(failure.cause, Cause::LeftFence { epoch: Epoch(0), .. })
         });
     }
+}
+
+/// The blocks of all nodes go up the tree and down again.
+#[test]
+fn an_allgather_by_the_tree_crosses_each_link_once_in_each_direction() {
+    let (nodes, ppn, address_bytes) = (200, 8, 24);
+    let start = Step::StartAllgather { lens: Lens::Fixed(address_bytes), shared: true };
+    let even =
+        WorldSpec::even(1, nodes, ppn, Script::own(&[Step::Init, start, Step::Wait(Which::All), Step::Finalize]));
+    let report = run(even.options(|options| options.exchange.scheme = ExchangeScheme::Tree)).expect_good();
+    assert_eq!((report.code, report.checks.started, report.jobs.collectives), (Some(0), nodes * ppn, 1));
+    let (exchange, links) = (report.classes[Class::Exchange as usize], u64::from(nodes - 1));
+    assert_eq!(exchange.frames, 2 * links);
+    assert!(exchange.bytes > links * u64::from(nodes * ppn * (address_bytes + 1)), "{exchange:?}");
 }

@@ -10,7 +10,6 @@ mod random_worlds;
 mod rank_network;
 mod remote;
 mod replay;
-mod scale;
 mod scenarios;
 mod seeds;
 mod sessions;
