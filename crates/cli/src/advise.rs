@@ -1,5 +1,5 @@
-//! `wireup advise`: finds out hosts, ranks and the way agents are started as `wireup run` does, and what file servers
-//! would have to give; then `wireup-simulate advise` simulates the candidates.
+//! `wireup advise`: finds hosts, ranks and the way agents are started as `wireup run` does, estimates the times of
+//! reading and of staging the program's files, then runs `wireup-simulate advise`.
 
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::{Parsed, Stage};
@@ -33,9 +33,9 @@ pub const COMMAND: Command = Command {
   wireup advise -n 1024                         in an allocation of a batch system: its nodes
   wireup advise --virtual-nodes 8 -n 64 --json advice.json
 
-Simulates the start of the job with each candidate, by the code that agents and ranks run. wireup-simulate does that, a
-program of its own: cargo build --release -p wireup-simulate. Nothing is started. If the program is named, its files
-decide about staging.
+Simulates the start of the job with each candidate, by the code that agents and ranks run; starts nothing. The
+simulations run in the separate program wireup-simulate (cargo build --release -p wireup-simulate). Name the program of
+the job to know whether staging its files is worth the time.
 ",
     words: Words::Program,
     sections: &[
@@ -43,7 +43,8 @@ decide about staging.
         Section { title: "The prediction", flags: &PASSED_ON },
     ],
     end: "
-Exit code: 0 there is an advice, 125 there is none, 2 wireup-simulate was given something wrong, 130 interrupted.
+Exit code: 0 success; 2 wireup-simulate refused a flag, the job or a file; 130 interrupted; 125 any other failure, such
+as a wrong list of hosts or no wireup-simulate.
 ",
 };
 

@@ -125,8 +125,8 @@ impl MappedRegion {
     fn writable(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let region = MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, flags)?;
-        // The file cannot be sealed while a child has the mapping too, which another thread may fork at any time.
-        // SAFETY: exactly the range that was mapped above, which no child needs.
+        // Another thread may fork at any time, and the file cannot be sealed while a child has this mapping; so
+        // children do not inherit it. SAFETY: exactly the range that was mapped above, which no child needs.
         let _ = unsafe { madvise(region.start.as_ptr(), len, Advice::LinuxDontFork) };
         Ok(region)
     }

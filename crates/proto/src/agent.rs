@@ -196,7 +196,8 @@ impl Agent {
         match (frame.kind, neighbour) {
             (FrameKind::Routed, _) => {
                 if let Some(arrived) = cx.links.on_routed(branch, frame, &mut cx.out)? {
-                    // The link belongs to the agent that has forwarded the frame: it does not suffer for the sender.
+                    // The agent at the other end of the link has only forwarded the frame: an error in it does not
+                    // close the link.
                     let _ = self.session.on_arrived(arrived);
                 }
                 Ok(())

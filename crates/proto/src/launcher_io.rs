@@ -36,7 +36,7 @@ pub enum LauncherInput {
     WriteFailed { problem: String },
     /// The answer to `ReadHostFiles`: each of these files, or why it cannot be read.
     HostFiles { child: JobId, files: HostFiles },
-    /// The time for which [`super::Launcher::deadline`] has asked has come.
+    /// The time that [`super::Launcher::deadline`] returned has come.
     Tick,
 }
 

@@ -17,9 +17,9 @@ pub struct Costs {
     /// Number of hosts on a machine, which share its processors. Virtual nodes and network namespaces are such hosts.
     pub hosts_per_machine: u32,
     pub cores: u32,
-    /// The start of a remote shell's program by its caller, which starts one after the other.
+    /// The call that starts a remote shell; an agent makes these calls one after the other.
     pub call_ns: u64,
-    /// A remote shell, on the machine that calls it.
+    /// The remote shell itself, on the machine of its caller; several shells run at once if there are processors.
     pub shell_ns: u64,
     /// The program of an agent, from its exec until it has read its bootstrap message.
     pub agent_ns: u64,
@@ -85,14 +85,14 @@ impl Machines {
         Some(Machines { costs, free_at, cards: vec![Instant(0); hosts as usize] })
     }
 
-    /// A frame of so many bytes that a host can send at `at`: when its network card has sent it.
+    /// Sends a frame of so many bytes by the network card of a host, from `at` or later; returns when it is sent.
     pub fn card_sends(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
         let card = &mut self.cards[host as usize];
         *card = at.max(*card) + bytes as u64 * self.costs.card_kib_ns / 1024;
         *card
     }
 
-    /// Work of `ns` on a host, which can begin at `at`: when it is done.
+    /// Does work of `ns` on a host, from `at` or later; returns when it is done.
     pub fn work(&mut self, host: u32, at: Instant, ns: u64) -> Instant {
         let machine = &mut self.free_at[(host / self.costs.hosts_per_machine.max(1)) as usize];
         let first = machine.iter_mut().min().expect("a machine has a processor");

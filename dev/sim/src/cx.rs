@@ -80,7 +80,7 @@ impl Cx {
         self.clock.after(delay_ns, event);
     }
 
-    /// Work on a host that can begin at `at`: when it is done. `ns` says what it costs.
+    /// Does work on a host, from `at` or later; returns when it is done. `ns` says what it costs.
     pub fn work(&mut self, host: u32, at: Instant, ns: impl FnOnce(&Costs) -> u64) -> Instant {
         match (&mut self.machines, &self.spec.timing.costs) {
             (Some(machines), Some(costs)) => machines.work(host, at, ns(costs)),
@@ -99,8 +99,9 @@ impl Cx {
         self.checks.phases.reach(point, self.clock.now());
     }
 
-    /// When a frame of so many bytes may begin its way over a link, if its sender is ready at `at`: a network card that
-    /// is slower than the link sends the last byte when the link would.
+    /// Returns when a frame may enter a link, if its sender is ready at `at`. If the network card is slower than the
+    /// link, this is the time at which the card has sent the frame, minus the time that the link takes for it, so that
+    /// the link does not finish before the card.
     pub fn leaves_card(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
         let Some(machines) = &mut self.machines else { return at };
         let link_ns = bytes as u64 * 1000 / self.spec.timing.link_bytes_per_us.max(1);

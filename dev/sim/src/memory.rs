@@ -37,8 +37,8 @@ pub struct Page {
     counted: Option<Arrays>,
 }
 
-/// The arrays that agents share with their ranks. Each is held with the values from which it was last laid out, whose
-/// addresses identify it.
+/// The arrays that agents share with their ranks. Each array is kept with the values that it was last built from; the
+/// addresses of these values identify it.
 #[derive(Default)]
 pub struct Contents {
     arrays: Vec<(Array, Bytes)>,
@@ -100,7 +100,7 @@ impl JobMemory {
 }
 
 impl Contents {
-    /// The bytes of an array, laid out once as long as anybody holds them.
+    /// The bytes of an array: built once, then shared until nobody holds them.
     pub fn of_array(&mut self, array: Array) -> Bytes {
         self.arrays.retain(|(_, bytes)| !bytes.is_unique());
         if let Some((_, bytes)) = self.arrays.iter().find(|(known, _)| are_same(known, &array)) {
@@ -143,7 +143,7 @@ impl Drop for Page {
 pub struct PageBytes(Rc<Page>);
 
 impl PageBytes {
-    /// The contents of the page, which are the same memory for all agents that share equal contents.
+    /// The bytes of the page; agents with equal contents share one copy.
     pub fn bytes(&self) -> &Bytes {
         &self.0.bytes
     }

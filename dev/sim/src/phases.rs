@@ -12,9 +12,9 @@ pub enum Point {
     Forked,
     /// The program of a rank begins.
     Begun,
-    /// A rank has what it exchanged with the others, in a script that says so.
+    /// A rank has completed its exchange; its script records this by `Step::Reach`.
     Exchanged,
-    /// A rank has all that it needs to begin its work, in a script that says so.
+    /// A rank has all that it needs to begin its work; its script records this by `Step::Reach`.
     Ready,
 }
 

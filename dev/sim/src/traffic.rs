@@ -27,7 +27,7 @@ impl AddAssign for Frames {
 
 /// What an agent has received, by the name of the message.
 ///
-/// The name is that of the frame's kind; of control frames, it is the conversation's and the message's, such as
+/// The name is that of the frame's kind. For a control frame it is the conversation and the message, such as
 /// `JobUp Started`. A frame that was routed through the tree counts where it arrives, as if it had come over a direct
 /// link; [`ON_THE_WAY`] are the frames that an agent has forwarded to others.
 pub type Received = BTreeMap<String, Frames>;

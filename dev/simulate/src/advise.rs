@@ -3,9 +3,10 @@
 //!
 //! Each candidate is simulated: first fan-outs, with the scheme that agents choose; then schemes, with the best
 //! fan-out; then the same job in a session. Ranks do what an MPI library does at its start: put a value, fence, get the
-//! values of both neighbours. A job that is too large is simulated at two smaller sizes, with as many ranks on a node;
-//! its times follow as `seconds = levels x level + c x nodes^x` through both, where `level` is what one more agent in a
-//! chain of three takes.
+//! values of both neighbours. A job that is too large is simulated at two smaller sizes, with as many ranks on each
+//! node; its times follow as `seconds = levels * level_s + c * nodes^e`. `levels` is the number of levels of the tree
+//! below the root, `level_s` the time of a chain of three agents minus the time of a chain of two; `c` and `e` are
+//! fitted to the two sizes.
 
 use crate::machine::Machine;
 use crate::plan::{Exchange, Plan, STARTS, Start, name_of};
@@ -52,8 +53,8 @@ const MACHINE: Flag = Flag::value(
      here for --start local and frontier-like for others).",
 );
 const READ_MS: Flag =
-    Flag::value(&["--read-ms"], "MS", "Time in which file servers give all ranks what they need; with --stage-ms.");
-const STAGE_MS: Flag = Flag::value(&["--stage-ms"], "MS", "Time in which that is staged.");
+    Flag::value(&["--read-ms"], "MS", "Time in which file servers give all ranks their files; requires --stage-ms.");
+const STAGE_MS: Flag = Flag::value(&["--stage-ms"], "MS", "Time to stage the files of all ranks; requires --read-ms.");
 const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the advice as one JSON object.");
 
 pub const COMMAND: Command = Command {
@@ -78,7 +79,7 @@ struct Job {
     ranks: u32,
     start: Start,
     value_bytes: u16,
-    /// Times in which file servers give all ranks what they need, and in which it is staged (s), if known.
+    /// Times (s) in which file servers give all ranks their files, and in which these files are staged, if known.
     staging: Option<[f64; 2]>,
 }
 
@@ -370,13 +371,15 @@ impl Predictor<'_> {
                 let verdict = if stage_s < read_s { "yes" } else { "no" };
                 let [read, stage] = [read_s, stage_s].map(in_seconds);
                 format!(
-                    "{verdict}: about {stage} instead of {read} in which a busy file server gives all ranks their files"
+                    "{verdict}: staging takes about {stage}; a busy file server gives all ranks their files in about \
+                     {read}"
                 )
             }
             (None, server_s) if server_s > 0.0 => {
                 let server = in_seconds(server_s);
                 format!(
-                    "yes, if it takes less than the {server} of this machine's file server; name the program to know"
+                    "yes, if it takes less than {server}, the time of this machine's file server; name the program \
+                     (wireup advise ... ./app) for an estimate"
                 )
             }
             (None, _) => "name the program to know (wireup advise ... ./app), or run with --stage=auto".to_owned(),
@@ -422,7 +425,7 @@ fn levels(nodes: u32, fanout: u32) -> u32 {
     Tree::new(nodes, fanout).depth(AgentId(nodes - 1))
 }
 
-/// The time for `nodes` by `seconds = c x nodes^x` through two known times; the second of these if they do not grow.
+/// The time for `nodes` by `seconds = c * nodes^e` through two known times; the second of these if they do not grow.
 fn extrapolated([(less, first_s), (more, last_s)]: [(u32, f64); 2], nodes: u32) -> f64 {
     if first_s <= 0.0 || last_s <= first_s {
         return last_s;

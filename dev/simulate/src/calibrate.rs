@@ -1,9 +1,9 @@
 //! `wireup simulate calibrate`: a machine file of this machine, whose nodes are all virtual.
 //!
 //! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
-//! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times are as
-//! close as possible to the least measured times of every second job: other programs disturb the least time least. The
-//! other jobs show how well that predicts.
+//! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times of every
+//! second job are as close as possible to the measured ones. The other jobs show how well that predicts. The shortest
+//! time of each job counts, because other programs can only lengthen a run.
 
 use crate::machine::Machine;
 use crate::plan::{Exchange, Plan, Start, VALUE_BYTES};
@@ -21,8 +21,10 @@ use wireup_wire::job::ExchangeScheme;
 
 /// Rounds of one start of `wireup pmi exchange`.
 const EXCHANGE_ROUNDS: u32 = 10;
-/// The first and the last factor by which the fit changes a group of costs.
+/// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
+/// All virtual nodes are this machine.
+const HOSTS_PER_MACHINE: u32 = 1_000_000;
 /// No round of measurements begins after this time.
 const MEASURING: Duration = Duration::from_secs(100);
 /// The fit ends after this time with the best costs so far.
@@ -55,7 +57,8 @@ struct Measured {
     seconds: f64,
 }
 
-/// Costs that are scaled together, since the cases do not tell them apart; and what decides about them.
+/// Costs that are scaled by one factor, because the measured jobs cannot separate them; `by` names the jobs that
+/// determine the factor.
 struct Group {
     keys: &'static [&'static str],
     by: &'static str,
@@ -170,7 +173,7 @@ impl Group {
     }
 }
 
-/// The sum of squared logarithms of predicted by measured times.
+/// The sum of the squares of ln(simulated / measured).
 fn misfit(machine: &Machine, measured: &[Measured]) -> f64 {
     measured.iter().map(|one| (one.case.simulate(machine) / one.seconds).ln().powi(2)).sum()
 }
@@ -229,7 +232,7 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let costs = wireup_sim::costs::Costs { cores, ..base.costs };
+    let costs = wireup_sim::costs::Costs { cores, hosts_per_machine: HOSTS_PER_MACHINE, ..base.costs };
     let (begin, mut shown_at) = (Instant::now(), Instant::now());
     let machine = fit(Machine { costs, ..base }, &fitted, |misfit| {
         if shown_at.elapsed() >= PROGRESS_PAUSE {
@@ -239,7 +242,7 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
         }
         begin.elapsed() < FITTING
     });
-    println!("{:<28} {:>10} {:>10} {:>8}", "case", "measured", "simulated", "error");
+    eprintln!("{:<28} {:>10} {:>10} {:>8}", "case", "measured", "simulated", "error");
     let mut worst: f64 = 0.0;
     for (is_fitted, one) in [true, false].into_iter().flat_map(|is| half(is).map(move |(_, one)| (is, one))) {
         let simulated = one.case.simulate(&machine);
@@ -249,9 +252,9 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
         }
         let (name, note) = (one.case.name(), if is_fitted { "fitted" } else { "predicted" });
         let [measured_ms, simulated_ms] = [one.seconds, simulated].map(|seconds| seconds * 1e3);
-        println!("{name:<28} {measured_ms:>7.2} ms {simulated_ms:>7.2} ms {error:>6.1} % {note}");
+        eprintln!("{name:<28} {measured_ms:>7.2} ms {simulated_ms:>7.2} ms {error:>6.1} % {note}");
     }
-    println!("largest error of a prediction: {worst:.1} %");
+    eprintln!("largest error of a prediction: {worst:.1} %");
     Ok(text(&machine, done, worst))
 }
 
@@ -266,7 +269,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
     let mut text = format!(
         "# This machine, by wireup simulate calibrate: the least times of {rounds} rounds of real runs on\n# virtual \
          nodes, at a load of {load:.1}. Costs are fitted to half of the cases; the largest error of the others was \
-         {worst:.0} %.\n# Costs of one comment were scaled together.\n\n"
+         {worst:.0} %.\n# Costs that are fitted to the same jobs are scaled by one factor.\n\n"
     );
     let table = machine.table();
     let (sections, keys): (Vec<_>, Vec<_>) = table.iter().partition(|(_, value)| value.is_table());

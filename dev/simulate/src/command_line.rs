@@ -15,7 +15,7 @@ use wireup_wire::limits::VALUE_LEN_MAX;
 
 const RANKS: Flag = Flag::value(&["-n", "--ranks"], "RANKS", "Number of ranks.");
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Number of nodes (default: as --ppn says, else one).");
-const PPN: Flag = Flag::value(&["--ppn"], "K", "Ranks on each node, in place of --nodes.");
+const PPN: Flag = Flag::value(&["--ppn"], "K", "Ranks on each node; sets the number of nodes unless --nodes is given.");
 const MACHINE: Flag = Flag::value(
     &["--machine"],
     "FILE",
@@ -39,7 +39,7 @@ const SCHEME: Flag =
         .or("auto");
 const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "B", "Length of what each rank gives the others.").or("18");
 const FANOUT: Flag = Flag::value(&["--fanout"], "K", "Children of each agent (default: as wireup run chooses).");
-const SEED: Flag = Flag::value(&["--seed"], "S", "Delays are drawn by this number.").or("1");
+const SEED: Flag = Flag::value(&["--seed"], "S", "Seed of the random delays; equal seeds give equal results.").or("1");
 const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the result as one JSON object.");
 const FORCE: Flag = Flag::switch(&["--force"], "Run even if this machine may not have the memory.");
 
@@ -69,7 +69,8 @@ what agents send.
 const OUTPUT: Flag = Flag::value(&["-o", "--output"], "FILE", "Write the machine file here (default: print it).");
 const WIREUP: Flag =
     Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");
-const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Most times that each job is timed.").or("100");
+const ROUNDS: Flag =
+    Flag::value(&["--rounds"], "N", "Time each job at most N times (fewer if 100 s have passed).").or("100");
 const BASE: Flag = Flag { help: "The machine whose costs are scaled to fit.", ..MACHINE };
 
 const CALIBRATE: Command = Command {
@@ -88,7 +89,7 @@ half of them. Prints how well it predicts the other half. Takes three minutes, i
 const LINES: Flag = Flag::value(&["--json"], "FILE", "Write the values as lines of JSON (lab/SCHEMA.md).");
 const RANKS_MAX: Flag = Flag::value(&["--ranks-max"], "N", "Leave out starts with more ranks.").or("1048576");
 const SENSITIVITY_RANKS: Flag =
-    Flag::value(&["--sensitivity-ranks"], "N", "Most ranks of jobs with changed constants.").or("4608");
+    Flag::value(&["--sensitivity-ranks"], "N", "Most ranks of the jobs that test each constant.").or("4608");
 
 const TABLE: Command = Command {
     name: "simulate table",

@@ -42,7 +42,7 @@ pub struct Network {
     pub link_bytes_per_us: u64,
 }
 
-/// Times in which a processor does other work, least and most.
+/// Delays that occupy no processor, least and most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delays {
@@ -120,7 +120,7 @@ impl Machine {
                 at = value.as_table_mut().expect("a section");
                 continue;
             }
-            // What takes any time still does.
+            // A constant of 1 or more stays at least 1.
             let least = |number: i64| number.min(1) as f64;
             let scale = |number: i64| toml::Value::Integer((number as f64 * factor).max(least(number)) as i64);
             *value = match value.as_array() {
@@ -132,7 +132,7 @@ impl Machine {
         table.try_into().expect("a machine")
     }
 
-    /// The names of all constants that are not zero and no number of things, `section.key`.
+    /// The names of all times and rates that are not zero, `section.key`.
     pub fn constants(&self) -> Vec<String> {
         let table = self.table();
         let mut all = Vec::new();
@@ -158,7 +158,7 @@ impl Machine {
         let wrong = |line: usize, problem: String| MachineError::Wrong { path: path.to_owned(), line, problem };
         let of_toml = |error: toml::de::Error| {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            // Between the lines of a missing key's section, the key itself is named.
+            // If a key is missing, the message names it; the line is only the one that the parser reports.
             wrong(text[..at].matches('\n').count() + 1, error.message().replace('\n', ", "))
         };
         let table: toml::Table = text.parse().map_err(of_toml)?;

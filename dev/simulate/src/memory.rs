@@ -8,10 +8,13 @@ use procfs::{Current, Meminfo};
 
 /// The program itself (bytes).
 const PROGRAM: f64 = 6e6;
-/// Each rank (bytes), without and with PMIx, each agent, and each node of each agent's list of nodes.
+/// A rank without PMIx (bytes).
 const RANK: f64 = 1_400.0;
+/// A rank with PMIx (bytes).
 const PMIX_RANK: f64 = 20_000.0;
+/// An agent (bytes), without its list of nodes.
 const AGENT: f64 = 25_000.0;
+/// A node in the list of an agent (bytes).
 const LISTED_NODE: f64 = 14.0;
 
 const MIB: f64 = 1_048_576.0;

@@ -21,8 +21,8 @@ pub enum Problem {
     #[error("{path}: {error}")]
     File { path: String, error: io::Error },
     #[error(
-        "{ranks} ranks on {nodes} nodes take about {wanted}, and this machine has {available} free: simulate fewer \
-         ranks, or add --force"
+        "a simulation of {ranks} ranks on {nodes} nodes needs about {wanted} of memory, and this machine has \
+         {available} free: simulate fewer ranks, or add --force"
     )]
     Memory { ranks: u32, nodes: u32, wanted: String, available: String },
     #[error("the simulation failed: {0}")]

@@ -41,7 +41,7 @@ impl Terminal {
 
     fn show(&self, text: &str) {
         if self.shows_progress {
-            // Progress that cannot be shown is not missed.
+            // An error in showing progress is ignored.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
     }
@@ -129,7 +129,7 @@ impl Simulation {
         }
     }
 
-    /// The ends of phases, of those that any process has ended.
+    /// The end of each phase that at least one process has ended.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
         let Plan { ranks, nodes, .. } = self.plan;
         let phases = [

@@ -104,7 +104,7 @@ const STATEMENTS: [Statement; 9] = [
     Statement { name: "a million ranks, ssh", start: Start::Ssh, ..LARGE },
 ];
 
-/// Exchanges of which the table has each power of four ranks, 16 on each node.
+/// Exchanges that the table predicts at each size of `GROWING_RANKS`, with 16 ranks on each node.
 const GROWING: [Exchange; 4] = [Exchange::Fence, Exchange::Allgather, Exchange::Ifence, Exchange::Iallgather];
 const GROWING_RANKS: [u32; 9] = [16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576];
 
@@ -232,7 +232,7 @@ fn predict(statement: &Statement, lines: &mut Lines, terminal: &Terminal) -> Res
     let head = format!("{}, {} ranks, {exchange}", statement.name, plan.ranks);
     let (wanted, available) = (memory::estimate(&plan), memory::available());
     if wanted > available {
-        let why = format!("takes about {}; {} are free", memory::shown(wanted), memory::shown(available));
+        let why = format!("needs about {} of memory; {} are free", memory::shown(wanted), memory::shown(available));
         println!("{head}: {why}");
         lines.about(statement, "failed", "simulated", &case, json!({ "round": 0, "why": why }))?;
         return Ok(false);

@@ -33,7 +33,7 @@ const BYTES_PER_S: f64 = 40e6;
 pub struct Choice {
     pub stages: bool,
     pub why: String,
-    /// Times (s) in which a busy server gives all ranks what they need, and in which that is staged.
+    /// Times (s) in which a busy file server gives all ranks their files, and in which these files are staged.
     pub read_s: f64,
     pub stage_s: f64,
 }

@@ -21,7 +21,7 @@ fn received(memory: &SealedMemory) -> OwnedFd {
     fds.pop_front().expect("a descriptor was received")
 }
 
-/// A child of another thread that has not executed its program yet has copies of all mappings that children get.
+/// Between fork and exec a child has every mapping of its parent, except those that children do not inherit.
 #[test]
 fn memory_is_sealed_while_another_thread_forks() {
     let mut child = None;

@@ -294,7 +294,7 @@ impl PmiLink {
 /// The values of a group's members in the order of ranks; `None`: all are empty.
 ///
 /// # Errors
-/// A message: they are not one of each member.
+/// A message: there is not exactly one value from each member.
 pub fn lay_out_values(members: &Members, job_size: u32, gathered: &Bytes) -> Result<Option<Array>, String> {
     let mut all = Vec::new();
     for value in values::values(gathered) {
@@ -304,7 +304,7 @@ pub fn lay_out_values(members: &Members, job_size: u32, gathered: &Bytes) -> Res
     }
     all.sort_unstable_by_key(|(rank, _)| *rank);
     if !all.iter().map(|(rank, _)| *rank).eq(members.ranks(job_size)) {
-        return Err(format!("the values of {members} are not one of each"));
+        return Err(format!("there is not exactly one value from each of {members}"));
     }
     let lens = || all.iter().map(|(_, own)| own.len());
     let (longest, count) = (lens().max().unwrap_or_default(), all.len() as u32);
@@ -350,7 +350,7 @@ mod tests {
         let members = Members::ranges(b"1-2,7", 8).unwrap();
         for wrong in [&[(1, &b"a"[..]), (2, b"b")][..], &[(1, b"a"), (2, b"b"), (6, b"c")], &[(1, &b"a"[..]); 3]] {
             let problem = lay_out_values(&members, 8, &gathered(wrong)).map(|_| ()).unwrap_err();
-            assert_eq!(problem, "the values of ranks 1-2,7 are not one of each");
+            assert_eq!(problem, "there is not exactly one value from each of ranks 1-2,7");
         }
         assert!(lay_out_values(&members, 8, &Bytes::from_static(&[2, 0, 0])).is_err());
     }

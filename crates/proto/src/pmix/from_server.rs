@@ -186,7 +186,7 @@ fn local(cx: &Cx<'_>, rank: Rank) -> LocalRank {
 
 /// The server process replaces bytes of a name that are not UTF-8 by a character of three bytes each.
 const GROUP_NAME_LEN_MAX: usize = 3 * PMIX_KEY_LEN_MAX;
-const GROUP_NAME_TOO_LONG: &str = "it named a group with a name that is longer than any";
+const GROUP_NAME_TOO_LONG: &str = "the name of a group exceeds the maximum length";
 
 /// Checks a message that is not a request.
 ///
@@ -233,7 +233,7 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
             at_most(data.len(), PMIX_BLOB_BYTES_MAX, "a rank brings more than 64 MiB to a group")
         }
         Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } => {
-            Err("it sent a request to other jobs in the form of agents".into())
+            Err("it sent a request in a form that only agents may use".into())
         }
         Ask::Join { joint, .. } => {
             if let Purpose::Group(name) = &joint.purpose {
@@ -244,7 +244,7 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         }
         Ask::Fetch(fetch) => {
             let key = fetch.wanted.as_ref().and_then(|wanted| wanted.key.as_ref()).map_or(0, String::len);
-            at_most(key, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
+            at_most(key, PMIX_KEY_LEN_MAX, "it requested a key that exceeds the maximum length")
         }
         Ask::Names { from, .. } | Ask::Control { from, .. } => {
             let here = facts.local_of(*from).is_some();
@@ -252,7 +252,7 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         }
         Ask::Modex(wanted) => {
             let len = wanted.key.as_ref().map_or(0, String::len);
-            at_most(len, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
+            at_most(len, PMIX_KEY_LEN_MAX, "it requested a key that exceeds the maximum length")
         }
         Ask::ProcTable { .. } | Ask::Namespaces => Ok(()),
     }
@@ -260,7 +260,7 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
 
 fn is_here(facts: &Facts, rank: Rank) -> Result<(), String> {
     let here = facts.local_of(rank).is_some();
-    here.then_some(()).ok_or_else(|| format!("it speaks of rank {rank}, which is not here"))
+    here.then_some(()).ok_or_else(|| format!("it named rank {rank}, which is not on this node"))
 }
 
 fn at_most(len: usize, max: usize, problem: &str) -> Result<(), String> {

@@ -31,7 +31,7 @@ const fn shape(nodes: u32, ppn: u32, ranks: u32, fanout: u32) -> Shape {
 
 /// The last node of the first shape has only one rank.
 const SHAPES: [Shape; 3] = [shape(4, 4, 13, 2), shape(4, 4, 16, 3), shape(8, 8, 64, 2)];
-/// The simulations of these take minutes of processor time, in which other tests would wait.
+/// Shapes whose simulation takes minutes of processor time, in which other tests would wait.
 const LARGE: [Shape; 3] = [shape(16, 16, 256, 16), shape(64, 16, 1024, 16), shape(256, 16, 4096, 16)];
 
 fn shapes() -> impl Iterator<Item = Shape> {
@@ -39,9 +39,9 @@ fn shapes() -> impl Iterator<Item = Shape> {
     SHAPES.into_iter().chain(large.iter().copied())
 }
 
-/// Messages whose number depends on timing: frames that went through the tree because their direct link was not up yet,
-/// acknowledgements on direct links, output, of which an agent sends as much at once as it has, the time that is left
-/// for a child that was slow to start, and questions to an agent that has been silent for long.
+/// Messages whose number depends on timing: frames that are forwarded through the tree before a direct link is up;
+/// acknowledgements on direct links; output and its credit; `TimeLeft`, for a child that starts late; `AreYouAlive` and
+/// `Alive`, for a silent agent.
 const TIMED: [&str; 7] = [ON_THE_WAY, "Pair", "Output", "OutputCredit", "SessionDown TimeLeft", "AreYouAlive", "Alive"];
 
 /// Messages whose length depends on names of files and hosts, or on which rank was the first.

@@ -99,7 +99,7 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<[PathBuf; PR
         Gnu => format!("{target}.{GLIBC}"),
         Musl => target.clone(),
     };
-    // One after the other, so that the product has no features that only the other programs want.
+    // Each package alone: in one build, `wireup` would get the features that only the other programs need.
     for (package, _) in PROGRAMS {
         let mut build = cargo();
         build.args(["zigbuild", "--release", "--quiet", "--package", package, "--target", &asked]);
