@@ -7,11 +7,9 @@
 //! does not count as ending.
 
 pub mod children;
-pub mod collectives;
 pub mod cx;
 pub mod facts;
 mod failure;
-pub mod groups;
 mod lifecycle;
 mod names;
 mod profile;
@@ -21,12 +19,12 @@ mod stalls;
 mod stdio;
 mod tree;
 
+use crate::collective::{Arrived, CollectiveConfig};
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
-use crate::pmix::{AskedOfJob, Pmix, Remains, ServerProcess, Steps};
+use crate::pmix::{AskedOfJob, Pmix, Remains};
 use crate::time::Instant;
-use collectives::Arrived;
 pub use cx::{AgentCx, Cx, FromJob};
 use cx::{Common, Ending};
 use facts::Facts;
@@ -85,7 +83,7 @@ impl Job {
                 lifecycle,
                 stdio: Stdio::new(&facts),
                 ends: Ends::default(),
-                service: RankService::new(&facts, collectives::config(&facts)),
+                service: RankService::new(&facts, CollectiveConfig::new(&facts)),
             },
             facts,
         }
@@ -153,7 +151,7 @@ impl Job {
 
     /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
-        self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.take_remains()).unwrap_or_default()
+        self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.offers.take_kept()).unwrap_or_default()
     }
 
     /// Bytes of output buffered here, for the simulator's checkers.
@@ -215,11 +213,6 @@ impl JobParts {
         self.serve(cx, |service, cx| service.pmix(cx, tell));
     }
 
-    /// Tells the PMIx server process something, if the job offers PMIx, and does what follows from it.
-    fn tell_server(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut ServerProcess, &mut Cx<'_>, &mut Steps)) {
-        self.tell_pmix(cx, |pmix, cx| pmix.step(cx, |pmix, cx, steps| tell(&mut pmix.server, cx, steps)));
-    }
-
     /// Something has happened to the part of the job on this node.
     pub fn on_event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
         match event {
@@ -266,7 +259,7 @@ impl JobParts {
                 while self.serve(cx, |service, cx| service.pmix(cx, Pmix::read)) == Some(true) {}
             }
             JobEvent::PmixSaid { text } => self.tell_pmix(cx, |pmix, cx| pmix.server.on_said(cx, text)),
-            JobEvent::PmixGone { end } => self.tell_server(cx, |server, cx, steps| server.on_gone(cx, end, steps)),
+            JobEvent::PmixGone { end } => self.tell_pmix(cx, |pmix, cx| pmix.server.on_gone(cx, end)),
             JobEvent::Relay { relay, event } => self.service.pmi.on_relay_event(cx, relay, event),
         }
     }
@@ -306,7 +299,7 @@ impl JobParts {
         self.lifecycle.on_kill();
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
-        self.tell_server(cx, ServerProcess::drop_deferred);
+        self.tell_pmix(cx, |pmix, cx| pmix.server.drop_deferred(cx));
         if self.lifecycle.waits_for(Wait::Others) {
             self.drop_deferred(cx);
         }
@@ -342,7 +335,7 @@ impl JobParts {
             self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }
-        if let Some(agents) = self.service.collectives.first_links(facts) {
+        if let Some(agents) = self.service.exchanges.first_links(facts) {
             cx.prepare_links(agents);
         }
         for missing in lost {
@@ -622,9 +615,9 @@ impl JobParts {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(profile) = cx.common.profile.take() {
-            let RankService { pmix, collectives, barriers, .. } = &self.service;
-            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.collectives.traffic).unwrap_or_default();
-            let traffic = [collectives.traffic, barriers.traffic, of_servers];
+            let RankService { pmix, exchanges, barriers, .. } = &self.service;
+            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.exchanges.traffic).unwrap_or_default();
+            let traffic = [exchanges.traffic, barriers.traffic, of_servers];
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
         }
         if cx.facts.root {

@@ -1,13 +1,13 @@
 //! The inputs and outputs of a job's collectives on one node.
 
+use crate::job::facts::Facts;
 use bytes::Bytes;
 use wireup_coll::allgather::{PeerSet, Rules};
 use wireup_coll::scan::Down;
-use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::peer::FenceTrace;
-use wireup_wire::rope::Rope;
 
 /// The properties that all collectives of a job on this node share.
 #[derive(Clone)]
@@ -28,6 +28,24 @@ pub struct CollectiveConfig {
 }
 
 impl CollectiveConfig {
+    /// The properties of this node that the job's collectives need.
+    pub fn new(facts: &Facts) -> CollectiveConfig {
+        let Facts { spec, mapping, .. } = facts;
+        let all = (0..spec.nodes.len() as u32).map(NodeId);
+        let peers: Peers = all.filter(|node| mapping.local_size(*node) > 0).collect();
+        let place = facts.node.and_then(|node| peers.index_of(node));
+        CollectiveConfig {
+            root: facts.root,
+            local_size: facts.local_size(),
+            children: facts.below.len(),
+            scheme: spec.options.exchange.scheme,
+            compress_min: spec.options.exchange.compress_bytes_min,
+            peers,
+            place,
+            collect_max: None,
+        }
+    }
+
     pub fn peer_set(&self) -> PeerSet {
         PeerSet { count: self.peers.count(), me: self.place, root: self.root, children: self.children }
     }
@@ -104,21 +122,6 @@ pub struct Entering {
     pub rank: Rank,
     pub entry: Entry,
     pub reply_to: ReplyTo,
-}
-
-/// What a collective does next on this node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// A frame to the parent.
-    Up { epoch: Epoch, tag: Tag, payload: Rope },
-    /// A frame to one child, or to all.
-    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope },
-    /// A direct frame to a node.
-    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Rope },
-    /// A collective is complete: answer its local ranks.
-    Finish(Box<Finished>),
-    /// The job cannot continue.
-    Fail { problem: String },
 }
 
 /// A collective that is complete as far as this node is concerned.

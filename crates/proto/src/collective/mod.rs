@@ -8,5 +8,5 @@ mod entry;
 mod exchanges;
 pub mod groups;
 
-pub use entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome, Peers, ReplyTo};
-pub use exchanges::Exchanges;
+pub use entry::{CollectiveConfig, Entering, Entry, Finished, Outcome, ReplyTo};
+pub use exchanges::{Arrived, Exchanges};

@@ -1,13 +1,10 @@
 //! What one agent knows about a job for its whole duration.
 
 use super::tree::{JobTree, agents_of, participants};
-use crate::collective::groups::spread::{Direction, Spread};
 use bytes::Bytes;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
-use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, FrameKind};
-use wireup_wire::group::Members;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
 
@@ -103,20 +100,6 @@ impl Facts {
     /// A frame of this job.
     pub fn frame(&self, kind: impl Into<FrameKind>, stream: u16, arg: u32, payload: Bytes) -> Frame {
         Frame::new(kind, stream, self.id().0, arg, payload)
-    }
-
-    /// The location of a group's members, from the viewpoint of this agent.
-    pub fn spread(&self, members: &Members) -> Spread {
-        Spread::new(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
-            match self.tree.next_hop(self.agent_of(node)) {
-                Hop::Here => Direction::Here,
-                Hop::Parent => Direction::Parent,
-                Hop::Child(agent) => {
-                    let place = self.child_index(agent);
-                    Direction::Child(place.expect("a child with ranks below it is in the job"))
-                }
-            }
-        })
     }
 }
 

@@ -3,14 +3,13 @@
 //!
 //! `RankService` owns the parts that do so. What the job must do for them is an [`AskedOfJob`].
 
-use super::collectives::{Arrived, Collectives};
 use super::cx::Cx;
 use super::facts::Facts;
-use super::groups::{Arrived as Barrier, Barriers, Over};
 use super::names::Names;
 use super::ranks::ProcessState;
 use super::stalls::{self, Stalls};
-use crate::collective::{CollectiveConfig, Entering, Finished};
+use crate::collective::groups::{Arrived as Barrier, Barriers, Over};
+use crate::collective::{Arrived, CollectiveConfig, Entering, Exchanges, Finished};
 use crate::io::Output;
 use crate::pmi_server::{self, PmiServer, endpoints};
 use crate::pmix::{self, AskedOfJob, Pmix};
@@ -28,7 +27,7 @@ use wireup_wire::talk::{JobDown, JobUp};
 pub struct RankService {
     pub pmi: PmiServer,
     pub pmix: Option<Box<Pmix>>,
-    pub collectives: Collectives,
+    pub exchanges: Exchanges,
     pub barriers: Barriers,
     pub names: Names,
     stalls: Stalls,
@@ -44,7 +43,7 @@ impl RankService {
         RankService {
             pmi: PmiServer::new(facts),
             pmix: Pmix::new(facts, &config),
-            collectives: Collectives::new(config),
+            exchanges: Exchanges::new(config),
             barriers: Barriers::new(facts.below.len()),
             names: Names::default(),
             stalls: Stalls::default(),
@@ -78,7 +77,7 @@ impl RankService {
             }
             pmi_server::Asked::Enter { entry, reply_to } => {
                 let entering = Entering { local, rank: cx.rank(local), entry, reply_to };
-                let finished = self.collectives.enter(cx, entering, || self.pmi.take_pending());
+                let finished = self.exchanges.enter(cx, entering, || self.pmi.take_pending());
                 self.on_finished(cx, finished);
             }
             pmi_server::Asked::EnterGroup { group, value } => {
@@ -98,6 +97,7 @@ impl RankService {
     pub fn pmix<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>) -> T) -> Option<T> {
         let pmix = self.pmix.as_mut()?;
         let result = act(pmix, cx);
+        pmix.follow_server(cx);
         for asked in std::mem::take(&mut pmix.asked) {
             match asked {
                 pmix::Asked::Connected(local) => {
@@ -151,7 +151,7 @@ impl RankService {
             return self.on_endpoints(cx, rows.clone());
         }
         for entering in endpoints::entering(&cx.common.ranks, address) {
-            let finished = self.collectives.enter(cx, entering, Bytes::new);
+            let finished = self.exchanges.enter(cx, entering, Bytes::new);
             self.on_finished(cx, finished);
         }
     }
@@ -207,7 +207,7 @@ impl RankService {
                 self.pmix(cx, |pmix, cx| pmix.on_exchange(cx, arrived));
             }
             Ok(arrived) => {
-                let finished = self.collectives.on_frame(cx, arrived);
+                let finished = self.exchanges.on_frame(cx, arrived);
                 self.on_finished(cx, finished);
             }
             Err(problem) => cx.fail_here(Cause::Pmi { problem }),
@@ -254,7 +254,7 @@ impl RankService {
     /// A collective's direct frame from another node's agent.
     pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
         if let Some(node) = cx.facts.node_of(from) {
-            self.on_exchange(cx, Arrived::of_node(node, frame));
+            self.on_exchange(cx, self.exchanges.of_node(node, frame));
         }
     }
 
@@ -282,11 +282,8 @@ impl RankService {
             rank: process.rank,
             pid: process.pid,
             node: cx.facts.own_node(),
-            epoch: self.collectives.exchanges.next_of(local),
-            modex_epoch: self
-                .pmix
-                .as_ref()
-                .map_or(Epoch(0), |pmix| pmix.fences.whole.collectives.exchanges.next_of(local)),
+            epoch: self.exchanges.next_of(local),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.whole.exchanges.next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
             deserted: awaited && !process.finalized && exit.is_some(),
@@ -315,7 +312,7 @@ impl RankService {
     /// A rank of the subtree enters no more collectives.
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
-        let is_news = self.collectives.exchanges.on_departed(departed)
+        let is_news = self.exchanges.on_departed(departed)
             | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.whole.on_departed(of_servers));
         if is_news {
             cx.report_departed(departed);
@@ -325,7 +322,7 @@ impl RankService {
     /// Ends the job if ranks wait in a collective for a rank that will never enter it.
     pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
         self.barriers.check_broken(cx);
-        let exchanges = &self.collectives.exchanges;
+        let exchanges = &self.exchanges;
         let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
         let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.fences.broken()));
         if let Some(((departed, epoch, collective), waiting)) = broken {
@@ -355,13 +352,13 @@ impl RankService {
 
     /// When the longest wait of this node's ranks in a collective has lasted for `after_ns`.
     fn wait_deadline(&self, after_ns: u64) -> Option<Instant> {
-        let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
+        let of_ranks = self.exchanges.stall_deadline(after_ns).into_iter();
         let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.fences.stall_deadline(after_ns));
         of_ranks.chain(self.barriers.groups.stall_deadline(after_ns)).chain(of_servers).min()
     }
 
     fn mark_asked(&mut self) {
-        self.collectives.exchanges.on_asked();
+        self.exchanges.on_asked();
         self.barriers.groups.on_asked();
         if let Some(pmix) = &mut self.pmix {
             pmix.fences.on_asked();
@@ -369,10 +366,7 @@ impl RankService {
     }
 
     fn first_collective(&self) -> Option<Collective> {
-        self.collectives
-            .exchanges
-            .first()
-            .or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.collectives.exchanges.first()))
+        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.exchanges.first()))
     }
 
     /// Requests a search for missing ranks, in `collective` if that is known.
@@ -395,8 +389,8 @@ impl RankService {
         cx.control_down(JobDown::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.whole.collectives.exchanges,
-            _ => &self.collectives.exchanges,
+            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.whole.exchanges,
+            _ => &self.exchanges,
         };
         let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.barriers.groups.stalls());
         let groups = self.barriers.groups.stalls().chain(of_servers);
@@ -413,7 +407,6 @@ impl RankService {
 
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
-        self.collectives.exchanges.open()
-            + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.collectives.exchanges.open())
+        self.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.exchanges.open())
     }
 }

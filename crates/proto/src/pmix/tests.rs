@@ -66,14 +66,15 @@ impl Bench {
         let Bench { facts, common, pmix, is_ending, now } = self;
         let (_, acts, endings) = Cx::bench_in(facts, common, *now, |cx| {
             cx.is_ending = *is_ending;
-            act(pmix, cx)
+            act(pmix, cx);
+            pmix.follow_server(cx);
         });
         Came { acts, endings, asked: std::mem::take(&mut pmix.asked) }
     }
 
     /// Something happens to the server process.
-    fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>, &mut Steps)) -> Came {
-        self.act(|pmix, cx| pmix.step(cx, |pmix, cx, steps| act(&mut pmix.server, cx, steps)))
+    fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>)) -> Came {
+        self.act(|pmix, cx| act(&mut pmix.server, cx))
     }
 
     /// The server process sends this message.
@@ -84,7 +85,9 @@ impl Bench {
     fn server_bytes(&mut self, bytes: &[u8]) -> Came {
         self.act(|pmix, cx| {
             pmix.server.on_bytes(bytes);
-            while pmix.read(cx) {}
+            while pmix.read(cx) {
+                pmix.follow_server(cx);
+            }
         })
     }
 
@@ -98,7 +101,7 @@ impl Bench {
     }
 
     fn gone(&mut self) -> Came {
-        self.server(|server, cx, steps| server.on_gone(cx, Ok(exited()), steps))
+        self.server(|server, cx| server.on_gone(cx, Ok(exited())))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.
@@ -273,7 +276,7 @@ fn a_server_ends_when_its_ranks_have_ended() {
     );
     let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(to_server(&bench.server_sends(&blob)), [ToServer::End]);
-    assert!(bench.pmix.modex.take_remains().contains_key(&Rank(2)));
+    assert!(bench.pmix.modex.offers.take_kept().contains_key(&Rank(2)));
     let came = bench.tick(T + PMIX_END_NS_MAX);
     assert!(came.stops_server(), "it did not exit in time");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
@@ -306,7 +309,7 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.collectives.exchanges.open()), (0, 0));
+    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Several nodes connected by queues, with any delivery order that links allow.
 
-use super::super::entry::{Entry, Outcome, ReplyTo};
+use super::super::entry::{Entry, Outcome, Peers, ReplyTo};
 use super::*;
-use crate::collective::Peers;
 use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -58,7 +57,7 @@ impl Net {
         }
         let reply_to = ReplyTo::Allgather { id: epoch };
         let entering = Entering { local, rank: Rank(rank), entry, reply_to };
-        self.nodes[node].enter(Instant(1), entering, || pairs.into(), &mut next);
+        self.nodes[node].start(Instant(1), entering, || pairs.into(), &mut next);
         self.carry_out(node, next);
     }
 
@@ -98,15 +97,15 @@ impl Net {
     fn deliver(&mut self, dice: &mut Dice) -> bool {
         let Some(((_, to, _), message)) = self.transit.any(dice) else { return false };
         let (mut next, node) = (Vec::new(), &mut self.nodes[to]);
-        match message {
-            Message::Up(child, epoch, tag, payload) => {
-                node.on_child_frame(Instant(2), child, epoch, tag, payload, &mut next);
-            }
-            Message::Down(epoch, tag, payload) => node.on_parent_frame(Instant(2), epoch, tag, payload, &mut next),
+        let (epoch, from, payload) = match message {
+            Message::Up(child, epoch, tag, payload) => (epoch, Sender::Child(child, tag), payload),
+            Message::Down(epoch, tag, payload) => (epoch, Sender::Parent(tag), payload),
             Message::Direct(from, epoch, tag, payload) => {
-                node.on_direct(Instant(2), from, epoch, tag, payload, &mut next);
+                let peer = node.config.peers.index_of(from).expect("it takes part");
+                (epoch, Sender::Peer(peer, tag), payload)
             }
-        }
+        };
+        node.hear(Instant(2), Arrived { epoch, from, payload }, &mut next);
         self.carry_out(to, next);
         true
     }

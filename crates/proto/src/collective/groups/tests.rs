@@ -1,10 +1,8 @@
 //! Agents of a tree connected by queues, with any delivery order that links allow.
 
-use super::spread::Direction;
 use super::*;
 use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
-use wireup_coll::tree::Hop;
 use wireup_wire::blob;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 
@@ -34,14 +32,9 @@ fn group(text: &str, size: u32) -> Group {
 
 /// The spread of a group at each agent; agents are numbered as nodes.
 fn spread(topology: &Topology, me: usize, members: &Members) -> Spread {
-    let (agent, node) = (AgentId(me as u32), Some(NodeId(me as u32)));
-    Spread::new(members, &topology.mapping, node, topology.children(me).len(), me == 0, |node| {
-        match topology.tree.next_hop(agent, AgentId(node.0)) {
-            Hop::Here => Direction::Here,
-            Hop::Parent => Direction::Parent,
-            Hop::Child(child) => Direction::Child(topology.child_index(me, child.index()).unwrap()),
-        }
-    })
+    let below: Vec<AgentId> = topology.children(me).into_iter().map(|child| AgentId(child as u32)).collect();
+    let next_hop = |node: NodeId| topology.tree.next_hop(AgentId(me as u32), AgentId(node.0));
+    Spread::new(members, &topology.mapping, Some(NodeId(me as u32)), &below, me == 0, next_hop)
 }
 
 impl Net {

@@ -37,18 +37,18 @@ impl Fences {
 
     /// A fence of the whole job that cannot complete, and how many local ranks wait in it.
     pub fn broken(&self) -> Option<((Departed, Epoch, Collective), u32)> {
-        Some((self.whole.broken()?, self.whole.collectives.exchanges.arrived()))
+        Some((self.whole.broken()?, self.whole.exchanges.arrived()))
     }
 
     /// The missing ranks were requested.
     pub fn on_asked(&mut self) {
-        self.whole.collectives.exchanges.on_asked();
+        self.whole.exchanges.on_asked();
         self.subsets.barriers.groups.on_asked();
     }
 
     /// When a wait of `after_ns` expires.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let groups = self.subsets.barriers.groups.stall_deadline(after_ns);
-        self.whole.collectives.exchanges.stall_deadline(after_ns).into_iter().chain(groups).min()
+        self.whole.exchanges.stall_deadline(after_ns).into_iter().chain(groups).min()
     }
 }

@@ -1,9 +1,8 @@
 //! Fences of some ranks, and groups: a barrier that carries the data of the members' nodes.
 
-use super::super::step::Steps;
-use crate::collective::groups::Left;
+use super::super::server::ServerProcess;
+use crate::collective::groups::{Arrived, Barriers, Left, Over};
 use crate::job::cx::Cx;
-use crate::job::groups::{Arrived, Barriers, Over};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::block;
@@ -44,7 +43,7 @@ impl Subsets {
     }
 
     /// The local members have entered.
-    pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: Entrance, steps: &mut Steps) {
+    pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: Entrance, server: &mut ServerProcess) {
         let Entrance { id, members, name, data } = entrance;
         let node = cx.facts.own_node();
         let (tag, part) = match &name {
@@ -56,11 +55,11 @@ impl Subsets {
         if let Members::List(runs) = &members
             && runs.iter().map(|run| run.count as usize).sum::<usize>() > GROUP_RANKS_MAX
         {
-            return steps.refuse(id, Status::BadParam);
+            return server.refuse(cx, id, Status::BadParam);
         }
         let coming = self.coming(cx, &members);
         if coming.is_empty() {
-            return steps.refuse(id, Status::RankGone);
+            return server.refuse(cx, id, Status::RankGone);
         }
         let group = Group { members, tag: tag.into(), purpose: Purpose::Barrier };
         self.rounds.entry(group.clone()).or_default().push_back(Round { id, name });
@@ -69,9 +68,9 @@ impl Subsets {
         let mut pairs = Bytes::from(pairs);
         for local in coming {
             let over = self.barriers.enter(cx, local, group.clone(), std::mem::take(&mut pairs));
-            self.on_over(cx, over, steps);
+            self.on_over(cx, over, server);
         }
-        self.excuse_departed(cx, steps);
+        self.excuse_departed(cx, server);
     }
 
     /// The local members that have not departed.
@@ -88,37 +87,37 @@ impl Subsets {
     }
 
     /// A frame along the tree.
-    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, steps: &mut Steps) {
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, server: &mut ServerProcess) {
         let over = self.barriers.on_frame(cx, arrived);
-        self.on_over(cx, over, steps);
-        self.excuse_departed(cx, steps);
+        self.on_over(cx, over, server);
+        self.excuse_departed(cx, server);
     }
 
-    pub fn on_tick(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>, server: &mut ServerProcess) {
         let over = self.barriers.on_tick(cx);
-        self.on_over(cx, over, steps);
+        self.on_over(cx, over, server);
     }
 
     /// A local rank enters no more barriers.
-    pub fn on_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed, steps: &mut Steps) {
+    pub fn on_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed, server: &mut ServerProcess) {
         self.barriers.on_departed(local, departed);
-        self.excuse_departed(cx, steps);
+        self.excuse_departed(cx, server);
     }
 
     /// No rank is left in a child's subtree.
-    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, steps: &mut Steps) {
+    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, server: &mut ServerProcess) {
         self.barriers.on_child_done(child);
-        self.excuse_departed(cx, steps);
+        self.excuse_departed(cx, server);
     }
 
-    fn excuse_departed(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+    fn excuse_departed(&mut self, cx: &mut Cx<'_>, server: &mut ServerProcess) {
         let node = cx.facts.own_node();
         let over = self.barriers.excuse(cx, |_: Left| gone(node));
-        self.on_over(cx, over, steps);
+        self.on_over(cx, over, server);
     }
 
     /// Rounds of barriers are complete: answers the server.
-    fn on_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>, steps: &mut Steps) {
+    fn on_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>, server: &mut ServerProcess) {
         for Over { group, pairs, .. } in over {
             let Some(rounds) = self.rounds.get_mut(&group) else { continue };
             let Some(Round { id, name }) = rounds.pop_front() else { continue };
@@ -126,9 +125,9 @@ impl Subsets {
                 self.rounds.remove(&group);
             }
             match came(pairs, name.as_deref()) {
-                Ok(Came::Fence(data)) => steps.answer(id, Answer::fenced(&data)),
-                Ok(Came::Group { context, data }) => steps.answer(id, Answer::Grouped { context, data }),
-                Ok(Came::Gone) => steps.refuse(id, Status::RankGone),
+                Ok(Came::Fence(data)) => server.answer(cx, id, Answer::fenced(&data)),
+                Ok(Came::Group { context, data }) => server.answer(cx, id, Answer::Grouped { context, data }),
+                Ok(Came::Gone) => server.refuse(cx, id, Status::RankGone),
                 Err(problem) => cx.fail_here(Cause::Pmi { problem }),
             }
         }

@@ -1,11 +1,10 @@
 //! A fence of the whole job: an exchange with separate epochs.
 
-use super::super::step::{self, Step, Steps};
-use crate::collective::ReplyTo;
-use crate::collective::{CollectiveConfig, Entering, Entry, Finished, Outcome};
-use crate::job::collectives::{Arrived, Collectives};
+use super::super::server::ServerProcess;
+use super::super::tree::up;
+use crate::collective::groups::too_much;
+use crate::collective::{Arrived, CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome, ReplyTo};
 use crate::job::cx::Cx;
-use crate::job::groups::too_much;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::block;
@@ -13,12 +12,12 @@ use wireup_wire::collective::Collective;
 use wireup_wire::ids::{Epoch, LocalRank};
 use wireup_wire::job::Modex;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::modex::{Down, Up};
+use wireup_wire::modex::Up;
 use wireup_wire::peer::{Cause, Departed};
 use wireup_wire::pmix::{Answer, Status};
 
 pub struct Whole {
-    pub collectives: Collectives,
+    pub exchanges: Exchanges,
     /// The number of the server's request for each epoch that is awaited.
     requested: BTreeMap<Epoch, u64>,
     /// Epochs for which a rank in the subtree has a timeout.
@@ -40,7 +39,7 @@ pub struct Entrance {
 impl Whole {
     pub fn new(site: CollectiveConfig) -> Whole {
         Whole {
-            collectives: Collectives::new(site),
+            exchanges: Exchanges::new(site),
             requested: BTreeMap::new(),
             with_timeout: BTreeSet::new(),
             given_up: BTreeMap::new(),
@@ -60,19 +59,19 @@ impl Whole {
     }
 
     /// The local ranks have entered.
-    pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: Entrance, steps: &mut Steps) {
+    pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: Entrance, server: &mut ServerProcess) {
         let Entrance { id, collect, data, is_impatient } = entrance;
         let epoch = self.next();
         if let Some(status) = self.given_up.get(&epoch).copied() {
             self.pass(cx);
-            return steps.refuse(id, status);
+            return server.refuse(cx, id, status);
         }
         self.requested.insert(epoch, id);
         if is_impatient {
             self.with_timeout.insert(epoch);
             // Before the frames of the fence: with those, an agent above may find that the fence cannot complete.
             if !cx.facts.root {
-                cx.up(step::up(cx.facts, &Up::Impatient { epoch }));
+                cx.up(up(cx.facts, &Up::Impatient { epoch }));
             }
         }
         let stays = !collect || cx.facts.spec.options.pmi.modex == Modex::Direct;
@@ -80,31 +79,31 @@ impl Whole {
         for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
             let entry = Entry::Modex { data: std::mem::take(&mut data) };
             let entering = Entering { local, rank: cx.rank(local), entry, reply_to: ReplyTo::Server };
-            let finished = self.collectives.enter(cx, entering, Bytes::new);
-            self.on_finished(cx, finished, steps);
+            let finished = self.exchanges.enter(cx, entering, Bytes::new);
+            self.on_finished(cx, finished, server);
         }
     }
 
     fn next(&self) -> Epoch {
-        self.collectives.exchanges.next_of(LocalRank(0))
+        self.exchanges.next_of(LocalRank(0))
     }
 
     fn pass(&mut self, cx: &Cx<'_>) {
-        (0..cx.common.ranks.len() as u16).for_each(|local| self.collectives.exchanges.pass(LocalRank(local)));
+        (0..cx.common.ranks.len() as u16).for_each(|local| self.exchanges.pass(LocalRank(local)));
     }
 
     /// A frame from another node's agent.
-    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, steps: &mut Steps) {
-        let finished = self.collectives.on_frame(cx, arrived);
-        self.on_finished(cx, finished, steps);
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived, server: &mut ServerProcess) {
+        let finished = self.exchanges.on_frame(cx, arrived);
+        self.on_finished(cx, finished, server);
     }
 
-    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>, steps: &mut Steps) {
-        finished.into_iter().for_each(|one| self.answer(cx, one, steps));
+    fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>, server: &mut ServerProcess) {
+        finished.into_iter().for_each(|one| self.answer(cx, one, server));
     }
 
     /// A fence is complete: answers the server.
-    fn answer(&mut self, cx: &mut Cx<'_>, finished: Finished, steps: &mut Steps) {
+    fn answer(&mut self, cx: &mut Cx<'_>, finished: Finished, server: &mut ServerProcess) {
         let Some(id) = self.requested.remove(&finished.epoch) else { return };
         cx.trace(finished.trace);
         let Outcome::Pairs(parts) = finished.outcome else {
@@ -114,52 +113,45 @@ impl Whole {
         // Encoded with headers, the blocks must fit into a message to the server; unpacked, into one to its ranks.
         let travels: usize = parts.iter().map(Bytes::len).sum();
         match parts.iter().map(block::plain_len).sum::<Result<usize, _>>() {
-            Ok(0) => steps.answer(id, Answer::Fenced { blocks: Vec::new() }),
-            Ok(len) if len.max(travels) <= FRAME_PAYLOAD_MAX => steps.answer(id, Answer::Fenced { blocks: parts }),
-            Ok(len) => steps.fail_server(too_much(len)),
+            Ok(0) => server.answer(cx, id, Answer::Fenced { blocks: Vec::new() }),
+            Ok(len) if len.max(travels) <= FRAME_PAYLOAD_MAX => server.answer(cx, id, Answer::Fenced { blocks: parts }),
+            Ok(len) => server.fail(cx, too_much(len)),
             Err(error) => cx.fail_here(Cause::Pmi { problem: error.to_string() }),
         }
     }
 
     /// Records that a rank of the subtree enters no more fences, from `epoch` on. Returns whether that is new.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
-        self.collectives.exchanges.on_departed(departed)
+        self.exchanges.on_departed(departed)
     }
 
     /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it
     /// is not reported.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
-        self.collectives.exchanges.broken().filter(|(_, epoch, _)| !self.with_timeout.contains(epoch))
+        self.exchanges.broken().filter(|(_, epoch, _)| !self.with_timeout.contains(epoch))
     }
 
     /// A rank here or below has a timeout for this fence.
     pub fn on_impatient(&mut self, epoch: Epoch) {
-        if epoch >= self.collectives.exchanges.base() {
+        if epoch >= self.exchanges.base() {
             self.with_timeout.insert(epoch);
         }
     }
 
-    /// At the root: a rank's timeout has expired.
-    pub fn on_give_up(&mut self, epoch: Epoch, steps: &mut Steps) {
-        if self.collectives.exchanges.is_open(epoch) {
-            steps.push(Step::All(Down::Over { epoch, status: Status::Timeout }));
-        }
-    }
-
     /// The root has ended a fence.
-    pub fn on_over(&mut self, cx: &mut Cx<'_>, epoch: Epoch, status: Status, steps: &mut Steps) {
-        if epoch < self.collectives.exchanges.base() {
+    pub fn on_over(&mut self, cx: &mut Cx<'_>, epoch: Epoch, status: Status, server: &mut ServerProcess) {
+        if epoch < self.exchanges.base() {
             return;
         }
         // The epoch counts as done even if there is an outcome here: some agents below may never report that their
         // ranks have entered.
         self.with_timeout.remove(&epoch);
         self.given_up.insert(epoch, status);
-        let finished = self.collectives.give_up(cx, epoch, Collective::Modex);
+        let finished = self.exchanges.give_up(cx, epoch, Collective::Modex);
         let requested = self.requested.remove(&epoch);
-        self.on_finished(cx, finished, steps);
+        self.on_finished(cx, finished, server);
         if let Some(id) = requested {
-            steps.refuse(id, status);
+            server.refuse(cx, id, status);
         }
     }
 

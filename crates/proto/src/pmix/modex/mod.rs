@@ -27,16 +27,15 @@
 mod offers;
 mod wants;
 
-use super::step::{Step, Steps};
+use super::server::ServerProcess;
 use crate::job::cx::Cx;
-use crate::job::facts::Facts;
 use crate::time::Instant;
 use bytes::Bytes;
 pub use offers::Remains;
 use offers::{Offers, Seeker, Unasked};
 use wants::Wants;
 use wireup_wire::frame::{Frame, PeerFrame};
-use wireup_wire::ids::{JobId, NodeId, Rank};
+use wireup_wire::ids::{JobId, NodeId};
 use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
 use wireup_wire::modex::{Between, Blob};
@@ -45,45 +44,38 @@ use wireup_wire::pmix::{Answer, Status, ToServer, Wanted};
 
 #[derive(Default)]
 pub struct Modex {
-    wants: Wants,
-    offers: Offers,
+    pub wants: Wants,
+    pub offers: Offers,
 }
 
 impl Modex {
-    pub fn deadline(&self) -> Option<Instant> {
-        self.offers.deadline()
-    }
-
     /// A local rank requests what another rank has committed.
-    pub fn want(&mut self, facts: &Facts, id: u64, wanted: Wanted, steps: &mut Steps) {
+    pub fn want(&mut self, cx: &mut Cx<'_>, id: u64, wanted: Wanted, server: &mut ServerProcess) {
+        let facts = cx.facts;
         let place = facts.mapping.place(wanted.rank).filter(|_| wanted.rank.0 < facts.job_size);
         match place {
             Some((node, _)) if Some(node) != facts.node => self.wants.want(id, wanted, node),
             // The server process handles ranks of its own node itself.
-            Some(_) | None => steps.refuse(id, Status::BadParam),
+            Some(_) | None => server.refuse(cx, id, Status::BadParam),
         }
     }
 
-    /// A request's timeout has expired.
-    pub fn forget(&mut self, id: u64) {
-        self.wants.forget(id);
-    }
-
     /// A message of another node's agent.
-    pub fn on_between(&mut self, cx: &Cx<'_>, node: NodeId, message: Between, steps: &mut Steps) {
+    pub fn on_between(&mut self, cx: &mut Cx<'_>, node: NodeId, message: Between, server: &mut ServerProcess) {
         match message {
             Between::Want { wanted } => {
                 let (here, elsewhere): (Vec<Wanted>, Vec<Wanted>) =
                     wanted.into_iter().partition(|wanted| cx.facts.local_of(wanted.rank).is_some());
                 let seeker = Seeker::Node(node);
-                seek(self.offers.seek(cx.now(), seeker, here), steps);
+                let requests = self.offers.seek(cx.now(), seeker, here);
+                seek(cx, requests, server);
                 self.offers.refuse(seeker, elsewhere, Status::NotFound);
             }
             Between::Have { taken, blobs } => {
                 if taken {
                     self.wants.on_taken(node);
                 }
-                blobs.into_iter().for_each(|blob| self.on_blob(&blob, steps));
+                blobs.into_iter().for_each(|blob| self.on_blob(cx, &blob, server));
             }
             // Orders and reports do not concern this node's data.
             Between::Order(_) | Between::Report(_) => {}
@@ -91,71 +83,51 @@ impl Modex {
     }
 
     /// A rank of another job requests what a local rank has committed, by way of the root.
-    pub fn give(&mut self, cx: &Cx<'_>, ticket: u64, wanted: Wanted, steps: &mut Steps) {
+    pub fn give(&mut self, cx: &mut Cx<'_>, ticket: u64, wanted: Wanted, server: &mut ServerProcess) {
         let seeker = Seeker::Root(ticket);
         if cx.facts.local_of(wanted.rank).is_some() {
-            seek(self.offers.seek(cx.now(), seeker, vec![wanted]), steps);
+            let requests = self.offers.seek(cx.now(), seeker, vec![wanted]);
+            seek(cx, requests, server);
         } else {
             self.offers.refuse(seeker, vec![wanted], Status::NotFound);
         }
     }
 
-    fn on_blob(&mut self, blob: &Blob, steps: &mut Steps) {
+    fn on_blob(&mut self, cx: &mut Cx<'_>, blob: &Blob, server: &mut ServerProcess) {
         for id in self.wants.on_have(&blob.wanted) {
             let answer = match blob.status {
                 Status::Ok => Answer::Modex { blob: blob.bytes.clone() },
                 status => Answer::Status(status),
             };
-            steps.answer(id, answer);
+            server.answer(cx, id, answer);
         }
     }
 
     /// The server process returns what a local rank has committed.
-    pub fn on_answer(&mut self, request: u64, status: Status, blob: Bytes, steps: &mut Steps) {
+    ///
+    /// # Errors
+    /// How it has violated the protocol.
+    pub fn on_answer(&mut self, request: u64, status: Status, blob: Bytes) -> Result<(), String> {
         if blob.len() > PMIX_BLOB_BYTES_MAX {
-            steps.fail_server("a rank has committed more than 64 MiB");
-        } else if self.offers.on_answer(request, status, blob) == Err(Unasked) {
-            steps.fail_server(format!("it answered request number {request}, which does not exist"));
+            return Err("a rank has committed more than 64 MiB".into());
         }
+        let answered = self.offers.on_answer(request, status, blob);
+        answered.map_err(|Unasked| format!("it answered request number {request}, which does not exist"))
     }
 
     /// The server process is ready: it is asked for what other nodes have requested meanwhile.
-    pub fn on_served(&self, steps: &mut Steps) {
-        seek(self.offers.outstanding(), steps);
+    pub fn on_served(&self, cx: &mut Cx<'_>, server: &ServerProcess) {
+        seek(cx, self.offers.outstanding(), server);
     }
 
-    /// There is no server process any more: its outstanding requests are answered without it.
-    pub fn on_unserved(&mut self, now: Instant) {
-        self.offers.on_unserved(now);
-    }
-
-    /// All local ranks have ended, and other nodes may still need their data: fetches it. Returns `false` if there is
-    /// none.
-    pub fn keep_all(&mut self, cx: &Cx<'_>, steps: &mut Steps) -> bool {
+    /// All local ranks have ended, and other nodes may still need their data: fetches it.
+    pub fn keep_all(&mut self, cx: &mut Cx<'_>, server: &ServerProcess) {
         if cx.common.ranks.len() == cx.facts.job_size as usize {
-            return false;
+            return;
         }
         let clients = cx.common.ranks.iter().filter(|process| process.spoke_pmix);
         let requests = self.offers.keep(cx.now(), clients.map(|process| process.rank).collect());
-        seek(requests, steps);
-        !self.offers.has_kept_all()
-    }
-
-    pub fn has_kept_all(&self) -> bool {
-        self.offers.has_kept_all()
-    }
-
-    /// The data that the local ranks have left behind.
-    pub fn take_remains(&mut self) -> Remains {
-        self.offers.take_kept()
-    }
-
-    pub fn on_departed(&mut self, rank: Rank, now: Instant) {
-        self.offers.on_departed(rank, now);
-    }
-
-    pub fn on_tick(&mut self, now: Instant) {
-        self.offers.take_late(now);
+        seek(cx, requests, server);
     }
 
     /// Sends the collected requests and answers.
@@ -179,9 +151,9 @@ impl Modex {
 }
 
 /// Asks the server process for what local ranks have committed.
-fn seek(requests: Vec<(u64, Wanted)>, steps: &mut Steps) {
+fn seek(cx: &mut Cx<'_>, requests: Vec<(u64, Wanted)>, server: &ServerProcess) {
     for (request, wanted) in requests {
-        steps.push(Step::Tell(ToServer::ModexWanted { request, wanted }));
+        server.tell(cx, &ToServer::ModexWanted { request, wanted });
     }
 }
 
