@@ -11,13 +11,11 @@ pub mod cx;
 pub mod facts;
 mod failure;
 mod lifecycle;
-mod names;
 mod profile;
 pub mod rank_service;
 pub mod ranks;
 mod stalls;
 mod stdio;
-mod tree;
 
 use crate::collective::{Arrived, CollectiveConfig};
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
@@ -28,16 +26,16 @@ use crate::time::Instant;
 pub use cx::{AgentCx, Cx, FromJob};
 use cx::{Common, Ending};
 use facts::Facts;
+pub use facts::{JobTree, Up, agents_of, participants};
 use failure::Ends;
-use lifecycle::Lifecycle;
 pub use lifecycle::Wait;
+use lifecycle::{Event, Lifecycle};
 pub use profile::Born;
 use profile::Profile;
-use rank_service::RankService;
+use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
 use ranks::Exit;
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
-pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
@@ -161,12 +159,7 @@ impl Job {
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.parts.service.open_collectives() + self.parts.service.barriers.groups.open()
-    }
-
-    /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
-    pub fn outstanding_asks(&self) -> usize {
-        self.parts.service.pmix.as_ref().map_or(0, |pmix| pmix.server.outstanding())
+        self.parts.service.open_collectives() + self.parts.service.barriers.open()
     }
 }
 
@@ -296,7 +289,7 @@ impl JobParts {
     fn kill(&mut self, cx: &mut Cx<'_>, grace_ns: u64) {
         let signals = self.ends.kill(cx.now(), grace_ns);
         cx.is_ending = true;
-        self.lifecycle.on_kill();
+        self.lifecycle.on(Event::Kill);
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
         self.tell_pmix(cx, |pmix, cx| pmix.server.drop_deferred(cx));
@@ -374,7 +367,7 @@ impl JobParts {
         match exit {
             Exit::Bad(cause) => cx.fail_rank(local, cause),
             Exit::Good => {
-                let listens = self.service.pmix.as_ref().is_some_and(|pmix| pmix.server.listens());
+                let listens = self.service.pmix.as_ref().is_some_and(|pmix| pmix.server.phase.listens());
                 if cx.common.ranks.on_left_well(cx.agent.now, local, listens) {
                     self.serve(cx, |service, cx| service.depart(cx, local));
                 }
@@ -408,7 +401,7 @@ impl JobParts {
             UpFrame::Output => self.stdio.on_child_output(child, frame),
             UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
             UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
-            UpFrame::NamesUp => names::on_request(cx, frame),
+            UpFrame::NamesUp => on_names_request(cx, frame),
             UpFrame::Trace => cx.up(profile::frame(cx.facts, frame.payload)),
         }
     }
@@ -427,7 +420,7 @@ impl JobParts {
             }
             DownFrame::PmixDown => self.tell_pmix(cx, |pmix, cx| pmix.on_parent_frame(cx, &frame)),
             DownFrame::NamesDown => {
-                let here = names::on_answer(cx, frame);
+                let here = on_names_answer(cx, frame);
                 self.serve(cx, |service, cx| service.on_named(cx, here));
             }
         }
@@ -491,7 +484,7 @@ impl JobParts {
 
     /// At the root: an answer about names for one of the job's agents.
     pub fn on_answer(&mut self, cx: &mut Cx<'_>, agent: AgentId, down: Down) {
-        let here = names::answer(cx, agent, down);
+        let here = answer_names(cx, agent, down);
         self.serve(cx, |service, cx| service.on_named(cx, here));
     }
 
@@ -576,7 +569,7 @@ impl JobParts {
             if self.ends.is_unwanted {
                 self.stdio.discard();
             }
-            self.ends.wait_longer(cx.now());
+            self.ends.force(cx.now());
         } else if let Some(pmix) = &mut self.service.pmix {
             pmix.server.on_keeper_lost();
         }
@@ -588,7 +581,7 @@ impl JobParts {
         let all_gone = !cx.common.ranks.are_busy() && cx.common.children.are_done();
         let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(cx);
         if is_over {
-            self.lifecycle.on_settled();
+            self.lifecycle.on(Event::Settled);
         }
         is_over
     }

@@ -20,8 +20,7 @@
 //!
 //! Cost: one frame up and one down per link between the members' agents and the apex.
 //!
-//! [`Groups`] tracks which members have entered and which are awaited; [`Barriers`] sends and receives the frames. The
-//! ranks have one [`Barriers`], and PMIx servers have another, whose frames are marked by a bit of `stream`.
+//! The ranks have one [`Barriers`], and PMIx servers have another, whose frames are marked by a bit of `stream`.
 
 #[cfg(test)]
 mod tests;
@@ -54,9 +53,8 @@ enum Action {
     Down { group: Group, child: usize, pairs: Bytes },
     /// Frame to a child: this agent waits for members below that child.
     Ask { group: Group, child: usize, seen: u32 },
-    /// The barrier is complete: first store `pairs`, which the members' nodes have sent, then answer the local ranks in
-    /// `waiting`.
-    Over { group: Group, waiting: Vec<LocalRank>, pairs: Bytes },
+    /// The barrier is complete: first store the pairs, then answer the local ranks.
+    Over(Over),
     /// The job cannot continue.
     Fail { problem: String },
 }
@@ -78,7 +76,12 @@ pub struct Stall {
     pub missing: Vec<LocalRank>,
 }
 
-pub struct Groups {
+pub struct Barriers {
+    /// Whether these are the barriers of PMIx servers.
+    are_of_servers: bool,
+    pub traffic: ExchangeTraffic,
+    /// Whether something has happened since the last check for members that will not enter.
+    has_changed: bool,
     live: BTreeMap<Group, Barrier>,
     marks: BTreeMap<Members, Mark>,
     /// Local ranks that will enter no more barriers.
@@ -115,10 +118,13 @@ struct Round {
     reported: bool,
 }
 
-impl Groups {
+impl Barriers {
     /// The state of an agent without barriers. `children`: the number of the job's children at this agent.
-    fn new(children: usize) -> Self {
-        Groups {
+    pub fn new(children: usize) -> Self {
+        Barriers {
+            are_of_servers: false,
+            traffic: ExchangeTraffic::default(),
+            has_changed: false,
             live: BTreeMap::new(),
             marks: BTreeMap::new(),
             departed: BTreeMap::new(),
@@ -137,7 +143,7 @@ impl Groups {
     }
 
     /// A local rank, which is a member, enters. `pairs`: the pairs put on this node that the group has not seen.
-    fn enter(
+    fn start(
         &mut self,
         now: Instant,
         group: Group,
@@ -211,7 +217,7 @@ impl Groups {
     }
 
     /// Asks for the missing members of rounds that have waited for long.
-    fn on_tick(&mut self, now: Instant, out: &mut Vec<Action>) {
+    fn ask_late(&mut self, now: Instant, out: &mut Vec<Action>) {
         for (group, Barrier { spread, rounds }) in &mut self.live {
             for round in rounds.iter_mut().filter(|round| round.ask_at().is_some_and(|at| now >= at)) {
                 round.ask(group, spread, &self.ups_in, out);
@@ -221,16 +227,6 @@ impl Groups {
 
     pub fn deadline(&self) -> Option<Instant> {
         self.rounds().filter_map(|(_, _, round)| round.ask_at()).min()
-    }
-
-    /// A local rank will enter no more barriers.
-    fn on_departed(&mut self, local: LocalRank, departed: Departed) {
-        self.departed.insert(local, departed);
-    }
-
-    /// No rank is left in a child's subtree.
-    fn on_child_done(&mut self, child: usize) {
-        self.done[child] = true;
     }
 
     /// A departed member for which others wait, and its group.
@@ -248,8 +244,8 @@ impl Groups {
     }
 
     /// Continues without the departed members: the others get `instead` in place of each one's data.
-    fn excuse(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Action>) {
-        let Groups { live, departed, done, .. } = self;
+    fn replace_departed(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Action>) {
+        let Barriers { live, departed, done, .. } = self;
         let mut changed = Vec::new();
         for (group, Barrier { spread, rounds }) in live {
             let before = changed.len();
@@ -364,7 +360,7 @@ impl Barrier {
             out.push(Action::Down { group: group.clone(), child, pairs: pairs.clone() });
         }
         if let Some(Round { waiting, .. }) = self.rounds.pop_front().filter(|round| !round.waiting.is_empty()) {
-            out.push(Action::Over { group: group.clone(), waiting, pairs });
+            out.push(Action::Over(Over { group: group.clone(), waiting, pairs }));
         }
     }
 }
@@ -466,15 +462,6 @@ const ASK: u16 = 1;
 /// Bit of a frame's `stream`: the barrier belongs to PMIx servers.
 const OF_SERVERS: u16 = 2;
 
-pub struct Barriers {
-    pub groups: Groups,
-    /// Whether these are the barriers of PMIx servers.
-    are_of_servers: bool,
-    pub traffic: ExchangeTraffic,
-    /// Whether something has happened since the last check for members that will not enter.
-    has_changed: bool,
-}
-
 /// A barrier's frame whose group has been parsed; `frame.payload` is the rest.
 pub struct Arrived {
     /// The child that has sent the frame; `None`: the parent.
@@ -510,11 +497,6 @@ pub struct Over {
 }
 
 impl Barriers {
-    pub fn new(children: usize) -> Self {
-        let (groups, traffic) = (Groups::new(children), ExchangeTraffic::default());
-        Barriers { groups, are_of_servers: false, traffic, has_changed: false }
-    }
-
     /// The barriers of PMIx servers.
     pub fn of_servers(children: usize) -> Self {
         Barriers { are_of_servers: true, ..Barriers::new(children) }
@@ -525,7 +507,7 @@ impl Barriers {
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
         let members = group.members.clone();
         let mut next = Vec::new();
-        self.groups.enter(cx.now(), group, || spread(cx.facts, &members), local, pairs, &mut next);
+        self.start(cx.now(), group, || spread(cx.facts, &members), local, pairs, &mut next);
         self.carry_out(cx, next)
     }
 
@@ -538,12 +520,12 @@ impl Barriers {
         match child {
             Some(child) => {
                 self.traffic.up.count_in(frame.payload.len());
-                self.groups.on_child_frame(now, child, group, spread, frame.payload, &mut next);
+                self.on_child_frame(now, child, group, spread, frame.payload, &mut next);
             }
-            None if frame.stream & ASK != 0 => self.groups.on_ask(now, group, spread, frame.arg, &mut next),
+            None if frame.stream & ASK != 0 => self.on_ask(now, group, spread, frame.arg, &mut next),
             None => {
                 self.traffic.down.count_in(frame.payload.len());
-                self.groups.on_parent_frame(group, frame.payload, &mut next);
+                self.on_parent_frame(group, frame.payload, &mut next);
             }
         }
         self.carry_out(cx, next)
@@ -552,19 +534,19 @@ impl Barriers {
     /// Asks for members that are awaited, if that is due. Returns the collectives that are complete.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> Vec<Over> {
         let mut next = Vec::new();
-        self.groups.on_tick(cx.now(), &mut next);
+        self.ask_late(cx.now(), &mut next);
         self.carry_out(cx, next)
     }
 
     /// A local rank will enter no more barriers.
     pub fn on_departed(&mut self, local: LocalRank, departed: Departed) {
-        self.groups.on_departed(local, departed);
+        self.departed.insert(local, departed);
         self.has_changed = true;
     }
 
     /// No rank is left in a child's subtree.
     pub fn on_child_done(&mut self, child: usize) {
-        self.groups.on_child_done(child);
+        self.done[child] = true;
         self.has_changed = true;
     }
 
@@ -572,7 +554,7 @@ impl Barriers {
     /// complete.
     pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: impl Fn(Left) -> Bytes) -> Vec<Over> {
         let mut next = Vec::new();
-        self.groups.excuse(instead, &mut next);
+        self.replace_departed(instead, &mut next);
         self.carry_out(cx, next)
     }
 
@@ -598,7 +580,7 @@ impl Barriers {
                         cx.for_child(child, frame);
                     }
                 }
-                Action::Over { group, waiting, pairs } => all.push(Over { group, waiting, pairs }),
+                Action::Over(over) => all.push(over),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
             }
         }
@@ -636,7 +618,7 @@ impl Barriers {
         if !std::mem::take(&mut self.has_changed) {
             return;
         }
-        let Some((left, group)) = self.groups.broken() else { return };
+        let Some((left, group)) = self.broken() else { return };
         let words = words(group);
         match left {
             Left::Here(departed) => cx.fail_departed(departed, Cause::LeftGroup { group: words, exit: departed.exit }),

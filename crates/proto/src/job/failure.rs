@@ -192,9 +192,9 @@ impl Ends {
         Some(&[SIGTERM, SIGCONT])
     }
 
-    /// Records that the ranks are killed by force. The time limit for their end counts from now, even if this agent is
-    /// late.
-    fn force(&mut self, now: Instant) {
+    /// Records that the ranks are killed by force, or grants more time after the job was given up, because some of its
+    /// output still waits for a reader. The time limit counts from now, even if this agent is late.
+    pub fn force(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }
 
@@ -205,11 +205,6 @@ impl Ends {
             Kill::Gentle { .. } => Some(SIGTERM),
             Kill::Forced { .. } | Kill::GivenUp => Some(SIGKILL),
         }
-    }
-
-    /// Grants more time after the job was given up, because some of its output still waits for a reader.
-    pub fn wait_longer(&mut self, now: Instant) {
-        self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }
 
     pub fn deadline(&self) -> Option<Instant> {

@@ -13,7 +13,6 @@
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
 //! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
 
-mod info;
 mod job_family;
 mod requests;
 mod spawn_placement;

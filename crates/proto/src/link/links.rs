@@ -4,7 +4,7 @@
 //! `routes` determines the route of a frame to an agent that is not a neighbour, [`Owners`] the launchers to which the
 //! root of a standing session sends the frames of a job.
 
-use super::direct::{Broken, Dial, Direct};
+use super::direct::{Broken, Direct};
 use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::Outbox;
@@ -234,8 +234,8 @@ impl Links {
             return Ok(None);
         }
         if let Some(endpoint) = endpoint.filter(|_| !self.routes.is_neighbour(&self.neighbours, from)) {
-            if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
-                out.push(Output::Dial { agent, addresses, point });
+            if let Some(dial) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(dial);
             }
             self.settle_direct(out);
         }

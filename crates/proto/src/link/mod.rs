@@ -7,11 +7,9 @@
 mod direct;
 mod links;
 mod neighbours;
-mod roster;
 mod routes;
 mod window;
 
 pub use links::{Arrived, Links};
 pub use neighbours::Neighbours;
-pub use roster::Roster;
-pub use routes::Routes;
+pub use routes::{Roster, Routes};

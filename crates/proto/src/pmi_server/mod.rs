@@ -1,14 +1,13 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one conversation and the tables that it answers from, `clients` all conversations, `kvs` stores the
-//! pairs, `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
+//! `connection` is one conversation and the tables that it answers from; [`Clients`] are all conversations; `kvs` has
+//! the pairs, `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
 //! `endpoints` where those listen that have sockets from their start, `relays` the connections that agents carry;
 //! `arena` and `array` lay out the results of allgathers.
 
 mod addresses;
 mod arena;
 mod array;
-mod clients;
 mod collectives;
 mod connection;
 pub mod endpoints;
@@ -25,14 +24,14 @@ use crate::io::{Output, RelayEvent, RelayId};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use crate::memory::{Array, Content, ShareId};
+use crate::plan::app_of;
 pub use addresses::all_left;
 use bytes::Bytes;
-use clients::Clients;
 use collectives::Completion;
 pub use connection::Asked;
-use connection::Line;
-use connection::Tables;
+use connection::{Line, PmiClient, PmiLink, Tables};
 use state::State;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::addresses::Between;
 use wireup_wire::block;
 use wireup_wire::frame::PeerFrame;
@@ -46,8 +45,8 @@ use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
 pub struct PmiServer {
-    clients: Clients,
-    tables: Tables,
+    pub clients: Clients,
+    pub tables: Tables,
 }
 
 /// What others must do because collectives are complete.
@@ -198,16 +197,6 @@ impl PmiServer {
         was_member
     }
 
-    /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
-    pub fn has_left(&self, local: LocalRank) -> bool {
-        self.clients.has_left(local)
-    }
-
-    /// A rank has ended: its parked gets are dropped.
-    pub fn on_gone(&mut self, local: LocalRank) {
-        self.tables.attrs.on_gone(local);
-    }
-
     /// A rank enters no more collectives of the job, and reads no more results of them.
     pub fn on_departed(&mut self, local: LocalRank) {
         self.tables.arenas.on_gone(local);
@@ -218,16 +207,6 @@ impl PmiServer {
     pub fn on_left(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         self.tables.addresses.on_left(rank);
         self.send_addresses(cx);
-    }
-
-    /// The pairs put on this node since the last fence.
-    pub fn take_pending(&mut self) -> Bytes {
-        self.tables.kvs.take_pending()
-    }
-
-    /// The pairs put on this node since `mark`, which is advanced.
-    pub fn pending_since(&mut self, mark: &mut kvs::Mark) -> Bytes {
-        self.tables.kvs.pending_since(mark)
     }
 
     /// A collective is complete: stores its outcome and answers the local ranks.
@@ -389,5 +368,96 @@ impl PmiServer {
         }
         share.into_iter().for_each(|share| tables.shares.give_up(share));
         tables.give_memory_up(cx);
+    }
+}
+
+/// The PMI conversations with this node's ranks: one over the socket that each rank inherits, and those of secondary
+/// clients, which are other PMI libraries in a rank's process.
+///
+/// A secondary client has groups, addresses, relays and published names of its own. The job's fences, pairs and node
+/// attributes belong to the inherited socket.
+pub struct Clients {
+    /// Conversations over the inherited sockets, by local rank.
+    own: Vec<Line>,
+    secondary: BTreeMap<Client, Line>,
+    /// Ranks that enter no more collectives of the job.
+    departed: BTreeSet<LocalRank>,
+}
+
+impl Clients {
+    pub fn new(facts: &Facts) -> Self {
+        let ranks = facts.node.map(|node| facts.mapping.ranks_of(node));
+        let line = |(local, rank)| Line::new(LocalRank(local).into(), rank, app_of(&facts.spec, rank));
+        Clients {
+            own: (0..).zip(ranks.into_iter().flatten()).map(line).collect(),
+            secondary: BTreeMap::new(),
+            departed: BTreeSet::new(),
+        }
+    }
+
+    /// A secondary client (another PMI library in a rank's process) connects.
+    pub fn join(&mut self, client: Client) {
+        if let Some(Line { link: PmiLink { client: PmiClient { rank, appnum, .. }, .. }, .. }) =
+            self.own.get(client.local.index())
+        {
+            self.secondary.insert(client, Line::new(client, *rank, *appnum));
+        }
+    }
+
+    pub fn line(&mut self, client: Client) -> Option<&mut Line> {
+        if client.is_secondary() { self.secondary.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
+    }
+
+    /// The conversation of a client that may still get answers.
+    pub fn open(&mut self, client: Client) -> Option<&mut PmiLink> {
+        self.line(client).map(|line| &mut line.link).filter(|link| link.state != State::Closed)
+    }
+
+    /// The conversation over a rank's inherited socket.
+    pub fn own(&mut self, local: LocalRank) -> &mut PmiLink {
+        &mut self.own[local.index()].link
+    }
+
+    /// The conversation in which a rank has started a collective of a group that is not over.
+    pub fn in_group(&mut self, local: LocalRank, group: &Group) -> Option<&mut PmiLink> {
+        let own = self.own.get_mut(local.index()).into_iter();
+        let all = (Client { local, number: 1 })..=(Client { local, number: u16::MAX });
+        let secondary = self.secondary.range_mut(all).map(|(_, line)| line);
+        own.chain(secondary).map(|line| &mut line.link).find(|link| link.own_groups.is_under_way(group))
+    }
+
+    /// A secondary client has closed its socket, or its rank has ended.
+    pub fn forget(&mut self, client: Client) {
+        self.secondary.remove(&client);
+    }
+
+    /// A rank enters no more collectives of the job.
+    pub fn depart(&mut self, local: LocalRank) {
+        self.departed.insert(local);
+    }
+
+    /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
+    pub fn has_left(&self, local: LocalRank) -> bool {
+        self.departed.contains(&local) && !self.secondary.keys().any(|client| client.local == local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_has_left_when_the_last_of_its_libraries_has() {
+        let local = LocalRank(1);
+        let secondary = |number| Client { local, number };
+        let mut clients = Clients::new(&Facts::for_test(1, 2, 0));
+        clients.join(secondary(1));
+        clients.join(secondary(2));
+        clients.depart(local);
+        clients.forget(secondary(2));
+        assert!(!clients.has_left(local) && !clients.has_left(LocalRank(0)));
+        clients.forget(secondary(1));
+        assert!(clients.has_left(local));
+        assert!(clients.open(secondary(1)).is_none() && clients.open(local.into()).is_some());
     }
 }

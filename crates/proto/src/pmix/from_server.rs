@@ -2,7 +2,7 @@
 //! in the job, sets are in order, lengths are within bounds.
 
 use super::asks::Waits;
-use super::fences::{subsets, whole};
+use super::fences::{SubsetEntrance, WholeEntrance};
 use super::server::{Asked, AskedOfJob};
 use super::{Pmix, queries};
 use crate::io::Stream;
@@ -27,13 +27,13 @@ impl Pmix {
         match self.server.next() {
             Ok(Some(message)) => match check(cx.facts, &message) {
                 Ok(()) => self.on_checked(cx, message),
-                Err(problem) => self.fail_server(cx, problem),
+                Err(problem) => self.server.fail(cx, problem),
             },
             Ok(None) => {
                 self.modex.flush(cx);
                 return false;
             }
-            Err(problem) => self.fail_server(cx, problem),
+            Err(problem) => self.server.fail(cx, problem),
         }
         true
     }
@@ -56,7 +56,7 @@ impl Pmix {
             FromServer::Ask { id, ask } => self.on_ask(cx, id, ask),
             FromServer::Modex { request, status, blob } => match self.modex.on_answer(request, status, blob) {
                 Ok(()) => self.end_if_emptied(cx),
-                Err(problem) => self.fail_server(cx, problem),
+                Err(problem) => self.server.fail(cx, problem),
             },
             FromServer::Raise { from, code, affected, to, infos } => {
                 self.say(cx, Up::Event { code, from: Some(from), affected, to, infos });
@@ -64,7 +64,7 @@ impl Pmix {
             FromServer::Watch => self.say(cx, Up::Watch),
             // The check of this message has refused it.
             FromServer::Opened => {}
-            FromServer::Alive => self.server.on_alive(),
+            FromServer::Alive => self.server.pulse.on_answer(),
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 self.asked.push(Asked::OfJob(AskedOfJob::Log { local: local(rank), stream, bytes: text.into() }));
@@ -74,30 +74,30 @@ impl Pmix {
 
     fn on_ask(&mut self, cx: &mut Cx<'_>, id: u64, ask: Ask) {
         if let Err(problem) = check_ask(cx.facts, &ask) {
-            return self.fail_server(cx, problem);
+            return self.server.fail(cx, problem);
         }
         match ask {
             Ask::Fence { set, collect, data, timeout_s } => match members(cx, &set) {
                 Some(Members::World) => {
                     let until = cx.now().until(timeout_s);
-                    let entrance = whole::Entrance { id, collect, data, is_impatient: until.is_some() };
+                    let entrance = WholeEntrance { id, collect, data, is_impatient: until.is_some() };
                     self.fence_all(cx, entrance, until);
                 }
                 Some(members) => {
-                    let entrance = subsets::Entrance { id, members, name: None, data };
+                    let entrance = SubsetEntrance { id, members, name: None, data };
                     self.fence_some(cx, entrance, cx.now().until(timeout_s));
                 }
                 None => {
-                    self.fail_server(cx, "it requested a fence of ranks that do not exist, or of no rank of this node")
+                    self.server.fail(cx, "it requested a fence of ranks that do not exist, or of no rank of this node")
                 }
             },
             Ask::Group { name, set, data, timeout_s, .. } => match members(cx, &set) {
                 Some(members) => {
-                    let entrance = subsets::Entrance { id, members, name: Some(name), data };
+                    let entrance = SubsetEntrance { id, members, name: Some(name), data };
                     self.fence_some(cx, entrance, before_library(cx, timeout_s));
                 }
                 None => {
-                    self.fail_server(cx, "it requested a group of ranks that do not exist, or of no rank of this node")
+                    self.server.fail(cx, "it requested a group of ranks that do not exist, or of no rank of this node")
                 }
             },
             Ask::Modex(wanted) => {
@@ -137,14 +137,14 @@ impl Pmix {
         }
     }
 
-    fn fence_all(&mut self, cx: &mut Cx<'_>, entrance: whole::Entrance, until: Option<Instant>) {
+    fn fence_all(&mut self, cx: &mut Cx<'_>, entrance: WholeEntrance, until: Option<Instant>) {
         let epoch = self.fences.whole.next_epoch(cx, entrance.is_impatient);
         self.take_on(cx, entrance.id, Waits::Fence(epoch), until, |pmix, cx| {
             pmix.fences.whole.enter(cx, entrance, &mut pmix.server);
         });
     }
 
-    fn fence_some(&mut self, cx: &mut Cx<'_>, entrance: subsets::Entrance, until: Option<Instant>) {
+    fn fence_some(&mut self, cx: &mut Cx<'_>, entrance: SubsetEntrance, until: Option<Instant>) {
         self.take_on(cx, entrance.id, Waits::Subset, until, |pmix, cx| {
             pmix.fences.subsets.enter(cx, entrance, &mut pmix.server);
         });
@@ -165,9 +165,9 @@ impl Pmix {
         until: Option<Instant>,
         act: impl FnOnce(&mut Pmix, &mut Cx<'_>),
     ) {
-        match self.server.take_on(id, waits, until) {
+        match self.server.asks.insert(id, waits, until) {
             Ok(()) => act(self, cx),
-            Err(problem) => self.fail_server(cx, problem),
+            Err(problem) => self.server.fail(cx, problem),
         }
     }
 }

@@ -5,12 +5,12 @@
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              queries     up to the root, down again, combined at each hop
-//!                 └───────────────────  (job/names) to the root: names, processes, other jobs; and back
+//!                 └───────────────────  (job/rank_service) to the root: names, processes, other jobs; and back
 //! ```
 //!
 //! `Pmix` owns the parts. They send frames through `Cx` and answer the server process at once. What the start or the
-//! end of that process means to them is a `ServerNews`, on which `Pmix` acts after the part has returned; what the service
-//! needs of the job's other parts is an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
+//! end of that process means to them is a `ServerNews`, on which `Pmix` acts after the part has returned; what the
+//! service needs of the job's other parts is an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
 //! messages of other agents, in `from_server` for messages of the server process, which are checked there. Parts:
 //! `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still answers);
 //! `fences`, `modex`, `queries`, `libraries`; `events` says which events are reported, and to whom.
@@ -36,7 +36,6 @@ mod server;
 mod tests;
 mod tree;
 
-use crate::collective::groups::Arrived as Barrier;
 use crate::collective::{Arrived, CollectiveConfig};
 use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
@@ -58,7 +57,7 @@ use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Down, Up};
 use wireup_wire::names;
-use wireup_wire::peer::{self, Cause, Departed, Failure, Opened, PmixProblem};
+use wireup_wire::peer::{self, Cause, Departed, Failure, Opened};
 use wireup_wire::pmix::{Action, Answer, Ask, Set, Status, ToServer};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
 use wireup_wire::talk::JobDown;
@@ -168,11 +167,6 @@ impl Pmix {
         }
     }
 
-    /// A frame of a barrier of servers.
-    pub fn on_group_frame(&mut self, cx: &mut Cx<'_>, arrived: Barrier) {
-        self.fences.subsets.on_frame(cx, arrived, &mut self.server);
-    }
-
     /// A direct message from another node's agent.
     pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let message = match message {
@@ -200,7 +194,7 @@ impl Pmix {
             }
             Order::TellDeparted => {
                 self.tells_departed = true;
-                let groups = &self.fences.subsets.barriers.groups;
+                let groups = &self.fences.subsets.barriers;
                 let locals = (0..cx.common.ranks.len() as u16).map(LocalRank);
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
@@ -225,7 +219,7 @@ impl Pmix {
 
     /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
     fn check_asks(&mut self, cx: &mut Cx<'_>) {
-        while let Some((id, waits)) = self.server.overdue(cx.now()) {
+        while let Some((id, waits)) = self.server.asks.overdue(cx.now()) {
             self.server.refuse(cx, id, Status::Timeout);
             match waits {
                 Waits::Fence(epoch) => self.say(cx, Up::GiveUp { epoch }),
@@ -237,7 +231,7 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let fences = self.fences.subsets.barriers.groups.deadline();
+        let fences = self.fences.subsets.barriers.deadline();
         self.server.deadline().into_iter().chain(fences).chain(self.modex.offers.deadline()).min()
     }
 
@@ -251,11 +245,6 @@ impl Pmix {
                 ServerNews::Asked(asked) => self.asked.push(asked),
             }
         }
-    }
-
-    /// The server process has failed.
-    fn fail_server(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
-        self.server.fail(cx, problem);
     }
 }
 

@@ -4,7 +4,7 @@
 //! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
 //! spawned without it.
 
-use super::asks::{Asks, Refused, Waits};
+use super::asks::Asks;
 use super::phase::{Event, Phase};
 use super::pulse::{Beat, Pulse};
 use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan, SignalTarget, Stream};
@@ -28,9 +28,9 @@ const LIBRARY_VARIABLES: [&[u8]; 8] =
 /// The server process of this node: its state, what it is asked and what it has asked.
 #[derive(Default)]
 pub struct ServerProcess {
-    phase: Phase,
-    pulse: Pulse,
-    asks: Asks,
+    pub phase: Phase,
+    pub pulse: Pulse,
+    pub asks: Asks,
     unpacker: Unpacker,
     /// Text that it has written to standard error before it was ready.
     said: String,
@@ -147,11 +147,6 @@ impl ServerProcess {
         self.news.push(ServerNews::Served);
         add_defaults(cx, &mut env, defaults);
         self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::StartRanks(env))));
-    }
-
-    /// The process reports that it is alive.
-    pub fn on_alive(&mut self) {
-        self.pulse.on_answer();
     }
 
     /// The process cannot serve this node.
@@ -315,17 +310,6 @@ impl ServerProcess {
         }
     }
 
-    /// Accepts a request of the process.
-    ///
-    /// # Errors
-    /// How it violates the protocol: its number is already outstanding, or there are too many.
-    pub fn take_on(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), String> {
-        self.asks.insert(id, waits, until).map_err(|refused| match refused {
-            Refused::Twice => format!("it used request number {id} twice"),
-            Refused::TooMany => format!("it has more than {} requests outstanding", self.asks.len()),
-        })
-    }
-
     /// Answers a request, unless it was already answered: its timeout may have expired.
     pub fn answer(&mut self, cx: &mut Cx<'_>, id: u64, answer: Answer) {
         if self.asks.finish(id).is_some() {
@@ -337,16 +321,6 @@ impl ServerProcess {
         self.answer(cx, id, Answer::Status(status));
     }
 
-    /// The first request whose timeout has expired.
-    pub fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
-        self.asks.overdue(now)
-    }
-
-    /// Number of unanswered requests.
-    pub fn outstanding(&self) -> usize {
-        self.asks.len()
-    }
-
     /// Sends a message to the process, unless it has ended or not started.
     pub fn tell(&self, cx: &mut Cx<'_>, message: &ToServer) {
         if self.phase.listens() {
@@ -356,16 +330,6 @@ impl ServerProcess {
 
     pub fn deadline(&self) -> Option<Instant> {
         self.phase.deadline().into_iter().chain(self.pulse.deadline()).chain(self.asks.deadline()).min()
-    }
-
-    /// Whether local ranks may still finalize with the process.
-    pub fn listens(&self) -> bool {
-        self.phase.listens()
-    }
-
-    /// Whether the process must still be waited for.
-    pub fn is_there(&self) -> bool {
-        self.phase.is_there()
     }
 }
 

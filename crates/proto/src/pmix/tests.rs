@@ -111,8 +111,9 @@ impl Bench {
             FrameKind::Up(UpFrame::PmixUp) => pmix.on_child_frame(cx, AgentId(1), frame),
             FrameKind::Down(DownFrame::PmixDown) => pmix.on_parent_frame(cx, frame),
             FrameKind::Up(UpFrame::GroupUp) | FrameKind::Down(DownFrame::GroupDown) => {
-                let arrived = Barrier::read(cx.facts, child, frame.clone()).expect("our own");
-                pmix.on_group_frame(cx, arrived);
+                let arrived =
+                    crate::collective::groups::Arrived::read(cx.facts, child, frame.clone()).expect("our own");
+                pmix.fences.subsets.on_frame(cx, arrived, &mut pmix.server);
             }
             other => panic!("{other:?}"),
         })
@@ -197,11 +198,11 @@ fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
     let begun = bench.act(|pmix, cx| pmix.server.start(cx));
     assert!(matches!(&begun.acts[..], [Sent::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
-    assert!(bench.pmix.server.is_there() && !bench.pmix.server.listens());
+    assert!(bench.pmix.server.phase.is_there() && !bench.pmix.server.phase.listens());
     assert!(
         matches!(&bench.server_sends(&ready()).asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.len() == 2)
     );
-    assert!(bench.pmix.server.listens());
+    assert!(bench.pmix.server.phase.listens());
     assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
 }
@@ -234,7 +235,7 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(bench.server_sends(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(!bench.pmix.server.is_there());
+    assert!(!bench.pmix.server.phase.is_there());
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let came = bench.gone();
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(matches!(came.asked[..], [Asked::Gone]));
-    assert_eq!(bench.pmix.server.outstanding(), 0);
+    assert_eq!(bench.pmix.server.asks.len(), 0);
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn a_server_ends_when_its_ranks_have_ended() {
     let came = bench.tick(T + PMIX_END_NS_MAX);
     assert!(came.stops_server(), "it did not exit in time");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(bench.act(|pmix, cx| pmix.on_ranks_gone(cx)).is_empty() && !bench.pmix.server.is_there());
+    assert!(bench.act(|pmix, cx| pmix.on_ranks_gone(cx)).is_empty() && !bench.pmix.server.phase.is_there());
 }
 
 #[test]
@@ -309,7 +310,7 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
+    assert_eq!((bench.pmix.server.asks.len(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
 }
 
 #[test]
@@ -322,7 +323,7 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     assert_eq!(kinds, expected, "an agent above must know of the timeout first");
     let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == UpFrame::PmixUp.into()).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
-    assert!(bench.pmix.fences.whole.on_departed(departed(0)));
+    assert!(bench.pmix.fences.whole.exchanges.on_departed(departed(0)));
     assert_eq!(bench.pmix.fences.broken(), None, "the fence will time out");
     let due = bench.pmix.deadline().expect("a timeout is pending");
     let came = bench.tick(due);
@@ -461,7 +462,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
         assert!(to_server(&came).is_empty(), "{message:?}");
         assert!(came.stops_server(), "{message:?}");
-        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.outstanding() == 0, "{message:?}");
+        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.len() == 0, "{message:?}");
     }
 }
 

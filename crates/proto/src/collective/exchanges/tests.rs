@@ -1,14 +1,11 @@
 //! Several nodes connected by queues, with any delivery order that links allow.
 
-use super::super::entry::{Entry, Outcome, Peers, ReplyTo};
 use super::*;
 use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
-use wireup_wire::ids::Rank;
-use wireup_wire::job::ExchangeScheme;
-use wireup_wire::{block, values};
+use wireup_wire::block;
 
 enum Message {
     Up(usize, Epoch, Tag, Bytes),
@@ -299,4 +296,18 @@ fn outstanding_collectives_of_a_rank_are_bounded() {
     assert!(net.failed.is_empty());
     net.enter(0, Entry::Fence);
     assert!(net.failed[0].contains("more than 16384 collectives outstanding"), "{:?}", net.failed);
+}
+
+#[test]
+fn peers_are_the_nodes_with_ranks() {
+    for nodes in [vec![], vec![0, 1, 2], vec![1, 2], vec![0, 2, 5]] {
+        let peers: Peers = nodes.iter().copied().map(NodeId).collect();
+        assert_eq!(peers.some.is_some(), nodes == [1, 2] || nodes == [0, 2, 5], "a list only if nodes are missing");
+        assert_eq!(peers.count() as usize, nodes.len());
+        for number in 0..7 {
+            let place = nodes.iter().position(|node| *node == number).map(|place| place as u32);
+            assert_eq!(peers.index_of(NodeId(number)), place);
+            assert_eq!(peers.node(number).map(|node| node.0), nodes.get(number as usize).copied());
+        }
+    }
 }
