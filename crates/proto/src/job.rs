@@ -74,7 +74,7 @@ impl Job {
     ) -> Job {
         let facts = Facts::new(spec, mapping, me, tree);
         let mut lifecycle = Lifecycle::new();
-        waits.iter().for_each(|wait| lifecycle.wait_for(*wait));
+        lifecycle.waits.extend(waits);
         Job {
             common: Common::new(&facts, Profile::new(&facts, born, now)),
             parts: JobParts {
@@ -316,10 +316,10 @@ impl JobParts {
             }
             self.lifecycle.defer(spawn_plan(&facts.spec, &facts.mapping, node));
             if self.service.pmix.is_some() {
-                self.lifecycle.wait_for(Wait::Server);
+                self.lifecycle.waits.push(Wait::Server);
             }
             if let Some(ports) = facts.spec.options.process.rank_ports {
-                self.lifecycle.wait_for(Wait::Sockets);
+                self.lifecycle.waits.push(Wait::Sockets);
                 let (job, count) = (facts.id(), facts.local_size());
                 let base = facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));
                 let kernel_session = kernel_session(&facts.spec, node);
@@ -353,8 +353,8 @@ impl JobParts {
         if self.ends.on_tick(cx) {
             self.give_up(cx);
         }
-        if let Some(lost) = self.ends.take_lost_keeper(cx.now()) {
-            self.on_keeper_lost(cx, lost.problem);
+        if let Some((_, problem)) = self.ends.take_lost_keeper(cx.now()) {
+            self.on_keeper_lost(cx, problem);
         }
         self.serve(cx, RankService::on_tick);
     }
@@ -457,12 +457,12 @@ impl JobParts {
         let Some(child) = cx.facts.child_index(from) else { return };
         match message {
             JobUp::Started { ranks, pmix } => {
-                cx.common.children.on_started(from, ranks);
+                cx.common.children.0[child].started = Some(ranks);
                 if let Some(opened) = pmix {
                     self.tell_pmix(cx, |pmix, cx| pmix.on_opened(cx, opened));
                 }
             }
-            JobUp::Ready => cx.common.children.on_ready(from),
+            JobUp::Ready => cx.common.children.0[child].ready = true,
             JobUp::Done(done) => self.on_child_done(cx, child, done),
             JobUp::Failed(failure) => cx.fail(failure),
             JobUp::Departed(departed) => self.service.on_departed(cx, departed),
@@ -473,7 +473,7 @@ impl JobParts {
     }
 
     fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, done: Done) {
-        cx.common.children.on_done(cx.facts.below[child], done);
+        cx.common.children.0[child].done = Some(done);
         if done.is_torn {
             self.ends.is_torn = true;
         }

@@ -3,12 +3,12 @@
 use crate::agents::AgentProcess;
 use crate::cx::Cx;
 use crate::fault_injection::{Fault, NoStart};
+use crate::recording::Recording;
 use crate::spec::WorldSpec;
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
-use wireup_proto::replay::Recording;
 use wireup_wire::ids::AgentId;
 
 /// The machine of one agent.

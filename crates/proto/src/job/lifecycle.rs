@@ -92,7 +92,7 @@ pub enum Wait {
 
 pub struct Lifecycle {
     stage: Stage,
-    waits: Vec<Wait>,
+    pub waits: Vec<Wait>,
     deferred: Option<DeferredSpawn>,
 }
 
@@ -112,10 +112,6 @@ impl Lifecycle {
     pub fn defer(&mut self, plan: SpawnPlan) {
         self.stage = Stage::Deferred;
         self.deferred = Some(DeferredSpawn { plan: Box::new(plan), then: Vec::new() });
-    }
-
-    pub fn wait_for(&mut self, wait: Wait) {
-        self.waits.push(wait);
     }
 
     pub fn waits_for(&self, wait: Wait) -> bool {
@@ -275,8 +271,7 @@ mod tests {
     fn outputs_for_deferred_ranks_wait_with_them() {
         let (facts, mut lifecycle) = (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new());
         lifecycle.defer(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
-        lifecycle.wait_for(Wait::Link);
-        lifecycle.wait_for(Wait::Server);
+        lifecycle.waits.extend([Wait::Link, Wait::Server]);
         let job = facts.id();
         let mut acts = |act: &mut dyn FnMut(&mut Lifecycle, &mut Cx<'_>)| {
             Cx::bench(&facts, crate::time::Instant(1), |cx| act(&mut lifecycle, cx)).1.len()

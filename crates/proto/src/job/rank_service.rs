@@ -534,7 +534,7 @@ mod tests {
     fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
         let facts = Facts::for_test(3, 2, 0);
         let mut common = Common::new(&facts, None);
-        common.children.on_done(AgentId(2), Default::default());
+        common.children.on_lost(AgentId(2));
         let mut order = |agent, order| {
             let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
             Cx::bench_in(&facts, &mut common, Instant(1), |cx| answer_names(cx, AgentId(agent), down)).1

@@ -146,7 +146,7 @@ impl Launcher {
 
     /// Whether the end was requested: unread output is not waited for.
     pub fn is_impatient(&self) -> bool {
-        self.unwritten.is_impatient()
+        self.unwritten.is_impatient
     }
 
     fn on_link_up(&mut self, link: LinkId) {
@@ -299,7 +299,7 @@ impl Launcher {
                 &Control::FromLauncher(FromLauncher::Spawned(Err("the processes could not be started".into()))),
             );
         }
-        if self.family.is_empty() {
+        if self.family.members.is_empty() {
             self.notice(Notice::Ended(self.result.clone()));
             self.phase = Phase::Draining;
             if self.one_shot {
@@ -333,7 +333,7 @@ impl Launcher {
     }
 
     fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
-        self.unwritten.on_written(now);
+        self.unwritten.moved_at = now;
         let mut left = bytes;
         while let Some((job, written)) = self.unwritten.take_oldest(stream, left) {
             left -= written;
@@ -347,7 +347,7 @@ impl Launcher {
 
     /// Nobody reads the output any more: everything returned so far counts as written.
     fn discard_output(&mut self) {
-        self.unwritten.drop_all();
+        self.unwritten.is_dropped = true;
         for stream in [Stream::Out, Stream::Err] {
             while let Some((job, bytes)) = self.unwritten.take_oldest(stream, u32::MAX) {
                 self.grant(job, stream, bytes);
@@ -391,7 +391,7 @@ impl Launcher {
 
     /// The end is requested.
     fn be_impatient(&mut self, now: Instant) {
-        self.family.close();
+        self.family.is_closed = true;
         self.unwritten.hurry(now);
     }
 
@@ -467,7 +467,8 @@ impl Launcher {
     }
 
     fn control_all(&mut self, message: &Control) {
-        self.family.jobs().into_iter().for_each(|job| self.control(job, message));
+        let jobs: Vec<JobId> = self.family.members.keys().copied().collect();
+        jobs.into_iter().for_each(|job| self.control(job, message));
     }
 
     fn send(&mut self, frame: Frame) {
@@ -478,7 +479,7 @@ impl Launcher {
 
     /// A notice about one of the jobs; or, for job 0 of a session that outlives its jobs, a notice about the session.
     fn notice_of(&mut self, job: JobId, notice: Notice) {
-        let is_spawned = job != self.spec.job && self.family.has(job);
+        let is_spawned = job != self.spec.job && self.family.members.contains_key(&job);
         self.notice(if is_spawned { Notice::OfJob { job, notice: notice.into() } } else { notice });
     }
 

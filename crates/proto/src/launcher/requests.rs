@@ -510,7 +510,7 @@ mod tests {
             Step::Launch(_) | Step::ReadHostFiles(_) => panic!("it is refused"),
         };
         assert_eq!(refused(&mut requests, &family, 9), "the job is being ended");
-        family.close();
+        family.is_closed = true;
         assert_eq!(refused(&mut requests, &family, 1), "the jobs are being ended");
     }
 

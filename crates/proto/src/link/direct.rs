@@ -58,10 +58,10 @@ pub struct Direct {
     /// Whether the agents have not agreed on a transport yet.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
-    /// Messages to be sent through the tree, in order, each with its job.
-    routed: VecDeque<(JobId, Routed)>,
-    /// Links to be closed.
-    closing: Vec<LinkId>,
+    /// Messages to be sent through the tree, in order, each with its job: after every call.
+    pub routed: VecDeque<(JobId, Routed)>,
+    /// Links to be closed, after every call.
+    pub closing: Vec<LinkId>,
     now: Instant,
 }
 
@@ -101,16 +101,6 @@ impl Direct {
     /// Sets the current time.
     pub fn at(&mut self, now: Instant) {
         self.now = now;
-    }
-
-    /// The next message to send through the tree; to be called after every other call.
-    pub fn next_routed(&mut self) -> Option<(JobId, Routed)> {
-        self.routed.pop_front()
-    }
-
-    /// Links to close.
-    pub fn take_closing(&mut self) -> Vec<LinkId> {
-        std::mem::take(&mut self.closing)
     }
 
     /// Sends a frame over the link or through the tree, as available.
@@ -391,7 +381,7 @@ impl Direct {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.state = State::Up(link);
         peer.waiting_since = None;
-        out.send(link, about(BEGIN, peer.window.next() as u32));
+        out.send(link, about(BEGIN, peer.window.next as u32));
         for frame in std::mem::take(&mut peer.waiting) {
             peer.send_on(link, frame, out);
         }

@@ -12,4 +12,6 @@ mod window;
 
 pub use links::{Arrived, Links};
 pub use neighbours::Neighbours;
-pub use routes::{Roster, Routes};
+#[cfg(test)]
+pub use routes::Roster;
+pub use routes::Routes;

@@ -85,11 +85,6 @@ impl Routes {
             && (!self.policy.survives_losses() || is_there())
     }
 
-    /// Whether frames to and from this agent are dropped.
-    pub fn is_lost(&self, agent: AgentId) -> bool {
-        self.roster.is_lost(agent)
-    }
-
     /// The incarnations of both ends of a frame that this agent sends.
     pub fn incarnations_to(&self, to: AgentId) -> Incarnations {
         Incarnations { to: self.roster.incarnation(to), from: self.roster.incarnation(self.me) }
@@ -290,9 +285,9 @@ mod tests {
     fn agents_that_return_have_a_new_incarnation() {
         let (mut routes, _) = routes(Policy::Standing);
         routes.roster.apply(&Entry::Lost(vec![AgentId(3)]));
-        assert!(routes.is_lost(AgentId(3)));
+        assert!(routes.roster.is_lost(AgentId(3)));
         routes.roster.apply(&Entry::Return(vec![AgentId(3)]));
-        assert!(!routes.is_lost(AgentId(3)));
+        assert!(!routes.roster.is_lost(AgentId(3)));
         assert_eq!(routes.incarnations_to(AgentId(3)), Incarnations { to: 2, from: 0 });
     }
 

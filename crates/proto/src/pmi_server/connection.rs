@@ -299,7 +299,7 @@ impl PmiLink {
             return Err("value_is_longer_than_1024".into());
         } else if key.starts_with(b"PMI_") {
             return Err("keys_that_begin_with_PMI__are_reserved".into());
-        } else if t.kvs.pending_bytes() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
+        } else if t.kvs.pending.len() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
             return Err("too_many_puts_without_a_fence".into());
         }
         let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
@@ -594,7 +594,7 @@ impl Tables {
 
     /// Releases memory that no later reply names; to be called after the replies.
     pub fn give_memory_up(&mut self, cx: &mut Cx<'_>) {
-        self.kvs.take_merged().for_each(|share| self.shares.give_up(share));
+        self.kvs.merged.drain(..).for_each(|share| self.shares.give_up(share));
         self.shares.put_dropped(cx);
     }
 }

@@ -46,7 +46,8 @@ const PENDING_KEPT_BYTES: usize = 256 << 10;
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 pub struct Kvs {
-    pending: Vec<u8>,
+    /// Pairs put since the last fence, packed.
+    pub pending: Vec<u8>,
     /// Identifies the content of `pending`: marks of other generations are invalid.
     generation: u64,
     /// Size of `pending` (bytes) after overwritten puts were last dropped.
@@ -56,9 +57,10 @@ pub struct Kvs {
     collected_bytes: usize,
     /// Segments, oldest first.
     segments: Vec<Indexed>,
-    /// Memory of segments that were merged into others.
-    merged: Vec<ShareId>,
-    version: u32,
+    /// Memory of segments that were merged into others: it is no longer used.
+    pub merged: Vec<ShareId>,
+    /// The number of fences that have returned pairs.
+    pub version: u32,
     bytes_max: usize,
 }
 
@@ -137,11 +139,6 @@ impl Kvs {
         blob::push(&mut self.pending, key, value);
     }
 
-    /// Bytes put since the last fence, packed.
-    pub fn pending_bytes(&self) -> usize {
-        self.pending.len()
-    }
-
     /// The pairs put since the last call.
     pub fn take_pending(&mut self) -> Bytes {
         self.generation += 1;
@@ -170,16 +167,6 @@ impl Kvs {
         self.pending = kept;
         self.kept_bytes = self.pending.len();
         self.generation += 1;
-    }
-
-    /// Memory that is no longer used, since its segments were merged.
-    pub fn take_merged(&mut self) -> impl Iterator<Item = ShareId> {
-        self.merged.drain(..)
-    }
-
-    /// The number of fences that have returned pairs.
-    pub fn version(&self) -> u32 {
-        self.version
     }
 
     /// Adds the pairs from a fence, in the order in which they were put; they are parsed only when a pair is requested.

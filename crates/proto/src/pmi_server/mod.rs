@@ -93,7 +93,7 @@ impl PmiServer {
         let PmiServer { clients, tables } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
-            let secret = Reply::Secret(tables.endpoints.secret());
+            let secret = Reply::Secret(tables.endpoints.secret.as_bytes());
             let reply = link.client.encode(Command::Secret, thread.as_deref(), &secret);
             tables.send(cx, client, reply.into(), Vec::new());
         }
@@ -274,7 +274,7 @@ impl PmiServer {
     /// Returns the ranks whose later requests can be answered now.
     fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) -> Vec<LocalRank> {
         let PmiServer { clients, tables } = self;
-        let told = Completion::Fence { version: tables.kvs.version() };
+        let told = Completion::Fence { version: tables.kvs.version };
         let (mut reply, mut shared) = (Vec::new(), Bytes::new());
         let mut resumed = Vec::new();
         for (local, reply_to) in waiting {

@@ -20,20 +20,16 @@ pub enum Waits {
 
 #[derive(Default)]
 pub struct Asks {
-    all: BTreeMap<u64, Waiting>,
+    pub all: BTreeMap<u64, Waiting>,
     due: BTreeSet<(Instant, u64)>,
 }
 
-struct Waiting {
+pub struct Waiting {
     waits: Waits,
     until: Option<Instant>,
 }
 
 impl Asks {
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// Accepts a request.
     ///
     /// # Errors
@@ -91,7 +87,7 @@ mod tests {
         assert_eq!(asks.finish(3), Some(Waits::Subset));
         assert_eq!(asks.finish(3), None);
         assert_eq!(asks.finish(1), Some(Waits::Modex));
-        assert_eq!((asks.deadline(), asks.len()), (None, 1));
+        assert_eq!((asks.deadline(), asks.all.len()), (None, 1));
         for id in 10..10 + PMIX_ASKS_MAX as u64 - 1 {
             assert_eq!(asks.insert(id, Waits::Root, None), Ok(()));
         }

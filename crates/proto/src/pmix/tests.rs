@@ -262,7 +262,7 @@ fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let came = bench.gone();
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(matches!(came.asked[..], [Asked::Gone]));
-    assert_eq!(bench.pmix.server.asks.len(), 0);
+    assert_eq!(bench.pmix.server.asks.all.len(), 0);
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.asks.len(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
+    assert_eq!((bench.pmix.server.asks.all.len(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
         assert!(to_server(&came).is_empty(), "{message:?}");
         assert!(came.stops_server(), "{message:?}");
-        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.len() == 0, "{message:?}");
+        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.all.len() == 0, "{message:?}");
     }
 }
 

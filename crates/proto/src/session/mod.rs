@@ -20,7 +20,7 @@ mod rank_ports;
 pub mod shell_calls;
 
 use cx::Due;
-pub use cx::{AddedHost, Begin, Cx, JobNode, Jobs, SnapshotOf, UNKNOWN_NODE, placement};
+pub use cx::{AddedHost, Begin, Cx, JobNode, SnapshotOf, UNKNOWN_NODE, placement};
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
 
@@ -480,7 +480,7 @@ impl Session {
         let cx = &mut self.cx;
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
         if cx.jobs.all().any(Job::is_profiled) {
-            cx.ask_clock(self.membership.linked_to());
+            cx.ask_clock(self.membership.linked_to);
         }
         self.serve_jobs();
     }
@@ -552,7 +552,7 @@ impl Session {
             }
             self.serve_jobs();
             self.early.forget_if_over(&mut self.cx, job);
-            next = self.cx.links.follower(from);
+            next = self.cx.links.direct.follower(from);
         }
         // The answer about an ended job may have used a direct link.
         self.early.forget_if_over(&mut self.cx, job);
@@ -619,7 +619,7 @@ impl Session {
         self.early.on_live(&mut self.cx, newest, live);
         self.serve_jobs();
         let Session { cx, early, .. } = self;
-        let is_lost = |agent: &AgentId| cx.links.routes.is_lost(*agent);
+        let is_lost = |agent: &AgentId| cx.links.routes.roster.is_lost(*agent);
         if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
             let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
@@ -644,7 +644,7 @@ impl Session {
         let lost = lost.into_iter().map(missing).collect();
         cx.tell_job(id, |job, cx| job.begin(cx, lost));
         if asks_clock {
-            cx.ask_clock(self.membership.linked_to());
+            cx.ask_clock(self.membership.linked_to);
         }
         if !cx.policy.starts_all_agents() {
             self.agreement.ask(cx, below);

@@ -28,7 +28,7 @@ impl Bench {
             let mut spec = job_on(job, agents, 2);
             spec.options.pmi.flavour = PmiFlavour::Pmix;
             cx.jobs.announce(spec.into());
-            cx.links.owners.own(JobId(job), LinkId(job));
+            cx.links.owners.jobs.insert(JobId(job), LinkId(job));
         }
         Bench { cx, across: Across::default(), together: Vec::new() }
     }

@@ -65,7 +65,7 @@ pub struct Membership {
     root: Vec<String>,
     /// The agent at the other end of the current or last link to a parent; the log may since have assigned another
     /// parent.
-    linked_to: AgentId,
+    pub linked_to: AgentId,
     /// The search for the root, while this agent has no parent.
     seeking: Option<Seeking>,
     /// The log and the leases, at the root.
@@ -94,11 +94,6 @@ impl Membership {
     /// The root's table of all nodes.
     pub fn nodes(&self) -> Option<&Nodes> {
         self.writer.as_ref().map(|writer| &writer.nodes)
-    }
-
-    /// The agent at the other end of the current or last link to a parent.
-    pub fn linked_to(&self) -> AgentId {
-        self.linked_to
     }
 
     /// Whether this agent has no parent.
