@@ -175,7 +175,7 @@ impl JobParts {
         self.lifecycle.say_ready(cx, &mut self.ends);
         // A failure is reported first: a job that was reported as started cannot fail to start.
         self.end_if_asked(cx);
-        let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.libraries.opened().cloned());
+        let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.libraries.0.clone());
         self.lifecycle.say_started(cx, &mut self.ends, opened);
         self.end_if_asked(cx);
         let is_over = self.is_over(cx);

@@ -30,10 +30,10 @@ use crate::job::facts::Facts;
 use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{DownFrame, Frame, FrameKind, UpFrame};
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
@@ -244,34 +244,22 @@ impl Barriers {
     }
 
     /// Continues without the departed members: the others get `instead` in place of each one's data.
-    fn replace_departed(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Action>) {
+    fn replace_departed(&mut self, instead: &Bytes, out: &mut Vec<Action>) {
         let Barriers { live, departed, done, .. } = self;
-        let mut changed = Vec::new();
+        let mut changed = BTreeSet::new();
         for (group, Barrier { spread, rounds }) in live {
-            let before = changed.len();
             for round in rounds {
-                for (local, is_in) in spread.locals.iter().zip(&mut round.locals_in) {
-                    if let Some(one) = departed.get(local).filter(|_| !*is_in) {
-                        *is_in = true;
-                        round.left -= 1;
-                        round.pairs.push(instead(Left::Here(*one)));
-                        changed.push(group.clone());
-                    }
-                }
-                for (child, is_in) in spread.children.iter().zip(&mut round.children_in) {
-                    if done[*child] && !*is_in {
-                        *is_in = true;
-                        round.left -= 1;
-                        round.pairs.push(instead(Left::Below(*child)));
-                        changed.push(group.clone());
-                    }
+                let locals = spread.locals.iter().map(|local| departed.contains_key(local)).zip(&mut round.locals_in);
+                let children = spread.children.iter().map(|child| done[*child]).zip(&mut round.children_in);
+                for (_, is_in) in locals.chain(children).filter(|(is_gone, is_in)| *is_gone && !**is_in) {
+                    *is_in = true;
+                    round.left -= 1;
+                    round.pairs.push(instead.clone());
+                    changed.insert(group.clone());
                 }
             }
-            changed.truncate(changed.len().min(before + 1));
         }
-        for group in changed {
-            self.settle(group, out);
-        }
+        changed.into_iter().for_each(|group| self.settle(group, out));
     }
 
     /// When the wait of an unreported round exceeds `after_ns`.
@@ -552,7 +540,7 @@ impl Barriers {
 
     /// Lets the nodes of members that will not enter contribute this instead. Returns the collectives that are
     /// complete.
-    pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: impl Fn(Left) -> Bytes) -> Vec<Over> {
+    pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: &Bytes) -> Vec<Over> {
         let mut next = Vec::new();
         self.replace_departed(instead, &mut next);
         self.carry_out(cx, next)
@@ -565,21 +553,13 @@ impl Barriers {
             match one {
                 Action::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
-                    if let Some(frame) = self.frame(cx, UpFrame::GroupUp, (OVER, 0), &group, &pairs) {
-                        cx.up(frame);
-                    }
+                    self.send(cx, None, (OVER, 0), &group, &pairs);
                 }
                 Action::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
-                    if let Some(frame) = self.frame(cx, DownFrame::GroupDown, (OVER, 0), &group, &pairs) {
-                        cx.for_child(child, frame);
-                    }
+                    self.send(cx, Some(child), (OVER, 0), &group, &pairs);
                 }
-                Action::Ask { group, child, seen } => {
-                    if let Some(frame) = self.frame(cx, DownFrame::GroupDown, (ASK, seen), &group, &[]) {
-                        cx.for_child(child, frame);
-                    }
-                }
+                Action::Ask { group, child, seen } => self.send(cx, Some(child), (ASK, seen), &group, &[]),
                 Action::Over(over) => all.push(over),
                 Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
             }
@@ -587,16 +567,9 @@ impl Barriers {
         all
     }
 
-    /// A barrier's frame: the group, then the data from the members' nodes. The job ends if the frame is too long to be
-    /// sent.
-    fn frame(
-        &self,
-        cx: &mut Cx<'_>,
-        kind: impl Into<FrameKind>,
-        (stream, arg): (u16, u32),
-        group: &Group,
-        pairs: &[u8],
-    ) -> Option<Frame> {
+    /// Sends a barrier's frame to a child or (`None`) to the parent: the group, then the data from the members' nodes.
+    /// The job ends if the frame is too long to be sent.
+    fn send(&self, cx: &mut Cx<'_>, child: Option<usize>, (stream, arg): (u16, u32), group: &Group, pairs: &[u8]) {
         let mut payload = Vec::new();
         group.encode(&mut payload);
         payload.extend_from_slice(pairs);
@@ -606,11 +579,15 @@ impl Barriers {
                 true => Cause::PmixServer { problem: too_much(bytes).into() },
                 false => Cause::Pmi { problem: format!("a barrier of {} has {bytes} bytes of pairs", words(group)) },
             };
-            cx.fail_here(cause);
-            return None;
+            return cx.fail_here(cause);
         }
         let stream = if self.are_of_servers { stream | OF_SERVERS } else { stream };
-        Some(cx.facts.frame(kind, stream, arg, payload.into()))
+        match child {
+            Some(child) => {
+                cx.for_child(child, cx.facts.frame(DownFrame::GroupDown, stream, arg, payload.into()));
+            }
+            None => cx.up(cx.facts.frame(UpFrame::GroupUp, stream, arg, payload.into())),
+        }
     }
 
     /// Ends the job if others wait for members that will not enter.

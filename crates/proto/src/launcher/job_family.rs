@@ -71,10 +71,6 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn is_spawned(&self) -> bool {
-        self.spec.spawned.is_some()
-    }
-
     fn on(&mut self, event: Event) -> bool {
         let next = self.stage.next(event);
         self.stage = next.unwrap_or(self.stage);

@@ -108,7 +108,12 @@ impl Launcher {
 
     pub fn handle(&mut self, now: Instant, input: LauncherInput) {
         match input {
-            LauncherInput::LinkUp { link } => self.on_link_up(link),
+            LauncherInput::LinkUp { link } => {
+                self.link = Some(link);
+                self.phase = Phase::Running;
+                self.launch(self.spec.clone());
+                self.ask_stdin();
+            }
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
             LauncherInput::Signal { signal, sender } => self.on_signal(now, signal, sender),
@@ -147,13 +152,6 @@ impl Launcher {
     /// Whether the end was requested: unread output is not waited for.
     pub fn is_impatient(&self) -> bool {
         self.unwritten.is_impatient
-    }
-
-    fn on_link_up(&mut self, link: LinkId) {
-        self.link = Some(link);
-        self.phase = Phase::Running;
-        self.launch(self.spec.clone());
-        self.ask_stdin();
     }
 
     fn launch(&mut self, spec: JobSpec) {
@@ -227,10 +225,9 @@ impl Launcher {
     /// All ranks of a job run.
     fn on_started(&mut self, job: JobId, ranks: u32) {
         let Some(member) = self.family.on_started(job) else { return };
-        if member.is_spawned() {
-            let told =
-                Control::FromLauncher(FromLauncher::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks })));
-            self.control(job, &told);
+        if member.spec.spawned.is_some() {
+            let nspace = member.spec.nspace.clone();
+            self.answer_spawn(job, Ok(NewJob { nspace, ranks }));
         } else {
             self.notice(Notice::Started { ranks });
         }
@@ -293,11 +290,8 @@ impl Launcher {
         if job == self.spec.job {
             self.result.done = done;
         }
-        if member.is_spawned() && start != Start::Over {
-            self.control(
-                job,
-                &Control::FromLauncher(FromLauncher::Spawned(Err("the processes could not be started".into()))),
-            );
+        if member.spec.spawned.is_some() && start != Start::Over {
+            self.answer_spawn(job, Err("the processes could not be started".into()));
         }
         if self.family.members.is_empty() {
             self.notice(Notice::Ended(self.result.clone()));
@@ -316,7 +310,7 @@ impl Launcher {
             Step::Refuse { request: Request { by, from, .. }, problem } => {
                 let from = Origin { job: (by != self.spec.job).then_some(by), rank: from };
                 self.notice(Notice::NotSpawned { from, problem: problem.clone() });
-                self.control(child, &Control::FromLauncher(FromLauncher::Spawned(Err(problem))));
+                self.answer_spawn(child, Err(problem));
             }
         }
     }
@@ -460,6 +454,10 @@ impl Launcher {
             self.phase = Phase::Left;
             self.out.push_back(LauncherOutput::Exit { code: exit_code(self.result.failure.as_ref()) });
         }
+    }
+
+    fn answer_spawn(&mut self, child: JobId, result: Result<NewJob, String>) {
+        self.control(child, &Control::FromLauncher(FromLauncher::Spawned(result)));
     }
 
     fn control(&mut self, job: JobId, message: &Control) {

@@ -16,7 +16,7 @@
 
 use super::server::ServerProcess;
 use super::tree::up;
-use crate::collective::groups::{Arrived as Barrier, Barriers, Left, Over, too_much};
+use crate::collective::groups::{Arrived as Barrier, Barriers, Over, too_much};
 use crate::collective::{Arrived, CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome, ReplyTo};
 use crate::job::cx::Cx;
 use crate::time::Instant;
@@ -298,8 +298,7 @@ impl Subsets {
     }
 
     fn excuse_departed(&mut self, cx: &mut Cx<'_>, server: &mut ServerProcess) {
-        let node = cx.facts.own_node();
-        let over = self.barriers.excuse(cx, |_: Left| gone(node));
+        let over = self.barriers.excuse(cx, &gone(cx.facts.own_node()));
         self.on_over(cx, over, server);
     }
 

@@ -9,16 +9,16 @@ use super::phase::{Event, Phase};
 use super::pulse::{Beat, Pulse};
 use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan, SignalTarget, Stream};
 use crate::job::cx::Cx;
-use crate::plan::{app_of, kernel_session};
+use crate::plan::{app_of, described, kernel_session};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::inter_job::Parent;
-use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
+use wireup_wire::job::{Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::names;
 use wireup_wire::peer::{Cause, Note, Opened, PmixFault, PmixProblem, SpawnError};
-use wireup_wire::pmix::{Answer, App, Begin, FromServer, Status, ToServer, Unpacker, pieces};
+use wireup_wire::pmix::{Answer, Begin, FromServer, Status, ToServer, Unpacker, pieces};
 use wireup_wire::signal::SIGKILL;
 
 /// Prefixes of the variables that are passed to a server process.
@@ -353,7 +353,7 @@ fn plan(cx: &Cx<'_>) -> PmixPlan {
         nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
         node,
         blocks: spec.blocks.clone(),
-        apps: spec.apps.iter().map(app).collect(),
+        apps: spec.apps.iter().map(described).collect(),
         cpus: vec![None; cx.common.ranks.len()],
         dir: String::new(),
         library: spec.options.pmi.pmix_library.clone(),
@@ -377,11 +377,6 @@ fn plan(cx: &Cx<'_>) -> PmixPlan {
         kernel_session: kernel_session(spec, node),
         env: variables(&spec.env),
     }
-}
-
-fn app(app: &AppSpec) -> App {
-    let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
-    App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
 }
 
 fn add_defaults(cx: &Cx<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>]) {

@@ -203,7 +203,7 @@ fn ranks_are_started_when_their_server_is_ready() {
         matches!(&bench.server_sends(&ready()).asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.len() == 2)
     );
     assert!(bench.pmix.server.phase.listens());
-    assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some("4.2.2".into()));
+    assert_eq!(bench.pmix.libraries.0.as_ref().map(|opened| opened.version.clone()), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
 }
 
@@ -249,7 +249,7 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.is_empty()));
-    assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some(String::new()));
+    assert_eq!(bench.pmix.libraries.0.as_ref().map(|opened| opened.version.clone()), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
     assert!(matches!(bench.tick(due).asked[..], [Asked::Gone]));

@@ -101,7 +101,7 @@ proptest! {
         let mut kvs = Kvs::default();
         kvs.commit(vec![Bytes::from(bytes.clone())]).unwrap();
         let whole = (0..bytes.len()).try_fold(0, |offset, _| {
-            Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next))
+            Ok::<_, blob::Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next))
         });
         prop_assert_eq!(kvs.get(b"k").is_err(), whole.is_err());
     }
@@ -265,6 +265,6 @@ fn pairs_beyond_the_ceiling_are_refused_and_overwritten_ones_make_room() {
     };
     assert!((0..50).all(|_| fence(b'a').is_ok()));
     let results: Vec<_> = (b'b'..b'g').map(&mut fence).collect();
-    assert_eq!(results, [Ok(()), Ok(()), Err(Full.into()), Err(Full.into()), Err(Full.into())]);
+    assert_eq!(results, [Ok(()), Ok(()), Err(full()), Err(full()), Err(full())]);
     assert_eq!(kvs.get(b"c"), Ok(Some(&[b'c'; 500][..])), "the earlier ones stay");
 }

@@ -102,8 +102,8 @@ impl Membership {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let leases = self.writer.as_ref().and_then(Writer::deadline);
-        leases.into_iter().chain(self.seeking.as_ref().and_then(Seeking::deadline)).min()
+        let leases = self.writer.iter().flat_map(|writer| writer.leases.values().copied());
+        leases.chain(self.seeking.as_ref().and_then(|seeking| seeking.again_at)).min()
     }
 
     /// Number of entries in all tables, for the simulator's checkers.
@@ -379,10 +379,6 @@ impl Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        self.again_at
-    }
-
     /// The root is linked. If it sends nothing, the agent dials it again.
     fn on_reached(&mut self, now: Instant, link: LinkId) {
         self.heard = now;
@@ -409,10 +405,6 @@ pub struct Writer {
 impl Writer {
     pub fn new(session: &SessionSpec) -> Writer {
         Writer { nodes: Nodes::new(session), kept: VecDeque::new(), leases: BTreeMap::new() }
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.leases.values().copied().min()
     }
 
     /// Whether an agent is known to have started: it is up, or on its way to a new parent.
