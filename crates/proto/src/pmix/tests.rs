@@ -462,7 +462,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
         assert!(to_server(&came).is_empty(), "{message:?}");
         assert!(came.stops_server(), "{message:?}");
-        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.all.len() == 0, "{message:?}");
+        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.all.is_empty(), "{message:?}");
     }
 }
 

@@ -77,7 +77,7 @@ proptest! {
                 }
                 Step::Fence => {
                     let before = kvs.version;
-                    prop_assert_eq!(kvs.pending.len() == 0, put.is_empty());
+                    prop_assert_eq!(kvs.pending.is_empty(), put.is_empty());
                     fence(&mut kvs);
                     prop_assert_eq!(kvs.version, before + u32::from(!put.is_empty()));
                     published.append(&mut put);
