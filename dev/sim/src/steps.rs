@@ -54,6 +54,16 @@ impl Progress {
         self.script.steps.get(usize::from(self.step)).copied()
     }
 
+    /// Whether the rank waits for an operation in which others take part.
+    pub fn is_in_collective(&self) -> bool {
+        matches!(
+            self.current(),
+            Some(
+                Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Wait(_) | Step::Pmix(PmixStep::Fence { .. })
+            )
+        )
+    }
+
     /// Whether the rank joined PMI or PMIx and has not left it.
     fn is_joined(&self) -> bool {
         let done = self.script.steps.iter().take(self.step.into());

@@ -91,7 +91,7 @@ pub struct Plan {
 
 /// A job, and how its program and the values of its ranks come to where they are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Case {
+pub struct Scenario {
     pub plan: Plan,
     /// Size of the program, if it is staged before the job; else each node reads it from the file server.
     pub stage_mib: Option<u32>,
@@ -101,13 +101,13 @@ pub struct Case {
     pub get_loops: u16,
 }
 
-impl From<Plan> for Case {
-    fn from(plan: Plan) -> Case {
-        Case { plan, stage_mib: None, get_loops: 0 }
+impl From<Plan> for Scenario {
+    fn from(plan: Plan) -> Scenario {
+        Scenario { plan, stage_mib: None, get_loops: 0 }
     }
 }
 
-impl Case {
+impl Scenario {
     pub fn world(&self, machine: &Machine) -> WorldSpec {
         let world = self.plan.world(machine);
         let world = if self.get_loops > 0 { world.job(|job| job.apps = self.apps_that_get_all()) } else { world };
@@ -225,11 +225,11 @@ mod tests {
     use super::*;
 
     /// A session on the machine of S2 whose ranks loop over gets.
-    fn case(nodes: u32, ppn: u32, get_loops: u16) -> Case {
+    fn scenario(nodes: u32, ppn: u32, get_loops: u16) -> Scenario {
         let (start, exchange, scheme) = (Start::Session, Exchange::Fence, ExchangeScheme::Auto);
         let (ranks, value_bytes) = (nodes * ppn, VALUE_BYTES);
         let plan = Plan { ranks, nodes, ppn, fanout: 3, start, exchange, scheme, value_bytes, seed: 1 };
-        Case { get_loops, ..plan.into() }
+        Scenario { get_loops, ..plan.into() }
     }
 
     fn machine() -> Machine {
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn gets_of_one_node_take_as_long_as_those_of_all_nodes() {
         for (nodes, ppn) in [(2, 5), (6, 12)] {
-            let case = case(nodes, ppn, 2);
-            let all = Rc::new(case.get_loops(Some(Whose::All)));
-            let everywhere = case.world(&machine()).job(|job| job.apps = vec![(case.plan.ranks, all)]);
-            let ratio = ready_ns(case.world(&machine())) / ready_ns(everywhere);
+            let scenario = scenario(nodes, ppn, 2);
+            let all = Rc::new(scenario.get_loops(Some(Whose::All)));
+            let everywhere = scenario.world(&machine()).job(|job| job.apps = vec![(scenario.plan.ranks, all)]);
+            let ratio = ready_ns(scenario.world(&machine())) / ready_ns(everywhere);
             assert!((0.97..1.03).contains(&ratio), "{nodes} x {ppn}: {ratio}");
         }
     }
@@ -258,7 +258,7 @@ mod tests {
     fn gets_of_all_values_take_the_time_of_p_times_all_ranks() {
         let costs = machine().costs;
         for (nodes, ppn) in [(4, 12), (8, 12), (4, 24)] {
-            let [one, three] = [1, 3].map(|loops| ready_ns(case(nodes, ppn, loops).world(&machine())));
+            let [one, three] = [1, 3].map(|loops| ready_ns(scenario(nodes, ppn, loops).world(&machine())));
             let expected = 2 * ppn * nodes * ppn * (costs.input_ns + costs.answer_ns) as u32;
             let ratio = (three - one) / f64::from(expected);
             assert!((1.0..1.2).contains(&ratio), "{nodes} x {ppn}: {ratio}");

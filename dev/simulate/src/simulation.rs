@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{Case, EXCHANGES, Plan, STARTS, name_of, name_of_scheme};
+use crate::plan::{EXCHANGES, Plan, STARTS, Scenario, name_of, name_of_scheme};
 use crate::problem::Problem;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -53,7 +53,7 @@ impl Terminal {
 
 /// A run and its result.
 pub struct Simulation {
-    case: Case,
+    scenario: Scenario,
     machine: String,
     launcher_ns: u64,
     report: RunReport,
@@ -74,21 +74,21 @@ pub struct Phase {
 }
 
 impl Simulation {
-    pub fn run(case: impl Into<Case>, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
-        let case = case.into();
+    pub fn run(scenario: impl Into<Scenario>, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
+        let scenario = scenario.into();
         let begin = Instant::now();
         let mut shown_at = begin;
         let watch = |progress: Progress| {
             if shown_at.elapsed() >= PROGRESS_PAUSE {
                 shown_at = Instant::now();
-                terminal.show(&format!("{}{}", terminal.label, progress_line(&case.plan, &progress)));
+                terminal.show(&format!("{}{}", terminal.label, progress_line(&scenario.plan, &progress)));
             }
             !terminal.is_interrupted()
         };
-        let report = run_watched(case.world(machine), watch);
+        let report = run_watched(scenario.world(machine), watch);
         terminal.show("");
         Simulation {
-            case,
+            scenario,
             machine: name.to_owned(),
             launcher_ns: machine.launcher_ns,
             report,
@@ -102,12 +102,12 @@ impl Simulation {
     /// # Errors
     /// The job did not succeed, or the user has interrupted the simulation.
     pub fn complete(
-        case: impl Into<Case>,
+        scenario: impl Into<Scenario>,
         machine: &Machine,
         name: &str,
         terminal: &Terminal,
     ) -> Result<Simulation, Problem> {
-        let simulation = Simulation::run(case, machine, name, terminal);
+        let simulation = Simulation::run(scenario, machine, name, terminal);
         match simulation.failure() {
             Some(failure) => Err(Problem::Failed(failure)),
             None if !simulation.is_complete() => Err(Problem::Interrupted),
@@ -137,15 +137,15 @@ impl Simulation {
 
     /// The job, and the one that stages its program.
     fn jobs(&self) -> u32 {
-        1 + u32::from(self.case.stage_mib.is_some())
+        1 + u32::from(self.scenario.stage_mib.is_some())
     }
 
     /// The end of each phase that at least one process has ended.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
-        let Plan { ranks, nodes, .. } = self.case.plan;
+        let Plan { ranks, nodes, .. } = self.scenario.plan;
         let phases = [
             (Point::Linked, "agents", "agents are linked", nodes - 1),
-            (Point::Staged, "staged", "nodes have the program", self.case.stores()),
+            (Point::Staged, "staged", "nodes have the program", self.scenario.stores()),
             (Point::Forked, "forked", "ranks are forked", ranks),
             (Point::Begun, "begun", "ranks' programs have begun", ranks),
             (Point::Exchanged, "exchanged", "ranks have exchanged", ranks),
@@ -154,7 +154,7 @@ impl Simulation {
         phases.into_iter().filter_map(|(point, name, words, of)| {
             let reached = self.report.checks.phases.at(point);
             // The agents of a session were linked before the job.
-            let ns = match reached.last_ns.checked_sub(self.case.plan.launched_ns()) {
+            let ns = match reached.last_ns.checked_sub(self.scenario.plan.launched_ns()) {
                 Some(ns) => ns + self.launcher_ns,
                 None => 0,
             };
@@ -171,7 +171,7 @@ impl Simulation {
 
     pub fn json(&self) -> Value {
         let RunReport { classes, direct_links, events, digest, .. } = &self.report;
-        let Case { plan, stage_mib, .. } = self.case;
+        let Scenario { plan, stage_mib, .. } = self.scenario;
         let Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed } = plan;
         let classes = Class::ALL
             .iter()
@@ -211,7 +211,7 @@ fn progress_line(plan: &Plan, progress: &Progress) -> String {
 
 impl fmt::Display for Simulation {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { ranks, nodes, fanout, start, exchange, .. } = &self.case.plan;
+        let Plan { ranks, nodes, fanout, start, exchange, .. } = &self.scenario.plan;
         let (start, exchange) = (name_of(&STARTS, start), name_of(&EXCHANGES, exchange));
         writeln!(
             to,

@@ -91,6 +91,9 @@ fn what_cannot_be_done_is_refused_before_the_run() {
     assert!(code == Some(2) && message.contains(&expected), "{code:?} {message}");
     let (code, message) = refused("-n 4000000000 --ppn 1");
     assert!(code == Some(125) && message.contains("--force"), "{code:?} {message}");
+    let (code, message) = refused("compare 2x4 2by4");
+    assert!(code == Some(2) && message.contains("2by4: give virtual nodes"), "{code:?} {message}");
+    assert_eq!(refused("compare --wireup /nowhere/wireup 1x2").0, Some(2));
     assert_eq!(refused("calibrate -o /dev/null --rounds 1 --wireup /nowhere/wireup").0, Some(2));
 }
 
