@@ -91,11 +91,6 @@ impl Agent {
         self.session.cx.jobs.all().map(Job::open_exchanges).sum()
     }
 
-    /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
-    pub fn outstanding_asks(&self) -> usize {
-        self.session.cx.jobs.all().map(Job::outstanding_asks).sum()
-    }
-
     /// What this agent stores, for the simulator's checkers: the number of entries in tables that grow and shrink with
     /// jobs, and the bytes of frames that wait or are kept.
     pub fn holds(&self) -> Holds {

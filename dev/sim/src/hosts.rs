@@ -3,13 +3,13 @@
 use crate::agents::AgentProcess;
 use crate::cx::Cx;
 use crate::fault_injection::{Fault, NoStart};
+use crate::recording::Recording;
 use crate::spec::WorldSpec;
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
-use wireup_proto::replay::Recording;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 
