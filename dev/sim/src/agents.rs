@@ -163,6 +163,15 @@ impl AgentProcess {
 }
 
 /// The drivers of the agents' state machines.
+/// An equal description that another agent has, if there is one: then agents hold it once.
+fn shared(specs: &mut BTreeMap<JobId, Arc<JobSpec>>, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+    let known = specs.entry(spec.job).or_insert_with(|| spec.clone());
+    if !Arc::ptr_eq(known, spec) && known != spec {
+        known.clone_from(spec);
+    }
+    known.clone()
+}
+
 impl Agents {
     /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
     pub fn start(&mut self, cx: &mut Cx, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
@@ -213,6 +222,7 @@ impl Agents {
         }
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
+        machine.share_specs(|spec| shared(&mut self.specs, spec));
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
         let restless = &mut process.ticks.restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };

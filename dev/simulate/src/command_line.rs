@@ -2,7 +2,7 @@
 
 use crate::compare::{Shape, compare};
 use crate::machine::Machine;
-use crate::plan::{EXCHANGES, Plan, STARTS};
+use crate::plan::{EXCHANGES, Plan, STARTS, Scenario};
 use crate::problem::{EXIT_INTERRUPTED, Problem};
 use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
@@ -36,6 +36,11 @@ const EXCHANGE: Flag = Flag::value(
     "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups or none.",
 )
 .or("allgather");
+const STAGE: Flag = Flag::value(
+    &["--stage"],
+    "MIB",
+    "Stage a program of this size before the job (default: each node reads it from the file server).",
+);
 const SCHEME: Flag =
     Flag::value(&["--scheme"], "HOW", "How agents exchange it, as wireup run --exchange: auto, tree, ring or log.")
         .or("auto");
@@ -61,7 +66,7 @@ what agents send.
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, FANOUT] },
+        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, STAGE, FANOUT] },
         Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES] },
         Section { title: "Machine", flags: &[MACHINE, SEED] },
         Section { title: "Results", flags: &[JSON, FORCE] },
@@ -165,7 +170,8 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
         let Plan { ranks, nodes, .. } = plan;
         return Err(Problem::Memory { ranks, nodes, wanted: wanted_text, available: available_text });
     }
-    let simulation = Simulation::run(plan, &machine, &name, &terminal);
+    let scenario = Scenario { stage_mib: line.last(STAGE, Value::at_least_one)?, ..plan.into() };
+    let simulation = Simulation::run(scenario, &machine, &name, &terminal);
     print!("{simulation}");
     if let Some((path, file)) = json {
         Problem::of_file(&path, simulation.write_json(file))?;

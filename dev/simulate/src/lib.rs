@@ -4,6 +4,7 @@
 //! ```text
 //!   command_line ──► plan, machine    what is simulated, and on which machine
 //!                ├─► memory           what that will take
+//!                ├─► staging          what travels to all nodes before a job
 //!                ├─► simulation       one run, watched; its result as text and as JSON
 //!                ├─► table            published starts, with predictions
 //!                ├─► advise           which flags are fastest, from simulations of the candidates
@@ -22,6 +23,7 @@ mod memory;
 pub mod plan;
 mod problem;
 mod simulation;
+mod staging;
 mod table;
 mod timed;
 

@@ -6,7 +6,7 @@
 use crate::lines::{self, Lines};
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Exchange, Plan, STARTS, Start, VALUE_BYTES, name_of, name_of_scheme};
+use crate::plan::{EXCHANGES, Exchange, Plan, STARTS, Scenario, Start, VALUE_BYTES, name_of, name_of_scheme};
 use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ enum Quantity {
     Ready,
     /// From the begin of the last rank's program until the last rank has exchanged.
     Exchange,
+    /// From the begin of the last rank's program until the last rank has the values that it gets.
+    Values,
 }
 
 /// A start of a job.
@@ -34,6 +36,9 @@ struct Statement {
     machine: &'static str,
     /// Whether programs come from the machine's file server; else they are on the nodes.
     loads: bool,
+    /// As in [`Scenario`].
+    stage_mib: Option<u32>,
+    get_loops: u16,
     ranks: u32,
     ppn: u32,
     start: Start,
@@ -44,10 +49,16 @@ struct Statement {
     published: Option<(f64, &'static str)>,
 }
 
+/// Size of Moody's program with its libraries: what a file server that sends 1.2 GB/s, as the links do, sends in the
+/// 13.4 ms in which his sent it to a node.
+const MOODY_MIB: u32 = 16;
+
 const MOODY: Statement = Statement {
     name: "Moody's machine, session, file server",
     machine: "s2",
     loads: true,
+    stage_mib: None,
+    get_loops: 0,
     ranks: 73_728,
     ppn: 36,
     start: Start::Session,
@@ -67,7 +78,25 @@ const LARGE: Statement = Statement {
     ..MOODY
 };
 
-const STATEMENTS: [Statement; 9] = [
+/// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences. The
+/// simulator has no mechanism for its other steps (31.8 s of 110 s), such as the connections of all processes.
+const MVAPICH2: Statement = Statement {
+    name: "MVAPICH2's first barrier and gets, file server",
+    get_loops: 2,
+    exchange: Exchange::Fence,
+    published: Some((78.2, "Moody 2016, baseline: proc_sync_1, populate_vcs, psm_ep_allgather")),
+    ..MOODY
+};
+
+const STATEMENTS: [Statement; 13] = [
+    Statement {
+        name: "PMI ring",
+        loads: false,
+        exchange: Exchange::Fence,
+        quantity: Quantity::Values,
+        published: Some((0.38, "Moody 2016, PMI ring: ring_exchange_pmiputget")),
+        ..MOODY
+    },
     Statement {
         name: "PMIX_Ring",
         loads: false,
@@ -78,7 +107,15 @@ const STATEMENTS: [Statement; 9] = [
     },
     Statement { name: "Moody's machine, session", loads: false, published: None, ..MOODY },
     Statement { name: "Moody's machine, ssh", loads: false, start: Start::Ssh, published: None, ..MOODY },
+    Statement { name: "Moody's machine, session, staged", stage_mib: Some(MOODY_MIB), published: None, ..MOODY },
     MOODY,
+    MVAPICH2,
+    Statement {
+        name: "MVAPICH2's first barrier and gets, staged",
+        stage_mib: Some(MOODY_MIB),
+        published: Some((50.3, "Moody 2016, staged: proc_sync_1, populate_vcs, psm_ep_allgather")),
+        ..MVAPICH2
+    },
     Statement {
         name: "rendezvous of Gloo",
         ranks: 8_192,
@@ -141,6 +178,7 @@ impl Statement {
         match self.quantity {
             Quantity::Ready => "ready",
             Quantity::Exchange => "exchange",
+            Quantity::Values => "values",
         }
     }
 
@@ -154,10 +192,13 @@ impl Statement {
 
     /// The predicted time (s).
     fn predict(&self, plan: Plan, machine: &Machine, terminal: &Terminal) -> Result<f64, Problem> {
-        let simulation = Simulation::complete(plan, machine, self.machine, terminal)?;
+        let scenario = Scenario { plan, stage_mib: self.stage_mib, get_loops: self.get_loops };
+        let simulation = Simulation::complete(scenario, machine, self.machine, terminal)?;
+        let [begun, exchanged, ready] = ["begun", "exchanged", "ready"].map(|phase| simulation.end_s(phase));
         Ok(match self.quantity {
-            Quantity::Ready => simulation.end_s("ready"),
-            Quantity::Exchange => simulation.end_s("exchanged") - simulation.end_s("begun"),
+            Quantity::Ready => ready,
+            Quantity::Exchange => exchanged - begun,
+            Quantity::Values => ready - begun,
         })
     }
 }
