@@ -478,7 +478,7 @@ impl World {
                 let host = self.agents[agent].host;
                 let node = self.jobs.node_at(host, job);
                 let sent = match output {
-                    Output::Reply { .. } => self.agents.sends(&mut self.cx, agent, |costs| costs.answer_ns),
+                    Output::Reply { .. } => self.agents.sends(&mut self.cx, agent, |costs| costs.frame_ns),
                     _ => self.cx.clock.now(),
                 };
                 if let Some(node) = node.filter(|node| self.jobs.nodes[*node as usize].agent == Some(agent))

@@ -27,7 +27,7 @@ pub struct Costs {
     pub handshake_ns: u64,
     /// An input of an agent.
     pub input_ns: u64,
-    /// A frame that an agent sends, without its payload.
+    /// A frame or an answer to a rank, for the agent that sends it, without its payload.
     pub frame_ns: u64,
     /// Each KiB that a host sends, on all of its links together, since they share its network card.
     pub card_kib_ns: u64,
@@ -44,8 +44,6 @@ pub struct Costs {
     pub request_ns: u64,
     /// The end of a fence or another operation of several ranks, for a rank: it has slept, and is to run again.
     pub wake_ns: u64,
-    /// An answer to a rank, for the agent that sends it and wakes the rank.
-    pub answer_ns: u64,
 }
 
 impl Costs {
@@ -158,7 +156,8 @@ mod tests {
         for costs in [
             Costs { call_ns: each_ns, ..free },
             Costs { load_ns: each_ns, ..free },
-            Costs { answer_ns: each_ns, ..free },
+            Costs { frame_ns: each_ns, ..free },
+            Costs { wake_ns: each_ns, cores: 1, ..free },
             // A frame with the pairs of all nodes is some 2.5 KiB, which the root sends to each of eleven children.
             Costs { card_kib_ns: each_ns, ..free },
         ] {

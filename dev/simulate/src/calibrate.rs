@@ -41,7 +41,7 @@ const GROUPS: [Group; 7] = [
         by: "jobs of /bin/true with more nodes",
     },
     Group { keys: &["costs.fork_ns", "costs.exec_ns"], by: "jobs of /bin/true with more ranks" },
-    Group { keys: &["costs.request_ns", "costs.answer_ns"], by: "gets" },
+    Group { keys: &["costs.request_ns"], by: "gets" },
     Group { keys: &["costs.wake_ns"], by: "fences" },
     Group { keys: &["costs.input_ns", "costs.frame_ns"], by: "gets, and fences of 32 bytes" },
     Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
