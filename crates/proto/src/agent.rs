@@ -75,6 +75,12 @@ impl Agent {
         self.session.deadline()
     }
 
+    /// Replaces each job's description by an equal one, for the simulator, whose agents share them: each lists all nodes
+    /// of the job.
+    pub fn share_specs(&mut self, share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
+        self.session.cx.jobs.share_specs(share);
+    }
+
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.session.cx.jobs.all().map(Job::held_output_bytes).sum()
@@ -83,11 +89,6 @@ impl Agent {
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
         self.session.cx.jobs.all().map(Job::open_exchanges).sum()
-    }
-
-    /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
-    pub fn outstanding_asks(&self) -> usize {
-        self.session.cx.jobs.all().map(Job::outstanding_asks).sum()
     }
 
     /// What this agent stores, for the simulator's checkers: the number of entries in tables that grow and shrink with

@@ -29,14 +29,11 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// The offset of an agent that runs on its parent's machine: zero, without an error.
-    fn shared() -> Self {
-        ClockOffset { best: Some((0, 0)), ..ClockOffset::default() }
-    }
-
-    /// The initial offset of an agent that is started by this remote shell.
+    /// The initial offset of an agent that is started by this remote shell: on its parent's machine it is zero, without
+    /// an error.
     pub fn of(shell: &RemoteShell) -> Self {
-        if shell.start_method().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
+        let best = shell.start_method().same_machine.then_some((0, 0));
+        ClockOffset { best, ..ClockOffset::default() }
     }
 
     /// Forgets what the previous parent has answered, because the agent has another one. On one machine all agents have

@@ -7,39 +7,35 @@
 //! does not count as ending.
 
 pub mod children;
-pub mod collectives;
 pub mod cx;
 pub mod facts;
 mod failure;
-pub mod groups;
 mod lifecycle;
-mod names;
 mod profile;
 pub mod rank_service;
 pub mod ranks;
 mod stalls;
 mod stdio;
-mod tree;
 
+use crate::collective::{Arrived, CollectiveConfig};
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
-use crate::pmix::{AskedOfJob, Pmix, Remains, ServerProcess, Steps};
+use crate::pmix::{AskedOfJob, Pmix, Remains};
 use crate::time::Instant;
-use collectives::Arrived;
 pub use cx::{AgentCx, Cx, FromJob};
 use cx::{Common, Ending};
 use facts::Facts;
+pub use facts::{JobTree, Up, agents_of, participants};
 use failure::Ends;
-use lifecycle::Lifecycle;
 pub use lifecycle::Wait;
+use lifecycle::{Event, Lifecycle};
 pub use profile::Born;
 use profile::Profile;
-use rank_service::RankService;
+use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
 use ranks::Exit;
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
-pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
@@ -78,14 +74,14 @@ impl Job {
     ) -> Job {
         let facts = Facts::new(spec, mapping, me, tree);
         let mut lifecycle = Lifecycle::new();
-        waits.iter().for_each(|wait| lifecycle.wait_for(*wait));
+        lifecycle.waits.extend(waits);
         Job {
             common: Common::new(&facts, Profile::new(&facts, born, now)),
             parts: JobParts {
                 lifecycle,
                 stdio: Stdio::new(&facts),
                 ends: Ends::default(),
-                service: RankService::new(&facts, collectives::config(&facts)),
+                service: RankService::new(&facts, CollectiveConfig::new(&facts)),
             },
             facts,
         }
@@ -153,7 +149,7 @@ impl Job {
 
     /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
-        self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.take_remains()).unwrap_or_default()
+        self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.offers.take_kept()).unwrap_or_default()
     }
 
     /// Bytes of output buffered here, for the simulator's checkers.
@@ -163,12 +159,7 @@ impl Job {
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.parts.service.open_collectives() + self.parts.service.barriers.groups.open()
-    }
-
-    /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
-    pub fn outstanding_asks(&self) -> usize {
-        self.parts.service.pmix.as_ref().map_or(0, |pmix| pmix.server.outstanding())
+        self.parts.service.open_collectives() + self.parts.service.barriers.open()
     }
 }
 
@@ -184,7 +175,7 @@ impl JobParts {
         self.lifecycle.say_ready(cx, &mut self.ends);
         // A failure is reported first: a job that was reported as started cannot fail to start.
         self.end_if_asked(cx);
-        let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.libraries.opened().cloned());
+        let opened = self.service.pmix.as_ref().and_then(|pmix| pmix.libraries.0.clone());
         self.lifecycle.say_started(cx, &mut self.ends, opened);
         self.end_if_asked(cx);
         let is_over = self.is_over(cx);
@@ -213,11 +204,6 @@ impl JobParts {
     /// Lets the PMIx service act, if the job offers PMIx.
     fn tell_pmix(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut Pmix, &mut Cx<'_>)) {
         self.serve(cx, |service, cx| service.pmix(cx, tell));
-    }
-
-    /// Tells the PMIx server process something, if the job offers PMIx, and does what follows from it.
-    fn tell_server(&mut self, cx: &mut Cx<'_>, tell: impl FnOnce(&mut ServerProcess, &mut Cx<'_>, &mut Steps)) {
-        self.tell_pmix(cx, |pmix, cx| pmix.step(cx, |pmix, cx, steps| tell(&mut pmix.server, cx, steps)));
     }
 
     /// Something has happened to the part of the job on this node.
@@ -266,7 +252,7 @@ impl JobParts {
                 while self.serve(cx, |service, cx| service.pmix(cx, Pmix::read)) == Some(true) {}
             }
             JobEvent::PmixSaid { text } => self.tell_pmix(cx, |pmix, cx| pmix.server.on_said(cx, text)),
-            JobEvent::PmixGone { end } => self.tell_server(cx, |server, cx, steps| server.on_gone(cx, end, steps)),
+            JobEvent::PmixGone { end } => self.tell_pmix(cx, |pmix, cx| pmix.server.on_gone(cx, end)),
             JobEvent::Relay { relay, event } => self.service.pmi.on_relay_event(cx, relay, event),
         }
     }
@@ -303,10 +289,10 @@ impl JobParts {
     fn kill(&mut self, cx: &mut Cx<'_>, grace_ns: u64) {
         let signals = self.ends.kill(cx.now(), grace_ns);
         cx.is_ending = true;
-        self.lifecycle.on_kill();
+        self.lifecycle.on(Event::Kill);
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
-        self.tell_server(cx, ServerProcess::drop_deferred);
+        self.tell_pmix(cx, |pmix, cx| pmix.server.drop_deferred(cx));
         if self.lifecycle.waits_for(Wait::Others) {
             self.drop_deferred(cx);
         }
@@ -330,10 +316,10 @@ impl JobParts {
             }
             self.lifecycle.defer(spawn_plan(&facts.spec, &facts.mapping, node));
             if self.service.pmix.is_some() {
-                self.lifecycle.wait_for(Wait::Server);
+                self.lifecycle.waits.push(Wait::Server);
             }
             if let Some(ports) = facts.spec.options.process.rank_ports {
-                self.lifecycle.wait_for(Wait::Sockets);
+                self.lifecycle.waits.push(Wait::Sockets);
                 let (job, count) = (facts.id(), facts.local_size());
                 let base = facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));
                 let kernel_session = kernel_session(&facts.spec, node);
@@ -342,7 +328,7 @@ impl JobParts {
             self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }
-        if let Some(agents) = self.service.collectives.first_links(facts) {
+        if let Some(agents) = self.service.exchanges.first_links(facts) {
             cx.prepare_links(agents);
         }
         for missing in lost {
@@ -367,8 +353,8 @@ impl JobParts {
         if self.ends.on_tick(cx) {
             self.give_up(cx);
         }
-        if let Some(lost) = self.ends.take_lost_keeper(cx.now()) {
-            self.on_keeper_lost(cx, lost.problem);
+        if let Some((_, problem)) = self.ends.take_lost_keeper(cx.now()) {
+            self.on_keeper_lost(cx, problem);
         }
         self.serve(cx, RankService::on_tick);
     }
@@ -381,7 +367,7 @@ impl JobParts {
         match exit {
             Exit::Bad(cause) => cx.fail_rank(local, cause),
             Exit::Good => {
-                let listens = self.service.pmix.as_ref().is_some_and(|pmix| pmix.server.listens());
+                let listens = self.service.pmix.as_ref().is_some_and(|pmix| pmix.server.phase.listens());
                 if cx.common.ranks.on_left_well(cx.agent.now, local, listens) {
                     self.serve(cx, |service, cx| service.depart(cx, local));
                 }
@@ -415,7 +401,7 @@ impl JobParts {
             UpFrame::Output => self.stdio.on_child_output(child, frame),
             UpFrame::InputCredit => self.stdio.on_taken(cx, Sink::Child(child), frame.arg),
             UpFrame::PmixUp => self.tell_pmix(cx, |pmix, cx| pmix.on_child_frame(cx, from, &frame)),
-            UpFrame::NamesUp => names::on_request(cx, frame),
+            UpFrame::NamesUp => on_names_request(cx, frame),
             UpFrame::Trace => cx.up(profile::frame(cx.facts, frame.payload)),
         }
     }
@@ -434,7 +420,7 @@ impl JobParts {
             }
             DownFrame::PmixDown => self.tell_pmix(cx, |pmix, cx| pmix.on_parent_frame(cx, &frame)),
             DownFrame::NamesDown => {
-                let here = names::on_answer(cx, frame);
+                let here = on_names_answer(cx, frame);
                 self.serve(cx, |service, cx| service.on_named(cx, here));
             }
         }
@@ -471,12 +457,12 @@ impl JobParts {
         let Some(child) = cx.facts.child_index(from) else { return };
         match message {
             JobUp::Started { ranks, pmix } => {
-                cx.common.children.on_started(from, ranks);
+                cx.common.children.0[child].started = Some(ranks);
                 if let Some(opened) = pmix {
                     self.tell_pmix(cx, |pmix, cx| pmix.on_opened(cx, opened));
                 }
             }
-            JobUp::Ready => cx.common.children.on_ready(from),
+            JobUp::Ready => cx.common.children.0[child].ready = true,
             JobUp::Done(done) => self.on_child_done(cx, child, done),
             JobUp::Failed(failure) => cx.fail(failure),
             JobUp::Departed(departed) => self.service.on_departed(cx, departed),
@@ -487,7 +473,7 @@ impl JobParts {
     }
 
     fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, done: Done) {
-        cx.common.children.on_done(cx.facts.below[child], done);
+        cx.common.children.0[child].done = Some(done);
         if done.is_torn {
             self.ends.is_torn = true;
         }
@@ -498,7 +484,7 @@ impl JobParts {
 
     /// At the root: an answer about names for one of the job's agents.
     pub fn on_answer(&mut self, cx: &mut Cx<'_>, agent: AgentId, down: Down) {
-        let here = names::answer(cx, agent, down);
+        let here = answer_names(cx, agent, down);
         self.serve(cx, |service, cx| service.on_named(cx, here));
     }
 
@@ -583,7 +569,7 @@ impl JobParts {
             if self.ends.is_unwanted {
                 self.stdio.discard();
             }
-            self.ends.wait_longer(cx.now());
+            self.ends.force(cx.now());
         } else if let Some(pmix) = &mut self.service.pmix {
             pmix.server.on_keeper_lost();
         }
@@ -595,7 +581,7 @@ impl JobParts {
         let all_gone = !cx.common.ranks.are_busy() && cx.common.children.are_done();
         let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(cx);
         if is_over {
-            self.lifecycle.on_settled();
+            self.lifecycle.on(Event::Settled);
         }
         is_over
     }
@@ -622,9 +608,9 @@ impl JobParts {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(profile) = cx.common.profile.take() {
-            let RankService { pmix, collectives, barriers, .. } = &self.service;
-            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.collectives.traffic).unwrap_or_default();
-            let traffic = [collectives.traffic, barriers.traffic, of_servers];
+            let RankService { pmix, exchanges, barriers, .. } = &self.service;
+            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.whole.exchanges.traffic).unwrap_or_default();
+            let traffic = [exchanges.traffic, barriers.traffic, of_servers];
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
         }
         if cx.facts.root {

@@ -115,20 +115,11 @@ struct Line {
     listed: bool,
 }
 
-struct Chunk {
-    arg: u32,
-    next: Next,
-    bytes: Bytes,
-    /// The child (by index) that gets credit for the chunk when it was sent; `None`: this node.
-    from: Option<usize>,
-}
-
-/// A chunk that may be sent now.
-pub struct Ready {
+pub struct Chunk {
     pub arg: u32,
     pub next: Next,
     pub bytes: Bytes,
-    /// The child that gets credit for `bytes.len()` more bytes; `None`: this node.
+    /// The child (by index) that gets credit for the chunk when it was sent; `None`: this node.
     pub from: Option<usize>,
 }
 
@@ -234,7 +225,7 @@ impl OutputStream {
     }
 
     /// The next chunk that the credit allows.
-    pub fn poll_ready(&mut self) -> Option<Ready> {
+    pub fn poll_ready(&mut self) -> Option<Chunk> {
         if self.credit <= 0 {
             return None;
         }
@@ -246,7 +237,7 @@ impl OutputStream {
         if chunk.from.is_none() {
             self.own_queued -= chunk.bytes.len();
         }
-        Some(Ready { arg: chunk.arg, next: chunk.next, bytes: chunk.bytes, from: chunk.from })
+        Some(chunk)
     }
 
     /// Whether to read the node's ranks, if that has changed.
@@ -533,7 +524,7 @@ mod tests {
         (0..2).for_each(|rank| stream.on_bytes(Instant(0), LocalRank(rank), Rank(rank.into()), &end, false));
         let mut lines = [Vec::new(), Vec::new()];
         let mut whole = Vec::new();
-        while let Some(Ready { arg, bytes, .. }) = stream.poll_ready() {
+        while let Some(Chunk { arg, bytes, .. }) = stream.poll_ready() {
             stream.on_credit(bytes.len() as u32);
             assert!(bytes.len() <= STDIO_CHUNK_MAX);
             if arg == MIXED { &mut whole } else { &mut lines[arg as usize] }.extend_from_slice(&bytes);

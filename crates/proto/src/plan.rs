@@ -3,7 +3,8 @@
 use crate::io::{KernelSession, Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
-use wireup_wire::job::{Binding, JobSpec};
+use wireup_wire::job::{AppSpec, Binding, JobSpec};
+use wireup_wire::pmix::App;
 
 /// The index of the program that a rank runs.
 pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
@@ -15,6 +16,12 @@ pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
         }
     }
     panic!("rank {rank} is outside of a job of {end} ranks")
+}
+
+/// A program, for PMIx servers.
+pub fn described(app: &AppSpec) -> App {
+    let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+    App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
 }
 
 /// The kernel session of a node's processes. A PMIx server is in one kernel session with its ranks and its agent. Where
@@ -64,7 +71,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
     }
 }
 
-fn program(spec: &JobSpec, app: &wireup_wire::job::AppSpec) -> Program {
+fn program(spec: &JobSpec, app: &AppSpec) -> Program {
     let name = |variable: &[u8]| variable.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
     let own: Vec<_> = app.env.iter().map(|variable| name(variable)).collect();
     let inherited = spec.env.iter().filter(|variable| !own.contains(&name(variable)));

@@ -34,29 +34,10 @@ pub struct ReplayReport {
     pub differs_after: Option<u64>,
 }
 
-/// All inputs of one simulated agent, and a summary of its outputs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recording {
-    pub config: AgentConfig,
-    pub inputs: Vec<Recorded>,
-    pub report: ReplayReport,
-}
-
 impl ReplayReport {
     pub fn on_output(&mut self, output: &Output) {
         self.left |= *output == Output::Exit;
         self.digest.add(output);
-    }
-}
-
-impl Recording {
-    pub fn new(config: AgentConfig) -> Self {
-        Recording { config, inputs: Vec::new(), report: ReplayReport::default() }
-    }
-
-    pub fn push(&mut self, inputs: Recorded) {
-        self.inputs.push(inputs);
-        self.report.inputs += 1;
     }
 }
 

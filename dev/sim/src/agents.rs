@@ -8,12 +8,13 @@ use crate::cx::Cx;
 use crate::hosts::Agents;
 use crate::jobs::Jobs;
 use crate::net::End;
+use crate::recording::Recording;
 use crate::report::short;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use wireup_proto::io::{Input, JobEvent, LinkId, Output};
-use wireup_proto::replay::{Recorded, Recording};
+use wireup_proto::replay::Recorded;
 use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::JobId;
@@ -162,6 +163,15 @@ impl AgentProcess {
 }
 
 /// The drivers of the agents' state machines.
+/// An equal description that another agent has, if there is one: then agents hold it once.
+fn shared(specs: &mut BTreeMap<JobId, Arc<JobSpec>>, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+    let known = specs.entry(spec.job).or_insert_with(|| spec.clone());
+    if !Arc::ptr_eq(known, spec) && known != spec {
+        known.clone_from(spec);
+    }
+    known.clone()
+}
+
 impl Agents {
     /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
     pub fn start(&mut self, cx: &mut Cx, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
@@ -212,6 +222,7 @@ impl Agents {
         }
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
+        machine.share_specs(|spec| shared(&mut self.specs, spec));
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
         let restless = &mut process.ticks.restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };

@@ -57,6 +57,7 @@ pub mod phases;
 pub mod random;
 pub mod rank_network;
 mod ranks;
+pub mod recording;
 pub mod remote;
 pub mod report;
 pub mod rng;

@@ -22,22 +22,193 @@
 //! departure and of a rank waiting for such an epoch reports it, so that no job hangs because of a rank that will never
 //! enter. That is why sizes go up the tree even when the data takes another route.
 
-use super::entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome, ReplyTo};
+use crate::job::cx::Cx;
+use crate::job::facts::Facts;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_coll::allgather::{Allgather, Progress, Receiver, Refused, Sender, fitting};
+use wireup_coll::allgather::{Allgather, PeerSet, Progress, Receiver, Refused, Rules, Sender, fitting};
 use wireup_coll::scan::{Down, RingScan, Up};
 use wireup_wire::block::Block;
 use wireup_wire::collective::{Algorithm, Collective, Form, RoundTag, Tag};
-use wireup_wire::ids::{Epoch, LocalRank, NodeId};
+use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
+use wireup_wire::ids::{AgentId, Epoch, LocalRank, NodeId, Rank};
+use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::limits::EXCHANGES_MAX;
-use wireup_wire::peer::{Departed, FenceTrace};
+use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, FenceTrace};
 use wireup_wire::rope::Rope;
 use wireup_wire::values;
 
+/// The properties that all collectives of a job on this node share.
+#[derive(Clone)]
+pub struct CollectiveConfig {
+    /// This agent is the root: gathers end here.
+    pub root: bool,
+    pub local_size: u32,
+    /// Children in the tree with ranks of the job below them.
+    pub children: usize,
+    pub scheme: ExchangeScheme,
+    /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
+    pub compress_min: u32,
+    pub peers: Peers,
+    /// Index of this node in `peers`; `None`: this node has no ranks.
+    pub place: Option<u32>,
+    /// Most data that a PMIx fence distributes where the root may choose (bytes); `None`: no limit.
+    pub collect_max: Option<u64>,
+}
+
+impl CollectiveConfig {
+    /// The properties of this node that the job's collectives need.
+    pub fn new(facts: &Facts) -> CollectiveConfig {
+        let Facts { spec, mapping, .. } = facts;
+        let all = (0..spec.nodes.len() as u32).map(NodeId);
+        let peers: Peers = all.filter(|node| mapping.local_size(*node) > 0).collect();
+        let place = facts.node.and_then(|node| peers.index_of(node));
+        CollectiveConfig {
+            root: facts.root,
+            local_size: facts.local_size(),
+            children: facts.below.len(),
+            scheme: spec.options.exchange.scheme,
+            compress_min: spec.options.exchange.compress_bytes_min,
+            peers,
+            place,
+            collect_max: None,
+        }
+    }
+
+    pub fn peer_set(&self) -> PeerSet {
+        PeerSet { count: self.peers.count(), me: self.place, root: self.root, children: self.children }
+    }
+
+    /// The node of a peer.
+    ///
+    /// # Panics
+    /// If there is no such peer.
+    pub fn peer(&self, peer: u32) -> NodeId {
+        self.peers.node(peer).expect("a collective is among its peers")
+    }
+
+    pub fn rules(&self) -> Rules {
+        Rules { scheme: self.scheme, collect_max: self.collect_max }
+    }
+}
+
+/// The nodes that have ranks, in ascending order: the peers of direct exchanges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peers {
+    count: u32,
+    /// The nodes; `None`: all nodes of the job, so that an agent of a job on thousands of nodes needs no list.
+    some: Option<Box<[NodeId]>>,
+}
+
+impl Peers {
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The node of a peer; `None`: there is no such peer.
+    pub fn node(&self, peer: u32) -> Option<NodeId> {
+        match &self.some {
+            Some(nodes) => nodes.get(peer as usize).copied(),
+            None => (peer < self.count).then_some(NodeId(peer)),
+        }
+    }
+
+    /// The index of a node; `None`: it has no ranks.
+    pub fn index_of(&self, node: NodeId) -> Option<u32> {
+        match &self.some {
+            Some(nodes) => nodes.binary_search(&node).ok().map(|peer| peer as u32),
+            None => (node.0 < self.count).then_some(node.0),
+        }
+    }
+}
+
+impl FromIterator<NodeId> for Peers {
+    /// The nodes are in ascending order.
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let nodes: Box<[NodeId]> = nodes.into_iter().collect();
+        let count = nodes.len() as u32;
+        let are_all = nodes.last().is_none_or(|last| last.0 + 1 == count);
+        Peers { count, some: (!are_all).then_some(nodes) }
+    }
+}
+
+/// A rank's contribution to a collective.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Nothing but the pairs that the node has put.
+    Fence,
+    /// A value for all ranks, of at most `max_len` bytes. `shared`: the results lie in the arena.
+    Allgather { max_len: u32, shared: bool, value: Bytes },
+    /// A value for the neighbours in the ring.
+    Ring { value: Bytes },
+    /// A fence of PMIx clients, with the data of the whole node. One rank passes the data for all ranks of the node.
+    Modex { data: Bytes },
+}
+
+/// A rank that starts its next collective.
+pub struct Entering {
+    pub local: LocalRank,
+    pub rank: Rank,
+    pub entry: Entry,
+    pub reply_to: ReplyTo,
+}
+
+/// A collective that is complete as far as this node is concerned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    pub epoch: Epoch,
+    /// The local ranks, in order of arrival, and how to answer each of them.
+    pub waiting: Vec<(LocalRank, ReplyTo)>,
+    pub outcome: Outcome,
+    pub trace: FenceTrace,
+}
+
+/// The result of a collective.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Blocks of packed pairs; for a PMIx fence, of the library's data.
+    Pairs(Vec<Bytes>),
+    /// Blocks of values. `shared`: some local rank reads the values from shared memory, in rows.
+    Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
+    /// The result of a ring: one place for each local rank.
+    Places(Vec<Down>),
+}
+
+impl Entry {
+    pub fn collective(&self) -> Collective {
+        match self {
+            Entry::Fence => Collective::Fence,
+            Entry::Allgather { .. } => Collective::Allgather,
+            Entry::Ring { .. } => Collective::Ring,
+            Entry::Modex { .. } => Collective::Modex,
+        }
+    }
+}
+
+/// How to answer a rank when its collective completes: chosen by the code that enters the collective, returned with its
+/// outcome.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReplyTo {
+    /// A text client's fence. `thread`: the `thrid` of the request, which the reply repeats.
+    Fence { thread: Option<Vec<u8>> },
+    /// A lazy fence, which was answered when the rank entered it: nothing is sent.
+    Lazy,
+    /// The answer goes to the node's PMIx server, which has entered for the rank.
+    Server,
+    /// A text client's ring. `thread`: the `thrid` of the request, which the reply repeats.
+    Ring { thread: Option<Vec<u8>> },
+    /// The exchange of the ranks' addresses: this agent has entered for the rank and keeps the outcome. No rank waits.
+    Endpoints,
+    /// A fence of our own client. `id`: the client's number for the request.
+    OwnFence { id: u32 },
+    /// An allgather of our own client. `id`: the client's number for the request.
+    Allgather { id: u32 },
+}
+
 pub struct Exchanges {
     config: CollectiveConfig,
+    pub traffic: ExchangeTraffic,
     base: Epoch,
     live: VecDeque<Option<Exchange>>,
     /// The next epoch of each local rank.
@@ -52,6 +223,7 @@ impl Exchanges {
         Exchanges {
             next: vec![Epoch(0); config.local_size as usize],
             config,
+            traffic: ExchangeTraffic::default(),
             base: Epoch(0),
             live: VecDeque::new(),
             departed: None,
@@ -60,12 +232,30 @@ impl Exchanges {
         }
     }
 
-    /// The nodes to which this node sends in an exchange by this algorithm.
-    pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
-        let CollectiveConfig { place: Some(place), peers, .. } = &self.config else { return Vec::new() };
-        let count = peers.count();
-        let receivers = fitting(Collective::Fence, algorithm, count).map(|direct| (direct.receivers)(*place, count));
-        receivers.unwrap_or_default().into_iter().filter_map(|peer| peers.node(peer)).collect()
+    /// The links that the first exchange needs, to be made while ranks are still starting (S3: early wireup).
+    pub fn first_links(&self, facts: &Facts) -> Option<Vec<AgentId>> {
+        let options = &facts.spec.options.exchange;
+        let algorithm = match (options.early_wireup, options.scheme) {
+            (EarlyWireup::Auto | EarlyWireup::Yes, ExchangeScheme::Direct(algorithm)) => algorithm,
+            (EarlyWireup::Yes, ExchangeScheme::Auto) => Algorithm::BRUCK,
+            (EarlyWireup::No | EarlyWireup::Auto, _) | (EarlyWireup::Yes, ExchangeScheme::Tree) => return None,
+        };
+        let CollectiveConfig { place, peers, .. } = &self.config;
+        let direct = fitting(Collective::Fence, algorithm, peers.count());
+        let receivers = place.zip(direct.ok()).map(|(place, direct)| (direct.receivers)(place, peers.count()));
+        let nodes = receivers.unwrap_or_default().into_iter().filter_map(|peer| peers.node(peer));
+        Some(nodes.map(|node| facts.agent_of(node)).collect())
+    }
+
+    /// A direct frame from another node's agent.
+    ///
+    /// # Errors
+    /// A message that names the sending node: it takes no part, or this version does not know the frame's kind.
+    pub fn of_node(&self, node: NodeId, frame: Frame) -> Result<Arrived, String> {
+        let tag = RoundTag::from_stream(frame.stream).map_err(|unknown| format!("node {node}: {unknown}"))?;
+        let peer = self.config.peers.index_of(node);
+        let peer = peer.ok_or_else(|| format!("node {node} takes part in an exchange although it has no ranks"))?;
+        Ok(Arrived { epoch: Epoch(frame.arg), from: Sender::Peer(peer, tag), payload: frame.payload })
     }
 
     /// The first epoch that is not complete here.
@@ -98,8 +288,66 @@ impl Exchanges {
         self.next.iter().filter(|next| **next > self.base).count() as u32
     }
 
-    /// A local rank starts its next collective. `pending` returns the pairs put on this node so far.
-    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Action>) {
+    /// A local rank starts its next collective. `pending` returns the pairs put on this node so far. Returns the
+    /// collectives that are complete.
+    pub fn enter(&mut self, cx: &mut Cx<'_>, entering: Entering, pending: impl FnOnce() -> Bytes) -> Vec<Finished> {
+        let mut next = Vec::new();
+        self.start(cx.now(), entering, pending, &mut next);
+        self.carry_out(cx, next)
+    }
+
+    /// Handles another node's frame. Returns the collectives that are complete.
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Finished> {
+        let traffic = match arrived.from {
+            Sender::Child(..) => &mut self.traffic.up,
+            Sender::Parent(_) => &mut self.traffic.down,
+            Sender::Peer(..) => &mut self.traffic.direct,
+        };
+        traffic.count_in(arrived.payload.len());
+        let mut next = Vec::new();
+        self.hear(cx.now(), arrived, &mut next);
+        self.carry_out(cx, next)
+    }
+
+    /// Ends an epoch without an outcome: local ranks get no answer, and late frames for it are not errors. Returns the
+    /// collectives that are complete.
+    pub fn give_up(&mut self, cx: &mut Cx<'_>, epoch: Epoch, collective: Collective) -> Vec<Finished> {
+        let mut next = Vec::new();
+        if let Some((_, exchange)) = self.at(epoch, collective) {
+            exchange.give_up();
+        }
+        self.settle(cx.now(), &mut next);
+        self.carry_out(cx, next)
+    }
+
+    /// Sends the frames of exchanges. Returns the exchanges that are complete.
+    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Finished> {
+        let (facts, mut all) = (cx.facts, Vec::new());
+        for next in next {
+            match next {
+                Action::Up { epoch, tag, payload } => {
+                    self.traffic.up.count_out(payload.len());
+                    cx.up(frame(facts, UpFrame::ExchangeUp, tag.to_stream(), epoch, payload));
+                }
+                Action::Down { epoch, child, tag, payload } => {
+                    let frame = frame(facts, DownFrame::ExchangeDown, tag.to_stream(), epoch, payload);
+                    for child in child.map_or(0..facts.below.len(), |index| index..index + 1) {
+                        self.traffic.down.count_out(frame.payload.len());
+                        cx.for_child(child, frame.clone());
+                    }
+                }
+                Action::Direct { epoch, node, tag, payload } => {
+                    self.traffic.direct.count_out(payload.len());
+                    cx.for_node(node, frame(facts, PeerFrame::Direct, tag.to_stream(), epoch, payload));
+                }
+                Action::Finish(finished) => all.push(*finished),
+                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
+            }
+        }
+        all
+    }
+
+    fn start(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Action>) {
         let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
         let collective = entering.entry.collective();
@@ -121,56 +369,9 @@ impl Exchanges {
         self.settle(now, out);
     }
 
-    /// Handles a frame from a child.
-    pub fn on_child_frame(
-        &mut self,
-        now: Instant,
-        child: usize,
-        epoch: Epoch,
-        tag: Tag,
-        payload: Bytes,
-        out: &mut Vec<Action>,
-    ) {
-        self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
-            exchange.on_child_frame(config, child, tag, payload, out)
-        });
-    }
-
-    /// Handles a frame from the parent.
-    pub fn on_parent_frame(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
-        self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
-            exchange.on_parent_frame(config, tag, payload, out)
-        });
-    }
-
-    /// Handles a direct frame from another node.
-    pub fn on_direct(
-        &mut self,
-        now: Instant,
-        from: NodeId,
-        epoch: Epoch,
-        tag: RoundTag,
-        payload: Bytes,
-        out: &mut Vec<Action>,
-    ) {
-        let Some(peer) = self.config.peers.index_of(from) else {
-            return out.push(Action::Fail {
-                problem: format!("node {from} takes part in an exchange although it has no ranks"),
-            });
-        };
-        self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
-            exchange.on_direct(config, peer, tag, payload, out)
-        });
-    }
-
-    fn on_frame(
-        &mut self,
-        now: Instant,
-        epoch: Epoch,
-        collective: Collective,
-        out: &mut Vec<Action>,
-        act: impl FnOnce(&CollectiveConfig, &mut Exchange, &mut Vec<Action>) -> Result<(), String>,
-    ) {
+    fn hear(&mut self, now: Instant, arrived: Arrived, out: &mut Vec<Action>) {
+        let collective = arrived.collective();
+        let Arrived { epoch, from, payload } = arrived;
         let Some((config, exchange)) = self.at(epoch, collective) else {
             let base = self.base;
             let problem =
@@ -180,7 +381,7 @@ impl Exchanges {
         exchange.since.get_or_insert(now);
         let known = exchange.collective;
         let done = if known == collective {
-            act(config, exchange, out)
+            exchange.on_frame(config, from, payload, out)
         } else {
             Err(format!("ranks of this node called {known}, ranks of another node called {collective}"))
         };
@@ -230,14 +431,6 @@ impl Exchanges {
         self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
     }
 
-    /// Ends an epoch without an outcome: local ranks get no answer, and late frames for it are not errors.
-    pub fn give_up(&mut self, now: Instant, epoch: Epoch, collective: Collective, out: &mut Vec<Action>) {
-        if let Some((_, exchange)) = self.at(epoch, collective) {
-            exchange.give_up();
-        }
-        self.settle(now, out);
-    }
-
     /// A local rank reaches an epoch that was given up.
     pub fn pass(&mut self, local: LocalRank) {
         self.next[local.index()].0 += 1;
@@ -273,6 +466,55 @@ impl Exchanges {
     pub fn on_asked(&mut self) {
         self.asked = self.live.iter().flatten().next().map(|exchange| exchange.epoch);
     }
+}
+
+/// What a collective does next on this node.
+enum Action {
+    /// A frame to the parent.
+    Up { epoch: Epoch, tag: Tag, payload: Rope },
+    /// A frame to one child, or to all.
+    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope },
+    /// A direct frame to a node.
+    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Rope },
+    /// A collective is complete: answer its local ranks.
+    Finish(Box<Finished>),
+    /// The job cannot continue.
+    Fail { problem: String },
+}
+
+/// A collective's frame, parsed as far as necessary to forward it.
+pub struct Arrived {
+    pub epoch: Epoch,
+    from: Sender,
+    payload: Bytes,
+}
+
+impl Arrived {
+    /// A frame along the tree, from a child or from the parent.
+    ///
+    /// # Errors
+    /// A message that names the sending node: this version does not know the frame's kind.
+    pub fn of_tree(facts: &Facts, child: Option<usize>, frame: Frame) -> Result<Arrived, String> {
+        let tag = Tag::from_stream(frame.stream).map_err(|unknown| {
+            let node = child.and_then(|child| facts.node_of(facts.below[child]));
+            let sender = node.map_or("the parent agent".to_owned(), |node| format!("node {node}"));
+            format!("{sender}: {unknown}")
+        })?;
+        let from = child.map_or(Sender::Parent(tag), |child| Sender::Child(child, tag));
+        Ok(Arrived { epoch: Epoch(frame.arg), from, payload: frame.payload })
+    }
+
+    pub fn collective(&self) -> Collective {
+        match self.from {
+            Sender::Parent(tag) | Sender::Child(_, tag) => tag.collective,
+            Sender::Peer(_, tag) => tag.collective,
+        }
+    }
+}
+
+/// A frame's payload is contiguous: several slices are joined here, once for all receivers.
+fn frame(facts: &Facts, kind: impl Into<FrameKind>, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
+    facts.frame(kind, stream, epoch.0, payload.into_bytes())
 }
 
 /// One collective: combines the local ranks' parts, and exchanges them with other nodes.
@@ -425,52 +667,36 @@ impl Exchange {
         }
     }
 
-    /// Records that all ranks of a child's subtree have entered.
-    fn on_child_frame(
+    /// Handles a frame. A child's says that its subtree has entered; the parent's has the outcome, or the algorithm by
+    /// which to obtain it; another node's belongs to a round.
+    fn on_frame(
         &mut self,
         config: &CollectiveConfig,
-        child: usize,
-        tag: Tag,
+        from: Sender,
         payload: Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
-        match self.algorithm {
-            Method::Blocks(_) => self.hear(config, Sender::Child(child, tag), payload, out),
-            Method::Scan(_) => self.on_scan_up(config, child, &payload, out),
-        }
-    }
-
-    /// Handles a message from the parent: the outcome, or the algorithm by which to obtain it.
-    fn on_parent_frame(
-        &mut self,
-        config: &CollectiveConfig,
-        tag: Tag,
-        payload: Bytes,
-        out: &mut Vec<Action>,
-    ) -> Result<(), String> {
-        if !self.is_gathered() || !self.is_open() {
+        if matches!(from, Sender::Parent(_)) && (!self.is_gathered() || !self.is_open()) {
             return Err("its result arrived too early, or twice".into());
         }
-        match self.algorithm {
-            Method::Blocks(_) => self.hear(config, Sender::Parent(tag), payload, out),
-            Method::Scan(_) => {
+        match (&mut self.algorithm, from) {
+            (Method::Blocks(allgather), from) => {
+                let progress = allgather.on_message(from, payload.into());
+                let heard = self.on_progress(config, progress, out);
+                match from {
+                    Sender::Peer(peer, _) => heard.map_err(|problem| format!("node {}: {problem}", config.peer(peer))),
+                    Sender::Child(..) | Sender::Parent(_) => heard,
+                }
+            }
+            (Method::Scan(_), Sender::Child(child, _)) => self.on_scan_up(config, child, &payload, out),
+            (Method::Scan(_), Sender::Parent(_)) => {
                 let down = Down::decode(&payload).map_err(|error| error.to_string())?;
                 self.on_scan_down(down, out)
             }
+            (Method::Scan(_), Sender::Peer(peer, _)) => {
+                Err(format!("node {}: a ring goes along the tree", config.peer(peer)))
+            }
         }
-    }
-
-    /// Handles a round's message from the node with index `from` among the peers.
-    fn on_direct(
-        &mut self,
-        config: &CollectiveConfig,
-        from: u32,
-        tag: RoundTag,
-        payload: Bytes,
-        out: &mut Vec<Action>,
-    ) -> Result<(), String> {
-        let heard = self.hear(config, Sender::Peer(from, tag), payload, out);
-        heard.map_err(|problem| format!("node {}: {problem}", config.peer(from)))
     }
 }
 
@@ -489,27 +715,11 @@ impl Exchange {
         let node = config.place.and_then(|place| config.peers.node(place));
         let (compressed, bytes) = compressed(bytes, config.compress_min);
         let own = node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default();
-        let progress = self.allgather()?.start(own);
+        let Method::Blocks(allgather) = &mut self.algorithm else {
+            return Err("a ring goes along the tree".into());
+        };
+        let progress = allgather.start(own);
         self.on_progress(config, progress, out)
-    }
-
-    /// Handles a message from another node.
-    fn hear(
-        &mut self,
-        config: &CollectiveConfig,
-        from: Sender,
-        payload: Bytes,
-        out: &mut Vec<Action>,
-    ) -> Result<(), String> {
-        let progress = self.allgather()?.on_message(from, payload.into());
-        self.on_progress(config, progress, out)
-    }
-
-    fn allgather(&mut self) -> Result<&mut Allgather, String> {
-        match &mut self.algorithm {
-            Method::Blocks(allgather) => Ok(allgather),
-            Method::Scan(_) => Err("a ring goes along the tree".into()),
-        }
     }
 
     fn on_progress(
@@ -553,6 +763,13 @@ fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
 
 /// The ring of values: two values and a count, up the tree and down again.
 impl Exchange {
+    fn scan(&mut self) -> Result<&mut RingScan, String> {
+        match &mut self.algorithm {
+            Method::Blocks(_) => Err("it is none along the tree".into()),
+            Method::Scan(scan) => Ok(scan),
+        }
+    }
+
     /// Records that all ranks of a child's subtree have entered.
     fn on_scan_up(
         &mut self,
@@ -561,10 +778,8 @@ impl Exchange {
         payload: &Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
-        let Method::Scan(scan) = &mut self.algorithm else {
-            return Err("it is none along the tree".into());
-        };
         let up = Up::decode(payload).map_err(|error| error.to_string())?;
+        let scan = self.scan()?;
         let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
         let own_missing = scan.own_missing();
         self.on_scanned(config, up, out)?;
@@ -577,10 +792,7 @@ impl Exchange {
 
     /// Adds this node's own values.
     fn scan_own(&mut self, values: Vec<Bytes>, config: &CollectiveConfig, out: &mut Vec<Action>) -> Result<(), String> {
-        let Method::Scan(scan) = &mut self.algorithm else {
-            return Err("it is none along the tree".into());
-        };
-        let up = scan.own(values).map_err(|refused| refused.to_string())?;
+        let up = self.scan()?.own(values).map_err(|refused| refused.to_string())?;
         self.on_scanned(config, up, out)
     }
 
@@ -598,10 +810,7 @@ impl Exchange {
     }
 
     fn on_scan_down(&mut self, down: Down, out: &mut Vec<Action>) -> Result<(), String> {
-        let Method::Scan(scan) = &mut self.algorithm else {
-            return Err("it is none along the tree".into());
-        };
-        let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;
+        let (children, places) = self.scan()?.on_down(down).map_err(|refused| refused.to_string())?;
         let tag = Tag::new(Collective::Ring, Form::Data);
         for (child, down) in children {
             out.push(Action::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode().into() });

@@ -19,19 +19,25 @@
 //! one. If a child has reported that no rank is left in its subtree, no member will come from there.
 //!
 //! Cost: one frame up and one down per link between the members' agents and the apex.
+//!
+//! The ranks have one [`Barriers`], and PMIx servers have another, whose frames are marked by a bit of `stream`.
 
-pub mod spread;
 #[cfg(test)]
 mod tests;
 
+use crate::job::cx::Cx;
+use crate::job::facts::Facts;
 use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;
-use spread::Spread;
-use std::collections::{BTreeMap, VecDeque};
-use wireup_wire::group::{Group, Members};
-use wireup_wire::ids::LocalRank;
-use wireup_wire::peer::Departed;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree::Hop;
+use wireup_wire::frame::{DownFrame, Frame, UpFrame};
+use wireup_wire::group::{Group, Members, Purpose};
+use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
+use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
 /// How long an agent waits before it asks (ns). Chosen: far longer than a barrier takes, short for a person.
 pub const ASK_AFTER_NS: u64 = 500_000_000;
@@ -40,17 +46,15 @@ pub const ASK_AFTER_NS: u64 = 500_000_000;
 const MARKS_MAX: usize = 256;
 
 /// What a group's barrier does next on this node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+enum Action {
     /// Frame to the parent: all members in this subtree have entered.
     Up { group: Group, pairs: Bytes },
     /// Frame to a child: the barrier is complete.
     Down { group: Group, child: usize, pairs: Bytes },
     /// Frame to a child: this agent waits for members below that child.
     Ask { group: Group, child: usize, seen: u32 },
-    /// The barrier is complete: first store `pairs`, which the members' nodes have sent, then answer the local ranks in
-    /// `waiting`.
-    Over { group: Group, waiting: Vec<LocalRank>, pairs: Bytes },
+    /// The barrier is complete: first store the pairs, then answer the local ranks.
+    Over(Over),
     /// The job cannot continue.
     Fail { problem: String },
 }
@@ -72,7 +76,12 @@ pub struct Stall {
     pub missing: Vec<LocalRank>,
 }
 
-pub struct Groups {
+pub struct Barriers {
+    /// Whether these are the barriers of PMIx servers.
+    are_of_servers: bool,
+    pub traffic: ExchangeTraffic,
+    /// Whether something has happened since the last check for members that will not enter.
+    has_changed: bool,
     live: BTreeMap<Group, Barrier>,
     marks: BTreeMap<Members, Mark>,
     /// Local ranks that will enter no more barriers.
@@ -109,10 +118,13 @@ struct Round {
     reported: bool,
 }
 
-impl Groups {
+impl Barriers {
     /// The state of an agent without barriers. `children`: the number of the job's children at this agent.
     pub fn new(children: usize) -> Self {
-        Groups {
+        Barriers {
+            are_of_servers: false,
+            traffic: ExchangeTraffic::default(),
+            has_changed: false,
             live: BTreeMap::new(),
             marks: BTreeMap::new(),
             departed: BTreeMap::new(),
@@ -131,7 +143,7 @@ impl Groups {
     }
 
     /// A local rank, which is a member, enters. `pairs`: the pairs put on this node that the group has not seen.
-    pub fn enter(
+    fn start(
         &mut self,
         now: Instant,
         group: Group,
@@ -151,7 +163,7 @@ impl Groups {
     }
 
     /// All members below a child have entered.
-    pub fn on_child_frame(
+    fn on_child_frame(
         &mut self,
         now: Instant,
         child: usize,
@@ -173,7 +185,7 @@ impl Groups {
     }
 
     /// The parent reports that a round is complete.
-    pub fn on_parent_frame(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Action>) {
+    fn on_parent_frame(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Action>) {
         let barrier = self.live.get_mut(&group);
         let Some(barrier) = barrier.filter(|barrier| barrier.rounds.front().is_some_and(|round| round.up.is_some()))
         else {
@@ -184,7 +196,7 @@ impl Groups {
     }
 
     /// The parent waits for members of this subtree; when it asked it had received `seen` frames from this agent.
-    pub fn on_ask(
+    fn on_ask(
         &mut self,
         now: Instant,
         group: Group,
@@ -205,7 +217,7 @@ impl Groups {
     }
 
     /// Asks for the missing members of rounds that have waited for long.
-    pub fn on_tick(&mut self, now: Instant, out: &mut Vec<Action>) {
+    fn ask_late(&mut self, now: Instant, out: &mut Vec<Action>) {
         for (group, Barrier { spread, rounds }) in &mut self.live {
             for round in rounds.iter_mut().filter(|round| round.ask_at().is_some_and(|at| now >= at)) {
                 round.ask(group, spread, &self.ups_in, out);
@@ -217,18 +229,8 @@ impl Groups {
         self.rounds().filter_map(|(_, _, round)| round.ask_at()).min()
     }
 
-    /// A local rank will enter no more barriers.
-    pub fn on_departed(&mut self, local: LocalRank, departed: Departed) {
-        self.departed.insert(local, departed);
-    }
-
-    /// No rank is left in a child's subtree.
-    pub fn on_child_done(&mut self, child: usize) {
-        self.done[child] = true;
-    }
-
     /// A departed member for which others wait, and its group.
-    pub fn broken(&self) -> Option<(Left, &Group)> {
+    fn broken(&self) -> Option<(Left, &Group)> {
         self.rounds().find_map(|(group, spread, round)| {
             let here = round.missing(spread).find_map(|local| self.departed.get(&local)).map(|one| Left::Here(*one));
             let below = || round.missing_children(spread).find(|child| self.done[*child]).map(Left::Below);
@@ -242,34 +244,22 @@ impl Groups {
     }
 
     /// Continues without the departed members: the others get `instead` in place of each one's data.
-    pub fn excuse(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Action>) {
-        let Groups { live, departed, done, .. } = self;
-        let mut changed = Vec::new();
+    fn replace_departed(&mut self, instead: &Bytes, out: &mut Vec<Action>) {
+        let Barriers { live, departed, done, .. } = self;
+        let mut changed = BTreeSet::new();
         for (group, Barrier { spread, rounds }) in live {
-            let before = changed.len();
             for round in rounds {
-                for (local, is_in) in spread.locals.iter().zip(&mut round.locals_in) {
-                    if let Some(one) = departed.get(local).filter(|_| !*is_in) {
-                        *is_in = true;
-                        round.left -= 1;
-                        round.pairs.push(instead(Left::Here(*one)));
-                        changed.push(group.clone());
-                    }
-                }
-                for (child, is_in) in spread.children.iter().zip(&mut round.children_in) {
-                    if done[*child] && !*is_in {
-                        *is_in = true;
-                        round.left -= 1;
-                        round.pairs.push(instead(Left::Below(*child)));
-                        changed.push(group.clone());
-                    }
+                let locals = spread.locals.iter().map(|local| departed.contains_key(local)).zip(&mut round.locals_in);
+                let children = spread.children.iter().map(|child| done[*child]).zip(&mut round.children_in);
+                for (_, is_in) in locals.chain(children).filter(|(is_gone, is_in)| *is_gone && !**is_in) {
+                    *is_in = true;
+                    round.left -= 1;
+                    round.pairs.push(instead.clone());
+                    changed.insert(group.clone());
                 }
             }
-            changed.truncate(changed.len().min(before + 1));
         }
-        for group in changed {
-            self.settle(group, out);
-        }
+        changed.into_iter().for_each(|group| self.settle(group, out));
     }
 
     /// When the wait of an unreported round exceeds `after_ns`.
@@ -358,7 +348,7 @@ impl Barrier {
             out.push(Action::Down { group: group.clone(), child, pairs: pairs.clone() });
         }
         if let Some(Round { waiting, .. }) = self.rounds.pop_front().filter(|round| !round.waiting.is_empty()) {
-            out.push(Action::Over { group: group.clone(), waiting, pairs });
+            out.push(Action::Over(Over { group: group.clone(), waiting, pairs }));
         }
     }
 }
@@ -392,4 +382,260 @@ impl Round {
 
 fn not_expected(group: &Group) -> String {
     format!("unexpected message for the barrier of {} (tag {})", group.members, group.tag)
+}
+
+/// The members of a group, from the viewpoint of one agent of the tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spread {
+    /// Local ranks that are members, in ascending order.
+    pub locals: Vec<LocalRank>,
+    /// Children with members below them, by index among the job's children; in ascending order.
+    pub children: Vec<usize>,
+    /// Whether all members are in this agent's subtree.
+    pub apex: bool,
+}
+
+impl Spread {
+    /// Finds the members. `node`: this agent's own; `below`: the job's children here. Cost: one
+    /// look-up for each rank of a list.
+    pub fn new(
+        members: &Members,
+        mapping: &Mapping,
+        node: Option<NodeId>,
+        below: &[AgentId],
+        is_root: bool,
+        next_hop: impl Fn(NodeId) -> Hop,
+    ) -> Spread {
+        let all = || {
+            let local_size = node.map_or(0, |node| mapping.local_size(node));
+            (0..local_size).map(|local| LocalRank(local as u16)).collect()
+        };
+        let runs = match members {
+            Members::World => return Spread { locals: all(), children: (0..below.len()).collect(), apex: is_root },
+            Members::Node => return Spread { locals: all(), children: Vec::new(), apex: true },
+            Members::List(runs) => runs,
+        };
+        let mut spread = Spread { locals: Vec::new(), children: Vec::new(), apex: true };
+        let mut looked_at = Vec::new();
+        for rank in runs.iter().flat_map(|run| run.first..run.first + run.count).map(Rank) {
+            let (of, local) = mapping.place(rank).expect("a group was parsed with the size of the job");
+            if Some(of) == node {
+                spread.locals.push(local);
+            }
+            if looked_at.len() <= of.index() {
+                looked_at.resize(of.index() + 1, false);
+            }
+            if std::mem::replace(&mut looked_at[of.index()], true) {
+                continue;
+            }
+            match next_hop(of) {
+                Hop::Here => {}
+                Hop::Child(agent) => {
+                    let place = below.binary_search(&agent);
+                    spread.children.push(place.expect("a child with ranks below it is in the job"));
+                }
+                Hop::Parent => spread.apex = false,
+            }
+        }
+        spread.locals.sort_unstable();
+        spread.children.sort_unstable();
+        spread.children.dedup();
+        spread
+    }
+}
+
+/// Values of `stream` in a frame to a child. `OVER`: the barrier is complete; `ASK`: the parent waits for members.
+const OVER: u16 = 0;
+const ASK: u16 = 1;
+/// Bit of a frame's `stream`: the barrier belongs to PMIx servers.
+const OF_SERVERS: u16 = 2;
+
+/// A barrier's frame whose group has been parsed; `frame.payload` is the rest.
+pub struct Arrived {
+    /// The child that has sent the frame; `None`: the parent.
+    pub child: Option<usize>,
+    pub group: Group,
+    pub frame: Frame,
+}
+
+impl Arrived {
+    /// # Errors
+    /// A message: no correct agent sends such a frame.
+    pub fn read(facts: &Facts, child: Option<usize>, mut frame: Frame) -> Result<Arrived, String> {
+        let (group, len) = Group::decode(&frame.payload, facts.job_size).map_err(|malformed| malformed.to_string())?;
+        if group.members == Members::Node {
+            return Err("a barrier within one node was sent to another node".into());
+        }
+        frame.payload = frame.payload.split_off(len);
+        Ok(Arrived { child, group, frame })
+    }
+
+    pub fn is_of_servers(&self) -> bool {
+        self.frame.stream & OF_SERVERS != 0
+    }
+}
+
+/// A collective of a group that is complete.
+pub struct Over {
+    pub group: Group,
+    /// The local members, which wait for the answer.
+    pub waiting: Vec<LocalRank>,
+    /// The pairs that the members' nodes have put, or the members' values.
+    pub pairs: Bytes,
+}
+
+impl Barriers {
+    /// The barriers of PMIx servers.
+    pub fn of_servers(children: usize) -> Self {
+        Barriers { are_of_servers: true, ..Barriers::new(children) }
+    }
+
+    /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
+    /// received. Returns the collectives that are complete.
+    pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
+        let members = group.members.clone();
+        let mut next = Vec::new();
+        self.start(cx.now(), group, || spread(cx.facts, &members), local, pairs, &mut next);
+        self.carry_out(cx, next)
+    }
+
+    /// Handles a neighbour's frame. Returns the collectives that are complete.
+    pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Over> {
+        let (now, mut next) = (cx.now(), Vec::new());
+        let Arrived { child, group, frame } = arrived;
+        let members = group.members.clone();
+        let spread = || spread(cx.facts, &members);
+        match child {
+            Some(child) => {
+                self.traffic.up.count_in(frame.payload.len());
+                self.on_child_frame(now, child, group, spread, frame.payload, &mut next);
+            }
+            None if frame.stream & ASK != 0 => self.on_ask(now, group, spread, frame.arg, &mut next),
+            None => {
+                self.traffic.down.count_in(frame.payload.len());
+                self.on_parent_frame(group, frame.payload, &mut next);
+            }
+        }
+        self.carry_out(cx, next)
+    }
+
+    /// Asks for members that are awaited, if that is due. Returns the collectives that are complete.
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> Vec<Over> {
+        let mut next = Vec::new();
+        self.ask_late(cx.now(), &mut next);
+        self.carry_out(cx, next)
+    }
+
+    /// A local rank will enter no more barriers.
+    pub fn on_departed(&mut self, local: LocalRank, departed: Departed) {
+        self.departed.insert(local, departed);
+        self.has_changed = true;
+    }
+
+    /// No rank is left in a child's subtree.
+    pub fn on_child_done(&mut self, child: usize) {
+        self.done[child] = true;
+        self.has_changed = true;
+    }
+
+    /// Lets the nodes of members that will not enter contribute this instead. Returns the collectives that are
+    /// complete.
+    pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: &Bytes) -> Vec<Over> {
+        let mut next = Vec::new();
+        self.replace_departed(instead, &mut next);
+        self.carry_out(cx, next)
+    }
+
+    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Over> {
+        let mut all = Vec::new();
+        self.has_changed = true;
+        for one in next {
+            match one {
+                Action::Up { group, pairs } => {
+                    self.traffic.up.count_out(pairs.len());
+                    self.send(cx, None, (OVER, 0), &group, &pairs);
+                }
+                Action::Down { group, child, pairs } => {
+                    self.traffic.down.count_out(pairs.len());
+                    self.send(cx, Some(child), (OVER, 0), &group, &pairs);
+                }
+                Action::Ask { group, child, seen } => self.send(cx, Some(child), (ASK, seen), &group, &[]),
+                Action::Over(over) => all.push(over),
+                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
+            }
+        }
+        all
+    }
+
+    /// Sends a barrier's frame to a child or (`None`) to the parent: the group, then the data from the members' nodes.
+    /// The job ends if the frame is too long to be sent.
+    fn send(&self, cx: &mut Cx<'_>, child: Option<usize>, (stream, arg): (u16, u32), group: &Group, pairs: &[u8]) {
+        let mut payload = Vec::new();
+        group.encode(&mut payload);
+        payload.extend_from_slice(pairs);
+        let bytes = payload.len();
+        if bytes > FRAME_PAYLOAD_MAX {
+            let cause = match self.are_of_servers {
+                true => Cause::PmixServer { problem: too_much(bytes).into() },
+                false => Cause::Pmi { problem: format!("a barrier of {} has {bytes} bytes of pairs", words(group)) },
+            };
+            return cx.fail_here(cause);
+        }
+        let stream = if self.are_of_servers { stream | OF_SERVERS } else { stream };
+        match child {
+            Some(child) => {
+                cx.for_child(child, cx.facts.frame(DownFrame::GroupDown, stream, arg, payload.into()));
+            }
+            None => cx.up(cx.facts.frame(UpFrame::GroupUp, stream, arg, payload.into())),
+        }
+    }
+
+    /// Ends the job if others wait for members that will not enter.
+    pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
+        if !std::mem::take(&mut self.has_changed) {
+            return;
+        }
+        let Some((left, group)) = self.broken() else { return };
+        let words = words(group);
+        match left {
+            Left::Here(departed) => cx.fail_departed(departed, Cause::LeftGroup { group: words, exit: departed.exit }),
+            Left::Below(child) => {
+                let (rank, node) = member_below(cx.facts, &group.members, child);
+                // A rank that left in any other way has already failed the job.
+                let cause = Cause::LeftGroup { group: words, exit: Some(0) };
+                let host = cx.facts.name_of(node);
+                cx.fail(Failure { node, host, rank: Some(rank), pid: None, cause });
+            }
+        }
+    }
+}
+
+/// The location of a group's members, from the viewpoint of this agent.
+fn spread(facts: &Facts, members: &Members) -> Spread {
+    let next_hop = |node| facts.tree.next_hop(facts.agent_of(node));
+    Spread::new(members, &facts.mapping, facts.node, &facts.below, facts.root, next_hop)
+}
+
+/// The first member below a child.
+fn member_below(facts: &Facts, members: &Members, child: usize) -> (Rank, NodeId) {
+    let agent = facts.below[child];
+    let mut all = (0..facts.job_size).map(Rank).filter(|rank| members.contains(*rank));
+    let place = |rank| Some((rank, facts.mapping.place(rank)?.0));
+    let is_below = |node: NodeId| facts.tree.next_hop(facts.agent_of(node)) == Hop::Child(agent);
+    let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
+    found.expect("an awaited child has members below it")
+}
+
+/// Why the data of a fence of PMIx clients cannot be sent.
+pub fn too_much(bytes: usize) -> String {
+    format!("its data is {bytes} bytes, more than the {FRAME_PAYLOAD_MAX} of a message; use --modex direct")
+}
+
+/// A description of a group, for messages.
+pub fn words(group: &Group) -> String {
+    match group.purpose {
+        Purpose::Barrier => format!("{} (tag {})", group.members, group.tag),
+        // The tag of a gather is a number of the client, which tells a user nothing.
+        Purpose::Gather => group.members.to_string(),
+    }
 }

@@ -4,7 +4,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Done;
 
 /// The children that run more of the job, in the order of `Facts::below`.
-pub struct Children(Vec<Child>);
+pub struct Children(pub Vec<Child>);
 
 /// A child agent's share of the job.
 pub struct Child {
@@ -38,37 +38,13 @@ impl Children {
         Children(below.iter().map(|agent| Child { agent: *agent, ready: false, started: None, done: None }).collect())
     }
 
-    fn get_mut(&mut self, agent: AgentId) -> Option<&mut Child> {
-        self.0.iter_mut().find(|child| child.agent == agent)
-    }
-
-    pub fn on_ready(&mut self, agent: AgentId) {
-        if let Some(child) = self.get_mut(agent) {
-            child.ready = true;
-        }
-    }
-
     pub fn are_ready(&self) -> bool {
         self.iter().all(|child| child.ready)
     }
 
-    pub fn on_started(&mut self, agent: AgentId, ranks: u32) {
-        if let Some(child) = self.get_mut(agent) {
-            child.started = Some(ranks);
-        }
-    }
-
-    pub fn on_done(&mut self, agent: AgentId, done: Done) {
-        if let Some(child) = self.get_mut(agent) {
-            child.done = Some(done);
-        }
-    }
-
     /// A child agent is lost with all its ranks, or is missing and no more reports about its subtree are expected.
     pub fn on_lost(&mut self, agent: AgentId) {
-        if let Some(child) = self.get_mut(agent) {
-            child.end();
-        }
+        self.0.iter_mut().filter(|child| child.agent == agent).for_each(Child::end);
     }
 
     /// Whether every child has reported that its ranks run, or never will.
@@ -103,8 +79,8 @@ mod tests {
     #[test]
     fn a_child_that_is_given_up_counts_as_started_and_done() {
         let mut children = Children::new(&[AgentId(1), AgentId(2)]);
-        children.on_started(AgentId(1), 4);
-        children.on_done(AgentId(1), Done { ranks: 4, ..Done::default() });
+        children.0[0].started = Some(4);
+        children.0[0].done = Some(Done { ranks: 4, ..Done::default() });
         assert!(!children.have_started() && !children.are_done());
         assert_eq!(children.give_up(|_| true), [AgentId(2)]);
         assert!(children.have_started() && children.are_done());
@@ -114,7 +90,7 @@ mod tests {
     #[test]
     fn a_lost_child_keeps_its_reported_ranks() {
         let mut children = Children::new(&[AgentId(1)]);
-        children.on_started(AgentId(1), 4);
+        children.0[0].started = Some(4);
         children.on_lost(AgentId(1));
         assert_eq!((children.ranks_started(), children.are_done()), (4, true));
         children.on_lost(AgentId(9));

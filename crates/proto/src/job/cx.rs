@@ -5,10 +5,9 @@
 //! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
 
 use super::children::Children;
-use super::facts::Facts;
+use super::facts::{Facts, Up};
 use super::profile::Profile;
 use super::ranks::{Process, Ranks};
-use super::tree::Up;
 use crate::clock_offset::ClockOffset;
 use crate::io::Output;
 use crate::link::Links;

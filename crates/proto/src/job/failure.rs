@@ -53,7 +53,8 @@ pub struct Ends {
     /// At the root: agents that are missing. All are reported together, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, Problem>,
     name_missing_at: Option<Instant>,
-    keeper_lost: Option<LostKeeper>,
+    /// When it is reported that the keeper of the local ranks has ended, and the keeper's error; `None`: it was killed.
+    keeper_lost: Option<(Instant, Option<SpawnError>)>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     pub is_torn: bool,
     /// Whether nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on
@@ -72,13 +73,6 @@ enum Kill {
     Forced { give_up_at: Instant },
     /// The time for the kill has passed: nothing is awaited any more.
     GivenUp,
-}
-
-/// How the keeper of the local ranks has ended, and when this is reported.
-pub struct LostKeeper {
-    report_at: Instant,
-    /// The error that the keeper reported; `None`: the keeper was killed.
-    pub problem: Option<SpawnError>,
 }
 
 impl Ends {
@@ -148,23 +142,18 @@ impl Ends {
         let missing = std::mem::take(&mut self.missing).into_iter();
         let missing: Vec<_> = missing.map(|(agent, problem)| MissingAgent { agent, problem }).collect();
         let node = facts.node_of(missing.first()?.agent).unwrap_or_default();
-        Some(Failure {
-            node,
-            host: facts.name_of(node),
-            rank: None,
-            pid: None,
-            cause: Cause::AgentsMissing { missing },
-        })
+        let (host, cause) = (facts.name_of(node), Cause::AgentsMissing { missing });
+        Some(Failure { node, host, rank: None, pid: None, cause })
     }
 
     /// The keeper of the local ranks has ended. Call `take_lost_keeper` later.
     pub fn on_keeper_lost(&mut self, now: Instant, problem: Option<SpawnError>) {
-        self.keeper_lost = Some(LostKeeper { report_at: now + KEEPER_NS_MAX, problem });
+        self.keeper_lost = Some((now + KEEPER_NS_MAX, problem));
     }
 
     /// The lost keeper, once its report is due.
-    pub fn take_lost_keeper(&mut self, now: Instant) -> Option<LostKeeper> {
-        self.keeper_lost.take_if(|lost| lost.report_at <= now || self.kill != Kill::No)
+    pub fn take_lost_keeper(&mut self, now: Instant) -> Option<(Instant, Option<SpawnError>)> {
+        self.keeper_lost.take_if(|(report_at, _)| *report_at <= now || self.kill != Kill::No)
     }
 
     /// At the root: a rank enters no more collectives.
@@ -192,9 +181,9 @@ impl Ends {
         Some(&[SIGTERM, SIGCONT])
     }
 
-    /// Records that the ranks are killed by force. The time limit for their end counts from now, even if this agent is
-    /// late.
-    fn force(&mut self, now: Instant) {
+    /// Records that the ranks are killed by force, or grants more time after the job was given up, because some of its
+    /// output still waits for a reader. The time limit counts from now, even if this agent is late.
+    pub fn force(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }
 
@@ -207,11 +196,6 @@ impl Ends {
         }
     }
 
-    /// Grants more time after the job was given up, because some of its output still waits for a reader.
-    pub fn wait_longer(&mut self, now: Instant) {
-        self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
-    }
-
     pub fn deadline(&self) -> Option<Instant> {
         let kill = match self.kill {
             Kill::No => self.deserter.map(|(at, _)| at).into_iter().chain(self.name_missing_at).min(),
@@ -219,7 +203,7 @@ impl Ends {
             Kill::Gentle { force_at } => Some(force_at),
             Kill::Forced { give_up_at } => Some(give_up_at),
         };
-        kill.into_iter().chain(self.keeper_lost.as_ref().map(|lost| lost.report_at)).min()
+        kill.into_iter().chain(self.keeper_lost.as_ref().map(|(report_at, _)| *report_at)).min()
     }
 
     /// Does what is due: reports missing agents and ranks that have left, asks for SIGKILL. Returns whether the time

@@ -62,15 +62,15 @@ impl Stage {
             (Stage::Running | Stage::Ending { .. }, Event::AllGone) => Ok(Stage::Draining),
             (Stage::Draining, Event::Kill | Event::AllGone) => Ok(Stage::Draining),
             (Stage::Draining, Event::Settled) => Ok(Stage::Over),
-            (Stage::Deferred, Event::AllGone | Event::Settled)
-            | (Stage::Starting, Event::Release | Event::AllGone | Event::Settled)
-            | (Stage::Running, Event::Release | Event::AllStarted | Event::Settled)
-            | (Stage::Ending { started: true }, Event::AllStarted)
-            | (Stage::Ending { .. }, Event::Settled)
-            | (Stage::Draining, Event::Release | Event::AllStarted)
-            | (Stage::Over, Event::Release | Event::AllStarted | Event::Kill | Event::AllGone | Event::Settled) => {
-                Err(Refused)
-            }
+            (
+                Stage::Deferred
+                | Stage::Starting
+                | Stage::Running
+                | Stage::Ending { .. }
+                | Stage::Draining
+                | Stage::Over,
+                Event::Release | Event::AllStarted | Event::Kill | Event::AllGone | Event::Settled,
+            ) => Err(Refused),
         }
     }
 }
@@ -92,7 +92,7 @@ pub enum Wait {
 
 pub struct Lifecycle {
     stage: Stage,
-    waits: Vec<Wait>,
+    pub waits: Vec<Wait>,
     deferred: Option<DeferredSpawn>,
 }
 
@@ -112,10 +112,6 @@ impl Lifecycle {
     pub fn defer(&mut self, plan: SpawnPlan) {
         self.stage = Stage::Deferred;
         self.deferred = Some(DeferredSpawn { plan: Box::new(plan), then: Vec::new() });
-    }
-
-    pub fn wait_for(&mut self, wait: Wait) {
-        self.waits.push(wait);
     }
 
     pub fn waits_for(&self, wait: Wait) -> bool {
@@ -209,12 +205,8 @@ impl Lifecycle {
     }
 
     /// Changes state; an event that is not allowed in this state is ignored.
-    fn on(&mut self, event: Event) {
+    pub fn on(&mut self, event: Event) {
         self.stage = self.stage.next(event).unwrap_or(self.stage);
-    }
-
-    pub fn on_kill(&mut self) {
-        self.on(Event::Kill);
     }
 
     /// All ranks of the subtree have started or will not. Returns whether that must be reported.
@@ -228,10 +220,6 @@ impl Lifecycle {
     pub fn on_all_gone(&mut self) -> bool {
         self.on(Event::AllGone);
         self.stage == Stage::Draining
-    }
-
-    pub fn on_settled(&mut self) {
-        self.on(Event::Settled);
     }
 
     /// Whether the start of all ranks was reported.
@@ -283,8 +271,7 @@ mod tests {
     fn outputs_for_deferred_ranks_wait_with_them() {
         let (facts, mut lifecycle) = (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new());
         lifecycle.defer(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
-        lifecycle.wait_for(Wait::Link);
-        lifecycle.wait_for(Wait::Server);
+        lifecycle.waits.extend([Wait::Link, Wait::Server]);
         let job = facts.id();
         let mut acts = |act: &mut dyn FnMut(&mut Lifecycle, &mut Cx<'_>)| {
             Cx::bench(&facts, crate::time::Instant(1), |cx| act(&mut lifecycle, cx)).1.len()
@@ -299,9 +286,9 @@ mod tests {
     fn a_job_ends_only_after_it_has_started_or_was_killed() {
         let mut lifecycle = Lifecycle::new();
         assert!(!lifecycle.on_all_gone());
-        lifecycle.on_kill();
+        lifecycle.on(Event::Kill);
         assert!(lifecycle.on_all_gone());
-        lifecycle.on_settled();
+        lifecycle.on(Event::Settled);
         assert_eq!(lifecycle.stage, Stage::Over);
     }
 }

@@ -3,34 +3,34 @@
 //!
 //! `RankService` owns the parts that do so. What the job must do for them is an [`AskedOfJob`].
 
-use super::collectives::{Arrived, Collectives};
 use super::cx::Cx;
 use super::facts::Facts;
-use super::groups::{Arrived as Barrier, Barriers, Over};
-use super::names::Names;
 use super::ranks::ProcessState;
 use super::stalls::{self, Stalls};
-use crate::collective::{CollectiveConfig, Entering, Finished};
+use crate::collective::groups::{Arrived as Barrier, Barriers, Over};
+use crate::collective::{Arrived, CollectiveConfig, Entering, Exchanges, Finished};
 use crate::io::Output;
 use crate::pmi_server::{self, PmiServer, endpoints};
 use crate::pmix::{self, AskedOfJob, Pmix};
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::collective::Collective;
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{DownFrame, Frame, PeerFrame};
 use wireup_wire::group::Purpose;
-use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
-use wireup_wire::names::{Answer, Asker, Down};
-use wireup_wire::peer::{Cause, Departed};
+use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank, Rank};
+use wireup_wire::inter_job::{InterJobReport, Order};
+use wireup_wire::modex::Between;
+use wireup_wire::names::{Answer, Ask, Asker, Down, Keep, Up};
+use wireup_wire::peer::{self, Cause, Departed};
 use wireup_wire::talk::{JobDown, JobUp};
 
 pub struct RankService {
     pub pmi: PmiServer,
     pub pmix: Option<Box<Pmix>>,
-    pub collectives: Collectives,
+    pub exchanges: Exchanges,
     pub barriers: Barriers,
-    pub names: Names,
+    names: Names,
     stalls: Stalls,
     /// Clients with requests that can be answered, because what these waited for has come. One client is resumed after
     /// the other: nested calls would use stack for each client, of which there may be thousands.
@@ -44,7 +44,7 @@ impl RankService {
         RankService {
             pmi: PmiServer::new(facts),
             pmix: Pmix::new(facts, &config),
-            collectives: Collectives::new(config),
+            exchanges: Exchanges::new(config),
             barriers: Barriers::new(facts.below.len()),
             names: Names::default(),
             stalls: Stalls::default(),
@@ -78,11 +78,11 @@ impl RankService {
             }
             pmi_server::Asked::Enter { entry, reply_to } => {
                 let entering = Entering { local, rank: cx.rank(local), entry, reply_to };
-                let finished = self.collectives.enter(cx, entering, || self.pmi.take_pending());
+                let finished = self.exchanges.enter(cx, entering, || self.pmi.tables.kvs.take_pending());
                 self.on_finished(cx, finished);
             }
             pmi_server::Asked::EnterGroup { group, value } => {
-                let pairs = || self.pmi.pending_since(self.barriers.groups.mark(&group.members));
+                let pairs = || self.pmi.tables.kvs.pending_since(self.barriers.mark(&group.members));
                 let own = value.unwrap_or_else(pairs);
                 let over = self.barriers.enter(cx, local, group, own);
                 self.on_groups_over(cx, over);
@@ -98,6 +98,7 @@ impl RankService {
     pub fn pmix<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>) -> T) -> Option<T> {
         let pmix = self.pmix.as_mut()?;
         let result = act(pmix, cx);
+        pmix.follow_server(cx);
         for asked in std::mem::take(&mut pmix.asked) {
             match asked {
                 pmix::Asked::Connected(local) => {
@@ -151,7 +152,7 @@ impl RankService {
             return self.on_endpoints(cx, rows.clone());
         }
         for entering in endpoints::entering(&cx.common.ranks, address) {
-            let finished = self.collectives.enter(cx, entering, Bytes::new);
+            let finished = self.exchanges.enter(cx, entering, Bytes::new);
             self.on_finished(cx, finished);
         }
     }
@@ -174,7 +175,7 @@ impl RankService {
     /// A local rank has ended.
     pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         self.end_server_if_alone(cx);
-        self.pmi.on_gone(local);
+        self.pmi.tables.attrs.on_gone(local);
         self.names.on_gone(cx, cx.rank(local));
         self.pmix(cx, |pmix, cx| pmix.on_rank_gone(cx, local));
     }
@@ -197,7 +198,7 @@ impl RankService {
 
     /// Whether the PMIx server process must still be waited for.
     pub fn has_server(&self) -> bool {
-        self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_there())
+        self.pmix.as_ref().is_some_and(|pmix| pmix.server.phase.is_there())
     }
 
     /// A frame of a collective of the whole job.
@@ -207,7 +208,7 @@ impl RankService {
                 self.pmix(cx, |pmix, cx| pmix.on_exchange(cx, arrived));
             }
             Ok(arrived) => {
-                let finished = self.collectives.on_frame(cx, arrived);
+                let finished = self.exchanges.on_frame(cx, arrived);
                 self.on_finished(cx, finished);
             }
             Err(problem) => cx.fail_here(Cause::Pmi { problem }),
@@ -231,7 +232,7 @@ impl RankService {
     pub fn on_group(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
         match Barrier::read(cx.facts, child, frame) {
             Ok(arrived) if arrived.is_of_servers() => {
-                self.pmix(cx, |pmix, cx| pmix.on_group_frame(cx, arrived));
+                self.pmix(cx, |pmix, cx| pmix.fences.subsets.on_frame(cx, arrived, &mut pmix.server));
             }
             Ok(arrived) => {
                 let over = self.barriers.on_frame(cx, arrived);
@@ -254,7 +255,7 @@ impl RankService {
     /// A collective's direct frame from another node's agent.
     pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
         if let Some(node) = cx.facts.node_of(from) {
-            self.on_exchange(cx, Arrived::of_node(node, frame));
+            self.on_exchange(cx, self.exchanges.of_node(node, frame));
         }
     }
 
@@ -282,11 +283,8 @@ impl RankService {
             rank: process.rank,
             pid: process.pid,
             node: cx.facts.own_node(),
-            epoch: self.collectives.exchanges.next_of(local),
-            modex_epoch: self
-                .pmix
-                .as_ref()
-                .map_or(Epoch(0), |pmix| pmix.fences.whole.collectives.exchanges.next_of(local)),
+            epoch: self.exchanges.next_of(local),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.whole.exchanges.next_of(local)),
             finalized: process.finalized,
             initialised: process.spoke_pmi,
             deserted: awaited && !process.finalized && exit.is_some(),
@@ -305,7 +303,7 @@ impl RankService {
 
     /// A local rank enters no more collectives of groups, unless another library in its process may still enter some.
     fn leave_groups(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
-        if self.pmi.has_left(local) {
+        if self.pmi.clients.has_left(local) {
             let departed = self.departed(cx, local);
             self.pmi.on_left(cx, departed.rank);
             self.barriers.on_departed(local, departed);
@@ -315,8 +313,8 @@ impl RankService {
     /// A rank of the subtree enters no more collectives.
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
-        let is_news = self.collectives.exchanges.on_departed(departed)
-            | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.whole.on_departed(of_servers));
+        let is_news = self.exchanges.on_departed(departed)
+            | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.whole.exchanges.on_departed(of_servers));
         if is_news {
             cx.report_departed(departed);
         }
@@ -325,7 +323,7 @@ impl RankService {
     /// Ends the job if ranks wait in a collective for a rank that will never enter it.
     pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
         self.barriers.check_broken(cx);
-        let exchanges = &self.collectives.exchanges;
+        let exchanges = &self.exchanges;
         let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
         let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.fences.broken()));
         if let Some(((departed, epoch, collective), waiting)) = broken {
@@ -355,24 +353,21 @@ impl RankService {
 
     /// When the longest wait of this node's ranks in a collective has lasted for `after_ns`.
     fn wait_deadline(&self, after_ns: u64) -> Option<Instant> {
-        let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
+        let of_ranks = self.exchanges.stall_deadline(after_ns).into_iter();
         let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.fences.stall_deadline(after_ns));
-        of_ranks.chain(self.barriers.groups.stall_deadline(after_ns)).chain(of_servers).min()
+        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
     }
 
     fn mark_asked(&mut self) {
-        self.collectives.exchanges.on_asked();
-        self.barriers.groups.on_asked();
+        self.exchanges.on_asked();
+        self.barriers.on_asked();
         if let Some(pmix) = &mut self.pmix {
             pmix.fences.on_asked();
         }
     }
 
     fn first_collective(&self) -> Option<Collective> {
-        self.collectives
-            .exchanges
-            .first()
-            .or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.collectives.exchanges.first()))
+        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.whole.exchanges.first()))
     }
 
     /// Requests a search for missing ranks, in `collective` if that is known.
@@ -395,11 +390,11 @@ impl RankService {
         cx.control_down(JobDown::StallAsk { collective });
         // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.whole.collectives.exchanges,
-            _ => &self.collectives.exchanges,
+            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.whole.exchanges,
+            _ => &self.exchanges,
         };
-        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.barriers.groups.stalls());
-        let groups = self.barriers.groups.stalls().chain(of_servers);
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.subsets.barriers.stalls());
+        let groups = self.barriers.stalls().chain(of_servers);
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
         report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
     }
@@ -407,13 +402,170 @@ impl RankService {
     /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
-        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.groups.deadline(), of_pmix];
+        let parts = [self.wait_deadline(after_ns), self.stalls.deadline(), self.barriers.deadline(), of_pmix];
         parts.into_iter().flatten().min()
     }
 
     /// Number of collectives of the whole job that are in progress here.
     pub fn open_collectives(&self) -> usize {
-        self.collectives.exchanges.open()
-            + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.collectives.exchanges.open())
+        self.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.fences.whole.exchanges.open())
+    }
+}
+
+/// Requests about names or other jobs, of PMI or PMIx, which go to the root along the job's tree; answers go to their
+/// nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
+#[derive(Default)]
+pub struct Names {
+    /// Local ranks with names that end with them.
+    publishers: BTreeSet<Rank>,
+}
+
+impl Names {
+    /// A request of a local rank.
+    pub fn ask(&mut self, cx: &mut Cx<'_>, from: Rank, asker: Asker, ask: Ask) {
+        if let Ask::Publish { keep: Keep::Rank, .. } = ask {
+            self.publishers.insert(from);
+        }
+        cx.say_to_root(Up::Ask { agent: cx.facts.me, asker, from, ask });
+    }
+
+    /// A local rank has ended.
+    pub fn on_gone(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+        if self.publishers.remove(&rank) {
+            cx.say_to_root(Up::Left { rank });
+        }
+    }
+}
+
+/// A request from a child.
+pub fn on_names_request(cx: &mut Cx<'_>, frame: Frame) {
+    match cx.facts.root {
+        true => read(cx, &frame).into_iter().for_each(|message| cx.ask_agent(message)),
+        false => cx.up(frame),
+    }
+}
+
+/// An answer from the parent. Returns the answer if it is for this agent.
+pub fn on_names_answer(cx: &mut Cx<'_>, frame: Frame) -> Option<Down> {
+    match AgentId(frame.arg) {
+        agent if agent == cx.facts.me => read(cx, &frame),
+        agent => {
+            pass_on(cx, agent, frame);
+            None
+        }
+    }
+}
+
+/// The root's answer to an agent, at the root. Returns the answer if it is for this agent.
+pub fn answer_names(cx: &mut Cx<'_>, agent: AgentId, down: Down) -> Option<Down> {
+    if agent == cx.facts.me {
+        return Some(down);
+    }
+    let frame = cx.facts.frame(DownFrame::NamesDown, 0, agent.0, peer::encode(&down).into());
+    pass_on(cx, agent, frame);
+    None
+}
+
+fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
+    if let Some(child) = cx.children_towards(Some(to)).first() {
+        return cx.for_agent(*child, frame);
+    }
+    // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
+    match read(cx, &frame) {
+        Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
+            cx.say_to_root(Up::Report { agent: to, report: InterJobReport::Ended });
+        }
+        // The agent has kept what its ranks have committed.
+        Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
+            let payload = peer::encode(&Between::Order(order)).into();
+            cx.for_agent(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));
+        }
+        Some(_) | None => {}
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(cx: &mut Cx<'_>, frame: &Frame) -> Option<T> {
+    let message = peer::decode(&frame.payload);
+    message
+        .map_err(|error| cx.fail_here(Cause::Pmi { problem: format!("an agent's message about names: {error}") }))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::cx::{Common, Ending, Sent};
+    use crate::job::facts::Facts;
+    use crate::time::Instant;
+    use wireup_wire::frame::{FrameKind, UpFrame};
+    use wireup_wire::ids::{Client, LocalRank};
+    use wireup_wire::names::{Answer, Range};
+    use wireup_wire::pmix::Wanted;
+
+    const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
+    const DOWN: Down = Down { asker: Asker::Client(CLIENT), answer: Answer::Done };
+
+    fn ask() -> Ask {
+        Ask::Publish { items: Vec::new(), range: Range::Session, keep: Keep::Rank }
+    }
+
+    /// What agent `me` of three does, of which 1 and 2 are children of 0.
+    fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
+        Cx::bench(&Facts::for_test(3, 1, me), Instant(1), act)
+    }
+
+    #[test]
+    fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
+        let mut names = Names::default();
+        let (_, acts, _) = at(2, |cx| names.ask(cx, Rank(2), Asker::Client(CLIENT), ask()));
+        let [Sent::ToAgent(AgentId(0), up)] = &acts[..] else { panic!("the root is asked") };
+        let (_, acts, _) = at(0, |cx| on_names_request(cx, up.clone()));
+        let [Sent::Asked(Up::Ask { agent, asker, from, .. })] = &acts[..] else { panic!("it serves") };
+        assert_eq!((*agent, *asker, *from), (AgentId(2), DOWN.asker, Rank(2)));
+        let (here, acts, _) = at(0, |cx| answer_names(cx, *agent, DOWN));
+        let [Sent::ToAgent(AgentId(2), down)] = &acts[..] else { panic!("it answers") };
+        assert_eq!(here, None);
+        assert_eq!(at(2, |cx| on_names_answer(cx, down.clone())).0, Some(DOWN));
+        let (here, acts, _) = at(1, |cx| on_names_answer(cx, down.clone()));
+        assert_eq!((here, acts), (None, vec![]), "it is not for agent 1");
+    }
+
+    #[test]
+    fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
+        let facts = Facts::for_test(3, 2, 0);
+        let mut common = Common::new(&facts, None);
+        common.children.on_lost(AgentId(2));
+        let mut order = |agent, order| {
+            let down = Down { asker: Asker::Agent, answer: Answer::Order(order) };
+            Cx::bench_in(&facts, &mut common, Instant(1), |cx| answer_names(cx, AgentId(agent), down)).1
+        };
+        assert!(matches!(&order(1, Order::TellDeparted)[..], [Sent::ToAgent(AgentId(1), _)]));
+        let acts = order(2, Order::TellDeparted);
+        let [Sent::Asked(Up::Report { agent: AgentId(2), report })] = &acts[..] else { panic!("the root is told") };
+        assert_eq!(*report, InterJobReport::Ended);
+        let give = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
+        let acts = order(2, give.clone());
+        let [Sent::ToAgent(AgentId(2), frame)] = &acts[..] else { panic!("it has what its ranks left") };
+        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(give)));
+    }
+
+    #[test]
+    fn the_root_is_told_once_that_a_publisher_has_ended() {
+        let mut names = Names::default();
+        let gone = |names: &mut Names| at(1, |cx| names.on_gone(cx, Rank(1))).1.len();
+        assert_eq!(gone(&mut names), 0);
+        at(1, |cx| names.ask(cx, Rank(1), DOWN.asker, ask()));
+        assert_eq!((gone(&mut names), gone(&mut names)), (1, 0));
+    }
+
+    #[test]
+    fn bytes_that_are_not_a_message_fail_the_job() {
+        let frame = |kind: FrameKind, arg| Frame::new(kind, 0, 1, arg, vec![0xff].into());
+        let up = at(0, |cx| on_names_request(cx, frame(UpFrame::NamesUp.into(), 0))).2;
+        let down = at(1, |cx| on_names_answer(cx, frame(DownFrame::NamesDown.into(), 1))).2;
+        for endings in [up, down] {
+            let [Ending::Fail(failure)] = &endings[..] else { panic!("{endings:?}") };
+            assert!(matches!(failure.cause, Cause::Pmi { .. }));
+        }
     }
 }

@@ -9,10 +9,9 @@
 
 use super::cx::Cx;
 use super::facts::Facts;
-use super::groups::words;
 use super::ranks::{Process, Ranks};
 use crate::collective::Exchanges;
-use crate::collective::groups::Stall;
+use crate::collective::groups::{Stall, words};
 use crate::time::Instant;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::LocalRank;

@@ -71,10 +71,6 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn is_spawned(&self) -> bool {
-        self.spec.spawned.is_some()
-    }
-
     fn on(&mut self, event: Event) -> bool {
         let next = self.stage.next(event);
         self.stage = next.unwrap_or(self.stage);
@@ -84,10 +80,10 @@ impl Member {
 
 #[derive(Default)]
 pub struct JobFamily {
-    members: BTreeMap<JobId, Member>,
+    pub members: BTreeMap<JobId, Member>,
     together: Together,
     /// Whether the end of the run was requested: no more jobs are added.
-    is_closed: bool,
+    pub is_closed: bool,
 }
 
 impl JobFamily {
@@ -97,11 +93,6 @@ impl JobFamily {
             self.together.link(spawned.by, spec.job);
         }
         self.members.insert(spec.job, Member { spec, stage });
-    }
-
-    /// The end of the run was requested.
-    pub fn close(&mut self) {
-        self.is_closed = true;
     }
 
     /// The root has numbered the agents on the hosts that a job adds. Returns each of these agents with the name of its
@@ -119,18 +110,6 @@ impl JobFamily {
     pub fn remove(&mut self, job: JobId) -> Option<Member> {
         self.together.remove(job);
         self.members.remove(&job)
-    }
-
-    pub fn has(&self, job: JobId) -> bool {
-        self.members.contains_key(&job)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
-    pub fn jobs(&self) -> Vec<JobId> {
-        self.members.keys().copied().collect()
     }
 
     /// The job of a rank that asks for another job.
@@ -199,7 +178,7 @@ impl JobFamily {
     /// launcher of each of the jobs, so this launcher gets one message for each of its jobs; only the message to the
     /// first of them counts.
     pub fn on_together(&mut self, to: JobId, jobs: &[JobId], connected: bool) {
-        let ours: Vec<JobId> = jobs.iter().copied().filter(|job| self.has(*job)).collect();
+        let ours: Vec<JobId> = jobs.iter().copied().filter(|job| self.members.contains_key(job)).collect();
         if ours.first() != Some(&to) {
             return;
         }

@@ -13,7 +13,6 @@
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
 //! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
 
-mod info;
 mod job_family;
 mod requests;
 mod spawn_placement;
@@ -109,7 +108,12 @@ impl Launcher {
 
     pub fn handle(&mut self, now: Instant, input: LauncherInput) {
         match input {
-            LauncherInput::LinkUp { link } => self.on_link_up(link),
+            LauncherInput::LinkUp { link } => {
+                self.link = Some(link);
+                self.phase = Phase::Running;
+                self.launch(self.spec.clone());
+                self.ask_stdin();
+            }
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
             LauncherInput::Signal { signal, sender } => self.on_signal(now, signal, sender),
@@ -147,14 +151,7 @@ impl Launcher {
 
     /// Whether the end was requested: unread output is not waited for.
     pub fn is_impatient(&self) -> bool {
-        self.unwritten.is_impatient()
-    }
-
-    fn on_link_up(&mut self, link: LinkId) {
-        self.link = Some(link);
-        self.phase = Phase::Running;
-        self.launch(self.spec.clone());
-        self.ask_stdin();
+        self.unwritten.is_impatient
     }
 
     fn launch(&mut self, spec: JobSpec) {
@@ -228,10 +225,9 @@ impl Launcher {
     /// All ranks of a job run.
     fn on_started(&mut self, job: JobId, ranks: u32) {
         let Some(member) = self.family.on_started(job) else { return };
-        if member.is_spawned() {
-            let told =
-                Control::FromLauncher(FromLauncher::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks })));
-            self.control(job, &told);
+        if member.spec.spawned.is_some() {
+            let nspace = member.spec.nspace.clone();
+            self.answer_spawn(job, Ok(NewJob { nspace, ranks }));
         } else {
             self.notice(Notice::Started { ranks });
         }
@@ -294,13 +290,10 @@ impl Launcher {
         if job == self.spec.job {
             self.result.done = done;
         }
-        if member.is_spawned() && start != Start::Over {
-            self.control(
-                job,
-                &Control::FromLauncher(FromLauncher::Spawned(Err("the processes could not be started".into()))),
-            );
+        if member.spec.spawned.is_some() && start != Start::Over {
+            self.answer_spawn(job, Err("the processes could not be started".into()));
         }
-        if self.family.is_empty() {
+        if self.family.members.is_empty() {
             self.notice(Notice::Ended(self.result.clone()));
             self.phase = Phase::Draining;
             if self.one_shot {
@@ -317,7 +310,7 @@ impl Launcher {
             Step::Refuse { request: Request { by, from, .. }, problem } => {
                 let from = Origin { job: (by != self.spec.job).then_some(by), rank: from };
                 self.notice(Notice::NotSpawned { from, problem: problem.clone() });
-                self.control(child, &Control::FromLauncher(FromLauncher::Spawned(Err(problem))));
+                self.answer_spawn(child, Err(problem));
             }
         }
     }
@@ -334,7 +327,7 @@ impl Launcher {
     }
 
     fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
-        self.unwritten.on_written(now);
+        self.unwritten.moved_at = now;
         let mut left = bytes;
         while let Some((job, written)) = self.unwritten.take_oldest(stream, left) {
             left -= written;
@@ -348,7 +341,7 @@ impl Launcher {
 
     /// Nobody reads the output any more: everything returned so far counts as written.
     fn discard_output(&mut self) {
-        self.unwritten.drop_all();
+        self.unwritten.is_dropped = true;
         for stream in [Stream::Out, Stream::Err] {
             while let Some((job, bytes)) = self.unwritten.take_oldest(stream, u32::MAX) {
                 self.grant(job, stream, bytes);
@@ -392,7 +385,7 @@ impl Launcher {
 
     /// The end is requested.
     fn be_impatient(&mut self, now: Instant) {
-        self.family.close();
+        self.family.is_closed = true;
         self.unwritten.hurry(now);
     }
 
@@ -463,12 +456,17 @@ impl Launcher {
         }
     }
 
+    fn answer_spawn(&mut self, child: JobId, result: Result<NewJob, String>) {
+        self.control(child, &Control::FromLauncher(FromLauncher::Spawned(result)));
+    }
+
     fn control(&mut self, job: JobId, message: &Control) {
         self.send(control_frame(job, message));
     }
 
     fn control_all(&mut self, message: &Control) {
-        self.family.jobs().into_iter().for_each(|job| self.control(job, message));
+        let jobs: Vec<JobId> = self.family.members.keys().copied().collect();
+        jobs.into_iter().for_each(|job| self.control(job, message));
     }
 
     fn send(&mut self, frame: Frame) {
@@ -479,7 +477,7 @@ impl Launcher {
 
     /// A notice about one of the jobs; or, for job 0 of a session that outlives its jobs, a notice about the session.
     fn notice_of(&mut self, job: JobId, notice: Notice) {
-        let is_spawned = job != self.spec.job && self.family.has(job);
+        let is_spawned = job != self.spec.job && self.family.members.contains_key(&job);
         self.notice(if is_spawned { Notice::OfJob { job, notice: notice.into() } } else { notice });
     }
 

@@ -3,7 +3,6 @@
 //! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots
 //! there are, are spread evenly beside the others: where there are fewer ranks, one more.
 
-use super::info::{Added, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, NodeSpec};
@@ -19,23 +18,23 @@ pub struct SpawnNode {
     pub other_names: Vec<String>,
 }
 
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum NoPlacement {
-    #[error(
-        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key \
-         add-host"
-    )]
-    UnknownHost { host: String },
-    #[error("{host} cannot be added to the nodes of this run, {reason}")]
-    Fixed { host: String, reason: &'static str },
-    #[error("{host} cannot be added: a host is named without spaces or control characters, and begins with no dash")]
-    BadName { host: String },
-    #[error("{ranks} ranks do not fit on {nodes} nodes with {per_node} on each")]
-    PerNode { ranks: u32, nodes: usize, per_node: u32 },
-    #[error("{host} is lost; start the processes on other nodes")]
-    Lost { host: String },
-    #[error("there is no node for them")]
-    NoNodes,
+/// How ranks are laid out on the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// Ranks fill free slots first, node by node.
+    #[default]
+    Slots,
+    /// Each node gets the same number of ranks.
+    Nodes,
+    /// Each node gets this many ranks, node by node.
+    PerNode(u32),
+}
+
+/// A host that a request adds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Added {
+    pub name: String,
+    pub slots: Option<u32>,
 }
 
 /// Whether hosts can be added to the nodes of a run.
@@ -52,17 +51,18 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, NoPlacement> {
+    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, String> {
         let mut all = places.to_vec();
         for Added { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
                 continue;
             }
             if let Growth::Fixed(reason) = self {
-                return Err(NoPlacement::Fixed { host: host.clone(), reason });
+                return Err(format!("{host} cannot be added to the nodes of this run, {reason}"));
             }
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-                return Err(NoPlacement::BadName { host: host.clone() });
+                let rule = "a host is named without spaces or control characters, and begins with no dash";
+                return Err(format!("{host} cannot be added: {rule}"));
             }
             all.push(SpawnNode {
                 node: NodeSpec { agent: AgentId::ADDED, name: host.clone(), shared: false },
@@ -100,7 +100,7 @@ impl<'p> SpawnPlacement<'p> {
     ///
     /// # Errors
     /// Why there are none.
-    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, NoPlacement> {
+    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, String> {
         let allowed = self.allowed(hosts)?;
         let mut given = vec![0; self.places.len()];
         let mut left = ranks;
@@ -111,7 +111,8 @@ impl<'p> SpawnPlacement<'p> {
                     left -= given[at];
                 }
                 if left > 0 {
-                    return Err(NoPlacement::PerNode { ranks, nodes: allowed.len(), per_node });
+                    let nodes = allowed.len();
+                    return Err(format!("{ranks} ranks do not fit on {nodes} nodes with {per_node} on each"));
                 }
             }
             Layout::Nodes => self.spread(ranks, &allowed, &mut given),
@@ -128,24 +129,23 @@ impl<'p> SpawnPlacement<'p> {
         Ok(given)
     }
 
-    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoPlacement> {
+    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, String> {
         let all = 0..self.places.len();
         let allowed: Vec<usize> = match hosts {
             None => all.filter(|at| !self.lost.contains(at)).collect(),
             Some(hosts) => {
                 let names = Names::of(self.places);
-                let named = hosts
-                    .iter()
-                    .map(|host| names.find(host).ok_or_else(|| NoPlacement::UnknownHost { host: host.clone() }));
+                let named = hosts.iter().map(|host| names.find(host).ok_or_else(|| unknown(host)));
                 let named: BTreeSet<usize> =
                     named.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().copied().collect();
                 if let Some(lost) = named.intersection(&self.lost).next() {
-                    return Err(NoPlacement::Lost { host: self.places[*lost].node.name.clone() });
+                    let host = &self.places[*lost].node.name;
+                    return Err(format!("{host} is lost; start the processes on other nodes"));
                 }
                 named.into_iter().collect()
             }
         };
-        if allowed.is_empty() { Err(NoPlacement::NoNodes) } else { Ok(allowed) }
+        if allowed.is_empty() { Err("there is no node for them".into()) } else { Ok(allowed) }
     }
 
     fn spread(&self, ranks: u32, allowed: &[usize], given: &mut [u32]) {
@@ -156,6 +156,13 @@ impl<'p> SpawnPlacement<'p> {
             given[at] += ranks / nodes + u32::from((index as u32) < ranks % nodes);
         }
     }
+}
+
+fn unknown(host: &str) -> String {
+    format!(
+        "{host} is not a node of this run; name it with --hosts when you start the first program, or with the info key \
+         add-host"
+    )
 }
 
 /// The places by the names of their nodes.
@@ -281,9 +288,9 @@ mod tests {
         assert_eq!(placement.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
         assert_eq!(placement.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
         let full = placement.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
-        assert_eq!(full.to_string(), "7 ranks do not fit on 3 nodes with 2 on each");
+        assert_eq!(full, "7 ranks do not fit on 3 nodes with 2 on each");
         let unknown = placement.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
-        assert!(unknown.to_string().starts_with("n9 is not a node of this run"));
+        assert!(unknown.starts_with("n9 is not a node of this run"));
     }
 
     #[test]
@@ -291,10 +298,8 @@ mod tests {
         let places = places(&[None, None, None]);
         let mut placement = SpawnPlacement::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
         assert_eq!(placement.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
-        assert_eq!(
-            placement.give(1, Some(&["n1".to_owned()]), Layout::Slots),
-            Err(NoPlacement::Lost { host: "n1".into() })
-        );
+        let refused = placement.give(1, Some(&["n1".to_owned()]), Layout::Slots);
+        assert_eq!(refused, Err("n1 is lost; start the processes on other nodes".into()));
     }
 
     fn added(name: &str, slots: Option<u32>) -> Added {
@@ -320,10 +325,7 @@ mod tests {
         let growth = Growth::Fixed("whose nodes are virtual; use --hosts");
         assert!(growth.add(&places(&[None]), &[added("n0", None)]).is_ok());
         let refused = growth.add(&places(&[None]), &[added("m0", None)]).expect_err("it cannot be added");
-        assert_eq!(
-            refused.to_string(),
-            "m0 cannot be added to the nodes of this run, whose nodes are virtual; use --hosts"
-        );
+        assert_eq!(refused, "m0 cannot be added to the nodes of this run, whose nodes are virtual; use --hosts");
     }
 
     #[test]

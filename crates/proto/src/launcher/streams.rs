@@ -16,11 +16,11 @@ pub struct Unwritten {
     /// For standard output and error: job and number of bytes of each piece, in the order in which they are written.
     pieces: [VecDeque<(JobId, u32)>; 2],
     /// Whether output is dropped, since nobody reads it any more.
-    is_dropped: bool,
+    pub is_dropped: bool,
     /// Whether the end was requested: unread output is then awaited only for a limited time.
-    is_impatient: bool,
+    pub is_impatient: bool,
     /// When a reader last took output, or output began to wait for a reader.
-    moved_at: Instant,
+    pub moved_at: Instant,
 }
 
 impl Unwritten {
@@ -30,10 +30,6 @@ impl Unwritten {
 
     pub fn is_empty(&self) -> bool {
         self.pieces.iter().all(VecDeque::is_empty)
-    }
-
-    pub fn is_impatient(&self) -> bool {
-        self.is_impatient
     }
 
     /// The end was requested.
@@ -62,11 +58,6 @@ impl Unwritten {
         true
     }
 
-    /// A reader has taken output.
-    pub fn on_written(&mut self, now: Instant) {
-        self.moved_at = now;
-    }
-
     /// Removes up to `bytes_max` of the oldest output, all of one job. Returns the job, which gets credit, and the
     /// number of bytes.
     pub fn take_oldest(&mut self, stream: Stream, bytes_max: u32) -> Option<(JobId, u32)> {
@@ -78,11 +69,6 @@ impl Unwritten {
             pieces.pop_front();
         }
         Some(taken)
-    }
-
-    /// Nobody reads the output any more: what arrives from now on is dropped.
-    pub fn drop_all(&mut self) {
-        self.is_dropped = true;
     }
 }
 
@@ -130,10 +116,10 @@ mod tests {
         assert_eq!(unwritten.deadline(), None);
         for _ in 0..2 {
             unwritten.hurry(Instant(3));
-            unwritten.on_written(Instant(4));
+            unwritten.moved_at = Instant(4);
         }
         assert_eq!(unwritten.deadline(), Some(Instant(4) + UNTAKEN_NS_MAX));
-        unwritten.drop_all();
+        unwritten.is_dropped = true;
         let taken = [(Stream::Out, 2), (Stream::Out, u32::MAX), (Stream::Out, 9), (Stream::Err, 1), (Stream::Err, 0)];
         let taken = taken.map(|(stream, max)| unwritten.take_oldest(stream, max).map(|(_, bytes)| bytes));
         assert_eq!(taken, [Some(2), Some(3), None, Some(1), None]);

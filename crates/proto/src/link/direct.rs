@@ -21,23 +21,20 @@
 //! broken link may have lost are sent again. The note is delayed and sent only if a job still uses the route: usually a
 //! link breaks because a node is gone, and then the tree reports more.
 //!
-//! `peer` is the state of one peer.
-//!
 //! Cost: a message of a few hundred bytes, with the first frame, per hop between the two; then the handshake's round
 //! trips.
 
-mod peer;
-
-use crate::io::LinkId;
+use super::window::{TooMuch, Window};
+use crate::io::{LinkId, Output};
 use crate::outbox::Outbox;
 use crate::time::Instant;
-use peer::{ACKNOWLEDGE, BEGIN, Peer, State, about, acknowledged, numbered, offer};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_wire::frame::{Frame, FrameKind};
+use wireup_wire::frame::{Class, Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, ROUTED_BYTES_MAX};
+use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::peer::AgentTransport;
-use wireup_wire::route::{Endpoint, Point, Routed};
+use wireup_wire::route::{Endpoint, Incarnations, Point, Routed};
 
 /// When the parent's explanation of a lost link is awaited no longer (ns), and the loss is reported. Chosen: the parent
 /// reports a gone agent after at most a fifth of a second, and the report needs some hops.
@@ -61,10 +58,10 @@ pub struct Direct {
     /// Whether the agents have not agreed on a transport yet.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
-    /// Messages to be sent through the tree, in order, each with its job.
-    routed: VecDeque<(JobId, Routed)>,
-    /// Links to be closed.
-    closing: Vec<LinkId>,
+    /// Messages to be sent through the tree, in order, each with its job: after every call.
+    pub routed: VecDeque<(JobId, Routed)>,
+    /// Links to be closed, after every call.
+    pub closing: Vec<LinkId>,
     now: Instant,
 }
 
@@ -75,14 +72,6 @@ struct Ways {
     tree_only: bool,
     /// Whether agents on the path through the tree may be lost while others continue.
     standing: bool,
-}
-
-/// A peer to be dialled, and its addresses.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Dial {
-    pub agent: AgentId,
-    pub addresses: Vec<String>,
-    pub point: Option<Point>,
 }
 
 /// A peer whose frames can no longer be put in order, with the affected jobs.
@@ -112,16 +101,6 @@ impl Direct {
     /// Sets the current time.
     pub fn at(&mut self, now: Instant) {
         self.now = now;
-    }
-
-    /// The next message to send through the tree; to be called after every other call.
-    pub fn next_routed(&mut self) -> Option<(JobId, Routed)> {
-        self.routed.pop_front()
-    }
-
-    /// Links to close.
-    pub fn take_closing(&mut self) -> Vec<LinkId> {
-        std::mem::take(&mut self.closing)
     }
 
     /// Sends a frame over the link or through the tree, as available.
@@ -295,8 +274,8 @@ impl Direct {
         unasked.map(|(agent, _)| *agent).collect()
     }
 
-    /// A peer's endpoint arrived; returns the peer to dial, if any.
-    pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId) -> Option<Dial> {
+    /// A peer's endpoint arrived; returns the request to dial the peer, if that is needed.
+    pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId) -> Option<Output> {
         let me = self.me;
         let peer = peer(&mut self.peers, self.ways, from);
         peer.jobs.insert(job);
@@ -332,7 +311,7 @@ impl Direct {
         }
         peer.state = State::Dialling;
         self.release(from);
-        Some(Dial { agent: from, addresses, point })
+        Some(Output::Dial { agent: from, addresses, point })
     }
 
     /// Dialling a peer failed.
@@ -402,7 +381,7 @@ impl Direct {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.state = State::Up(link);
         peer.waiting_since = None;
-        out.send(link, about(BEGIN, peer.window.next() as u32));
+        out.send(link, about(BEGIN, peer.window.next as u32));
         for frame in std::mem::take(&mut peer.waiting) {
             peer.send_on(link, frame, out);
         }
@@ -491,6 +470,120 @@ impl Direct {
         };
         self.peers.iter_mut().filter_map(broken).collect()
     }
+}
+
+/// One peer: the state of its link, the frames that wait for it, the reports about it.
+struct Peer {
+    state: State,
+    window: Window,
+    /// Frames that wait for the link; `waiting_since`: when the wait started.
+    waiting: VecDeque<Frame>,
+    waiting_since: Option<Instant>,
+    /// Bytes sent through the tree while the link was being made.
+    routed_bytes: usize,
+    /// Whether the link took too long: frames no longer wait for it.
+    is_late: bool,
+    /// Why this agent could not dial the peer; `failed_there`: why the peer could not dial this agent.
+    failed_here: Option<String>,
+    failed_there: Option<String>,
+    /// Time at which the frames that a lost link may have lost are sent again, and why the link broke; `None`: no link
+    /// is lost.
+    lost: Option<(Instant, String)>,
+    /// A note for the user, and the time at which it is due.
+    note: Option<(Instant, String)>,
+    /// The problem that ends the jobs with traffic to this peer.
+    broken: Option<String>,
+    /// Jobs in progress with traffic to this peer.
+    jobs: BTreeSet<JobId>,
+}
+
+/// ```text
+///              send                  addresses known        LinkUp
+///   (none) ─────────► Unasked ───────────────────► Offered ──────────► Up
+///      │                 │        endpoint sent        │ endpoint of     │ LinkDown
+///      │ endpoint        ▼                             ▼ a lower id      ▼
+///      └────────────► Dialling ◄───────────────────────┘               Routed
+///                        │ LinkUp: Up                                     ▲
+///                        │ DialFailed: Offered, with the problem          │
+///                        └── DialFailed on both sides, or cannot listen ──┘
+/// ```
+///
+/// Any other event is ignored; a link that comes up in another state is rejected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// This agent cannot be dialled yet.
+    Unasked,
+    /// The peer has this agent's endpoint, or the endpoint is in transit.
+    Offered,
+    Dialling,
+    Up(LinkId),
+    /// All frames go through the tree.
+    Routed,
+}
+
+impl Peer {
+    fn new(state: State, standing: bool) -> Peer {
+        Peer {
+            state,
+            window: Window::new(standing),
+            waiting: VecDeque::new(),
+            waiting_since: None,
+            routed_bytes: 0,
+            is_late: false,
+            failed_here: None,
+            failed_there: None,
+            lost: None,
+            note: None,
+            broken: None,
+            jobs: BTreeSet::new(),
+        }
+    }
+
+    /// Sends a frame over the link. All frames use one class, since the receiver counts them to know their order.
+    fn send_on(&mut self, link: LinkId, frame: Frame, out: &mut Outbox) {
+        let frame = Frame { class: Class::Exchange, ..frame };
+        self.window.keep(frame.clone());
+        out.send(link, frame);
+    }
+
+    fn route(&mut self, from: AgentId, to: AgentId, frame: Frame, endpoint: Option<Endpoint>) -> (JobId, Routed) {
+        let (job, routed) = numbered(from, to, self.window.route(&frame), frame);
+        (job, Routed { endpoint, ..routed })
+    }
+
+    fn placed(&mut self, placed: Result<Option<Frame>, TooMuch>) -> Option<Frame> {
+        placed.unwrap_or_else(|TooMuch| {
+            let problem =
+                format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived while earlier frames are missing");
+            self.broken.get_or_insert(problem);
+            None
+        })
+    }
+}
+
+/// Values of `stream` in a [`FrameKind::Pair`] frame.
+const BEGIN: u16 = 0;
+const ACKNOWLEDGE: u16 = 1;
+
+fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId, Routed) {
+    (job, numbered(me, to, 0, about(ACKNOWLEDGE, before)).1)
+}
+
+/// A frame through the tree. The incarnations of the two agents are filled in when it is sent.
+fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
+    let job = JobId(frame.job);
+    let frame = Some((number as u32, frame));
+    (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: None, frame })
+}
+
+/// Tells a peer through the tree where this agent can be reached, or that it cannot.
+fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
+    (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: Some(endpoint), frame: None })
+}
+
+/// A [`FrameKind::Pair`] frame, which is about the frames of a link.
+fn about(stream: u16, arg: u32) -> Frame {
+    Frame::new(FrameKind::Pair, stream, 0, arg, Bytes::new())
 }
 
 #[cfg(test)]

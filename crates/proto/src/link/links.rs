@@ -4,7 +4,7 @@
 //! `routes` determines the route of a frame to an agent that is not a neighbour, [`Owners`] the launchers to which the
 //! root of a standing session sends the frames of a job.
 
-use super::direct::{Broken, Dial, Direct};
+use super::direct::{Broken, Direct};
 use super::{Neighbours, Routes};
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::Outbox;
@@ -37,7 +37,7 @@ struct OpenLink {
 pub struct Arrived {
     pub from: AgentId,
     pub job: JobId,
-    /// The frame, if the frames before it have arrived. Frames that waited for it follow ([`Links::follower`]).
+    /// The frame, if the frames before it have arrived. Frames that waited for it follow ([`Direct::follower`]).
     pub frame: Option<Frame>,
 }
 
@@ -174,11 +174,11 @@ impl Links {
         if self.direct.wants_to_listen() {
             out.push(Output::Listen);
         }
-        for link in self.direct.take_closing() {
+        for link in std::mem::take(&mut self.direct.closing) {
             self.open.remove(&link);
             out.push(Output::CloseLink { link });
         }
-        while let Some((job, routed)) = self.direct.next_routed() {
+        while let Some((job, routed)) = self.direct.routed.pop_front() {
             let to = routed.to;
             let incarnations = self.routes.incarnations_to(to);
             self.route(to, Routed { incarnations, ..routed }.wrap(job.0), out);
@@ -191,7 +191,7 @@ impl Links {
     /// For this agent itself.
     pub fn send_peer(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
-        if self.routes.is_lost(agent) {
+        if self.routes.roster.is_lost(agent) {
             // The jobs with ranks at the lost agent are being ended.
         } else if self.routes.is_parent(agent) {
             self.send_up(frame, out);
@@ -234,8 +234,8 @@ impl Links {
             return Ok(None);
         }
         if let Some(endpoint) = endpoint.filter(|_| !self.routes.is_neighbour(&self.neighbours, from)) {
-            if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
-                out.push(Output::Dial { agent, addresses, point });
+            if let Some(dial) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(dial);
             }
             self.settle_direct(out);
         }
@@ -247,11 +247,6 @@ impl Links {
     pub fn on_direct_frame(&mut self, link: LinkId, from: AgentId, frame: Frame, out: &mut Outbox) -> Arrived {
         let job = JobId(frame.job);
         Arrived { from, job, frame: self.direct.on_frame(from, link, frame, out) }
-    }
-
-    /// The next frame of an agent that waited for the frame before it.
-    pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
-        self.direct.follower(from)
     }
 
     /// Handles timeouts of direct links. Returns the peers that are reached only through the tree, and why; and the
@@ -274,31 +269,14 @@ impl Links {
 #[derive(Default)]
 pub struct Owners {
     /// The link of each job's launcher, from the time that the job waits for its nodes.
-    jobs: BTreeMap<JobId, LinkId>,
+    pub jobs: BTreeMap<JobId, LinkId>,
     /// Links that receive notes about the session.
-    listeners: BTreeSet<LinkId>,
+    pub listeners: BTreeSet<LinkId>,
 }
 
 impl Owners {
-    pub fn own(&mut self, job: JobId, link: LinkId) {
-        self.jobs.insert(job, link);
-    }
-
-    /// Whether messages about a job come from this link.
-    pub fn is_owner(&self, job: JobId, link: LinkId) -> bool {
-        self.jobs.get(&job) == Some(&link)
-    }
-
     pub fn jobs_of(&self, link: LinkId) -> Vec<JobId> {
         self.jobs.iter().filter(|(_, owner)| **owner == link).map(|(job, _)| *job).collect()
-    }
-
-    pub fn listen(&mut self, link: LinkId) {
-        self.listeners.insert(link);
-    }
-
-    pub fn forget_job(&mut self, job: JobId) {
-        self.jobs.remove(&job);
     }
 
     pub fn forget_link(&mut self, link: LinkId) {

@@ -7,11 +7,11 @@
 mod direct;
 mod links;
 mod neighbours;
-mod roster;
 mod routes;
 mod window;
 
 pub use links::{Arrived, Links};
 pub use neighbours::Neighbours;
-pub use roster::Roster;
+#[cfg(test)]
+pub use routes::Roster;
 pub use routes::Routes;

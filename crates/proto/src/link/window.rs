@@ -24,7 +24,7 @@ pub struct Window {
     /// Whether frames sent through the tree are kept too.
     keeps_all: bool,
     /// Number of the next frame to send.
-    next: u64,
+    pub next: u64,
     /// Frames that were sent and are not acknowledged, oldest first.
     kept: VecDeque<Kept>,
     /// Number of the next frame to hand out.
@@ -67,11 +67,6 @@ impl Window {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
-    }
-
-    /// The number of the next frame to send.
-    pub fn next(&self) -> u64 {
-        self.next
     }
 
     /// A frame is sent over the link.
@@ -306,7 +301,7 @@ mod tests {
                 }
             };
             let mut routed: Vec<(u32, Frame)> = (0..before).map(|arg| (out.number() as u32, frame(arg))).collect();
-            let begin = out.next() as u32;
+            let begin = out.next as u32;
             there.set_first_number(begin);
             let mut on_link: VecDeque<Frame> = VecDeque::new();
             for arg in before..before + over {

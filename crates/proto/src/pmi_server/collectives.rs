@@ -12,22 +12,27 @@
 //! members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest
 //! agent that has all members below it, and down to the members' agents. The ranks meanwhile compute.
 
+use super::array;
 use super::connection::{
-    Asked, Handled, PmiClient, PmiLink, RefusalText, Tables, UNREADABLE, WaitingGet, fail_unreadable,
+    Asked, Handled, PmiClient, PmiLink, PmiServer, RefusalText, Tables, UNREADABLE, WaitingGet, fail_unreadable,
 };
-use super::endpoints::MustAsk;
+use super::endpoints::{self, MustAsk};
 use super::kvs::{UNSPEAKABLE, shown, stored};
 use super::state::{Event, State};
-use crate::collective::{Entry, ReplyTo};
+use crate::collective::{Entry, Outcome, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
-use crate::memory::{Array, Values};
+use crate::memory::{Array, Content, Values};
 use bytes::Bytes;
 use wireup_coll::scan::Down;
+use wireup_wire::block;
 use wireup_wire::group::{Group, Members, Purpose, tag_of};
-use wireup_wire::ids::Rank;
+use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiFence;
-use wireup_wire::limits::{ALLGATHER_LEN_MAX, EXCHANGES_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX};
+use wireup_wire::limits::{
+    ALLGATHER_LEN_MAX, EXCHANGES_MAX, GATHER_INLINE_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX,
+};
+use wireup_wire::peer::Cause;
 use wireup_wire::pmi::{Command, Envelope, Raw, Reply, encode_barrier_refusal, encode_reply, escape};
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
@@ -47,6 +52,158 @@ pub enum Completion<'a> {
 /// Hydra.
 fn barrier_out(subversion: u32) -> Reply<'static> {
     Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
+}
+
+/// What others must do because collectives are complete.
+#[derive(Default)]
+pub struct Told {
+    /// Ranks with gets that waited for their lazy fences: more of their requests can be answered.
+    pub resumed: Vec<LocalRank>,
+    /// The addresses of all ranks: one row for each node.
+    pub endpoints: Option<Vec<Bytes>>,
+}
+
+impl PmiServer {
+    /// A collective is complete: stores its outcome and answers the local ranks.
+    pub fn on_finished(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, outcome: Outcome) -> Told {
+        let mut told = Told::default();
+        let result = match outcome {
+            Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
+                endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| told.endpoints = Some(rows))
+            }
+            Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| told.resumed = self.answer_fence(cx, waiting)),
+            Outcome::Values { max_len, shared, blocks } => {
+                array::lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
+                    .map(|array| self.answer_allgather(cx, waiting, array))
+            }
+            Outcome::Places(places) => {
+                for (local, reply_to) in waiting {
+                    let mut reply = Vec::new();
+                    self.clients.own(local).answer_collective(
+                        &reply_to,
+                        &Completion::Place(&places[local.index()]),
+                        &mut reply,
+                    );
+                    self.tables.send(cx, local.into(), reply.into(), Vec::new());
+                }
+                Ok(())
+            }
+        };
+        if let Err(problem) = result {
+            cx.fail_here(Cause::Pmi { problem });
+        }
+        told
+    }
+
+    /// Publishes the pairs of all nodes after a fence.
+    fn publish(&mut self, cx: &Cx<'_>, parts: Vec<Bytes>) -> Result<(), String> {
+        let mut pairs = Vec::new();
+        let mut heard = vec![false; cx.facts.spec.nodes.len()];
+        for block in parts.into_iter().flat_map(block::blocks) {
+            let block = block.map_err(|error| error.to_string())?;
+            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
+            if !known {
+                return Err(format!(
+                    "a fence delivered pairs of node {} twice, or of a node that does not exist",
+                    block.node
+                ));
+            }
+            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
+        }
+        self.tables.kvs.commit(pairs)
+    }
+
+    /// Returns the ranks whose later requests can be answered now.
+    fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) -> Vec<LocalRank> {
+        let PmiServer { clients, tables } = self;
+        let told = Completion::Fence { version: tables.kvs.version };
+        let (mut reply, mut shared) = (Vec::new(), Bytes::new());
+        let mut resumed = Vec::new();
+        for (local, reply_to) in waiting {
+            reply.clear();
+            let link = clients.own(local);
+            link.answer_collective(&reply_to, &told, &mut reply);
+            if link.may_resume() {
+                resumed.push(local);
+            }
+            if shared != reply {
+                // Most ranks get exactly the same reply.
+                shared = Bytes::copy_from_slice(&reply);
+            }
+            tables.send(cx, local.into(), shared.clone(), Vec::new());
+        }
+        resumed
+    }
+
+    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all
+    /// ranks were told.
+    fn answer_allgather(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, array: Array) {
+        if waiting.is_empty() {
+            return;
+        }
+        let PmiServer { clients, tables } = self;
+        let place = tables.arenas.place(array.byte_len(), waiting.iter().map(|(local, _)| *local));
+        let share = match place {
+            Some(place) => {
+                tables.shares.write(place.share, place.slot, array);
+                place.share
+            }
+            None => tables.shares.make(Content::Array(array)),
+        };
+        tables.shares.put_made(cx);
+        for (local, reply_to) in waiting {
+            let link = clients.own(local);
+            let new = place.is_some_and(|place| link.see_arena(place.arena()));
+            let mut reply = Vec::new();
+            link.answer_collective(
+                &reply_to,
+                &Completion::Array { place: place.map(|place| place.number), new },
+                &mut reply,
+            );
+            let handed = if new || place.is_none() { vec![share] } else { Vec::new() };
+            tables.send(cx, local.into(), reply.into(), handed);
+        }
+        if place.is_none() {
+            tables.shares.give_up(share);
+        }
+        tables.give_memory_up(cx);
+    }
+
+    /// A group's barrier is complete: its local members may get each other's pairs.
+    pub fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
+        if let Err(error) = self.tables.kvs.commit(vec![pairs]) {
+            return fail_unreadable(cx, error);
+        }
+        for local in waiting {
+            let Some(link) = self.clients.open(local.into()) else { continue };
+            self.tables.send(cx, local.into(), link.answer_group(group.tag).into(), Vec::new());
+        }
+    }
+
+    /// Another collective of a group is complete: its local members get the values of all.
+    pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
+        let PmiServer { clients, tables } = self;
+        let array = match lay_out_values(&group.members, cx.facts.job_size, values) {
+            Ok(array) => array,
+            Err(problem) => return cx.fail_here(Cause::Pmi { problem }),
+        };
+        let inline = array.as_ref().filter(|array| array.byte_len() <= GATHER_INLINE_MAX).map(|array| {
+            let mut bytes = vec![0; array.byte_len()];
+            array.fill(&mut bytes);
+            bytes
+        });
+        let told = array.is_some().then_some(inline.as_deref());
+        let share = array.filter(|_| inline.is_none()).map(|array| tables.shares.make(Content::Array(array)));
+        tables.shares.put_made(cx);
+        for local in waiting {
+            // The member may have closed its socket.
+            let Some(link) = clients.in_group(local, group) else { continue };
+            let reply = link.answer_gather(group, told);
+            tables.send(cx, link.client.id, reply.into(), share.into_iter().collect());
+        }
+        share.into_iter().for_each(|share| tables.shares.give_up(share));
+        tables.give_memory_up(cx);
+    }
 }
 
 impl PmiLink {
@@ -210,7 +367,7 @@ impl PmiClient {
             Ok(Some(value)) => shown(self.dialect, value, &mut value_room).map_or(UNSPEAKABLE, Reply::Value),
             Ok(None) => Reply::NotFound,
             Err(error) => {
-                fail_unreadable(cx, &error);
+                fail_unreadable(cx, error);
                 Reply::Failed { message: UNREADABLE }
             }
         };

@@ -1,4 +1,4 @@
-//! The server's half of one rank's PMI conversation: reads requests, and answers each or records it.
+//! The server's half of the ranks' PMI conversations: reads requests, and answers each or records it.
 //!
 //! What a request needs of other parts of the job is an [`Asked`], which ends the reading until the job has acted on
 //! it. Replies are collected in [`Tables`]. Requests about collectives, names, processes and addresses are in
@@ -7,8 +7,8 @@
 use super::addresses::Addresses;
 use super::arena::{Arenas, Shares};
 use super::endpoints::Endpoints;
-use super::kvs::{Kvs, KvsError, UNSPEAKABLE, shown, stored};
-use super::node_attrs::{Full, NodeAttrs, Parked};
+use super::kvs::{Kvs, UNSPEAKABLE, shown, stored};
+use super::node_attrs::{NodeAttrs, Parked};
 use super::own_groups::OwnGroups;
 use super::relays::Relays;
 use super::state::{Event, Refused, State};
@@ -17,11 +17,13 @@ use crate::io::Output;
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use crate::memory::ShareId;
+use crate::plan::app_of;
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{Client, Rank};
+use wireup_wire::ids::{Client, LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::names::Ask;
@@ -39,6 +41,103 @@ pub type RefusalText = Cow<'static, str>;
 
 /// What a request needs of other parts, or why it is refused.
 pub type Handled = Result<Option<Asked>, RefusalText>;
+
+pub struct PmiServer {
+    pub clients: Clients,
+    pub tables: Tables,
+}
+
+impl PmiServer {
+    pub fn new(facts: &Facts) -> Self {
+        PmiServer { clients: Clients::new(facts), tables: Tables::new(facts) }
+    }
+
+    /// Takes bytes from a rank, and handles its requests until one needs something of another part of the job, which is
+    /// returned; then call again without bytes. `None`: all have been handled, or the next ones wait for something.
+    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) -> Option<Asked> {
+        let PmiServer { clients, tables } = self;
+        let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
+        let read = line.on_bytes(cx, tables, bytes);
+        let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
+        if asked.as_ref().is_some_and(Asked::is_silent) {
+            return asked;
+        }
+        tables.send_replies(cx, client);
+        tables.give_memory_up(cx);
+        if tables.relays.has_news() {
+            self.carry_relays(cx);
+        }
+        if self.tables.addresses.has_news() {
+            self.send_addresses(cx);
+        }
+        if let Some(Asked::Unreadable { .. }) = asked {
+            self.clients.line(client).map(Line::close);
+            cx.output(Output::CloseClient { job: cx.facts.id(), client });
+        }
+        asked
+    }
+}
+
+/// The PMI conversations with this node's ranks: one over the socket that each rank inherits, and those of secondary
+/// clients, which are other PMI libraries in a rank's process.
+///
+/// A secondary client has groups, addresses, relays and published names of its own. The job's fences, pairs and node
+/// attributes belong to the inherited socket.
+pub struct Clients {
+    /// Conversations over the inherited sockets, by local rank.
+    own: Vec<Line>,
+    pub secondary: BTreeMap<Client, Line>,
+    /// Ranks that enter no more collectives of the job.
+    pub departed: BTreeSet<LocalRank>,
+}
+
+impl Clients {
+    pub fn new(facts: &Facts) -> Self {
+        let ranks = facts.node.map(|node| facts.mapping.ranks_of(node));
+        let line = |(local, rank)| Line::new(LocalRank(local).into(), rank, app_of(&facts.spec, rank));
+        Clients {
+            own: (0..).zip(ranks.into_iter().flatten()).map(line).collect(),
+            secondary: BTreeMap::new(),
+            departed: BTreeSet::new(),
+        }
+    }
+
+    /// A secondary client (another PMI library in a rank's process) connects.
+    pub fn join(&mut self, client: Client) {
+        if let Some(Line { link: PmiLink { client: PmiClient { rank, appnum, .. }, .. }, .. }) =
+            self.own.get(client.local.index())
+        {
+            self.secondary.insert(client, Line::new(client, *rank, *appnum));
+        }
+    }
+
+    pub fn line(&mut self, client: Client) -> Option<&mut Line> {
+        if client.is_secondary() { self.secondary.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
+    }
+
+    /// The conversation of a client that may still get answers.
+    pub fn open(&mut self, client: Client) -> Option<&mut PmiLink> {
+        self.line(client).map(|line| &mut line.link).filter(|link| link.state != State::Closed)
+    }
+
+    /// The conversation over a rank's inherited socket.
+    pub fn own(&mut self, local: LocalRank) -> &mut PmiLink {
+        &mut self.own[local.index()].link
+    }
+
+    /// The conversation in which a rank has started a collective of a group that is not over.
+    pub fn in_group(&mut self, local: LocalRank, group: &Group) -> Option<&mut PmiLink> {
+        let own = self.own.get_mut(local.index()).into_iter();
+        let all = (Client { local, number: 1 })..=(Client { local, number: u16::MAX });
+        let secondary = self.secondary.range_mut(all).map(|(_, line)| line);
+        own.chain(secondary).map(|line| &mut line.link).find(|link| link.own_groups.is_under_way(group))
+    }
+
+    /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
+    pub fn has_left(&self, local: LocalRank) -> bool {
+        self.departed.contains(&local) && !self.secondary.keys().any(|client| client.local == local)
+    }
+}
 
 /// A conversation, and the bytes that were received and not handled yet.
 pub struct Line {
@@ -158,7 +257,8 @@ impl PmiLink {
     }
 
     fn handle(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Handled {
-        if self.client.is_secondary() && !is_offered(&envelope.request) {
+        // Requests about the whole rank are refused to a secondary client.
+        if self.client.id.is_secondary() && !is_offered(&envelope.request) {
             return Err("not_offered_to_further_libraries".into());
         }
         let event = match &envelope.request {
@@ -191,7 +291,7 @@ impl PmiLink {
             Request::Barrier { group: Some(group) } => return self.on_group(cx, t, group),
             Request::Finalize => {
                 self.client.answer(t, envelope, &Reply::Done);
-                return Ok((!self.client.is_secondary()).then_some(Asked::Finalized));
+                return Ok((!self.client.id.is_secondary()).then_some(Asked::Finalized));
             }
             Request::Put { key, value, kvsname } => {
                 check_kvsname(cx, *kvsname)?;
@@ -299,7 +399,7 @@ impl PmiLink {
             return Err("value_is_longer_than_1024".into());
         } else if key.starts_with(b"PMI_") {
             return Err("keys_that_begin_with_PMI__are_reserved".into());
-        } else if t.kvs.pending_bytes() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
+        } else if t.kvs.pending.len() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
             return Err("too_many_puts_without_a_fence".into());
         }
         let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
@@ -370,11 +470,6 @@ fn is_offered(request: &Request<'_>) -> bool {
 }
 
 impl PmiClient {
-    /// Whether the conversation is that of a secondary client, to which requests about the whole rank are refused.
-    pub(super) fn is_secondary(&self) -> bool {
-        self.id.is_secondary()
-    }
-
     /// A reply outside of the requests that are being handled.
     pub(super) fn encode(&self, command: Command, thread: Option<&[u8]>, reply: &Reply<'_>) -> Vec<u8> {
         let mut encoded = Vec::new();
@@ -401,7 +496,7 @@ impl PmiClient {
         };
         let answer = value.map_or(Reply::NotFound, Reply::Value);
         encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
-        (is_mapping && !self.is_secondary()).then_some(Asked::MeetsNode)
+        (is_mapping && !self.id.is_secondary()).then_some(Asked::MeetsNode)
     }
 
     fn on_put_attr(
@@ -415,7 +510,7 @@ impl PmiClient {
         if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
             return Err("key_or_value_is_too_long".into());
         }
-        let parked = t.attrs.put(key, value).map_err(|Full| "too_many_node_attributes")?;
+        let parked = t.attrs.put(key, value).ok_or("too_many_node_attributes")?;
         self.answer(t, envelope, &Reply::Done);
         for Parked { local, dialect, thread, .. } in parked {
             let mut woken = Vec::new();
@@ -441,7 +536,7 @@ impl PmiClient {
                 let thread = envelope.thread.map(<[u8]>::to_vec);
                 let (local, dialect) = (self.id.local, self.dialect);
                 let parked = Parked { local, dialect, key: key.to_vec(), thread };
-                return attrs.park(parked).map_err(|Full| "too_many_gets_wait".into());
+                return attrs.park(parked).ok_or("too_many_gets_wait".into());
             }
         };
         encode_reply(self.dialect, envelope.request.command(), envelope.thread, &answer, reply);
@@ -459,7 +554,7 @@ impl PmiClient {
     ) -> Result<(), RefusalText> {
         let have = numbers(have).ok_or("have_is_not_a_list_of_numbers")?;
         let mapping = t.kvs.map(&have, &mut t.shares).map_err(|error| {
-            fail_unreadable(cx, &error);
+            fail_unreadable(cx, error);
             UNREADABLE
         })?;
         let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
@@ -482,7 +577,7 @@ impl PmiClient {
             },
             Ok(None) => Reply::NotFound,
             Err(error) => {
-                fail_unreadable(cx, &error);
+                fail_unreadable(cx, error);
                 Reply::Failed { message: UNREADABLE }
             }
         };
@@ -500,7 +595,7 @@ impl PmiClient {
             extension: Some(EXTENSION_VERSION),
         };
         self.answer(t, envelope, &reply);
-        (!self.is_secondary()).then_some(Asked::Initialised)
+        (!self.id.is_secondary()).then_some(Asked::Initialised)
     }
 }
 
@@ -594,14 +689,14 @@ impl Tables {
 
     /// Releases memory that no later reply names; to be called after the replies.
     pub fn give_memory_up(&mut self, cx: &mut Cx<'_>) {
-        self.kvs.take_merged().for_each(|share| self.shares.give_up(share));
+        self.kvs.merged.drain(..).for_each(|share| self.shares.give_up(share));
         self.shares.put_dropped(cx);
     }
 }
 
 /// The pairs of the fences cannot be read here: the job fails.
-pub fn fail_unreadable(cx: &mut Cx<'_>, error: &KvsError) {
-    cx.fail_here(Cause::Pmi { problem: error.to_string() });
+pub fn fail_unreadable(cx: &mut Cx<'_>, problem: String) {
+    cx.fail_here(Cause::Pmi { problem });
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub struct MustAsk(pub bool);
 #[derive(Default)]
 pub struct Endpoints {
     /// The secret in hexadecimal digits; empty until it is known.
-    secret: String,
+    pub secret: String,
     table: Option<ShareId>,
     /// The row of this node; empty until the table is known.
     own: Bytes,
@@ -61,10 +61,6 @@ impl Endpoints {
     /// The address at which a local rank listens.
     pub fn own(&self, local: LocalRank) -> Option<Bytes> {
         rank_address::shift_port(&self.own, local.0.into()).map(Bytes::from)
-    }
-
-    pub fn secret(&self) -> &[u8] {
-        self.secret.as_bytes()
     }
 
     /// Handles a rank's request for the secret: returns the secret, or lets the rank wait. The first rank that waits

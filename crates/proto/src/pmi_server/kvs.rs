@@ -27,11 +27,11 @@ use super::arena::Shares;
 use crate::memory::{Content, ShareId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use wireup_wire::blob::{self, Pair, Truncated};
+use wireup_wire::blob::{self, Pair};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::pmi::escape::{doubled, halve};
 use wireup_wire::pmi::{Dialect, Reply};
-use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
+use wireup_wire::shared::segment::{Layout, Segment};
 
 /// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per
 /// node: otherwise the bookkeeping of a slice would exceed a tenth of its bytes.
@@ -46,7 +46,8 @@ const PENDING_KEPT_BYTES: usize = 256 << 10;
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 pub struct Kvs {
-    pending: Vec<u8>,
+    /// Pairs put since the last fence, packed.
+    pub pending: Vec<u8>,
     /// Identifies the content of `pending`: marks of other generations are invalid.
     generation: u64,
     /// Size of `pending` (bytes) after overwritten puts were last dropped.
@@ -56,9 +57,10 @@ pub struct Kvs {
     collected_bytes: usize,
     /// Segments, oldest first.
     segments: Vec<Indexed>,
-    /// Memory of segments that were merged into others.
-    merged: Vec<ShareId>,
-    version: u32,
+    /// Memory of segments that were merged into others: it is no longer used.
+    pub merged: Vec<ShareId>,
+    /// The number of fences that have returned pairs.
+    pub version: u32,
     bytes_max: usize,
 }
 
@@ -105,19 +107,8 @@ pub struct Mark {
 }
 
 /// The pairs exceed what an agent stores of one job.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
-#[error("the pairs of the job exceed {} MiB on each node; put less, or the same keys again", KVS_BYTES_MAX >> 20)]
-pub struct Full;
-
-/// Pairs that this node cannot store or read.
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum KvsError {
-    #[error(transparent)]
-    Full(#[from] Full),
-    #[error(transparent)]
-    TooLarge(#[from] TooLarge),
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
+fn full() -> String {
+    format!("the pairs of the job exceed {} MiB on each node; put less, or the same keys again", KVS_BYTES_MAX >> 20)
 }
 
 impl Kvs {
@@ -135,11 +126,6 @@ impl Kvs {
 
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         blob::push(&mut self.pending, key, value);
-    }
-
-    /// Bytes put since the last fence, packed.
-    pub fn pending_bytes(&self) -> usize {
-        self.pending.len()
     }
 
     /// The pairs put since the last call.
@@ -172,21 +158,11 @@ impl Kvs {
         self.generation += 1;
     }
 
-    /// Memory that is no longer used, since its segments were merged.
-    pub fn take_merged(&mut self) -> impl Iterator<Item = ShareId> {
-        self.merged.drain(..)
-    }
-
-    /// The number of fences that have returned pairs.
-    pub fn version(&self) -> u32 {
-        self.version
-    }
-
     /// Adds the pairs from a fence, in the order in which they were put; they are parsed only when a pair is requested.
     ///
     /// # Errors
     /// There are too many, or the previous ones cannot be indexed.
-    pub fn commit(&mut self, mut parts: Vec<Bytes>) -> Result<(), KvsError> {
+    pub fn commit(&mut self, mut parts: Vec<Bytes>) -> Result<(), String> {
         parts.retain(|part| !part.is_empty());
         let len: usize = parts.iter().map(Bytes::len).sum();
         if len == 0 {
@@ -197,7 +173,7 @@ impl Kvs {
             // Pairs that were overwritten do not count: building the index drops them.
             self.index()?;
             if self.indexed_bytes() + len > self.bytes_max {
-                return Err(Full.into());
+                return Err(full());
             }
         } else if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
             self.index()?;
@@ -221,7 +197,7 @@ impl Kvs {
     ///
     /// # Errors
     /// The fences' pairs cannot be indexed.
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvsError> {
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, String> {
         self.index()?;
         Ok(self.segments.iter().rev().find_map(|segment| segment.read().get(key)))
     }
@@ -231,7 +207,7 @@ impl Kvs {
     ///
     /// # Errors
     /// The fences' pairs cannot be indexed.
-    pub fn at(&mut self, number: u32) -> Result<Option<(Pair<'_>, u32)>, KvsError> {
+    pub fn at(&mut self, number: u32) -> Result<Option<(Pair<'_>, u32)>, String> {
         self.index()?;
         // Numbers are slots, starting with those of the oldest segment.
         let mut before = 0;
@@ -253,7 +229,7 @@ impl Kvs {
     ///
     /// # Errors
     /// The fences' pairs cannot be indexed.
-    pub fn map(&mut self, have: &[u32], shares: &mut Shares) -> Result<Mapping, KvsError> {
+    pub fn map(&mut self, have: &[u32], shares: &mut Shares) -> Result<Mapping, String> {
         self.index()?;
         let keep = self.segments.iter().zip(have).take_while(|(segment, end)| segment.end == **end).count();
         let fresh = self.segments[keep..].iter_mut().map(|segment| (segment.end, segment.share(shares))).collect();
@@ -261,7 +237,7 @@ impl Kvs {
     }
 
     /// Builds a segment from the collected pairs.
-    fn index(&mut self) -> Result<(), KvsError> {
+    fn index(&mut self) -> Result<(), String> {
         if self.collected.is_empty() {
             return Ok(());
         }
@@ -313,12 +289,12 @@ fn read(bytes: &[u8]) -> Segment<'_> {
     Segment::read(bytes).expect("a segment that was built here is valid")
 }
 
-fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
+fn layout_of(blobs: &[Bytes]) -> Result<Layout, String> {
     let mut layout = Layout::default();
     for blob in blobs {
         let mut offset = 0;
-        while let Some((pair, next)) = blob::pair_at(blob, offset)? {
-            layout.add(pair)?;
+        while let Some((pair, next)) = blob::pair_at(blob, offset).map_err(|error| error.to_string())? {
+            layout.add(pair).map_err(|error| error.to_string())?;
             offset = next;
         }
     }
@@ -327,7 +303,7 @@ fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
 
 /// Merges several segments, oldest first, and a newest one with its layout, bytes and number of keys. Pairs overwritten
 /// by a newer segment are left out.
-fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) -> Result<(Layout, Vec<u8>), KvsError> {
+fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) -> Result<(Layout, Vec<u8>), String> {
     let index = read(&newest);
     let mut live = Vec::new();
     for (at, part) in older.iter().enumerate() {
@@ -342,7 +318,7 @@ fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) 
     }
     let pairs = || live.iter().copied().chain(index.pairs());
     let mut layout = Layout::default();
-    pairs().try_for_each(|pair| layout.add(pair))?;
+    pairs().try_for_each(|pair| layout.add(pair)).map_err(|error| error.to_string())?;
     let mut merged = vec![0; layout.total_len()];
     layout.build(&mut merged, pairs());
     Ok((layout, merged))

@@ -1,14 +1,13 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one conversation and the tables that it answers from, `clients` all conversations, `kvs` stores the
-//! pairs, `names` requests what the root has, `addresses` is where ranks are reached (`questions`: their requests),
-//! `endpoints` where those listen that have sockets from their start, `relays` the connections that agents carry;
-//! `arena` and `array` lay out the results of allgathers.
+//! `connection` has the conversations and the tables that these answer from; `kvs` has the pairs, `collectives` are
+//! what ranks enter together, `names` requests what the root has, `addresses` is where ranks are reached (`questions`:
+//! their requests), `endpoints` where those listen that have sockets from their start, `relays` the connections that
+//! agents carry; `arena` and `array` lay out the results of allgathers.
 
 mod addresses;
 mod arena;
 mod array;
-mod clients;
 mod collectives;
 mod connection;
 pub mod endpoints;
@@ -20,81 +19,28 @@ mod questions;
 mod relays;
 mod state;
 
-use crate::collective::{Outcome, ReplyTo};
 use crate::io::{Output, RelayEvent, RelayId};
 use crate::job::cx::Cx;
-use crate::job::facts::Facts;
-use crate::memory::{Array, Content, ShareId};
+use crate::memory::ShareId;
 pub use addresses::all_left;
 use bytes::Bytes;
-use clients::Clients;
-use collectives::Completion;
-pub use connection::Asked;
-use connection::Line;
 use connection::Tables;
-use state::State;
+pub use connection::{Asked, PmiServer};
 use wireup_wire::addresses::Between;
-use wireup_wire::block;
 use wireup_wire::frame::PeerFrame;
-use wireup_wire::group::Group;
 use wireup_wire::ids::{AgentId, Client, LocalRank, Rank};
-use wireup_wire::limits::GATHER_INLINE_MAX;
-use wireup_wire::names::Answer;
 use wireup_wire::peer::{self, Cause, Secret};
 use wireup_wire::pmi::{Command, Reply};
 use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
-pub struct PmiServer {
-    clients: Clients,
-    tables: Tables,
-}
-
-/// What others must do because collectives are complete.
-#[derive(Default)]
-pub struct Told {
-    /// Ranks with gets that waited for their lazy fences: more of their requests can be answered.
-    pub resumed: Vec<LocalRank>,
-    /// The addresses of all ranks: one row for each node.
-    pub endpoints: Option<Vec<Bytes>>,
-}
-
 impl PmiServer {
-    pub fn new(facts: &Facts) -> Self {
-        PmiServer { clients: Clients::new(facts), tables: Tables::new(facts) }
-    }
-
-    /// Takes bytes from a rank, and handles its requests until one needs something of another part of the job, which is
-    /// returned; then call again without bytes. `None`: all have been handled, or the next ones wait for something.
-    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, client: Client, bytes: &[u8]) -> Option<Asked> {
-        let PmiServer { clients, tables } = self;
-        let line = clients.line(client).filter(|line| line.link.state != State::Closed)?;
-        let read = line.on_bytes(cx, tables, bytes);
-        let asked = read.unwrap_or_else(|problem| Some(Asked::Unreadable { problem: problem.to_string() }));
-        if asked.as_ref().is_some_and(Asked::is_silent) {
-            return asked;
-        }
-        tables.send_replies(cx, client);
-        tables.give_memory_up(cx);
-        if tables.relays.has_news() {
-            self.carry_relays(cx);
-        }
-        if self.tables.addresses.has_news() {
-            self.send_addresses(cx);
-        }
-        if let Some(Asked::Unreadable { .. }) = asked {
-            self.clients.line(client).map(Line::close);
-            cx.output(Output::CloseClient { job: cx.facts.id(), client });
-        }
-        asked
-    }
-
     /// The secret of the job's ranks.
     pub fn on_secret(&mut self, cx: &mut Cx<'_>, secret: &Secret) {
         let PmiServer { clients, tables } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
             let Some(link) = clients.open(client) else { continue };
-            let secret = Reply::Secret(tables.endpoints.secret());
+            let secret = Reply::Secret(tables.endpoints.secret.as_bytes());
             let reply = link.client.encode(Command::Secret, thread.as_deref(), &secret);
             tables.send(cx, client, reply.into(), Vec::new());
         }
@@ -191,74 +137,23 @@ impl PmiServer {
         let was_member = self.clients.line(client).is_some_and(|line| line.close().is_member());
         self.tables.addresses.on_closed(client);
         if client.is_secondary() {
-            self.clients.forget(client);
+            self.clients.secondary.remove(&client);
         } else {
             self.tables.attrs.on_gone(client.local);
         }
         was_member
     }
 
-    /// Whether neither the rank itself nor a secondary client in its process can enter a collective any more.
-    pub fn has_left(&self, local: LocalRank) -> bool {
-        self.clients.has_left(local)
-    }
-
-    /// A rank has ended: its parked gets are dropped.
-    pub fn on_gone(&mut self, local: LocalRank) {
-        self.tables.attrs.on_gone(local);
-    }
-
     /// A rank enters no more collectives of the job, and reads no more results of them.
     pub fn on_departed(&mut self, local: LocalRank) {
         self.tables.arenas.on_gone(local);
-        self.clients.depart(local);
+        self.clients.departed.insert(local);
     }
 
     /// No library of a rank enters collectives or tells addresses any more.
     pub fn on_left(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         self.tables.addresses.on_left(rank);
         self.send_addresses(cx);
-    }
-
-    /// The pairs put on this node since the last fence.
-    pub fn take_pending(&mut self) -> Bytes {
-        self.tables.kvs.take_pending()
-    }
-
-    /// The pairs put on this node since `mark`, which is advanced.
-    pub fn pending_since(&mut self, mark: &mut kvs::Mark) -> Bytes {
-        self.tables.kvs.pending_since(mark)
-    }
-
-    /// A collective is complete: stores its outcome and answers the local ranks.
-    pub fn on_finished(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, outcome: Outcome) -> Told {
-        let mut told = Told::default();
-        let result = match outcome {
-            Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
-                endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| told.endpoints = Some(rows))
-            }
-            Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| told.resumed = self.answer_fence(cx, waiting)),
-            Outcome::Values { max_len, shared, blocks } => {
-                array::lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
-                    .map(|array| self.answer_allgather(cx, waiting, array))
-            }
-            Outcome::Places(places) => {
-                for (local, reply_to) in waiting {
-                    let mut reply = Vec::new();
-                    self.clients.own(local).answer_collective(
-                        &reply_to,
-                        &Completion::Place(&places[local.index()]),
-                        &mut reply,
-                    );
-                    self.tables.send(cx, local.into(), reply.into(), Vec::new());
-                }
-                Ok(())
-            }
-        };
-        if let Err(problem) = result {
-            cx.fail_here(Cause::Pmi { problem });
-        }
-        told
     }
 
     /// The addresses at which the ranks listen are known: answers the ranks that have asked for them.
@@ -272,122 +167,5 @@ impl PmiServer {
             let reply = link.client.encode(Command::Endpoints, thread.as_deref(), &Reply::Done);
             tables.send(cx, client, reply.into(), vec![table]);
         }
-    }
-
-    /// Publishes the pairs of all nodes after a fence.
-    fn publish(&mut self, cx: &Cx<'_>, parts: Vec<Bytes>) -> Result<(), String> {
-        let mut pairs = Vec::new();
-        let mut heard = vec![false; cx.facts.spec.nodes.len()];
-        for block in parts.into_iter().flat_map(block::blocks) {
-            let block = block.map_err(|error| error.to_string())?;
-            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
-            if !known {
-                return Err(format!(
-                    "a fence delivered pairs of node {} twice, or of a node that does not exist",
-                    block.node
-                ));
-            }
-            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
-        }
-        self.tables.kvs.commit(pairs).map_err(|error| error.to_string())
-    }
-
-    /// Returns the ranks whose later requests can be answered now.
-    fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) -> Vec<LocalRank> {
-        let PmiServer { clients, tables } = self;
-        let told = Completion::Fence { version: tables.kvs.version() };
-        let (mut reply, mut shared) = (Vec::new(), Bytes::new());
-        let mut resumed = Vec::new();
-        for (local, reply_to) in waiting {
-            reply.clear();
-            let link = clients.own(local);
-            link.answer_collective(&reply_to, &told, &mut reply);
-            if link.may_resume() {
-                resumed.push(local);
-            }
-            if shared != reply {
-                // Most ranks get exactly the same reply.
-                shared = Bytes::copy_from_slice(&reply);
-            }
-            tables.send(cx, local.into(), shared.clone(), Vec::new());
-        }
-        resumed
-    }
-
-    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all
-    /// ranks were told.
-    fn answer_allgather(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, array: Array) {
-        if waiting.is_empty() {
-            return;
-        }
-        let PmiServer { clients, tables } = self;
-        let place = tables.arenas.place(array.byte_len(), waiting.iter().map(|(local, _)| *local));
-        let share = match place {
-            Some(place) => {
-                tables.shares.write(place.share, place.slot, array);
-                place.share
-            }
-            None => tables.shares.make(Content::Array(array)),
-        };
-        tables.shares.put_made(cx);
-        for (local, reply_to) in waiting {
-            let link = clients.own(local);
-            let new = place.is_some_and(|place| link.see_arena(place.arena()));
-            let mut reply = Vec::new();
-            link.answer_collective(
-                &reply_to,
-                &Completion::Array { place: place.map(|place| place.number), new },
-                &mut reply,
-            );
-            let handed = if new || place.is_none() { vec![share] } else { Vec::new() };
-            tables.send(cx, local.into(), reply.into(), handed);
-        }
-        if place.is_none() {
-            tables.shares.give_up(share);
-        }
-        tables.give_memory_up(cx);
-    }
-
-    /// The root's answer to a rank's request about a name or for processes. The rank's further requests can be answered
-    /// now.
-    pub fn on_named(&mut self, cx: &mut Cx<'_>, client: Client, answer: Answer) {
-        let Some(link) = self.clients.open(client) else { return };
-        self.tables.send(cx, client, link.answer_name(answer).into(), Vec::new());
-    }
-
-    /// A group's barrier is complete: its local members may get each other's pairs.
-    pub fn on_barrier_over(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes) {
-        if let Err(error) = self.tables.kvs.commit(vec![pairs]) {
-            return connection::fail_unreadable(cx, &error);
-        }
-        for local in waiting {
-            let Some(link) = self.clients.open(local.into()) else { continue };
-            self.tables.send(cx, local.into(), link.answer_group(group.tag).into(), Vec::new());
-        }
-    }
-
-    /// Another collective of a group is complete: its local members get the values of all.
-    pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
-        let PmiServer { clients, tables } = self;
-        let array = match collectives::lay_out_values(&group.members, cx.facts.job_size, values) {
-            Ok(array) => array,
-            Err(problem) => return cx.fail_here(Cause::Pmi { problem }),
-        };
-        let inline = array.as_ref().filter(|array| array.byte_len() <= GATHER_INLINE_MAX).map(|array| {
-            let mut bytes = vec![0; array.byte_len()];
-            array.fill(&mut bytes);
-            bytes
-        });
-        let told = array.is_some().then_some(inline.as_deref());
-        let share = array.filter(|_| inline.is_none()).map(|array| tables.shares.make(Content::Array(array)));
-        tables.shares.put_made(cx);
-        for local in waiting {
-            // The member may have closed its socket.
-            let Some(link) = clients.in_group(local, group) else { continue };
-            let reply = link.answer_gather(group, told);
-            tables.send(cx, link.client.id, reply.into(), share.into_iter().collect());
-        }
-        share.into_iter().for_each(|share| tables.shares.give_up(share));
-        tables.give_memory_up(cx);
     }
 }

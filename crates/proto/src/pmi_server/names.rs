@@ -4,10 +4,12 @@
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.
 
-use super::connection::{Asked, Handled, PmiClient, PmiLink, RefusalText, WaitingName};
+use super::connection::{Asked, Handled, PmiClient, PmiLink, PmiServer, RefusalText, WaitingName};
 use super::kvs::stored;
 use super::state::State;
+use crate::job::cx::Cx;
 use bytes::Bytes;
+use wireup_wire::ids::Client;
 use wireup_wire::limits::{NAME_LEN_MAX, THREAD_LEN_MAX};
 use wireup_wire::names::{Answer, Ask, Item, Keep, NewJob, Publisher, Range, Refusal, Value};
 use wireup_wire::pmi::escape::{doubled, halve};
@@ -59,6 +61,15 @@ impl PmiLink {
 
 /// The answer about an unknown name, in both dialects: PMI-2 has no other way to express it.
 const NOT_FOUND: Reply<'static> = Reply::Failed { message: "service_not_found" };
+
+impl PmiServer {
+    /// The root's answer to a rank's request about a name or for processes. The rank's further requests can be answered
+    /// now.
+    pub fn on_named(&mut self, cx: &mut Cx<'_>, client: Client, answer: Answer) {
+        let Some(link) = self.clients.open(client) else { return };
+        self.tables.send(cx, client, link.answer_name(answer).into(), Vec::new());
+    }
+}
 
 impl PmiLink {
     /// The root has answered the request that waits. A closed client gets no answer.

@@ -18,10 +18,6 @@ pub struct NodeAttrs {
     parked_by: BTreeMap<LocalRank, usize>,
 }
 
-/// The limit for a job on a node would be exceeded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Full;
-
 /// A get that waits for its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parked {
@@ -34,12 +30,12 @@ pub struct Parked {
 }
 
 impl NodeAttrs {
-    /// Stores a value; returns the gets that waited for it.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<Parked>, Full> {
+    /// Stores a value; returns the gets that waited for it. `None`: the limit for a job on a node would be exceeded.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Option<Vec<Parked>> {
         let replaced = self.values.get(key).map_or(0, |old| key.len() + old.len());
         let bytes = self.bytes - replaced + key.len() + value.len();
         if bytes > NODE_ATTR_BYTES_MAX {
-            return Err(Full);
+            return None;
         }
         self.bytes = bytes;
         self.values.insert(key.to_vec(), value.to_vec());
@@ -47,21 +43,22 @@ impl NodeAttrs {
         for parked in &woken {
             self.forget_one(parked.local);
         }
-        Ok(woken)
+        Some(woken)
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    pub fn park(&mut self, parked: Parked) -> Result<(), Full> {
+    /// `None`: too many gets of the rank wait.
+    pub fn park(&mut self, parked: Parked) -> Option<()> {
         let count = self.parked_by.entry(parked.local).or_default();
         if *count >= PARKED_GETS_PER_RANK_MAX {
-            return Err(Full);
+            return None;
         }
         *count += 1;
         self.parked.entry(parked.key.clone()).or_default().push(parked);
-        Ok(())
+        Some(())
     }
 
     fn forget_one(&mut self, local: LocalRank) {
@@ -98,8 +95,8 @@ mod tests {
             attrs.park(parked).unwrap();
         }
         attrs.on_gone(LocalRank(3));
-        assert_eq!(attrs.put(b"a", b"1"), Ok(vec![wait(1, b"a")]));
-        assert_eq!(attrs.put(b"a", b"2"), Ok(vec![]));
+        assert_eq!(attrs.put(b"a", b"1"), Some(vec![wait(1, b"a")]));
+        assert_eq!(attrs.put(b"a", b"2"), Some(vec![]));
         assert_eq!(attrs.get(b"a"), Some(&b"2"[..]));
     }
 
@@ -107,10 +104,10 @@ mod tests {
     fn puts_are_bounded_but_replacing_a_value_is_not_counted() {
         let mut attrs = NodeAttrs::default();
         let value = vec![b'v'; 1 << 20];
-        let fitting = (0..17u8).take_while(|key| attrs.put(&[*key], &value).is_ok()).count();
+        let fitting = (0..17u8).take_while(|key| attrs.put(&[*key], &value).is_some()).count();
         assert_eq!(fitting, 15, "16 MiB with 16 keys do not fit");
         for _ in 0..100 {
-            assert_eq!(attrs.put(&[0], &value), Ok(vec![]));
+            assert_eq!(attrs.put(&[0], &value), Some(vec![]));
         }
     }
 }

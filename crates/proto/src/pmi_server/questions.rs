@@ -74,7 +74,7 @@ impl PmiClient {
         let refusal = encoded(Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" });
         let target = Target { rank: Rank(rank), name, datagrams };
         let act = RelayAct::Hand { client: self.id, datagrams, reply: encoded(Reply::Done), refusal: refusal.clone() };
-        let opened = other_node(cx, target.rank).is_some_and(|node| t.relays.open(node, target, act).is_ok());
+        let opened = other_node(cx, target.rank).is_some_and(|node| t.relays.open(node, target, act));
         if !opened {
             t.reply.extend_from_slice(&refusal);
         }

@@ -48,23 +48,16 @@ struct Relay {
     has_ended_there: bool,
 }
 
-/// No more relays are possible.
-#[derive(Debug)]
-pub struct Full;
-
 impl Relays {
-    /// Opens a relay to a rank of another node. The caller gives its socket away.
-    ///
-    /// # Errors
-    /// There are too many.
-    pub fn open(&mut self, node: NodeId, target: Target, act: RelayAct) -> Result<(), Full> {
+    /// Opens a relay to a rank of another node; the caller gives its socket away. `false`: there are too many relays.
+    pub fn open(&mut self, node: NodeId, target: Target, act: RelayAct) -> bool {
         if self.relays.len() >= RELAYS_MAX {
-            return Err(Full);
+            return false;
         }
         let relay = self.insert(node, None, target.datagrams);
         self.acts.push((relay, act));
         self.tell(relay, What::Open(target));
-        Ok(())
+        true
     }
 
     /// A message of another node's agent. `find`: where a rank of this node listens.
@@ -235,7 +228,7 @@ mod tests {
     impl Pair {
         fn new() -> Pair {
             let mut pair = Pair { reads: [true; 2], ..Pair::default() };
-            pair.ends[0].open(NODES[1], target(), hand()).unwrap();
+            assert!(pair.ends[0].open(NODES[1], target(), hand()));
             pair.settle();
             pair
         }
@@ -349,7 +342,7 @@ mod tests {
     #[test]
     fn another_nodes_relay_is_not_touched() {
         let mut here = Relays::default();
-        here.open(NODES[1], target(), hand()).unwrap();
+        assert!(here.open(NODES[1], target(), hand()));
         here.take_acts();
         here.on_message(NodeId(2), Between { number: 1, by_opener: false, what: What::Close }, |_| None);
         assert!(here.take_acts().is_empty() && here.relays.len() == 1);
@@ -358,8 +351,8 @@ mod tests {
     #[test]
     fn a_node_has_a_bounded_number_of_relays() {
         let mut here = Relays::default();
-        (0..RELAYS_MAX).for_each(|_| here.open(NODES[1], target(), hand()).unwrap());
-        assert!(here.open(NODES[1], target(), hand()).is_err());
+        (0..RELAYS_MAX).for_each(|_| assert!(here.open(NODES[1], target(), hand())));
+        assert!(!here.open(NODES[1], target(), hand()));
         here.take_messages();
         let open = Between { number: 1, by_opener: true, what: What::Open(target()) };
         here.on_message(NODES[1], open, |_| Some(Bytes::new()));

@@ -20,33 +20,26 @@ pub enum Waits {
 
 #[derive(Default)]
 pub struct Asks {
-    all: BTreeMap<u64, Waiting>,
+    pub all: BTreeMap<u64, Waiting>,
     due: BTreeSet<(Instant, u64)>,
 }
 
-struct Waiting {
+pub struct Waiting {
     waits: Waits,
     until: Option<Instant>,
 }
 
-/// Why a request is refused: the process has violated the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    Twice,
-    TooMany,
-}
-
 impl Asks {
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    pub fn insert(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), Refused> {
+    /// Accepts a request.
+    ///
+    /// # Errors
+    /// How the process violates the protocol: the number is already outstanding, or there are too many.
+    pub fn insert(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), String> {
         if self.all.contains_key(&id) {
-            return Err(Refused::Twice);
+            return Err(format!("it used request number {id} twice"));
         }
         if self.all.len() >= PMIX_ASKS_MAX {
-            return Err(Refused::TooMany);
+            return Err(format!("it has more than {PMIX_ASKS_MAX} requests outstanding"));
         }
         self.all.insert(id, Waiting { waits, until });
         self.due.extend(until.map(|until| (until, id)));
@@ -88,16 +81,16 @@ mod tests {
         assert_eq!(asks.insert(1, Waits::Modex, Some(Instant(9))), Ok(()));
         assert_eq!(asks.insert(2, Waits::Root, None), Ok(()));
         assert_eq!(asks.insert(3, Waits::Subset, Some(Instant(5))), Ok(()));
-        assert_eq!(asks.insert(1, Waits::Root, None), Err(Refused::Twice));
+        assert_eq!(asks.insert(1, Waits::Root, None), Err("it used request number 1 twice".into()));
         assert_eq!((asks.deadline(), asks.overdue(Instant(4))), (Some(Instant(5)), None));
         assert_eq!(asks.overdue(Instant(5)), Some((3, Waits::Subset)));
         assert_eq!(asks.finish(3), Some(Waits::Subset));
         assert_eq!(asks.finish(3), None);
         assert_eq!(asks.finish(1), Some(Waits::Modex));
-        assert_eq!((asks.deadline(), asks.len()), (None, 1));
+        assert_eq!((asks.deadline(), asks.all.len()), (None, 1));
         for id in 10..10 + PMIX_ASKS_MAX as u64 - 1 {
             assert_eq!(asks.insert(id, Waits::Root, None), Ok(()));
         }
-        assert_eq!(asks.insert(5, Waits::Root, None), Err(Refused::TooMany));
+        assert!(asks.insert(5, Waits::Root, None).is_err_and(|problem| problem.contains("requests outstanding")));
     }
 }

@@ -6,14 +6,9 @@ use wireup_wire::peer::Opened;
 
 /// The first library that was reported as opened by this node or a node below it.
 #[derive(Default)]
-pub struct Libraries(Option<Opened>);
+pub struct Libraries(pub Option<Opened>);
 
 impl Libraries {
-    /// A library opened in the subtree, to be reported to the parent.
-    pub fn opened(&self) -> Option<&Opened> {
-        self.0.as_ref()
-    }
-
     /// This node or a subtree has opened a library.
     ///
     /// # Errors
@@ -67,7 +62,7 @@ mod tests {
         for (node, version) in versions.into_iter().enumerate() {
             last = libraries.on_opened(facts, Opened { node: NodeId(node as u32), version: version.into() });
         }
-        (last, libraries.opened().expect("two were reported").version.clone())
+        (last, libraries.0.expect("two were reported").version.clone())
     }
 
     #[test]

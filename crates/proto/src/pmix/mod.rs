@@ -5,14 +5,19 @@
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              queries     up to the root, down again, combined at each hop
-//!                 └───────────────────  (job/names) to the root: names, processes, other jobs; and back
+//!                 └───────────────────  (job/rank_service) to the root: names, processes, other jobs; and back
 //! ```
 //!
-//! `Pmix` owns the parts, which do not know each other: they send frames through `Cx`, what they need of each other is
-//! a `Step`, and what the service needs of the job's other parts an [`Asked`]. The methods of `Pmix` are here for
-//! inputs from the job, in `from_server` for messages of the server process, in `tree` for messages of other agents.
-//! Parts: `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still
-//! answers); `fences`, `modex`, `queries`, `events`, `libraries`; `from_server` also checks them.
+//! `Pmix` owns the parts. They send frames through `Cx` and answer the server process at once. What the start or the
+//! end of that process means to them is a `ServerNews`, on which `Pmix` acts after the part has returned; what the
+//! service needs of the job's other parts is an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
+//! messages of other agents, in `from_server` for messages of the server process, which are checked there. Parts:
+//! `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still answers);
+//! `fences`, `modex`, `queries`, `libraries`; `events` says which events are reported, and to whom.
+//!
+//! Along the job's tree requests go up to the root from any node, answers and orders go down: answers to their node,
+//! messages for all nodes to all children. Agents other than the root forward everything unchanged, except for the
+//! lists of processes, which they combine (`queries`).
 //!
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node
 //! violates the protocol, and ends only this job.
@@ -27,39 +32,43 @@ mod phase;
 mod pulse;
 mod queries;
 mod server;
-mod step;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use crate::collective::CollectiveConfig;
-use crate::job::collectives::Arrived;
+use crate::collective::{Arrived, CollectiveConfig};
+use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
-use crate::job::groups::Arrived as Barrier;
 use crate::time::Instant;
 use asks::Waits;
-use events::Events;
+use bytes::Bytes;
 use fences::Fences;
 use libraries::Libraries;
 use modex::Modex;
 pub use modex::{Remains, frame as modex_frame, gone as modex_gone, report_of_gone};
-use queries::Queries;
-pub use server::ServerProcess;
-use step::Step;
-pub use step::{Asked, AskedOfJob, Steps};
-use wireup_wire::ids::{AgentId, LocalRank, Rank};
+use queries::{Answered, Queries};
+use server::ServerNews;
+pub use server::{Asked, AskedOfJob, ServerProcess};
+use tree::{EVERYBODY, down, up};
+use wireup_wire::frame::{Frame, UpFrame};
+use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::inter_job::{InterJobReport, Order};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
-use wireup_wire::modex::{Between, Up};
+use wireup_wire::modex::{Between, Down, Up};
 use wireup_wire::names;
-use wireup_wire::peer::{Cause, Departed, Opened, PmixProblem};
-use wireup_wire::pmix::{Answer, Status, ToServer};
+use wireup_wire::peer::{self, Cause, Departed, Failure, Opened};
+use wireup_wire::pmix::{Action, Answer, Ask, Set, Status, ToServer};
+use wireup_wire::signal::{SIGKILL, SIGTERM};
+use wireup_wire::talk::JobDown;
 
 /// A node's part of a collecting fence is compressed from this size on (bytes): the libraries' packing repeats the
 /// job's name and the keys for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less
 /// than half.
 const COMPRESS_MIN: u32 = 256;
+
+/// The largest signal number of the kernel.
+const SIGNAL_MAX: i32 = 64;
 
 /// How servers' fences differ from the ranks' own collectives: how much data one may distribute if the root chooses,
 /// and what is compressed.
@@ -80,7 +89,8 @@ pub struct Pmix {
     pub modex: Modex,
     pub libraries: Libraries,
     queries: Queries,
-    events: Events,
+    /// Whether some rank of the job waits for events.
+    watched: bool,
     /// Whether ranks of other jobs may wait for ranks of this job.
     tells_departed: bool,
 }
@@ -96,7 +106,7 @@ impl Pmix {
                 fences: Fences::new(site_of_servers(site, options.pmi.modex), facts.below.len()),
                 modex: Modex::default(),
                 queries: Queries::default(),
-                events: Events::default(),
+                watched: false,
                 libraries: Libraries::default(),
                 tells_departed: false,
             })
@@ -106,16 +116,16 @@ impl Pmix {
     /// A local rank has ended: reports it to the server process, and to ranks that wait for such events.
     pub fn on_rank_gone(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         let rank = cx.rank(local);
-        self.modex.on_departed(rank, cx.now());
+        self.modex.offers.on_departed(rank, cx.now());
         self.server.tell(cx, &ToServer::Gone { rank });
-        if let Some(message) = self.events.on_gone(&cx.common.ranks[local.index()]) {
+        if let Some(message) = events::end_of(&cx.common.ranks[local.index()]).filter(|_| self.watched) {
             self.say(cx, message);
         }
     }
 
     /// A local rank will enter no more fences.
     pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed) {
-        self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_departed(cx, local, departed, steps));
+        self.fences.subsets.on_departed(cx, local, departed, &mut self.server);
         if self.tells_departed {
             cx.tell_root(InterJobReport::Departed { ranks: vec![cx.rank(local)] });
         }
@@ -123,25 +133,22 @@ impl Pmix {
 
     /// No rank is left in a child's subtree, and no more messages will come from it.
     pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize) {
-        self.step(cx, |pmix, cx, steps| {
-            pmix.fences.subsets.on_child_done(cx, child, steps);
-            pmix.queries.on_child_done(cx, child, steps);
-        });
+        self.fences.subsets.on_child_done(cx, child, &mut self.server);
+        let answered = self.queries.on_child_done(cx, child);
+        self.answer_nodes(cx, answered);
     }
 
     /// The last local rank has ended: the server process ends once other nodes no longer need it.
     pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) {
-        self.step(cx, |pmix, cx, steps| {
-            if pmix.server.on_ranks_gone(cx, steps) && !cx.is_ending {
-                pmix.modex.keep_all(cx, steps);
-            }
-        });
+        if self.server.on_ranks_gone(cx) && !cx.is_ending {
+            self.modex.keep_all(cx, &self.server);
+        }
         self.end_if_emptied(cx);
     }
 
     /// Ends the server process once its ranks' data has been fetched.
     fn end_if_emptied(&mut self, cx: &mut Cx<'_>) {
-        if self.server.is_emptying() && self.modex.has_kept_all() {
+        if self.server.is_emptying() && self.modex.offers.has_kept_all() {
             self.server.end(cx);
         }
     }
@@ -155,14 +162,9 @@ impl Pmix {
 
     /// A frame of a fence of the whole job; it is too late if the fence was given up.
     pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived) {
-        if !self.fences.whole.is_given_up(arrived.epoch()) {
-            self.step(cx, |pmix, cx, steps| pmix.fences.whole.on_frame(cx, arrived, steps));
+        if !self.fences.whole.is_given_up(arrived.epoch) {
+            self.fences.whole.on_frame(cx, arrived, &mut self.server);
         }
-    }
-
-    /// A frame of a barrier of servers.
-    pub fn on_group_frame(&mut self, cx: &mut Cx<'_>, arrived: Barrier) {
-        self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_frame(cx, arrived, steps));
     }
 
     /// A direct message from another node's agent.
@@ -179,7 +181,7 @@ impl Pmix {
             message => message,
         };
         let Some(node) = cx.facts.node_of(from) else { return };
-        self.step(cx, |pmix, cx, steps| pmix.modex.on_between(cx, node, message, steps));
+        self.modex.on_between(cx, node, message, &mut self.server);
         self.modex.flush(cx);
     }
 
@@ -187,12 +189,12 @@ impl Pmix {
     pub fn on_order(&mut self, cx: &mut Cx<'_>, order: Order) {
         match order {
             Order::Give { ticket, wanted } => {
-                self.step(cx, |pmix, cx, steps| pmix.modex.give(cx, ticket, wanted, steps));
+                self.modex.give(cx, ticket, wanted, &mut self.server);
                 self.modex.flush(cx);
             }
             Order::TellDeparted => {
                 self.tells_departed = true;
-                let groups = &self.fences.subsets.barriers.groups;
+                let groups = &self.fences.subsets.barriers;
                 let locals = (0..cx.common.ranks.len() as u16).map(LocalRank);
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
@@ -206,21 +208,22 @@ impl Pmix {
 
     /// Handles everything that is due.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
-        self.step(cx, |pmix, cx, steps| pmix.server.on_tick(cx, steps));
+        self.server.on_tick(cx);
+        self.follow_server(cx);
         self.check_asks(cx);
-        self.step(cx, |pmix, cx, steps| pmix.fences.subsets.on_tick(cx, steps));
-        self.modex.on_tick(cx.now());
+        self.fences.subsets.on_tick(cx, &mut self.server);
+        self.modex.offers.take_late(cx.now());
         self.end_if_emptied(cx);
         self.modex.flush(cx);
     }
 
     /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
     fn check_asks(&mut self, cx: &mut Cx<'_>) {
-        while let Some((id, waits)) = self.server.overdue(cx.now()) {
-            self.server.answer(cx, id, Answer::Status(Status::Timeout));
+        while let Some((id, waits)) = self.server.asks.overdue(cx.now()) {
+            self.server.refuse(cx, id, Status::Timeout);
             match waits {
                 Waits::Fence(epoch) => self.say(cx, Up::GiveUp { epoch }),
-                Waits::Modex => self.modex.forget(id),
+                Waits::Modex => self.modex.wants.forget(id),
                 Waits::Across => cx.tell_root(InterJobReport::GaveUp { id }),
                 Waits::Subset | Waits::Root => {}
             }
@@ -228,40 +231,189 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let fences = self.fences.subsets.barriers.groups.deadline();
-        self.server.deadline().into_iter().chain(fences).chain(self.modex.deadline()).min()
+        let fences = self.fences.subsets.barriers.deadline();
+        self.server.deadline().into_iter().chain(fences).chain(self.modex.offers.deadline()).min()
     }
 
-    /// Lets a part act, and does what it needs of the others.
-    pub fn step(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut Pmix, &mut Cx<'_>, &mut Steps)) {
-        let mut steps = Steps::default();
-        act(self, cx, &mut steps);
-        self.carry_out(cx, steps);
-    }
-
-    fn carry_out(&mut self, cx: &mut Cx<'_>, steps: Steps) {
-        for step in steps {
-            match step {
-                Step::Answer { id, answer } => self.server.answer(cx, id, answer),
-                Step::Tell(message) => self.server.tell(cx, &message),
-                Step::Up(message) => self.say(cx, message),
-                Step::All(message) => self.say_to_all(cx, message),
-                Step::AnswerNode(node, id, answer) => self.answer_node(cx, node, id, answer),
-                Step::FailServer(problem) => self.fail_server(cx, problem),
-                Step::Opened(opened) => self.on_opened(cx, opened),
-                Step::Served => {
-                    let mut steps = Steps::default();
-                    self.modex.on_served(&mut steps);
-                    self.carry_out(cx, steps);
-                }
-                Step::Unserved => self.modex.on_unserved(cx.now()),
-                Step::AskJob(asked) => self.asked.push(asked),
+    /// Does what follows from the start or the end of the server process.
+    pub fn follow_server(&mut self, cx: &mut Cx<'_>) {
+        for news in std::mem::take(&mut self.server.news) {
+            match news {
+                ServerNews::Opened(opened) => self.on_opened(cx, opened),
+                ServerNews::Served => self.modex.on_served(cx, &self.server),
+                ServerNews::Unserved => self.modex.offers.on_unserved(cx.now()),
+                ServerNews::Asked(asked) => self.asked.push(asked),
             }
         }
     }
+}
 
-    /// The server process has failed.
-    fn fail_server(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
-        self.step(cx, |pmix, cx, steps| pmix.server.fail(cx, problem, steps));
+/// Messages of other agents, along the job's tree.
+impl Pmix {
+    /// A frame from a child in the job's tree.
+    pub fn on_child_frame(&mut self, cx: &mut Cx<'_>, child: AgentId, frame: &Frame) {
+        match peer::decode::<Up>(&frame.payload) {
+            Ok(Up::Procs { query, procs }) => {
+                let answered = self.queries.on_processes(cx, child, query, procs);
+                self.answer_nodes(cx, answered);
+            }
+            Ok(message) if cx.facts.root => self.at_root(cx, message),
+            Ok(message) => {
+                if let Up::Impatient { epoch } = message {
+                    self.fences.whole.on_impatient(epoch);
+                }
+                cx.up(cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
+            }
+            Err(error) => fail_frame(cx, &error.to_string()),
+        }
+    }
+
+    /// A frame from the parent in the job's tree.
+    pub fn on_parent_frame(&mut self, cx: &mut Cx<'_>, frame: &Frame) {
+        match peer::decode::<Down>(&frame.payload) {
+            // A query is forwarded by `on_query`, to the children that have not finished.
+            Ok(Down::Procs { query }) => {
+                let answered = self.queries.on_query(cx, query);
+                self.answer_nodes(cx, answered);
+            }
+            Ok(message) => {
+                let to_me = frame.arg == cx.facts.me.0;
+                if !to_me {
+                    down(cx, frame.arg, &frame.payload);
+                }
+                if to_me || frame.arg == EVERYBODY {
+                    self.on_root_says(cx, message);
+                }
+            }
+            Err(error) => fail_frame(cx, &error.to_string()),
+        }
+    }
+
+    /// Sends a message from this node to the root, which is a node like any other.
+    fn say(&mut self, cx: &mut Cx<'_>, message: Up) {
+        if cx.facts.root {
+            self.at_root(cx, message);
+        } else {
+            cx.up(up(cx.facts, &message));
+        }
+    }
+
+    /// Handles a message to the root at the root itself.
+    fn at_root(&mut self, cx: &mut Cx<'_>, message: Up) {
+        match message {
+            Up::Ask { node, id, ask } => self.serve(cx, node, id, ask),
+            Up::Watch if self.watched => {}
+            Up::Watch => self.say_to_all(cx, Down::Watched),
+            Up::Event { code, from, affected, to, infos } => {
+                self.say_to_all(cx, Down::Event { code, from, affected, to, infos });
+            }
+            Up::Impatient { epoch } => self.fences.whole.on_impatient(epoch),
+            // A rank's timeout has expired.
+            Up::GiveUp { epoch } if self.fences.whole.exchanges.is_open(epoch) => {
+                self.say_to_all(cx, Down::Over { epoch, status: Status::Timeout });
+            }
+            Up::GiveUp { .. } => {}
+            // The children's answers were handled before, as frames.
+            Up::Procs { .. } => {}
+        }
+    }
+
+    /// Sends a message from the root to all nodes, including itself.
+    fn say_to_all(&mut self, cx: &mut Cx<'_>, message: Down) {
+        let payload = peer::encode(&message).into();
+        down(cx, EVERYBODY, &payload);
+        self.on_root_says(cx, message);
+    }
+
+    /// Handles a message from the root to this node.
+    fn on_root_says(&mut self, cx: &mut Cx<'_>, message: Down) {
+        match message {
+            Down::Answer { id, answer, .. } => self.server.answer(cx, id, answer),
+            Down::Watched => self.watched = true,
+            Down::Event { code, from, affected, to, infos } => {
+                if let Some(to) = events::recipients(cx.facts, to) {
+                    self.server.tell(cx, &ToServer::Event { code, from, affected, to, infos });
+                }
+            }
+            Down::Over { epoch, status } => self.fences.whole.on_over(cx, epoch, status, &mut self.server),
+            Down::Signal { ranks, signal } => signal_some(cx, &ranks, signal),
+            // A query was handled before, as a frame: the root does not query itself.
+            Down::Procs { .. } => {}
+        }
+    }
+
+    fn answer_nodes(&mut self, cx: &mut Cx<'_>, answered: Vec<Answered>) {
+        answered.into_iter().for_each(|(node, id, answer)| self.answer_node(cx, node, id, answer));
+    }
+
+    /// Answers a node's request, at the root.
+    fn answer_node(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, answer: Answer) {
+        if Some(node) == cx.facts.node {
+            return self.server.answer(cx, id, answer);
+        }
+        let Some(spec) = cx.facts.spec.nodes.get(node.index()) else { return };
+        let payload = Bytes::from(peer::encode(&Down::Answer { node, id, answer }));
+        down(cx, spec.agent.0, &payload);
+    }
+
+    /// Serves a request at the root.
+    fn serve(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, ask: Ask) {
+        match ask {
+            Ask::ProcTable { .. } => {
+                let answered = self.queries.start_query(cx, node, id);
+                self.answer_nodes(cx, answered);
+            }
+            Ask::Control { from, set, action } => {
+                let status = self.control(cx, (node, from), set, action);
+                self.answer_node(cx, node, id, Answer::Status(status));
+            }
+            _ => fail_frame(cx, "a request that is not for the root"),
+        }
+    }
+
+    /// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`,
+    /// `from`: the node and the rank that request it.
+    fn control(&mut self, cx: &mut Cx<'_>, (node, from): (NodeId, Rank), set: Set, action: Action) -> Status {
+        let signal = match action {
+            Action::Terminate => SIGTERM,
+            Action::Kill => SIGKILL,
+            Action::Signal(signal @ 1..=SIGNAL_MAX) => signal,
+            Action::Signal(_) => return Status::BadParam,
+        };
+        match (set, action) {
+            (Set::All, Action::Signal(_)) => {
+                cx.signal(signal);
+                cx.control_down(JobDown::Signal { signal });
+            }
+            (Set::All, Action::Terminate) => cx.fail(asked_for_the_end(cx.facts, node, from)),
+            (Set::All, Action::Kill) => {
+                cx.fail(asked_for_the_end(cx.facts, node, from));
+                cx.kill(0);
+            }
+            (Set::Ranks(ranks), Action::Terminate | Action::Kill | Action::Signal(_)) => {
+                self.say_to_all(cx, Down::Signal { ranks, signal });
+            }
+        }
+        Status::Ok
+    }
+}
+
+fn fail_frame(cx: &mut Cx<'_>, problem: &str) {
+    cx.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}").into() });
+}
+
+fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
+    let message = "it requested the end of the job by PMIx job control".into();
+    let cause = Cause::Aborted { code: 1, message };
+    Failure { node, host: facts.name_of(node), rank: Some(from), pid: None, cause }
+}
+
+/// The root requests a signal for these ranks.
+fn signal_some(cx: &mut Cx<'_>, ranks: &[Rank], signal: i32) {
+    for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
+        if ranks.binary_search(&cx.rank(local)).is_ok() {
+            let target = SignalTarget::One(local);
+            cx.output(Output::Signal { job: cx.facts.id(), target, signal });
+        }
     }
 }

@@ -63,6 +63,8 @@ pub struct Refused;
 impl Phase {
     fn next(self, event: Event) -> Result<Phase, Refused> {
         match (self, event) {
+            (Phase::Gone, _) => Err(Refused),
+            (_, Event::Gone) => Ok(Phase::Gone),
             (Phase::None, Event::Hold) => Ok(Phase::Held),
             (Phase::None | Phase::Held, Event::Start { until }) => Ok(Phase::Starting { until }),
             (Phase::Starting { .. }, Event::Ready) => Ok(Phase::Serving),
@@ -80,35 +82,12 @@ impl Phase {
                 | Phase::Emptying
                 | Phase::Ending { .. }
                 | Phase::Killed { .. },
-                Event::Gone,
-            ) => Ok(Phase::Gone),
-            (Phase::None, Event::Ready | Event::RanksGone | Event::End { .. } | Event::Kill { .. })
-            | (Phase::Held, Event::Hold | Event::Ready | Event::RanksGone | Event::End { .. })
-            | (Phase::Starting { .. }, Event::Hold | Event::Start { .. } | Event::RanksGone | Event::End { .. })
-            | (Phase::Serving, Event::Hold | Event::Start { .. } | Event::Ready | Event::End { .. })
-            | (Phase::Emptying, Event::Hold | Event::Start { .. } | Event::Ready | Event::RanksGone)
-            | (
-                Phase::Ending { .. },
-                Event::Hold | Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. },
-            )
-            | (
-                Phase::Killed { .. },
                 Event::Hold
                 | Event::Start { .. }
                 | Event::Ready
                 | Event::RanksGone
                 | Event::End { .. }
                 | Event::Kill { .. },
-            )
-            | (
-                Phase::Gone,
-                Event::Hold
-                | Event::Start { .. }
-                | Event::Ready
-                | Event::RanksGone
-                | Event::End { .. }
-                | Event::Kill { .. }
-                | Event::Gone,
             ) => Err(Refused),
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! All ranks below a finished child have ended, with exit code 0 as long as the job is running: the root adds them.
 
-use super::step::{self, EVERYBODY, Step, Steps};
+use super::tree::{EVERYBODY, down, up};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
@@ -26,6 +26,9 @@ pub struct Queries {
     askers: BTreeMap<u32, (NodeId, u64)>,
 }
 
+/// The answer to a node's request, at the root.
+pub type Answered = (NodeId, u64, Answer);
+
 struct Query {
     procs: Vec<Proc>,
     /// Whether the answer of each child is missing.
@@ -34,52 +37,53 @@ struct Query {
 
 impl Queries {
     /// At the root: starts a query for all processes.
-    pub fn start_query(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64, steps: &mut Steps) {
+    pub fn start_query(&mut self, cx: &mut Cx<'_>, node: NodeId, id: u64) -> Vec<Answered> {
         let query = self.next;
         self.next = query.wrapping_add(1);
         self.askers.insert(query, (node, id));
-        self.on_query(cx, query, steps);
+        self.on_query(cx, query)
     }
 
     /// The subtree is asked for its processes.
-    pub fn on_query(&mut self, cx: &mut Cx<'_>, query: u32, steps: &mut Steps) {
+    pub fn on_query(&mut self, cx: &mut Cx<'_>, query: u32) -> Vec<Answered> {
         let payload = peer::encode(&Down::Procs { query }).into();
-        step::down(cx, EVERYBODY, &payload);
+        down(cx, EVERYBODY, &payload);
         let procs = processes_here(cx);
         let waits = cx.common.children.iter().map(|child| child.done.is_none()).collect();
         self.open.insert(query, Query { procs, waits });
-        self.finish(cx, steps);
+        self.finish(cx)
     }
 
     /// A child's subtree answers.
-    pub fn on_processes(&mut self, cx: &mut Cx<'_>, child: AgentId, query: u32, procs: Vec<Proc>, steps: &mut Steps) {
-        let Some(child) = cx.facts.child_index(child) else { return };
+    pub fn on_processes(&mut self, cx: &mut Cx<'_>, child: AgentId, query: u32, procs: Vec<Proc>) -> Vec<Answered> {
+        let Some(child) = cx.facts.child_index(child) else { return Vec::new() };
         if let Some(query) = self.open.get_mut(&query)
             && std::mem::replace(&mut query.waits[child], false)
         {
             query.procs.extend(procs);
         }
-        self.finish(cx, steps);
+        self.finish(cx)
     }
 
     /// A child will send nothing more.
-    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize, steps: &mut Steps) {
+    pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize) -> Vec<Answered> {
         self.open.values_mut().for_each(|query| query.waits[child] = false);
-        self.finish(cx, steps);
+        self.finish(cx)
     }
 
-    fn finish(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
-        let facts = cx.facts;
+    fn finish(&mut self, cx: &mut Cx<'_>) -> Vec<Answered> {
+        let (facts, mut answered) = (cx.facts, Vec::new());
         let is_over = |(_, query): &(&u32, &Query)| !query.waits.contains(&true);
         while let Some(query) = self.open.iter().find(is_over).map(|(query, _)| *query) {
             let Query { procs, .. } = self.open.remove(&query).expect("it was found");
             if !facts.root {
-                cx.up(step::up(facts, &Up::Procs { query, procs }));
+                cx.up(up(facts, &Up::Procs { query, procs }));
             } else if let Some((node, id)) = self.askers.remove(&query) {
                 let procs = all_processes(facts, procs);
-                steps.push(Step::AnswerNode(node, id, Answer::ProcTable { procs }));
+                answered.push((node, id, Answer::ProcTable { procs }));
             }
         }
+        answered
     }
 }
 

@@ -4,20 +4,21 @@
 //! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
 //! spawned without it.
 
-use super::asks::{Asks, Refused, Waits};
+use super::asks::Asks;
 use super::phase::{Event, Phase};
 use super::pulse::{Beat, Pulse};
-use super::step::{Asked, AskedOfJob, Step, Steps};
-use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan, SignalTarget};
+use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan, SignalTarget, Stream};
 use crate::job::cx::Cx;
-use crate::plan::{app_of, kernel_session};
+use crate::plan::{app_of, described, kernel_session};
 use crate::time::Instant;
 use bytes::Bytes;
+use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::inter_job::Parent;
-use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
+use wireup_wire::job::{Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::names;
 use wireup_wire::peer::{Cause, Note, Opened, PmixFault, PmixProblem, SpawnError};
-use wireup_wire::pmix::{Answer, App, Begin, FromServer, ToServer, Unpacker, pieces};
+use wireup_wire::pmix::{Answer, Begin, FromServer, Status, ToServer, Unpacker, pieces};
 use wireup_wire::signal::SIGKILL;
 
 /// Prefixes of the variables that are passed to a server process.
@@ -27,12 +28,52 @@ const LIBRARY_VARIABLES: [&[u8]; 8] =
 /// The server process of this node: its state, what it is asked and what it has asked.
 #[derive(Default)]
 pub struct ServerProcess {
-    phase: Phase,
-    pulse: Pulse,
-    asks: Asks,
+    pub phase: Phase,
+    pub pulse: Pulse,
+    pub asks: Asks,
     unpacker: Unpacker,
     /// Text that it has written to standard error before it was ready.
     said: String,
+    /// What the service must do, in order.
+    pub news: Vec<ServerNews>,
+}
+
+/// What the server process means to the other parts of the job's PMIx service.
+pub enum ServerNews {
+    /// This node has opened a PMIx library, or cannot.
+    Opened(Opened),
+    /// The server process is ready.
+    Served,
+    /// There is no server process any more.
+    Unserved,
+    /// The job's other parts must do something.
+    Asked(Asked),
+}
+
+/// What the PMIx service of a job needs of the job's other parts.
+#[derive(Debug)]
+pub enum Asked {
+    /// A local rank has connected.
+    Connected(LocalRank),
+    /// A local rank has called finalize.
+    Finalized(LocalRank),
+    /// A request about names or other jobs, for the root. `id`: the number of the server's request.
+    Name { from: Rank, id: u64, ask: names::Ask },
+    /// The server process has ended, and no ended rank will still finalize with it.
+    Gone,
+    /// A request to the job itself.
+    OfJob(AskedOfJob),
+}
+
+/// What the job itself must do for the PMIx service.
+#[derive(Debug)]
+pub enum AskedOfJob {
+    /// Pass on output that a rank writes through its library.
+    Log { local: LocalRank, stream: Stream, bytes: Bytes },
+    /// The ranks can start, with these variables for each local rank; empty: they run without the server.
+    StartRanks(Vec<Vec<Vec<u8>>>),
+    /// The ranks that wait for the server will not be started.
+    DropRanks,
 }
 
 impl ServerProcess {
@@ -87,20 +128,14 @@ impl ServerProcess {
 
     /// The process reports that it is ready: asks for the start of the local ranks, each with its environment variables
     /// from `env` and those variables of `defaults` that the job does not set.
-    pub fn on_ready(
-        &mut self,
-        cx: &mut Cx<'_>,
-        version: String,
-        (mut env, defaults): (Vec<Vec<Vec<u8>>>, &[Vec<u8>]),
-        steps: &mut Steps,
-    ) {
+    pub fn on_ready(&mut self, cx: &mut Cx<'_>, version: String, (mut env, defaults): (Vec<Vec<Vec<u8>>>, &[Vec<u8>])) {
         let local_size = cx.common.ranks.len();
         if !matches!(self.phase, Phase::Starting { .. }) {
-            return self.fail(cx, "it reported too early, or twice, that it is ready", steps);
+            return self.fail(cx, "it reported too early, or twice, that it is ready");
         }
         if env.len() != local_size {
             let problem = format!("it has variables for {} ranks of {local_size}", env.len());
-            return self.fail(cx, problem, steps);
+            return self.fail(cx, problem);
         }
         self.phase.on(Event::Ready).expect("it is starting");
         self.pulse.begin(cx.now());
@@ -108,39 +143,34 @@ impl ServerProcess {
         if !said.is_empty() {
             self.on_said(cx, said);
         }
-        steps.push(Step::Opened(Opened { node: cx.facts.own_node(), version }));
-        steps.push(Step::Served);
+        self.news.push(ServerNews::Opened(Opened { node: cx.facts.own_node(), version }));
+        self.news.push(ServerNews::Served);
         add_defaults(cx, &mut env, defaults);
-        steps.ask_job(AskedOfJob::StartRanks(env));
-    }
-
-    /// The process reports that it is alive.
-    pub fn on_alive(&mut self) {
-        self.pulse.on_answer();
+        self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::StartRanks(env))));
     }
 
     /// The process cannot serve this node.
-    pub fn cannot_serve(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>, steps: &mut Steps) {
+    pub fn cannot_serve(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
         let problem = problem.into();
         let may_do_without = cx.facts.spec.options.pmi.flavour == PmiFlavour::Both && !cx.is_ending;
         if !self.phase.is_starting() || !may_do_without {
-            return self.fail(cx, problem, steps);
+            return self.fail(cx, problem);
         }
-        self.stop(cx, steps);
+        self.stop(cx);
         let node = cx.facts.own_node();
-        steps.push(Step::Opened(Opened { node, version: String::new() }));
+        self.news.push(ServerNews::Opened(Opened { node, version: String::new() }));
         let host = cx.facts.host();
         cx.note(Note::NoPmix { node, host, problem: problem.words });
-        steps.ask_job(AskedOfJob::StartRanks(Vec::new()));
+        self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::StartRanks(Vec::new()))));
     }
 
     /// The process has failed: kills it and ends the job.
-    pub fn fail(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>, steps: &mut Steps) {
+    pub fn fail(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
         let was_starting = self.phase.is_starting();
-        self.stop(cx, steps);
+        self.stop(cx);
         cx.fail_here(Cause::PmixServer { problem: problem.into() });
         if was_starting {
-            steps.ask_job(AskedOfJob::DropRanks);
+            self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::DropRanks)));
         }
     }
 
@@ -157,18 +187,18 @@ impl ServerProcess {
     }
 
     /// The process has ended, or could not be started.
-    pub fn on_gone(&mut self, cx: &mut Cx<'_>, end: Result<PmixEnd, SpawnError>, steps: &mut Steps) {
+    pub fn on_gone(&mut self, cx: &mut Cx<'_>, end: Result<PmixEnd, SpawnError>) {
         match end {
-            Ok(end) => self.on_ended(cx, end, steps),
+            Ok(end) => self.on_ended(cx, end),
             Err(error) => {
-                self.cannot_serve(cx, error.what, steps);
-                self.forget(steps);
+                self.cannot_serve(cx, error.what);
+                self.forget();
             }
         }
-        steps.push(Step::AskJob(Asked::Gone));
+        self.news.push(ServerNews::Asked(Asked::Gone));
     }
 
-    fn on_ended(&mut self, cx: &mut Cx<'_>, PmixEnd { status, stderr, no_room }: PmixEnd, steps: &mut Steps) {
+    fn on_ended(&mut self, cx: &mut Cx<'_>, PmixEnd { status, stderr, no_room }: PmixEnd) {
         let how = match status {
             ExitStatus::Exited(code) => format!("exited with code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
@@ -178,21 +208,21 @@ impl ServerProcess {
         let room = no_room.map(|words| format!("; {words}")).unwrap_or_default();
         match self.phase {
             Phase::Held | Phase::Starting { .. } => {
-                self.cannot_serve(cx, fault.with(format!("it {how} before it was ready{said}{room}")), steps);
-                self.forget(steps);
+                self.cannot_serve(cx, fault.with(format!("it {how} before it was ready{said}{room}")));
+                self.forget();
             }
             Phase::Serving | Phase::Emptying => {
-                self.forget(steps);
-                self.fail(cx, fault.with(format!("it {how}{said}{room}")), steps);
+                self.forget();
+                self.fail(cx, fault.with(format!("it {how}{said}{room}")));
             }
-            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget(steps),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget(),
         }
     }
 
     /// No more messages from the process are expected.
-    fn forget(&mut self, steps: &mut Steps) {
+    fn forget(&mut self) {
         self.on_keeper_lost();
-        steps.push(Step::Unserved);
+        self.news.push(ServerNews::Unserved);
     }
 
     /// The keeper has ended together with its processes, or the end of the process is no longer awaited.
@@ -204,14 +234,14 @@ impl ServerProcess {
     }
 
     /// No local rank is left. Returns whether the process still has their data; it does not if it was not ready.
-    pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) -> bool {
+    pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.phase {
             Phase::Serving => {
                 self.asks.clear();
                 self.phase.on(Event::RanksGone).expect("it serves");
                 return true;
             }
-            Phase::Held | Phase::Starting { .. } => self.stop(cx, steps),
+            Phase::Held | Phase::Starting { .. } => self.stop(cx),
             Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
         false
@@ -230,65 +260,54 @@ impl ServerProcess {
     }
 
     /// Kills the process in any state.
-    fn stop(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+    fn stop(&mut self, cx: &mut Cx<'_>) {
         if self.phase.on(Event::Kill { until: cx.now() + PMIX_END_NS_MAX }).is_ok() {
             let (job, target) = (cx.facts.id(), SignalTarget::Server);
             cx.output(Output::Signal { job, target, signal: SIGKILL });
             self.pulse.end();
             self.asks.clear();
-            steps.push(Step::Unserved);
+            self.news.push(ServerNews::Unserved);
         }
     }
 
     /// The job is being ended: ranks that wait for the process will not be started.
-    pub fn drop_deferred(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+    pub fn drop_deferred(&mut self, cx: &mut Cx<'_>) {
         if self.phase.is_starting() {
-            self.stop(cx, steps);
-            steps.ask_job(AskedOfJob::DropRanks);
+            self.stop(cx);
+            self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::DropRanks)));
         }
     }
 
     /// Checks that the process starts and ends in time, and asks it whether it still answers, if that is due.
-    pub fn on_tick(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         if self.phase.deadline().is_some_and(|due| cx.now() >= due) {
-            self.on_late(cx, steps);
+            self.on_late(cx);
         }
         match self.pulse.on_tick(cx.now()) {
             Beat::Nothing => {}
             Beat::Ask => self.tell(cx, &ToServer::AreYouAlive),
             Beat::Dead => {
                 let seconds = PMIX_SILENT_NS_MAX / 1_000_000_000;
-                self.fail(cx, PmixFault::Silent.with(format!("it has not answered for {seconds} s")), steps);
+                self.fail(cx, PmixFault::Silent.with(format!("it has not answered for {seconds} s")));
             }
         }
     }
 
-    fn on_late(&mut self, cx: &mut Cx<'_>, steps: &mut Steps) {
+    fn on_late(&mut self, cx: &mut Cx<'_>) {
         match self.phase {
             Phase::Starting { .. } => {
                 let seconds = PMIX_START_NS_MAX / 1_000_000_000;
                 let problem = PmixFault::Silent.with(format!("it was not ready after {seconds} s"));
-                self.cannot_serve(cx, problem, steps);
+                self.cannot_serve(cx, problem);
             }
-            Phase::Ending { .. } => self.stop(cx, steps),
+            Phase::Ending { .. } => self.stop(cx),
             Phase::Killed { .. } => {
                 // The kernel cannot end the process now; the keeper keeps trying.
                 self.on_keeper_lost();
-                steps.push(Step::AskJob(Asked::Gone));
+                self.news.push(ServerNews::Asked(Asked::Gone));
             }
             Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => {}
         }
-    }
-
-    /// Accepts a request of the process.
-    ///
-    /// # Errors
-    /// How it violates the protocol: its number is already outstanding, or there are too many.
-    pub fn take_on(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), String> {
-        self.asks.insert(id, waits, until).map_err(|refused| match refused {
-            Refused::Twice => format!("it used request number {id} twice"),
-            Refused::TooMany => format!("it has more than {} requests outstanding", self.asks.len()),
-        })
     }
 
     /// Answers a request, unless it was already answered: its timeout may have expired.
@@ -298,14 +317,8 @@ impl ServerProcess {
         }
     }
 
-    /// The first request whose timeout has expired.
-    pub fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
-        self.asks.overdue(now)
-    }
-
-    /// Number of unanswered requests.
-    pub fn outstanding(&self) -> usize {
-        self.asks.len()
+    pub fn refuse(&mut self, cx: &mut Cx<'_>, id: u64, status: Status) {
+        self.answer(cx, id, Answer::Status(status));
     }
 
     /// Sends a message to the process, unless it has ended or not started.
@@ -317,16 +330,6 @@ impl ServerProcess {
 
     pub fn deadline(&self) -> Option<Instant> {
         self.phase.deadline().into_iter().chain(self.pulse.deadline()).chain(self.asks.deadline()).min()
-    }
-
-    /// Whether local ranks may still finalize with the process.
-    pub fn listens(&self) -> bool {
-        self.phase.listens()
-    }
-
-    /// Whether the process must still be waited for.
-    pub fn is_there(&self) -> bool {
-        self.phase.is_there()
     }
 }
 
@@ -350,7 +353,7 @@ fn plan(cx: &Cx<'_>) -> PmixPlan {
         nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
         node,
         blocks: spec.blocks.clone(),
-        apps: spec.apps.iter().map(app).collect(),
+        apps: spec.apps.iter().map(described).collect(),
         cpus: vec![None; cx.common.ranks.len()],
         dir: String::new(),
         library: spec.options.pmi.pmix_library.clone(),
@@ -374,11 +377,6 @@ fn plan(cx: &Cx<'_>) -> PmixPlan {
         kernel_session: kernel_session(spec, node),
         env: variables(&spec.env),
     }
-}
-
-fn app(app: &AppSpec) -> App {
-    let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
-    App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
 }
 
 fn add_defaults(cx: &Cx<'_>, env: &mut [Vec<Vec<u8>>], defaults: &[Vec<u8>]) {

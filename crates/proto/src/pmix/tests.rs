@@ -66,14 +66,15 @@ impl Bench {
         let Bench { facts, common, pmix, is_ending, now } = self;
         let (_, acts, endings) = Cx::bench_in(facts, common, *now, |cx| {
             cx.is_ending = *is_ending;
-            act(pmix, cx)
+            act(pmix, cx);
+            pmix.follow_server(cx);
         });
         Came { acts, endings, asked: std::mem::take(&mut pmix.asked) }
     }
 
     /// Something happens to the server process.
-    fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>, &mut Steps)) -> Came {
-        self.act(|pmix, cx| pmix.step(cx, |pmix, cx, steps| act(&mut pmix.server, cx, steps)))
+    fn server(&mut self, act: impl FnOnce(&mut ServerProcess, &mut Cx<'_>)) -> Came {
+        self.act(|pmix, cx| act(&mut pmix.server, cx))
     }
 
     /// The server process sends this message.
@@ -84,7 +85,9 @@ impl Bench {
     fn server_bytes(&mut self, bytes: &[u8]) -> Came {
         self.act(|pmix, cx| {
             pmix.server.on_bytes(bytes);
-            while pmix.read(cx) {}
+            while pmix.read(cx) {
+                pmix.follow_server(cx);
+            }
         })
     }
 
@@ -98,7 +101,7 @@ impl Bench {
     }
 
     fn gone(&mut self) -> Came {
-        self.server(|server, cx, steps| server.on_gone(cx, Ok(exited()), steps))
+        self.server(|server, cx| server.on_gone(cx, Ok(exited())))
     }
 
     /// A frame of the tree: at the root from the child, otherwise from the parent.
@@ -108,8 +111,9 @@ impl Bench {
             FrameKind::Up(UpFrame::PmixUp) => pmix.on_child_frame(cx, AgentId(1), frame),
             FrameKind::Down(DownFrame::PmixDown) => pmix.on_parent_frame(cx, frame),
             FrameKind::Up(UpFrame::GroupUp) | FrameKind::Down(DownFrame::GroupDown) => {
-                let arrived = Barrier::read(cx.facts, child, frame.clone()).expect("our own");
-                pmix.on_group_frame(cx, arrived);
+                let arrived =
+                    crate::collective::groups::Arrived::read(cx.facts, child, frame.clone()).expect("our own");
+                pmix.fences.subsets.on_frame(cx, arrived, &mut pmix.server);
             }
             other => panic!("{other:?}"),
         })
@@ -194,12 +198,12 @@ fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
     let begun = bench.act(|pmix, cx| pmix.server.start(cx));
     assert!(matches!(&begun.acts[..], [Sent::Output(Output::StartPmix(plan))] if plan.begin.node == NodeId(1)));
-    assert!(bench.pmix.server.is_there() && !bench.pmix.server.listens());
+    assert!(bench.pmix.server.phase.is_there() && !bench.pmix.server.phase.listens());
     assert!(
         matches!(&bench.server_sends(&ready()).asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.len() == 2)
     );
-    assert!(bench.pmix.server.listens());
-    assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some("4.2.2".into()));
+    assert!(bench.pmix.server.phase.listens());
+    assert_eq!(bench.pmix.libraries.0.as_ref().map(|opened| opened.version.clone()), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
 }
 
@@ -231,7 +235,7 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(bench.server_sends(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(!bench.pmix.server.is_there());
+    assert!(!bench.pmix.server.phase.is_there());
 }
 
 #[test]
@@ -245,7 +249,7 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.is_empty()));
-    assert_eq!(bench.pmix.libraries.opened().map(|opened| opened.version.clone()), Some(String::new()));
+    assert_eq!(bench.pmix.libraries.0.as_ref().map(|opened| opened.version.clone()), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
     assert!(matches!(bench.tick(due).asked[..], [Asked::Gone]));
@@ -258,7 +262,7 @@ fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let came = bench.gone();
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
     assert!(matches!(came.asked[..], [Asked::Gone]));
-    assert_eq!(bench.pmix.server.outstanding(), 0);
+    assert_eq!(bench.pmix.server.asks.all.len(), 0);
 }
 
 #[test]
@@ -273,11 +277,11 @@ fn a_server_ends_when_its_ranks_have_ended() {
     );
     let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(to_server(&bench.server_sends(&blob)), [ToServer::End]);
-    assert!(bench.pmix.modex.take_remains().contains_key(&Rank(2)));
+    assert!(bench.pmix.modex.offers.take_kept().contains_key(&Rank(2)));
     let came = bench.tick(T + PMIX_END_NS_MAX);
     assert!(came.stops_server(), "it did not exit in time");
     assert!(matches!(bench.gone().asked[..], [Asked::Gone]));
-    assert!(bench.act(|pmix, cx| pmix.on_ranks_gone(cx)).is_empty() && !bench.pmix.server.is_there());
+    assert!(bench.act(|pmix, cx| pmix.on_ranks_gone(cx)).is_empty() && !bench.pmix.server.phase.is_there());
 }
 
 #[test]
@@ -306,7 +310,7 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
     let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.outstanding(), bench.pmix.fences.whole.collectives.exchanges.open()), (0, 0));
+    assert_eq!((bench.pmix.server.asks.all.len(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
 }
 
 #[test]
@@ -319,7 +323,7 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     assert_eq!(kinds, expected, "an agent above must know of the timeout first");
     let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == UpFrame::PmixUp.into()).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
-    assert!(bench.pmix.fences.whole.on_departed(departed(0)));
+    assert!(bench.pmix.fences.whole.exchanges.on_departed(departed(0)));
     assert_eq!(bench.pmix.fences.broken(), None, "the fence will time out");
     let due = bench.pmix.deadline().expect("a timeout is pending");
     let came = bench.tick(due);
@@ -458,7 +462,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         let [Cause::PmixServer { .. }] = failures(&came)[..] else { panic!("{message:?}") };
         assert!(to_server(&came).is_empty(), "{message:?}");
         assert!(came.stops_server(), "{message:?}");
-        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.outstanding() == 0, "{message:?}");
+        assert!(bench.server_sends(&message).is_empty() && bench.pmix.server.asks.all.is_empty(), "{message:?}");
     }
 }
 

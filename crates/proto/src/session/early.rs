@@ -34,10 +34,11 @@ pub struct Early {
 }
 
 /// The frames that arrived for one job.
+#[derive(Default)]
 pub struct Waited {
     pub frames: Vec<(AgentId, Frame)>,
-    /// Whether `frames` is complete: `false` if frames were dropped because too many bytes waited.
-    pub is_whole: bool,
+    /// Whether frames were dropped because too many bytes waited.
+    pub is_cut: bool,
 }
 
 impl Early {
@@ -145,8 +146,8 @@ impl Early {
 
     /// A job has started: delivers the frames that arrived before it.
     pub fn on_begun(&mut self, cx: &mut Cx, job: JobId) {
-        let Waited { frames, is_whole } = self.take_waited(job);
-        if !is_whole {
+        let Waited { frames, is_cut } = self.take_waited(job);
+        if is_cut {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
             cx.tell_job(job, |_, cx| cx.fail_here(Cause::Pmi { problem }));
         }
@@ -167,7 +168,7 @@ impl Early {
             self.bytes = bytes;
             waited.frames.push((from, frame));
         } else {
-            waited.is_whole = false;
+            waited.is_cut = true;
         }
     }
 
@@ -252,12 +253,6 @@ fn is_over(frame: &Frame) -> bool {
         && matches!(peer::decode(&frame.payload), Ok(Control::JobDown(JobDown::Over { .. })))
 }
 
-impl Default for Waited {
-    fn default() -> Self {
-        Waited { frames: Vec::new(), is_whole: true }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,9 +277,9 @@ mod tests {
             early.on_frame(&mut cx, FROM, frame(1, bytes)).unwrap();
         }
         assert_eq!(early.len(), 2);
-        let Waited { frames, is_whole } = early.take_waited(JobId(1));
+        let Waited { frames, is_cut } = early.take_waited(JobId(1));
         assert_eq!(frames, [(FROM, frame(1, 1)), (FROM, frame(1, 2))]);
-        assert!(is_whole && early.len() == 0);
+        assert!(!is_cut && early.len() == 0);
     }
 
     #[test]
@@ -293,7 +288,7 @@ mod tests {
         for _ in 0..2 {
             early.on_frame(&mut cx, FROM, frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3)).unwrap();
         }
-        assert!(!early.take_waited(JobId(1)).is_whole);
+        assert!(early.take_waited(JobId(1)).is_cut);
     }
 
     #[test]

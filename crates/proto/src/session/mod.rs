@@ -9,11 +9,9 @@
 mod across;
 mod agreement;
 pub mod child_starts;
-mod config;
 mod cx;
 mod early;
 mod heartbeat;
-mod jobs;
 mod launchers;
 mod leaving;
 mod membership;
@@ -21,12 +19,10 @@ mod names;
 mod rank_ports;
 pub mod shell_calls;
 
-pub use config::{AgentConfig, Holds};
 use cx::Due;
-pub use cx::{AddedHost, Cx, JobNode, SnapshotOf};
+pub use cx::{AddedHost, Begin, Cx, JobNode, SnapshotOf, UNKNOWN_NODE, placement};
 use heartbeat::Heartbeat;
 pub use heartbeat::Side;
-pub use jobs::{Begin, Jobs, UNKNOWN_NODE, placement};
 
 use crate::io::{LinkId, Peer};
 use crate::job::{Born, FromJob, Job, JobTree, Up, Wait, agents_of, on_no_link, participants};
@@ -49,12 +45,42 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Request};
-use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, PeerError, Problem, Rejoin};
-use wireup_wire::session::{Log, RankPortsReport};
+use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, PeerError, Problem, Rejoin, SessionSpec};
+use wireup_wire::session::{Log, RankPortsReport, SessionSnapshot};
 use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 
 /// Why a later job of the session lacks an agent.
 const LOST_BEFORE: &str = "its node was already lost in this session";
+
+/// The configuration of a new agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgentConfig {
+    pub agent: AgentId,
+    pub session: SessionSpec,
+    pub born: Born,
+    /// In a standing session: the parent's addresses, best first.
+    pub parent: Vec<String>,
+    pub snapshot: SessionSnapshot,
+    /// The architecture of this machine, as Rust names it, if it is known.
+    pub arch: Option<&'static str>,
+}
+
+impl AgentConfig {
+    /// The configuration of an agent that is not in a standing session.
+    pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
+        AgentConfig { agent, session, born, parent: Vec::new(), snapshot: SessionSnapshot::default(), arch: None }
+    }
+}
+
+/// Amounts of data that an agent stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Holds {
+    pub jobs: usize,
+    pub early_frames: usize,
+    pub direct_jobs: usize,
+    pub direct_bytes: usize,
+    pub session: usize,
+}
 
 pub struct Session {
     pub cx: Cx,
@@ -260,12 +286,12 @@ impl Session {
                 self.launchers.on_spawn(cx, job, (agent, asker), from, request);
             }
             Request::Ask { agent, asker, ask: Ask::Join(joint), .. } => {
-                self.across.on_join(cx, job, agent, asker, joint);
+                self.across.on_join(cx, (JobNode { job, agent }, asker), joint);
             }
             Request::Ask { agent, asker, ask: Ask::Fetch(fetch), .. } => {
-                self.across.on_fetch(cx, job, agent, asker, fetch);
+                self.across.on_fetch(cx, (JobNode { job, agent }, asker), fetch);
             }
-            Request::Report { agent, report } => self.across.on_report(cx, job, agent, report),
+            Request::Report { agent, report } => self.across.on_report(cx, JobNode { job, agent }, report),
             message => self.names.on_message(cx, job, message),
         }
     }
@@ -454,7 +480,7 @@ impl Session {
         let cx = &mut self.cx;
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
         if cx.jobs.all().any(Job::is_profiled) {
-            cx.ask_clock(self.membership.linked_to());
+            cx.ask_clock(self.membership.linked_to);
         }
         self.serve_jobs();
     }
@@ -526,7 +552,7 @@ impl Session {
             }
             self.serve_jobs();
             self.early.forget_if_over(&mut self.cx, job);
-            next = self.cx.links.follower(from);
+            next = self.cx.links.direct.follower(from);
         }
         // The answer about an ended job may have used a direct link.
         self.early.forget_if_over(&mut self.cx, job);
@@ -593,7 +619,7 @@ impl Session {
         self.early.on_live(&mut self.cx, newest, live);
         self.serve_jobs();
         let Session { cx, early, .. } = self;
-        let is_lost = |agent: &AgentId| cx.links.routes.is_lost(*agent);
+        let is_lost = |agent: &AgentId| cx.links.routes.roster.is_lost(*agent);
         if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
             let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
@@ -618,7 +644,7 @@ impl Session {
         let lost = lost.into_iter().map(missing).collect();
         cx.tell_job(id, |job, cx| job.begin(cx, lost));
         if asks_clock {
-            cx.ask_clock(self.membership.linked_to());
+            cx.ask_clock(self.membership.linked_to);
         }
         if !cx.policy.starts_all_agents() {
             self.agreement.ask(cx, below);

@@ -114,7 +114,6 @@ mod tests {
     use super::*;
     use crate::job::facts::Facts;
     use crate::job::{Born, Job, JobTree};
-    use crate::session::Jobs;
     use crate::testing::{Look, UP, agent_of, in_session, session};
     use wireup_coll::tree::Tree;
     use wireup_wire::job::PortRange;
@@ -203,7 +202,7 @@ mod tests {
         cx.jobs.insert(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], cx.now));
         part.on_over(&mut cx, JobId(2));
         assert!(!renews(&mut cx));
-        cx.jobs = Jobs::default();
+        cx.jobs = Default::default();
         part.on_job_gone(&mut cx, JobId(2));
         assert!(renews(&mut cx));
         part.on_job_gone(&mut cx, JobId(2));

@@ -342,7 +342,7 @@ fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
         three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
     }
     let waited = three.session.early.take_waited(JobId(3));
-    assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job gets an error");
+    assert_eq!((waited.frames.len(), waited.is_cut), (2, true), "the job gets an error");
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
     let withdraw = names::Ask::Withdraw { names: Vec::new(), range: Range::Session, by: names::Publisher::Rank };
     let broken: [(&str, Vec<FromServer>); 9] = [
         ("twice, that it is ready", vec![ready()]),
-        ("rank 2, which is not here", vec![FromServer::Connected { rank: Rank(2) }]),
+        ("rank 2, which is not on this node", vec![FromServer::Connected { rank: Rank(2) }]),
         ("used request number 7 twice", vec![ask(7, lookup()), ask(7, lookup())]),
         ("ranks that do not exist", vec![ask(1, fence(&[0, 2]))]),
         ("ranks that do not exist", vec![ask(1, fence(&[1, 0]))]),

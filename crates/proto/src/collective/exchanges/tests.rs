@@ -1,15 +1,11 @@
 //! Several nodes connected by queues, with any delivery order that links allow.
 
-use super::super::entry::{Entry, Outcome, ReplyTo};
 use super::*;
-use crate::collective::Peers;
 use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
-use wireup_wire::ids::Rank;
-use wireup_wire::job::ExchangeScheme;
-use wireup_wire::{block, values};
+use wireup_wire::block;
 
 enum Message {
     Up(usize, Epoch, Tag, Bytes),
@@ -58,7 +54,7 @@ impl Net {
         }
         let reply_to = ReplyTo::Allgather { id: epoch };
         let entering = Entering { local, rank: Rank(rank), entry, reply_to };
-        self.nodes[node].enter(Instant(1), entering, || pairs.into(), &mut next);
+        self.nodes[node].start(Instant(1), entering, || pairs.into(), &mut next);
         self.carry_out(node, next);
     }
 
@@ -98,15 +94,15 @@ impl Net {
     fn deliver(&mut self, dice: &mut Dice) -> bool {
         let Some(((_, to, _), message)) = self.transit.any(dice) else { return false };
         let (mut next, node) = (Vec::new(), &mut self.nodes[to]);
-        match message {
-            Message::Up(child, epoch, tag, payload) => {
-                node.on_child_frame(Instant(2), child, epoch, tag, payload, &mut next);
-            }
-            Message::Down(epoch, tag, payload) => node.on_parent_frame(Instant(2), epoch, tag, payload, &mut next),
+        let (epoch, from, payload) = match message {
+            Message::Up(child, epoch, tag, payload) => (epoch, Sender::Child(child, tag), payload),
+            Message::Down(epoch, tag, payload) => (epoch, Sender::Parent(tag), payload),
             Message::Direct(from, epoch, tag, payload) => {
-                node.on_direct(Instant(2), from, epoch, tag, payload, &mut next);
+                let peer = node.config.peers.index_of(from).expect("it takes part");
+                (epoch, Sender::Peer(peer, tag), payload)
             }
-        }
+        };
+        node.hear(Instant(2), Arrived { epoch, from, payload }, &mut next);
         self.carry_out(to, next);
         true
     }
@@ -300,4 +296,18 @@ fn outstanding_collectives_of_a_rank_are_bounded() {
     assert!(net.failed.is_empty());
     net.enter(0, Entry::Fence);
     assert!(net.failed[0].contains("more than 16384 collectives outstanding"), "{:?}", net.failed);
+}
+
+#[test]
+fn peers_are_the_nodes_with_ranks() {
+    for nodes in [vec![], vec![0, 1, 2], vec![1, 2], vec![0, 2, 5]] {
+        let peers: Peers = nodes.iter().copied().map(NodeId).collect();
+        assert_eq!(peers.some.is_some(), nodes == [1, 2] || nodes == [0, 2, 5], "a list only if nodes are missing");
+        assert_eq!(peers.count() as usize, nodes.len());
+        for number in 0..7 {
+            let place = nodes.iter().position(|node| *node == number).map(|place| place as u32);
+            assert_eq!(peers.index_of(NodeId(number)), place);
+            assert_eq!(peers.node(number).map(|node| node.0), nodes.get(number as usize).copied());
+        }
+    }
 }

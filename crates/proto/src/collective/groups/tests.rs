@@ -1,10 +1,8 @@
 //! Agents of a tree connected by queues, with any delivery order that links allow.
 
-use super::spread::Direction;
 use super::*;
 use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
-use wireup_coll::tree::Hop;
 use wireup_wire::blob;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 
@@ -16,7 +14,7 @@ enum Message {
 
 struct Net {
     topology: Topology,
-    nodes: Vec<Groups>,
+    nodes: Vec<Barriers>,
     /// By (from, to).
     transit: Transit<(usize, usize), Message>,
     /// By rank: the number of rounds of each group that it has entered, and that are complete as far as it knows.
@@ -34,21 +32,16 @@ fn group(text: &str, size: u32) -> Group {
 
 /// The spread of a group at each agent; agents are numbered as nodes.
 fn spread(topology: &Topology, me: usize, members: &Members) -> Spread {
-    let (agent, node) = (AgentId(me as u32), Some(NodeId(me as u32)));
-    Spread::new(members, &topology.mapping, node, topology.children(me).len(), me == 0, |node| {
-        match topology.tree.next_hop(agent, AgentId(node.0)) {
-            Hop::Here => Direction::Here,
-            Hop::Parent => Direction::Parent,
-            Hop::Child(child) => Direction::Child(topology.child_index(me, child.index()).unwrap()),
-        }
-    })
+    let below: Vec<AgentId> = topology.children(me).into_iter().map(|child| AgentId(child as u32)).collect();
+    let next_hop = |node: NodeId| topology.tree.next_hop(AgentId(me as u32), AgentId(node.0));
+    Spread::new(members, &topology.mapping, Some(NodeId(me as u32)), &below, me == 0, next_hop)
 }
 
 impl Net {
     fn new(slots: &[u32], fanout: u32) -> Net {
         let topology = Topology::new(slots, fanout);
         Net {
-            nodes: (0..slots.len()).map(|me| Groups::new(topology.children(me).len())).collect(),
+            nodes: (0..slots.len()).map(|me| Barriers::new(topology.children(me).len())).collect(),
             topology,
             transit: Transit::default(),
             entered: BTreeMap::new(),
@@ -59,7 +52,7 @@ impl Net {
         }
     }
 
-    fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Groups, Spread, &mut Vec<Action>)) {
+    fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Barriers, Spread, &mut Vec<Action>)) {
         let spread = spread(&self.topology, me, &group.members);
         let mut next = Vec::new();
         act(&mut self.nodes[me], spread, &mut next);
@@ -74,7 +67,7 @@ impl Net {
         blob::push(&mut pairs, key(rank, of, *round).as_bytes(), b"v");
         *round += 1;
         self.act(node, of, |groups, spread, out| {
-            groups.enter(now, of.clone(), || spread, local, pairs.into(), out);
+            groups.start(now, of.clone(), || spread, local, pairs.into(), out);
         });
     }
 
@@ -85,7 +78,7 @@ impl Net {
                 Action::Up { group, pairs } => (self.topology.parent(me), Message::Up(group, pairs)),
                 Action::Down { group, child, pairs } => (below[child], Message::Down(group, pairs)),
                 Action::Ask { group, child, seen } => (below[child], Message::Ask(group, seen)),
-                Action::Over { group, waiting, pairs } => {
+                Action::Over(Over { group, waiting, pairs }) => {
                     self.over(me, &group, waiting, &pairs);
                     continue;
                 }
@@ -149,7 +142,7 @@ impl Net {
     fn tick(&mut self, now: Instant) {
         for me in 0..self.nodes.len() {
             let mut next = Vec::new();
-            self.nodes[me].on_tick(now, &mut next);
+            self.nodes[me].ask_late(now, &mut next);
             self.carry_out(me, next);
         }
     }
@@ -164,7 +157,7 @@ impl Net {
             Left::Here(departed) => departed.rank.0,
             Left::Below(child) => panic!("child {child} did not report this"),
         };
-        self.nodes.iter().filter_map(Groups::broken).map(|(left, _)| here(left)).collect()
+        self.nodes.iter().filter_map(Barriers::broken).map(|(left, _)| here(left)).collect()
     }
 }
 
@@ -393,7 +386,7 @@ fn stalls_name_who_is_missing() {
 
 #[test]
 fn the_number_of_marks_is_bounded() {
-    let mut groups = Groups::new(0);
+    let mut groups = Barriers::new(0);
     let mut kvs = crate::pmi_server::kvs::Kvs::default();
     kvs.put(b"k", b"v");
     for rank in 0..3 * MARKS_MAX as u32 {

@@ -417,3 +417,18 @@ fn a_request_for_processes_that_cannot_be_fulfilled_is_refused() {
     let told = bench.named(Answer::NotSpawned { problem: "no such node".into() });
     assert_eq!(told, "cmd=spawn_result rc=-1 msg=no_such_node\n");
 }
+
+#[test]
+fn a_rank_has_left_when_the_last_of_its_libraries_has() {
+    let local = LocalRank(1);
+    let secondary = |number| Client { local, number };
+    let mut clients = Clients::new(&Facts::for_test(1, 2, 0));
+    clients.join(secondary(1));
+    clients.join(secondary(2));
+    clients.departed.insert(local);
+    clients.secondary.remove(&secondary(2));
+    assert!(!clients.has_left(local) && !clients.has_left(LocalRank(0)));
+    clients.secondary.remove(&secondary(1));
+    assert!(clients.has_left(local));
+    assert!(clients.open(secondary(1)).is_none() && clients.open(local.into()).is_some());
+}

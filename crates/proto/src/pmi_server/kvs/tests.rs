@@ -76,10 +76,10 @@ proptest! {
                     put.insert(key, value);
                 }
                 Step::Fence => {
-                    let before = kvs.version();
-                    prop_assert_eq!(kvs.pending_bytes() == 0, put.is_empty());
+                    let before = kvs.version;
+                    prop_assert_eq!(kvs.pending.is_empty(), put.is_empty());
                     fence(&mut kvs);
-                    prop_assert_eq!(kvs.version(), before + u32::from(!put.is_empty()));
+                    prop_assert_eq!(kvs.version, before + u32::from(!put.is_empty()));
                     published.append(&mut put);
                 }
                 Step::Get(key) => prop_assert_eq!(kvs.get(&key), Ok(published.get(&key).map(|value| &value[..]))),
@@ -101,7 +101,7 @@ proptest! {
         let mut kvs = Kvs::default();
         kvs.commit(vec![Bytes::from(bytes.clone())]).unwrap();
         let whole = (0..bytes.len()).try_fold(0, |offset, _| {
-            Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next))
+            Ok::<_, blob::Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next))
         });
         prop_assert_eq!(kvs.get(b"k").is_err(), whole.is_err());
     }
@@ -158,7 +158,7 @@ fn collected_pairs_that_are_never_read_are_bounded() {
         assert!(held < 2 * COLLECTED_BYTES_MAX, "{held} bytes in round {round}");
     }
     assert_eq!(kvs.get(b"key-7"), Ok(Some(&[99; 1024][..])));
-    assert_eq!(kvs.version(), 100);
+    assert_eq!(kvs.version, 100);
 }
 
 #[test]
@@ -176,14 +176,14 @@ fn memory_is_requested_once_and_released_when_its_segment_is_merged() {
     put(&mut kvs, "small", 10);
     let both = mapped(&mut kvs);
     assert_eq!((&both[..1], mapped(&mut kvs)), (&large[..], both.clone()), "all clients get the same memory");
-    assert_eq!(kvs.take_merged().count(), 0);
+    assert_eq!(kvs.merged.drain(..).count(), 0);
     put(&mut kvs, "another", 10);
     let merged = mapped(&mut kvs);
     assert_eq!((&merged[..1], merged.len()), (&large[..], 2));
-    assert_eq!(kvs.take_merged().collect::<Vec<_>>(), both[1..]);
+    assert_eq!(kvs.merged.drain(..).collect::<Vec<_>>(), both[1..]);
     put(&mut kvs, "not mapped", 10);
     assert!(kvs.get(b"small").unwrap().is_some());
-    assert_eq!(kvs.take_merged().collect::<Vec<_>>(), merged[1..], "a look-up also merges");
+    assert_eq!(kvs.merged.drain(..).collect::<Vec<_>>(), merged[1..], "a look-up also merges");
 }
 
 /// All pairs, as a client reads them by number.
@@ -246,7 +246,7 @@ fn overwritten_puts_are_dropped() {
         }
         let pairs = kvs.pending_since(&mut mark);
         kvs.commit(vec![pairs]).unwrap();
-        assert!(kvs.pending_bytes() < 2 * PENDING_KEPT_BYTES + 1000, "{} bytes", kvs.pending_bytes());
+        assert!(kvs.pending.len() < 2 * PENDING_KEPT_BYTES + 1000, "{} bytes", kvs.pending.len());
     }
     assert_eq!(kvs.get(b"b"), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
     let last = kvs.take_pending();
@@ -265,6 +265,6 @@ fn pairs_beyond_the_ceiling_are_refused_and_overwritten_ones_make_room() {
     };
     assert!((0..50).all(|_| fence(b'a').is_ok()));
     let results: Vec<_> = (b'b'..b'g').map(&mut fence).collect();
-    assert_eq!(results, [Ok(()), Ok(()), Err(Full.into()), Err(Full.into()), Err(Full.into())]);
+    assert_eq!(results, [Ok(()), Ok(()), Err(full()), Err(full()), Err(full())]);
     assert_eq!(kvs.get(b"c"), Ok(Some(&[b'c'; 500][..])), "the earlier ones stay");
 }

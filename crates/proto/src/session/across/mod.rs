@@ -1,8 +1,7 @@
 //! Collectives and requests of PMIx between ranks of several jobs, at the root, which knows all jobs of the session.
 //!
-//! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the
-//! job concerned. `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a
-//! rank of another job, `nodes` checks what agents say, finds the agents concerned, and has who was told of which job.
+//! Requests come up a job's tree as those for names do (`job/rank_service`); answers and orders go down the tree of the
+//! job concerned. `nodes` checks what agents say, finds the agents concerned, and has who was told of which job.
 //!
 //! ```text
 //!   job A, node 0 ── Join ─►┐                                  job A, node 0 ── Fetch ─► root ── Give ─► job B, node 1
@@ -11,74 +10,379 @@
 //! ```
 //!
 //! If a member has departed without entering, or its job is over, the nodes that wait are told that it is gone.
+//!
+//! *Collectives whose members belong to several jobs.* A node enters for all members that it has. Collectives of the
+//! same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
+//!
+//! *Requests for data that a rank of another job has committed.* A request waits as long as the rank's node lets it, or
+//! until the rank's job is over. Data that several nodes request is requested once from the rank's node. Its answer is
+//! awaited even when no node waits for it any more: then the next request for the same data needs no other.
 
-mod fetches;
 mod nodes;
-mod rounds;
 #[cfg(test)]
 mod tests;
 
 use super::{Cx, JobNode};
-use fetches::Fetches;
-use nodes::{Told, ranks_on};
-use rounds::Rounds;
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::inter_job::{Fetch, InterJobReport, Joint};
-use wireup_wire::names::Asker;
+use bytes::Bytes;
+use nodes::{Members, Told, agent_of, agents, checked, described, job_named, order, ranks_on};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wireup_wire::ids::{JobId, Rank};
+use wireup_wire::inter_job::{Fetch, Fetched, InterJobReport, Joined, Joint, Order, OtherJob, Purpose};
+use wireup_wire::limits::{ACROSS_ANSWERS_BYTES_MAX, ACROSS_BYTES_MAX, ACROSS_FETCHES_MAX, FRAME_PAYLOAD_MAX};
+use wireup_wire::names::{Answer, Asker};
+use wireup_wire::peer;
+use wireup_wire::pmix::{Set, Status, Wanted};
+use wireup_wire::talk::{Control, ToLauncher};
+
+/// The first number for a group of several jobs: numbers that jobs give to their own groups are smaller.
+const CONTEXT_BASE: u64 = 1 << 48;
+
+/// Bytes of a message besides data and descriptions, and besides each piece of data. Chosen: more than the encoding
+/// adds.
+const MESSAGE_BYTES: usize = 4096;
+const PIECE_BYTES: usize = 16;
+
+type Key = (Purpose, Members);
 
 #[derive(Default)]
 pub struct Across {
-    rounds: Rounds,
-    fetches: Fetches,
+    /// Open rounds of collectives.
+    rounds: BTreeMap<Key, VecDeque<Round>>,
+    /// Bytes of the data of open rounds, with the names of their members.
+    bytes: usize,
+    contexts: u64,
+    /// Ranks that will enter no more collectives, by job. The keys are all jobs whose agents were asked to report such
+    /// ranks.
+    departed: BTreeMap<JobId, BTreeSet<Rank>>,
+    /// Open requests for data.
+    fetches: BTreeMap<u64, OpenFetch>,
+    /// Numbers of the open requests for data, by the node of the rank and the data that is wanted.
+    tickets: BTreeMap<(JobNode, Wanted), u64>,
+    last_ticket: u64,
     told: Told,
 }
 
+#[derive(Default)]
+struct Round {
+    entered: BTreeMap<JobNode, Entrance>,
+}
+
+struct Entrance {
+    asker: Asker,
+    /// Data of the node; `None`: the data was too long, so the round fails when all nodes have entered.
+    data: Option<Bytes>,
+}
+
+impl Entrance {
+    fn len(&self) -> usize {
+        self.data.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+struct OpenFetch {
+    of: (JobNode, Wanted),
+    callers: Vec<Caller>,
+}
+
+struct Caller {
+    by: (JobNode, Asker),
+    /// Whether the caller's node does not know the job yet.
+    is_new: bool,
+}
+
 impl Across {
-    /// The ranks of a node enter a collective of several jobs.
-    pub fn on_join(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, joint: Joint) {
-        self.rounds.join(cx, &mut self.told, (JobNode { job, agent }, asker), joint);
-    }
-
-    /// A rank asks for data of another job.
-    pub fn on_fetch(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, asker: Asker, fetch: Fetch) {
-        self.fetches.start_fetch(cx, &mut self.told, (JobNode { job, agent }, asker), fetch);
-    }
-
     /// An agent answers an order, or follows one.
-    pub fn on_report(&mut self, cx: &mut Cx, job: JobId, agent: AgentId, report: InterJobReport) {
-        let from = JobNode { job, agent };
+    pub fn on_report(&mut self, cx: &mut Cx, from: JobNode, report: InterJobReport) {
         match report {
-            InterJobReport::Given { ticket, status, blob } => {
-                self.fetches.on_given(cx, &mut self.told, from, (ticket, status, blob));
-            }
+            InterJobReport::Given { ticket, status, blob } => self.on_given(cx, from, ticket, (status, blob)),
             InterJobReport::Ended => {
                 let ranks = ranks_on(cx, from);
-                self.rounds.on_departed(cx, job, &ranks);
+                self.on_departed(cx, from.job, &ranks);
             }
-            InterJobReport::Departed { ranks } => self.rounds.on_departed(cx, job, &ranks),
+            InterJobReport::Departed { ranks } => self.on_departed(cx, from.job, &ranks),
             InterJobReport::GaveUp { id } => {
                 let by = (from, Asker::Server(id));
-                self.rounds.withdraw(cx, &mut self.told, by);
-                self.fetches.withdraw(by);
+                self.withdraw(cx, by);
+                self.fetches.values_mut().for_each(|open| open.callers.retain(|caller| caller.by != by));
             }
         }
     }
 
     /// A job has ended everywhere.
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
-        self.rounds.on_job_over(cx, job);
-        self.fetches.on_job_over(cx, job);
+        self.departed.remove(&job);
+        let concerned = self.rounds.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
+        for key in concerned.cloned().collect::<Vec<_>>() {
+            while let Some(round) = self.remove_round(&key, 0) {
+                round.fail(cx, Status::RankGone);
+            }
+        }
+        self.fetches.values_mut().for_each(|open| open.callers.retain(|caller| caller.by.0.job != job));
+        self.tickets.retain(|(of, _), _| of.job != job);
+        let is_of = |(_, open): &(u64, OpenFetch)| open.of.0.job == job;
+        let (over, open): (BTreeMap<_, _>, _) = std::mem::take(&mut self.fetches).into_iter().partition(is_of);
+        self.fetches = open;
+        over.into_values().flat_map(|open| open.callers).for_each(|caller| caller.refuse(cx, Status::RankGone));
         self.told.on_job_over(cx, job);
-    }
-
-    /// Bytes of all open collectives.
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
-        self.rounds.bytes()
     }
 
     /// Number of entries in all tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.rounds.size() + self.fetches.size() + self.told.size()
+        let fetches = self.fetches.len() + self.tickets.len();
+        self.rounds.len() + self.departed.len() + fetches + self.told.size()
+    }
+
+    /// Bytes of all open collectives.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Collectives whose members belong to several jobs.
+impl Across {
+    /// The ranks of a node enter a collective of several jobs.
+    pub fn on_join(&mut self, cx: &mut Cx, (at, asker): (JobNode, Asker), joint: Joint) {
+        // A job that has ended waits for nothing.
+        if cx.jobs.spec(at.job).is_none() {
+            return;
+        }
+        let key = match checked(cx, at, &joint.members) {
+            Ok(members) => (joint.purpose, members),
+            Err(status) => return cx.answer_job(at, asker, Answer::Failed(status)),
+        };
+        if !self.rounds.contains_key(&key) {
+            let weight = weight(&key.0, &key.1);
+            if self.bytes + weight > ACROSS_BYTES_MAX {
+                return cx.answer_job(at, asker, Answer::Failed(Status::Full));
+            }
+            self.bytes += weight;
+        }
+        self.watch(cx, &key.1);
+        let has_room = self.bytes + joint.data.len() <= ACROSS_BYTES_MAX;
+        let entrance = Entrance { asker, data: has_room.then_some(joint.data) };
+        self.bytes += entrance.len();
+        let rounds = self.rounds.entry(key.clone()).or_default();
+        let at_round = rounds.iter().position(|round| !round.entered.contains_key(&at)).unwrap_or(rounds.len());
+        if at_round == rounds.len() {
+            rounds.push_back(Round::default());
+        }
+        rounds[at_round].entered.insert(at, entrance);
+        if self.lonely(cx, &key).contains(&at) {
+            // The other nodes were told, or will be, that a member on this node is gone.
+            self.remove_round(&key, at_round).into_iter().for_each(|round| round.fail(cx, Status::RankGone));
+        }
+        self.complete(cx, &key);
+        self.give_up_lonely(cx, &key);
+    }
+
+    /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has
+    /// ended.
+    fn complete(&mut self, cx: &mut Cx, key: &Key) -> bool {
+        let Some(round) = self.rounds.get(key).and_then(VecDeque::front) else { return false };
+        if !agents(cx, &key.1).iter().all(|place| round.entered.contains_key(place)) {
+            return false;
+        }
+        let Some(round) = self.remove_round(key, 0) else { return false };
+        let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| cx.jobs.spec(*job).cloned()).collect();
+        let jobs: Vec<OtherJob> = specs.iter().map(|spec| described(spec)).collect();
+        let places = round.entered.len();
+        let Some(data) = round.data().filter(|data| fits(data, &jobs, places)) else {
+            round.fail(cx, Status::Full);
+            return true;
+        };
+        self.contexts += 1;
+        let context = CONTEXT_BASE + self.contexts;
+        for (at, Entrance { asker, .. }) in round.entered {
+            specs.iter().for_each(|spec| self.told.note(spec, at));
+            let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
+            let jobs = others.map(|(_, job)| job.clone()).collect();
+            cx.answer_job(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }));
+        }
+        let connected = match key.0 {
+            Purpose::Connect => true,
+            Purpose::Disconnect => false,
+            Purpose::Fence | Purpose::Group(_) => return true,
+        };
+        let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
+        jobs.iter().for_each(|job| {
+            cx.up_about(*job, Control::ToLauncher(ToLauncher::Together { jobs: jobs.clone(), connected }))
+        });
+        true
+    }
+
+    /// Asks the agents of these jobs to report ranks that depart, unless they were asked before.
+    fn watch(&mut self, cx: &mut Cx, members: &Members) {
+        for (job, _) in members {
+            if self.departed.contains_key(job) {
+                continue;
+            }
+            self.departed.insert(*job, BTreeSet::new());
+            let spec = cx.jobs.spec(*job).cloned();
+            let nodes = spec.iter().flat_map(|spec| &spec.nodes);
+            nodes.for_each(|node| order(cx, JobNode { job: *job, agent: node.agent }, Order::TellDeparted));
+        }
+    }
+
+    /// Ranks of a job enter no more collectives: nobody waits for them.
+    fn on_departed(&mut self, cx: &mut Cx, job: JobId, ranks: &[Rank]) {
+        let Some(departed) = self.departed.get_mut(&job) else { return };
+        departed.extend(ranks);
+        let concerned = self.rounds.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
+        for key in concerned.cloned().collect::<Vec<_>>() {
+            self.give_up_lonely(cx, &key);
+        }
+    }
+
+    /// The nodes that have a member which will enter no more collectives.
+    fn lonely(&self, cx: &Cx, key: &Key) -> BTreeSet<JobNode> {
+        let mut lonely = BTreeSet::new();
+        for (job, set) in &key.1 {
+            let (Some(spec), Some(departed)) = (cx.jobs.spec(*job), self.departed.get(job)) else { continue };
+            let gone = departed.iter().filter(|rank| set.contains(**rank)).filter_map(|rank| agent_of(spec, *rank));
+            lonely.extend(gone.map(|agent| JobNode { job: *job, agent }));
+        }
+        lonely
+    }
+
+    /// Ends the rounds that a departed member has not entered and will not.
+    fn give_up_lonely(&mut self, cx: &mut Cx, key: &Key) {
+        let absent = self.lonely(cx, key);
+        let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
+        while let Some(at) = self.rounds.get(key).and_then(|rounds| rounds.iter().position(is_lonely)) {
+            let round = self.remove_round(key, at).expect("its position was found");
+            round.fail(cx, Status::RankGone);
+        }
+    }
+
+    /// Withdraws the entrance of a node that has stopped waiting. Each later entrance of the node moves to the round
+    /// before, since a node's n-th entrance belongs to the n-th round.
+    fn withdraw(&mut self, cx: &mut Cx, (at, asker): (JobNode, Asker)) {
+        let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
+        let found =
+            self.rounds.iter().find_map(|(key, rounds)| rounds.iter().position(is_its).map(|at| (key.clone(), at)));
+        let Some((key, first)) = found else { return };
+        let Some(rounds) = self.rounds.get_mut(&key) else { return };
+        let mut later = None;
+        for round in rounds.iter_mut().skip(first).rev() {
+            let entrance = round.entered.remove(&at);
+            round.entered.extend(later.map(|entrance| (at, entrance)));
+            later = entrance;
+        }
+        self.bytes -= later.as_ref().map_or(0, Entrance::len);
+        // Only the last round can be empty: whoever has entered a round has entered the rounds before it.
+        if rounds.back().is_some_and(|round| round.entered.is_empty()) {
+            let last = rounds.len() - 1;
+            self.remove_round(&key, last);
+        }
+        while self.complete(cx, &key) {}
+    }
+
+    fn remove_round(&mut self, key: &Key, at: usize) -> Option<Round> {
+        let rounds = self.rounds.get_mut(key)?;
+        let round = rounds.remove(at)?;
+        if rounds.is_empty() {
+            self.rounds.remove(key);
+            self.bytes -= weight(&key.0, &key.1);
+        }
+        self.bytes -= round.entered.values().map(Entrance::len).sum::<usize>();
+        Some(round)
+    }
+}
+
+impl Round {
+    /// The data of all nodes that have entered; `None`: the data of some node was too long.
+    fn data(&self) -> Option<Vec<Bytes>> {
+        let all = self.entered.values().map(|entrance| entrance.data.clone()).collect::<Option<Vec<_>>>()?;
+        Some(all.into_iter().filter(|data| !data.is_empty()).collect())
+    }
+
+    fn fail(self, cx: &mut Cx, status: Status) {
+        for (at, Entrance { asker, .. }) in self.entered {
+            cx.answer_job(at, asker, Answer::Failed(status));
+        }
+    }
+}
+
+/// Bytes of the names of a collective and of its members.
+fn weight(purpose: &Purpose, members: &Members) -> usize {
+    let name = match purpose {
+        Purpose::Group(name) => name.len(),
+        Purpose::Fence | Purpose::Connect | Purpose::Disconnect => 0,
+    };
+    let ranks = |set: &Set| match set {
+        Set::All => 0,
+        Set::Ranks(ranks) => size_of_val(&ranks[..]),
+    };
+    name + members.iter().map(|(_, set)| size_of_val(set) + ranks(set)).sum::<usize>()
+}
+
+/// Whether the result of a collective fits into a frame, and one copy of it for each of `places` nodes fits into the
+/// memory that the root may use for answers.
+fn fits(data: &[Bytes], jobs: &[OtherJob], places: usize) -> bool {
+    let data: usize = data.iter().map(|data| data.len() + PIECE_BYTES).sum();
+    let jobs: usize = jobs.iter().map(|job| peer::encode(job).len()).sum();
+    let message = data + jobs + MESSAGE_BYTES;
+    message <= FRAME_PAYLOAD_MAX && message.saturating_mul(places) <= ACROSS_ANSWERS_BYTES_MAX
+}
+
+/// Requests for data that a rank of another job has committed.
+impl Across {
+    /// A rank asks for data of another job.
+    pub fn on_fetch(&mut self, cx: &mut Cx, (at, asker): (JobNode, Asker), fetch: Fetch) {
+        let Fetch { nspace, wanted, is_new } = fetch;
+        // A job that has ended waits for nothing.
+        if cx.jobs.spec(at.job).is_none() {
+            return;
+        }
+        let Some(spec) = job_named(cx, &nspace).filter(|spec| spec.job != at.job) else {
+            return cx.answer_job(at, asker, Answer::Failed(Status::NotFound));
+        };
+        let caller = Caller { by: (at, asker), is_new };
+        let Some(wanted) = wanted else { return caller.tell(cx, &mut self.told, spec.job, Bytes::new()) };
+        let Some(agent) = agent_of(spec, wanted.rank) else {
+            return cx.answer_job(at, asker, Answer::Failed(Status::NotFound));
+        };
+        let of = (JobNode { job: spec.job, agent }, wanted);
+        if let Some(open) = self.tickets.get(&of).and_then(|ticket| self.fetches.get_mut(ticket)) {
+            return open.callers.push(caller);
+        }
+        if self.fetches.len() >= ACROSS_FETCHES_MAX {
+            return cx.answer_job(at, asker, Answer::Failed(Status::Full));
+        }
+        self.last_ticket += 1;
+        order(cx, of.0, Order::Give { ticket: self.last_ticket, wanted: of.1.clone() });
+        self.tickets.insert(of.clone(), self.last_ticket);
+        self.fetches.insert(self.last_ticket, OpenFetch { of, callers: vec![caller] });
+    }
+
+    /// The rank's node answers.
+    fn on_given(&mut self, cx: &mut Cx, from: JobNode, ticket: u64, (status, blob): (Status, Bytes)) {
+        if self.fetches.get(&ticket).is_none_or(|open| open.of.0 != from) {
+            return;
+        }
+        let Some(OpenFetch { of, callers }) = self.fetches.remove(&ticket) else { return };
+        self.tickets.remove(&of);
+        for caller in callers {
+            match status {
+                Status::Ok => caller.tell(cx, &mut self.told, from.job, blob.clone()),
+                status => caller.refuse(cx, status),
+            }
+        }
+    }
+}
+
+impl Caller {
+    fn tell(self, cx: &mut Cx, told: &mut Told, of: JobId, blob: Bytes) {
+        let spec = cx.jobs.spec(of).filter(|_| self.is_new);
+        let job = spec.map(|spec| {
+            told.note(spec, self.by.0);
+            described(spec)
+        });
+        cx.answer_job(self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }));
+    }
+
+    fn refuse(self, cx: &mut Cx, status: Status) {
+        cx.answer_job(self.by.0, self.by.1, Answer::Failed(status));
     }
 }

@@ -1,15 +1,16 @@
 //! The nodes of jobs: which belong to the members that an agent names, and what they know of other jobs.
 
+use crate::plan;
 use crate::session::{Cx, JobNode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
 use wireup_wire::inter_job::{Order, OtherJob, Parent};
-use wireup_wire::job::{AppSpec, JobSpec};
+use wireup_wire::job::JobSpec;
 use wireup_wire::limits::FAMILY_JOBS_MAX;
 use wireup_wire::names::{Answer, Asker};
-use wireup_wire::pmix::{App, Set, Status};
+use wireup_wire::pmix::{Set, Status};
 
 /// The ranks of each job, in the order of the jobs.
 pub type Members = Vec<(JobId, Set)>;
@@ -93,14 +94,11 @@ fn mapping(spec: &JobSpec) -> Option<Mapping> {
 
 /// Describes a job for the PMIx servers of other jobs.
 pub fn described(spec: &JobSpec) -> OtherJob {
-    let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
-    let app =
-        |app: &AppSpec| App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) };
     OtherJob {
         nspace: spec.nspace.clone(),
         nodes: spec.nodes.iter().map(|node| (node.agent, node.name.clone())).collect(),
         blocks: spec.blocks.clone(),
-        apps: spec.apps.iter().map(app).collect(),
+        apps: spec.apps.iter().map(plan::described).collect(),
         universe: spec.options.pmi.universe_size,
         parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
     }

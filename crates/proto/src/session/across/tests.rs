@@ -4,15 +4,8 @@
 use super::*;
 use crate::io::{LinkId, Output};
 use crate::testing::{in_session, job_on};
-use bytes::Bytes;
-use wireup_wire::ids::Rank;
-use wireup_wire::inter_job::{Order, Purpose};
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::PmiFlavour;
-use wireup_wire::limits::ACROSS_BYTES_MAX;
-use wireup_wire::names::Answer;
-use wireup_wire::peer;
-use wireup_wire::pmix::{Set, Status, Wanted};
-use wireup_wire::talk::{Control, ToLauncher};
 
 struct Bench {
     cx: Cx,
@@ -20,8 +13,12 @@ struct Bench {
     together: Vec<(JobId, bool)>,
 }
 
+fn at(job: u32, agent: u32) -> JobNode {
+    JobNode { job: JobId(job), agent: AgentId(agent) }
+}
+
 /// A job, an agent, and what it is told.
-type Told = (u32, u32, Answer);
+type Answered = (u32, u32, Answer);
 
 impl Bench {
     fn new() -> Bench {
@@ -31,12 +28,12 @@ impl Bench {
             let mut spec = job_on(job, agents, 2);
             spec.options.pmi.flavour = PmiFlavour::Pmix;
             cx.jobs.announce(spec.into());
-            cx.links.owners.own(JobId(job), LinkId(job));
+            cx.links.owners.jobs.insert(JobId(job), LinkId(job));
         }
         Bench { cx, across: Across::default(), together: Vec::new() }
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Across, &mut Cx)) -> Vec<Told> {
+    fn act(&mut self, act: impl FnOnce(&mut Across, &mut Cx)) -> Vec<Answered> {
         act(&mut self.across, &mut self.cx);
         for output in self.cx.outputs() {
             let Output::Send { link, frame } = output else { panic!("nothing else is asked for") };
@@ -50,11 +47,11 @@ impl Bench {
         told.filter(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted)).collect()
     }
 
-    fn report(&mut self, job: u32, agent: u32, report: InterJobReport) -> Vec<Told> {
-        self.act(|across, cx| across.on_report(cx, JobId(job), AgentId(agent), report))
+    fn report(&mut self, job: u32, agent: u32, report: InterJobReport) -> Vec<Answered> {
+        self.act(|across, cx| across.on_report(cx, at(job, agent), report))
     }
 
-    fn job_over(&mut self, job: u32) -> Vec<Told> {
+    fn job_over(&mut self, job: u32) -> Vec<Answered> {
         self.act(|across, cx| across.on_job_over(cx, JobId(job)))
     }
 
@@ -65,20 +62,20 @@ impl Bench {
         purpose: Purpose,
         members: &[(&str, Set)],
         data: &'static str,
-    ) -> Vec<Told> {
+    ) -> Vec<Answered> {
         let members = members.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose, members, data: data.into() };
-        self.act(|across, cx| across.on_join(cx, JobId(job), AgentId(agent), Asker::Server(7), joint))
+        self.act(|across, cx| across.on_join(cx, (at(job, agent), Asker::Server(7)), joint))
     }
 
-    fn departs(&mut self, job: u32, agent: u32, rank: u32) -> Vec<Told> {
+    fn departs(&mut self, job: u32, agent: u32, rank: u32) -> Vec<Answered> {
         self.report(job, agent, InterJobReport::Departed { ranks: vec![Rank(rank)] })
     }
 
-    fn fetch(&mut self, nspace: &str, rank: Option<u32>) -> Vec<Told> {
+    fn fetch(&mut self, nspace: &str, rank: Option<u32>) -> Vec<Answered> {
         let wanted = rank.map(|rank| Wanted::data_of(Rank(rank)));
         let fetch = Fetch { nspace: nspace.into(), wanted, is_new: true };
-        self.act(|across, cx| across.on_fetch(cx, JobId(1), AgentId(0), Asker::Server(8), fetch))
+        self.act(|across, cx| across.on_fetch(cx, (at(1, 0), Asker::Server(8)), fetch))
     }
 }
 
@@ -88,8 +85,8 @@ fn ranks(ranks: &[u32]) -> Set {
     Set::Ranks(ranks.iter().copied().map(Rank).collect())
 }
 
-fn gone(told: &[Told]) -> Vec<(u32, u32)> {
-    let is_gone = |(_, _, answer): &&Told| *answer == Answer::Failed(Status::RankGone);
+fn gone(told: &[Answered]) -> Vec<(u32, u32)> {
+    let is_gone = |(_, _, answer): &&Answered| *answer == Answer::Failed(Status::RankGone);
     told.iter().filter(is_gone).map(|(job, agent, _)| (*job, *agent)).collect()
 }
 
@@ -216,7 +213,7 @@ fn what_several_nodes_want_is_fetched_once() {
     let mut bench = Bench::new();
     let from = |bench: &mut Bench, agent, id, is_new| {
         let fetch = Fetch { nspace: "s-2".into(), wanted: Some(Wanted::data_of(Rank(0))), is_new };
-        bench.act(|across, cx| across.on_fetch(cx, JobId(1), AgentId(agent), Asker::Server(id), fetch))
+        bench.act(|across, cx| across.on_fetch(cx, (at(1, agent), Asker::Server(id)), fetch))
     };
     assert!(matches!(&from(&mut bench, 0, 1, true)[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
     // Servers that have given up leave no request behind.
@@ -228,7 +225,7 @@ fn what_several_nodes_want_is_fetched_once() {
     assert!(from(&mut bench, 0, 9, true).is_empty());
     let told = bench.report(2, 1, given(1));
     assert_eq!(told.len(), 8);
-    let is_whole = |(_, _, answer): &Told| matches!(answer, Answer::Fetched(fetched) if fetched.job.is_some());
+    let is_whole = |(_, _, answer): &Answered| matches!(answer, Answer::Fetched(fetched) if fetched.job.is_some());
     assert!(
         told.iter().all(is_whole),
         "each that does not know the job is told of it, also if others on its node were"
@@ -243,7 +240,7 @@ fn later_entrances_move_forward_when_one_is_withdrawn() {
     let join = |bench: &mut Bench, job, id| {
         let members = pair.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose: Purpose::Fence, members, data: "abc".into() };
-        bench.act(|across, cx| across.on_join(cx, JobId(job), AgentId(1), Asker::Server(id), joint))
+        bench.act(|across, cx| across.on_join(cx, (at(job, 1), Asker::Server(id)), joint))
     };
     for id in [1, 2, 3] {
         assert!(join(&mut bench, 1, id).is_empty());
@@ -283,9 +280,25 @@ fn too_much_data_is_an_error_for_all() {
         assert!(told.is_empty());
         let members = ALL.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose: Purpose::Fence, members, data: blob.clone() };
-        told = bench.act(|across, cx| across.on_join(cx, JobId(job), AgentId(agent), Asker::Server(7), joint));
+        told = bench.act(|across, cx| across.on_join(cx, (at(job, agent), Asker::Server(7)), joint));
     }
     assert_eq!(told.len(), 4);
     assert!(told.iter().all(|(_, _, answer)| *answer == Answer::Failed(Status::Full)), "no frame can carry it");
     assert_eq!(bench.across.bytes(), 0);
+}
+
+#[test]
+fn an_outcome_must_fit_into_a_frame_and_into_memory() {
+    let data = |len: usize| [Bytes::from(vec![0; len])];
+    assert!(fits(&data(1 << 20), &[], 4000));
+    assert!(!fits(&data(1 << 20), &[], 5000));
+    assert!(!fits(&data(FRAME_PAYLOAD_MAX - 100), &[], 1));
+}
+
+#[test]
+fn names_and_lists_of_ranks_have_weight() {
+    let members = vec![(JobId(1), Set::Ranks(vec![Rank(0); 1000])), (JobId(2), Set::All)];
+    let fence = weight(&Purpose::Fence, &members);
+    assert!(fence >= 4000);
+    assert_eq!(weight(&Purpose::Group("abc".into()), &members), fence + 3);
 }

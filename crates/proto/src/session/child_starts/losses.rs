@@ -20,17 +20,12 @@ pub struct Losses {
     /// Children whose link broke: until when their shell is awaited, and the problem of the link.
     waiting: BTreeMap<AgentId, (Instant, Problem)>,
     /// Agents that this one has observed to be lost, in a standing session, and has not reported yet.
-    observed: Vec<MissingAgent>,
+    pub observed: Vec<MissingAgent>,
 }
 
 impl Losses {
     pub fn deadline(&self) -> Option<Instant> {
         self.waiting.values().map(|(until, _)| *until).min()
-    }
-
-    /// In a standing session: this agent has observed that another is lost.
-    pub fn observe(&mut self, missing: MissingAgent) {
-        self.observed.push(missing);
     }
 
     /// Removes and returns the agents that this one has observed to be lost, in a standing session: the root decides
@@ -94,7 +89,7 @@ impl Losses {
         let kind = if words.kind == ProblemKind::Other { problem.kind } else { words.kind };
         let problem = if words.is_empty() { problem } else { kind.with(format!("{problem}; {words}")) };
         if cx.policy.survives_losses() {
-            return self.observe(MissingAgent { agent, problem });
+            return self.observed.push(MissingAgent { agent, problem });
         }
         let cause = Cause::AgentLost { agent, problem };
         cx.tell_jobs(cx.jobs.of_child(agent), |job, cx| job.on_child_lost(cx, agent, cause.clone()));

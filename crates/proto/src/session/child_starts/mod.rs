@@ -69,7 +69,7 @@ impl ChildStarts {
 
     /// `start_by`: time by which agents must have linked.
     pub fn deadline(&self, start_by: Instant) -> Option<Instant> {
-        let serves_others = self.shell_calls.serves_others() || self.probes.awaits_steps();
+        let serves_others = self.shell_calls.serves_others() || !self.probes.unheard.is_empty();
         let for_others = serves_others.then_some(start_by);
         let children = self.children.deadline().into_iter().chain(self.losses.deadline());
         children.chain(self.shell_calls.deadline()).chain(for_others).min()
@@ -85,7 +85,7 @@ impl ChildStarts {
     /// An agent has become a child because its parent is lost.
     pub fn on_adopted(&mut self, cx: &Cx, child: AgentId) {
         self.shell_calls.on_linked(child);
-        self.probes.forget(child);
+        self.probes.below.remove(&child);
         self.children.adopt(child, notes_max(cx.tree, child));
     }
 
@@ -109,7 +109,7 @@ impl ChildStarts {
     pub fn launch(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, mut begin: Begin, children: Vec<AgentId>) -> Begin {
         // For a new job children may request again what they requested for an earlier one.
         self.asked.clear();
-        self.probes.on_launch();
+        self.probes.asked_about.clear();
         let id = begin.spec.job;
         for child in children {
             if self.children.is_new(child) {
@@ -132,7 +132,7 @@ impl ChildStarts {
     pub fn start(&mut self, cx: &mut Cx, child: AgentId, job: Option<JobId>) {
         // Messages about a previous incarnation do not apply to this one.
         self.losses.forget(child);
-        self.probes.forget(child);
+        self.probes.below.remove(&child);
         self.children.on_start(cx.now, child, cx.start_by);
         cx.links.neighbours.expect(child);
         if !cx.is_by_step() {
@@ -263,7 +263,9 @@ impl ChildStarts {
                 _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem),
                 Hop::Child(child) if child == agent => self.losses.keep(agent, problem),
                 // The log tells the agent that was to be the parent.
-                Hop::Child(_) if cx.policy.survives_losses() => self.losses.observe(MissingAgent { agent, problem }),
+                Hop::Child(_) if cx.policy.survives_losses() => {
+                    self.losses.observed.push(MissingAgent { agent, problem })
+                }
                 // The jobs know that the agent, or an agent on the path to it, is missing.
                 Hop::Child(child) if self.children.is_lost(child) => {}
                 Hop::Child(child) => tell_not_started(cx, child, agent, problem),
@@ -457,7 +459,7 @@ impl ChildStarts {
     fn forget_added(&mut self, cx: &mut Cx, child: AgentId) {
         if cx.tree.is_beside(child) {
             self.children.forget(child);
-            self.probes.forget(child);
+            self.probes.below.remove(&child);
             cx.added.remove(&child);
         }
     }
@@ -474,7 +476,7 @@ impl ChildStarts {
         drop(cx.links.neighbours.forget(child));
         let missing = MissingAgent { agent: child, problem };
         if cx.policy.survives_losses() {
-            return self.losses.observe(missing);
+            return self.losses.observed.push(missing);
         }
         if cx.now < cx.start_by {
             self.probe_below(cx, child);
@@ -493,7 +495,7 @@ impl ChildStarts {
 impl ChildStarts {
     /// Probes all hosts below a child that is missing or slow.
     fn probe_below(&mut self, cx: &mut Cx, child: AgentId) {
-        if self.probes.has_begun(child) {
+        if self.probes.below.contains_key(&child) {
             return;
         }
         let mut below: BTreeSet<AgentId> = cx.tree.subtree(child).filter(|agent| *agent != child).collect();
@@ -507,7 +509,7 @@ impl ChildStarts {
         }
         for &agent in &below {
             match cx.is_by_step() {
-                true if by_step_of_root => self.probes.await_step(agent, cx.me),
+                true if by_step_of_root => drop(self.probes.unheard.insert((agent, cx.me))),
                 true => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker: cx.me })),
                 false => {
                     self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } })
@@ -533,8 +535,8 @@ impl ChildStarts {
         }
         match (cx.is_by_step(), cx.is_root()) {
             (true, false) => cx.up(Control::SessionUp(SessionUp::Probe { agent, asker })),
-            (true, true) if self.steps.is_unheard(agent) => self.probes.await_step(agent, asker),
-            (false, _) if cx.now < cx.start_by && self.probes.ask_about(agent, asker) => {
+            (true, true) if self.steps.is_unheard(agent) => drop(self.probes.unheard.insert((agent, asker))),
+            (false, _) if cx.now < cx.start_by && self.probes.asked_about.insert((agent, asker)) => {
                 self.shell_calls.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
             }
             (true | false, _) => tell_probed(cx, branch, agent, asker, None),

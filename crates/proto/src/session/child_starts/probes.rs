@@ -18,16 +18,16 @@ use wireup_wire::peer::{MissingAgent, Problem};
 #[derive(Default)]
 pub struct Probes {
     /// The children below which hosts are, or were, probed.
-    below: BTreeMap<AgentId, Below>,
+    pub below: BTreeMap<AgentId, Below>,
     /// Agents about which children have asked, each with the agent that asked: each pair is probed once for a job.
-    asked_about: BTreeSet<(AgentId, AgentId)>,
+    pub asked_about: BTreeSet<(AgentId, AgentId)>,
     /// At the root: agents that no step has reported yet, each with the agent that asked about it.
-    unheard: BTreeSet<(AgentId, AgentId)>,
+    pub unheard: BTreeSet<(AgentId, AgentId)>,
 }
 
 /// What is known about the agents below a child.
 #[derive(Default)]
-struct Below {
+pub struct Below {
     /// Agents that are being probed.
     open: BTreeSet<AgentId>,
     /// Agents that cannot be reached and were not reported yet.
@@ -35,18 +35,8 @@ struct Below {
 }
 
 impl Probes {
-    /// Whether the agents below a child are being, or were, probed.
-    pub fn has_begun(&self, child: AgentId) -> bool {
-        self.below.contains_key(&child)
-    }
-
     pub fn begin(&mut self, child: AgentId, open: BTreeSet<AgentId>) {
         self.below.insert(child, Below { open, unreachable: Vec::new() });
-    }
-
-    /// A child is started, which has no past.
-    pub fn forget(&mut self, child: AgentId) {
-        self.below.remove(&child);
     }
 
     /// A child has linked, so it reports what is missing below it.
@@ -74,25 +64,6 @@ impl Probes {
         }
     }
 
-    /// Notes that a child has asked about an agent. Returns whether that is new.
-    pub fn ask_about(&mut self, agent: AgentId, asker: AgentId) -> bool {
-        self.asked_about.insert((agent, asker))
-    }
-
-    /// For a new job children may ask again.
-    pub fn on_launch(&mut self) {
-        self.asked_about.clear();
-    }
-
-    /// The asker will be told when a step has reported an agent.
-    pub fn await_step(&mut self, agent: AgentId, asker: AgentId) {
-        self.unheard.insert((agent, asker));
-    }
-
-    pub fn awaits_steps(&self) -> bool {
-        !self.unheard.is_empty()
-    }
-
     /// Removes and returns the agents for which `which` holds and about which agents wait to hear, with those agents.
     pub fn take_unheard(&mut self, which: impl Fn(AgentId) -> bool) -> BTreeSet<(AgentId, AgentId)> {
         let (taken, kept) = std::mem::take(&mut self.unheard).into_iter().partition(|(agent, _)| which(*agent));
@@ -110,7 +81,7 @@ mod tests {
         let mut probes = Probes::default();
         let child = AgentId(1);
         probes.on_probed(child, AgentId(3), Some("no route".into()));
-        assert!(!probes.has_begun(child), "nobody has asked");
+        assert!(probes.below.is_empty(), "nobody has asked");
         probes.begin(child, [AgentId(3), AgentId(4)].into());
         probes.on_probed(child, AgentId(3), Some("no route".into()));
         let unreachable = |probes: &Probes| probes.below[&child].unreachable.len();
@@ -126,10 +97,10 @@ mod tests {
     fn agents_that_ask_about_a_task_are_told_once() {
         let mut probes = Probes::default();
         for (agent, asker) in [(7, 1), (8, 1), (8, 3)] {
-            probes.await_step(AgentId(agent), AgentId(asker));
+            probes.unheard.insert((AgentId(agent), AgentId(asker)));
         }
         assert_eq!(probes.take_unheard(|agent| agent == AgentId(8)).len(), 2);
         assert_eq!(probes.take_unheard(|_| true), [(AgentId(7), AgentId(1))].into());
-        assert!(!probes.awaits_steps());
+        assert!(probes.unheard.is_empty());
     }
 }

@@ -24,7 +24,7 @@ const LATER_BYTES_MAX: usize = 32 * STDIO_WINDOW_BYTES;
 
 #[derive(Default)]
 pub struct DeferredJobs {
-    jobs: BTreeMap<JobId, DeferredJob>,
+    pub jobs: BTreeMap<JobId, DeferredJob>,
 }
 
 pub struct DeferredJob {
@@ -54,18 +54,6 @@ impl Later {
 }
 
 impl DeferredJobs {
-    pub fn len(&self) -> usize {
-        self.jobs.len()
-    }
-
-    pub fn has(&self, job: JobId) -> bool {
-        self.jobs.contains_key(&job)
-    }
-
-    pub fn all(&self) -> impl Iterator<Item = &DeferredJob> {
-        self.jobs.values()
-    }
-
     pub fn ids_where(&self, which: impl Fn(&DeferredJob) -> bool) -> Vec<JobId> {
         self.jobs.iter().filter(|(_, deferred)| which(deferred)).map(|(job, _)| *job).collect()
     }
@@ -73,10 +61,6 @@ impl DeferredJobs {
     /// `later`: what the job's launcher has already sent for its ranks.
     pub fn defer(&mut self, link: LinkId, spec: JobSpec, since: Instant, later: Vec<Later>) {
         self.jobs.insert(spec.job, DeferredJob { link, spec, since, is_told: false, later, later_bytes: 0 });
-    }
-
-    pub fn remove(&mut self, job: JobId) -> Option<DeferredJob> {
-        self.jobs.remove(&job)
     }
 
     /// Keeps a frame for the ranks of a job. Returns `false` if it exceeds what a launcher may send before they have

@@ -13,14 +13,14 @@ use wireup_wire::session::{NodeState, Presence, SeatOrder, SeatRequest};
 
 #[derive(Default)]
 pub struct Loads {
-    jobs: BTreeMap<JobId, Load>,
+    pub jobs: BTreeMap<JobId, Load>,
     /// Ranks of all jobs on each node that has some.
     ranks: BTreeMap<AgentId, u64>,
 }
 
 /// The ranks of one job.
 #[derive(Default)]
-struct Load {
+pub struct Load {
     /// Number of the job's ranks on each of its nodes.
     ranks: Vec<(AgentId, u32)>,
     /// The order by which the session has chosen the job's nodes; `None`: the job's launcher has named them.
@@ -28,10 +28,6 @@ struct Load {
 }
 
 impl Loads {
-    pub fn len(&self) -> usize {
-        self.jobs.len()
-    }
-
     /// The order in which the nodes of a job were chosen; `None`: its launcher named them.
     pub fn order_of(&self, job: JobId) -> Option<SeatOrder> {
         self.jobs.get(&job)?.by
@@ -144,7 +140,7 @@ mod tests {
         launch(&mut loads, 3, &[1], 1);
         assert_eq!(chosen(&loads, &nodes, 1, Some(1), SeatOrder::Pack), [2], "the first is full");
         [1, 2, 3].into_iter().for_each(|job| loads.remove(JobId(job)));
-        assert_eq!((loads.len(), loads.ranks.len()), (0, 0));
+        assert_eq!((loads.jobs.len(), loads.ranks.len()), (0, 0));
     }
 
     #[test]

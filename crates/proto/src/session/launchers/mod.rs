@@ -9,17 +9,16 @@
 //! still starting waits (`deferred`).
 //!
 //! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both, a
-//! request of a rank for processes goes to the launcher of its job (`spawns`).
+//! request of a rank for processes goes to the launcher of its job ([`Spawns`]).
 
 mod deferred;
 mod loads;
 mod ports;
-mod spawns;
 #[cfg(test)]
 mod tests;
 
 use super::membership::Nodes;
-use super::{Begin, Cx, UNKNOWN_NODE, placement};
+use super::{Begin, Cx, JobNode, UNKNOWN_NODE, placement};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
@@ -28,7 +27,6 @@ use crate::time::Instant;
 use deferred::{DeferredJob, DeferredJobs, Later};
 use loads::Loads;
 use ports::Ports;
-use spawns::{Request, Spawns};
 use std::collections::{BTreeMap, VecDeque};
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
@@ -36,7 +34,7 @@ use wireup_wire::frame::{DownFrame, Frame};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{JobSpec, NodeSpec};
 use wireup_wire::limits::{ADDED_HOSTS_MAX, FAMILY_JOBS_MAX, KILLED_BY_LEN_MAX, LISTED_NAME_LEN_MAX};
-use wireup_wire::names::Asker;
+use wireup_wire::names::{Answer, Asker, NewJob};
 use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note};
 use wireup_wire::pmi::SpawnRequest;
 use wireup_wire::session::{JobEntry, JobState, Welcome};
@@ -104,7 +102,11 @@ impl Launchers {
 
     /// Number of entries in all growing tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len() + self.loads.len()
+        self.attached.len()
+            + self.begun.len()
+            + self.deferred.jobs.len()
+            + self.spawns.requests.len()
+            + self.loads.jobs.len()
     }
 
     pub fn attach(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId) {
@@ -129,7 +131,7 @@ impl Launchers {
         let jobs = cx.links.owners.jobs_of(link);
         cx.links.owners.forget_link(link);
         for job in self.deferred.ids_where(|deferred| deferred.link == link) {
-            self.deferred.remove(job);
+            self.deferred.jobs.remove(&job);
             self.loads.remove(job);
         }
         self.spawns.forget_link(link);
@@ -148,7 +150,8 @@ impl Launchers {
 
     /// Whether a launcher may send frames for a job.
     fn is_of(&self, cx: &Cx, link: LinkId, job: JobId) -> bool {
-        self.attached.get(&link).is_some_and(|attached| attached.job == job) || cx.links.owners.is_owner(job, link)
+        self.attached.get(&link).is_some_and(|attached| attached.job == job)
+            || cx.links.owners.jobs.get(&job) == Some(&link)
     }
 
     /// Handles a frame that is not a control message.
@@ -157,7 +160,7 @@ impl Launchers {
         if !self.is_of(cx, link, job) {
             return;
         }
-        if !self.deferred.has(job) {
+        if !self.deferred.jobs.contains_key(&job) {
             return cx.tell_job(job, |job, cx| job.on_frame_down(cx, kind, frame));
         }
         if !self.deferred.keep(job, kind, frame) {
@@ -172,7 +175,7 @@ impl Launchers {
             Control::FromLauncher(request) => self.on_request(cx, nodes, (link, job), request),
             Control::JobDown(message) if message.may_come_from_launcher() && self.is_of(cx, link, job) => {
                 // Messages that arrive after the end of the job are not an error.
-                if !self.deferred.has(job) {
+                if !self.deferred.jobs.contains_key(&job) {
                     cx.tell_job(job, |job, cx| job.on_control_down(cx, message));
                 } else if self.deferred.on_control(job, message) {
                     self.end_deferred(cx, job, Cause::Killed { by: "its launcher".into() });
@@ -238,7 +241,7 @@ impl Launchers {
             Err(_) => true,
         };
         for job in self.deferred.ids_where(is_ready) {
-            if let Some(DeferredJob { link, spec, later, .. }) = self.deferred.remove(job) {
+            if let Some(DeferredJob { link, spec, later, .. }) = self.deferred.jobs.remove(&job) {
                 self.begin_or_defer(cx, nodes, link, spec, later);
             }
         }
@@ -261,7 +264,7 @@ impl Launchers {
         if let Some(attached) = self.attached.get_mut(&link) {
             attached.waits_for_nodes = true;
         }
-        cx.links.owners.listen(link);
+        cx.links.owners.listeners.insert(link);
         self.asked.push_back(Asked::Revive);
     }
 
@@ -281,7 +284,7 @@ impl Launchers {
             };
             Some(entry(spec, job.facts.agents(), self.begun.get(&id), state))
         });
-        let deferred = self.deferred.all().map(|DeferredJob { spec, since, .. }| {
+        let deferred = self.deferred.jobs.values().map(|DeferredJob { spec, since, .. }| {
             let agents = placement(spec).map(|mapping| agents_of(spec, &mapping));
             entry(spec, agents.unwrap_or_default(), Some(since), JobState::Starting)
         });
@@ -291,7 +294,7 @@ impl Launchers {
 
     fn on_end_session(&mut self, cx: &mut Cx, link: LinkId, kill: bool) {
         self.tell_jobs(cx, link);
-        if !kill && self.ending.is_none() && !(cx.jobs.is_empty() && self.deferred.len() == 0) {
+        if !kill && self.ending.is_none() && !(cx.jobs.is_empty() && self.deferred.jobs.is_empty()) {
             return refuse(cx, link, "the session has jobs".into());
         }
         answer(cx, link, ToLauncher::Decided(Ok(())));
@@ -321,7 +324,7 @@ impl Launchers {
     }
 
     fn on_kill_job(&mut self, cx: &mut Cx, link: LinkId, id: JobId, signal: Option<i32>, by: &str) {
-        let is_deferred = self.deferred.has(id);
+        let is_deferred = self.deferred.jobs.contains_key(&id);
         if !cx.jobs.has(id) && !is_deferred {
             return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
         }
@@ -341,9 +344,9 @@ impl Launchers {
 
     /// Ends a waiting job before it has started.
     fn end_deferred(&mut self, cx: &mut Cx, job: JobId, cause: Cause) {
-        if let Some(deferred) = self.deferred.remove(job) {
+        if let Some(deferred) = self.deferred.jobs.remove(&job) {
             self.loads.remove(job);
-            cx.links.owners.forget_job(job);
+            cx.links.owners.jobs.remove(&job);
             refuse_launch(cx, deferred.link, job, String::new(), cause);
         }
     }
@@ -352,7 +355,10 @@ impl Launchers {
     pub fn live(&self) -> (JobId, Vec<JobId>) {
         let is_to_come = |job: &JobId| !self.begun.contains_key(job);
         let may_launch = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
-        let reserved = may_launch.chain(self.deferred.ids_where(|_| true)).chain(self.spawns.jobs()).filter(is_to_come);
+        let reserved = may_launch
+            .chain(self.deferred.ids_where(|_| true))
+            .chain(self.spawns.requests.keys().copied())
+            .filter(is_to_come);
         let mut live: Vec<JobId> = self.begun.keys().copied().chain(reserved).collect();
         live.sort_unstable();
         live.dedup();
@@ -391,14 +397,15 @@ impl Launchers {
     pub fn on_numbered(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
         let job = spec.job;
         self.begin_or_defer(cx, nodes, link, spec, Vec::new());
-        if self.deferred.has(job) {
+        if self.deferred.jobs.contains_key(&job) {
             self.asked.push_back(Asked::StartAdded(job));
         }
     }
 
     /// The agents on added hosts that are needed no more: the job that each host was added for neither waits nor runs.
     pub fn unneeded(&self, cx: &Cx, nodes: &Nodes) -> Vec<AgentId> {
-        let is_needed = |job: JobId| cx.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.has(job);
+        let is_needed =
+            |job: JobId| cx.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.jobs.contains_key(&job);
         nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect()
     }
 
@@ -414,12 +421,12 @@ impl Launchers {
             Ok(found) => found,
             Err((host, cause)) => {
                 self.loads.remove(id);
-                cx.links.owners.forget_job(id);
+                cx.links.owners.jobs.remove(&id);
                 return refuse_launch(cx, link, id, host, cause);
             }
         };
         self.loads.launch(&spec, &mapping);
-        cx.links.owners.own(id, link);
+        cx.links.owners.jobs.insert(id, link);
         if !are_up(nodes, &agents) {
             return self.deferred.defer(link, spec, cx.now, later);
         }
@@ -451,7 +458,7 @@ impl Launchers {
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId, traces: Option<Vec<AgentId>>) {
         self.begun.remove(&job);
         self.loads.remove(job);
-        cx.links.owners.forget_job(job);
+        cx.links.owners.jobs.remove(&job);
         if let Some(agents) = traces {
             let frame = control_frame(job, &Control::JobDown(JobDown::Over { agents: agents.clone() }));
             cx.pass_on(&agents, &frame);
@@ -463,7 +470,7 @@ impl Launchers {
         // A job that has ended waits for nothing.
         let Some(job) = cx.jobs.get(parent) else { return };
         let link = cx.links.owners.links_of(parent).first().copied();
-        let waiting = Request::new(parent, asker, link);
+        let waiting = SpawnWaiting::new(parent, asker, link);
         let problem = match request.check() {
             _ if job.is_ending() => Some("the job is being ended".to_owned()),
             _ if self.spawns.waiting_for(link) >= FAMILY_JOBS_MAX => {
@@ -476,7 +483,7 @@ impl Launchers {
         }
         let known = cx.jobs.ids().into_iter().max().unwrap_or_default();
         self.newest = JobId(self.newest.max(known).0 + 1);
-        self.spawns.offer(self.newest, waiting);
+        self.spawns.requests.insert(self.newest, waiting);
         let message = Control::ToLauncher(ToLauncher::Spawn { job: self.newest, from, request: request.into() });
         cx.up_about(parent, message);
     }
@@ -549,5 +556,77 @@ fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
         seats: None,
         age_ns: 0,
         state: JobState::Starting,
+    }
+}
+
+/// Tracks jobs that ranks have asked for: from the request until the rank is answered.
+///
+/// ```text
+///            Spawn ↓ the launcher of the rank's job            Spawned ↑
+///   asked ───────────────────────► Offered ─────────────────────────────► answered
+///                                     │ Launch ↑                             ▲ Spawned ↑: all run, or why not
+///                                     └─────────► Launched ──────────────────┘
+/// ```
+///
+/// The root only numbers the jobs. The launcher knows the environment, the nodes and what else runs on them: it makes a
+/// job of the request and launches it as any other. If the launcher exits, its jobs end, and nobody waits for an
+/// answer.
+#[derive(Default)]
+pub struct Spawns {
+    /// SpawnWaitings by the number that the new job has or would have.
+    requests: BTreeMap<JobId, SpawnWaiting>,
+}
+
+/// A rank that waits for an answer.
+struct SpawnWaiting {
+    state: SpawnState,
+    /// The node of the rank that asks.
+    at: JobNode,
+    asker: Asker,
+    /// The launcher's link; `None`: the session is of one run.
+    link: Option<LinkId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SpawnState {
+    Offered,
+    Launched,
+}
+
+impl Spawns {
+    /// Number of ranks' requests that this launcher has not answered yet.
+    fn waiting_for(&self, link: Option<LinkId>) -> usize {
+        self.requests.values().filter(|request| request.link == link).count()
+    }
+
+    /// Whether this launcher may launch this job because a rank has asked for it: once.
+    fn take_launch(&mut self, job: JobId, link: LinkId) -> bool {
+        let offered = |request: &&mut SpawnWaiting| request.state == SpawnState::Offered && request.link == Some(link);
+        let request = self.requests.get_mut(&job).filter(offered);
+        request.map(|request| request.state = SpawnState::Launched).is_some()
+    }
+
+    /// Handles a launcher's answer, which goes to the rank. An answer that nobody waits for is ignored.
+    pub fn on_result(&mut self, cx: &mut Cx, job: JobId, link: Option<LinkId>, result: Result<NewJob, String>) {
+        if self.requests.get(&job).is_some_and(|request| request.link == link)
+            && let Some(request) = self.requests.remove(&job)
+        {
+            request.answer(cx, result);
+        }
+    }
+
+    fn forget_link(&mut self, link: LinkId) {
+        self.requests.retain(|_, request| request.link != Some(link));
+    }
+}
+
+impl SpawnWaiting {
+    fn new(job: JobId, (agent, asker): (AgentId, Asker), link: Option<LinkId>) -> SpawnWaiting {
+        SpawnWaiting { state: SpawnState::Offered, at: JobNode { job, agent }, asker, link }
+    }
+
+    fn answer(self, cx: &mut Cx, result: Result<NewJob, String>) {
+        let answer = result.map_or_else(|problem| Answer::NotSpawned { problem }, Answer::Spawned);
+        cx.answer_job(self.at, self.asker, answer);
     }
 }

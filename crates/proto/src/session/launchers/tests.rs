@@ -3,7 +3,7 @@ use crate::io::Output;
 use crate::testing::{Look, down, in_session, job_on};
 use bytes::Bytes;
 use wireup_wire::frame::{DownFrame, Frame};
-use wireup_wire::ids::AgentId;
+use wireup_wire::ids::{AgentId, Client, LocalRank};
 use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer;
 use wireup_wire::rank_address;
@@ -255,4 +255,46 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     let mut spec = job(5);
     spec.options.process.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
     assert_eq!(endpoints(&bench.launch(OTHER, spec)), [address]);
+}
+
+fn asked(link: Option<LinkId>) -> Spawns {
+    let asker = Asker::Client(Client { local: LocalRank(1), number: 0 });
+    let mut spawns = Spawns::default();
+    spawns.requests.insert(JobId(5), SpawnWaiting::new(JobId(1), (AgentId(2), asker), link));
+    spawns
+}
+
+fn answered(spawns: &mut Spawns, link: Option<LinkId>) -> usize {
+    let mut cx = in_session(0);
+    spawns.on_result(&mut cx, JobId(5), link, Err("no".into()));
+    let at = JobNode { job: JobId(1), agent: AgentId(2) };
+    let is_answer = |told: &&(JobNode, Answer)| **told == (at, Answer::NotSpawned { problem: "no".into() });
+    cx.answered.iter().filter(is_answer).count()
+}
+
+#[test]
+fn a_job_is_launched_once_and_by_the_launcher_that_was_asked() {
+    let mut spawns = asked(Some(LinkId(7)));
+    assert!(!spawns.take_launch(JobId(5), LinkId(8)));
+    assert!(!spawns.take_launch(JobId(6), LinkId(7)));
+    assert!(spawns.take_launch(JobId(5), LinkId(7)));
+    assert!(!spawns.take_launch(JobId(5), LinkId(7)));
+    assert!(spawns.requests.contains_key(&JobId(5)), "it may send frames");
+}
+
+#[test]
+fn the_rank_is_answered_once_by_its_own_launcher() {
+    let mut spawns = asked(Some(LinkId(7)));
+    assert_eq!([answered(&mut spawns, Some(LinkId(8))), answered(&mut spawns, None)], [0, 0]);
+    assert_eq!([answered(&mut spawns, Some(LinkId(7))), answered(&mut spawns, Some(LinkId(7)))], [1, 0]);
+    assert_eq!(spawns.requests.len(), 0);
+}
+
+#[test]
+fn nobody_waits_for_a_launcher_that_has_gone() {
+    let mut spawns = asked(Some(LinkId(7)));
+    spawns.forget_link(LinkId(8));
+    assert_eq!((spawns.waiting_for(Some(LinkId(7))), spawns.waiting_for(Some(LinkId(8)))), (1, 0));
+    spawns.forget_link(LinkId(7));
+    assert_eq!(spawns.requests.len(), 0);
 }

@@ -65,7 +65,7 @@ pub struct Membership {
     root: Vec<String>,
     /// The agent at the other end of the current or last link to a parent; the log may since have assigned another
     /// parent.
-    linked_to: AgentId,
+    pub linked_to: AgentId,
     /// The search for the root, while this agent has no parent.
     seeking: Option<Seeking>,
     /// The log and the leases, at the root.
@@ -96,19 +96,14 @@ impl Membership {
         self.writer.as_ref().map(|writer| &writer.nodes)
     }
 
-    /// The agent at the other end of the current or last link to a parent.
-    pub fn linked_to(&self) -> AgentId {
-        self.linked_to
-    }
-
     /// Whether this agent has no parent.
     pub fn is_seeking(&self) -> bool {
         self.seeking.is_some()
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let leases = self.writer.as_ref().and_then(Writer::deadline);
-        leases.into_iter().chain(self.seeking.as_ref().and_then(Seeking::deadline)).min()
+        let leases = self.writer.iter().flat_map(|writer| writer.leases.values().copied());
+        leases.chain(self.seeking.as_ref().and_then(|seeking| seeking.again_at)).min()
     }
 
     /// Number of entries in all tables, for the simulator's checkers.
@@ -384,10 +379,6 @@ impl Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        self.again_at
-    }
-
     /// The root is linked. If it sends nothing, the agent dials it again.
     fn on_reached(&mut self, now: Instant, link: LinkId) {
         self.heard = now;
@@ -414,10 +405,6 @@ pub struct Writer {
 impl Writer {
     pub fn new(session: &SessionSpec) -> Writer {
         Writer { nodes: Nodes::new(session), kept: VecDeque::new(), leases: BTreeMap::new() }
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.leases.values().copied().min()
     }
 
     /// Whether an agent is known to have started: it is up, or on its way to a new parent.

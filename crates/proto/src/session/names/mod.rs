@@ -1,9 +1,9 @@
 //! The names that the ranks of all jobs of the session have published, and the look-ups that wait for names: at the
 //! root.
 //!
-//! Requests come up a job's tree (`job/names`), from PMI and PMIx alike; answers go back to the same job. A name exists
-//! once in each scope: of a node, of a job, of the session. It ends with its publisher's job. Look-ups that wait are
-//! answered as soon as enough of their names exist, in order of arrival.
+//! Requests come up a job's tree (`job/rank_service`), from PMI and PMIx alike; answers go back to the same job. A name
+//! exists once in each scope: of a node, of a job, of the session. It ends with its publisher's job. Look-ups that wait
+//! are answered as soon as enough of their names exist, in order of arrival.
 
 use super::{Cx, JobNode};
 use crate::time::Instant;
@@ -178,7 +178,7 @@ impl Names {
         if lookup.wait == 0 {
             return Some(lookup.refused(Refusal::NotFound));
         }
-        if self.waiting.len() >= PMIX_ASKS_MAX || !self.room.reserve(lookup.at.job, lookup.cost()) {
+        if self.waiting.all.len() >= PMIX_ASKS_MAX || !self.room.reserve(lookup.at.job, lookup.cost()) {
             return Some(lookup.refused(Refusal::Full));
         }
         self.waiting.push(lookup);
@@ -189,7 +189,7 @@ impl Names {
     fn take_found(&mut self, names: &[Bytes]) -> Vec<AddressedAnswer> {
         let mut told = Vec::new();
         for number in self.waiting.that_want(names) {
-            let Some(lookup) = self.waiting.get(number).cloned() else { continue };
+            let Some(lookup) = self.waiting.all.get(&number).cloned() else { continue };
             if let Some(answer) = self.found(&lookup) {
                 self.give_up(number);
                 told.push((lookup.at, lookup.asker, answer));
@@ -212,12 +212,12 @@ impl Names {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.waiting.deadline()
+        self.waiting.due.first().map(|(until, _)| *until)
     }
 
     /// Number of names and look-ups, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.names.len() + self.waiting.len()
+        self.names.len() + self.waiting.all.len()
     }
 
     /// The answer to a look-up, if at least as many of its names exist as it waits for. Removes names that are kept
@@ -328,20 +328,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     pub fn push(&mut self, lookup: LookUp) {
         let number = self.next;
         self.next += 1;
         self.by_name.extend(lookup.names.iter().map(|name| (name.clone(), number)));
         self.due.extend(lookup.until.map(|until| (until, number)));
         self.all.insert(number, lookup);
-    }
-
-    pub fn get(&self, number: u64) -> Option<&LookUp> {
-        self.all.get(&number)
     }
 
     pub fn remove(&mut self, number: u64) -> Option<LookUp> {
@@ -368,10 +360,6 @@ impl Waiting {
     /// Numbers of the look-ups whose time has passed.
     pub fn late(&self, now: Instant) -> Vec<u64> {
         self.due.iter().take_while(|(until, _)| *until <= now).map(|(_, number)| *number).collect()
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.due.first().map(|(until, _)| *until)
     }
 
     #[cfg(test)]

@@ -58,16 +58,12 @@ pub fn verdict(
 ) -> Verdict {
     let code = match status {
         ExitStatus::Exited(code) => code,
-        ExitStatus::Signalled { signal, .. } => {
-            return Verdict::Lost(
-                kind(status).with(joined(&format!("{} was killed by signal {signal}", who(remote)), stderr)),
-            );
-        }
+        ExitStatus::Signalled { .. } => return Verdict::Lost(kind(status).with(ended(status, stderr, remote))),
     };
     if is_probe && code == 0 {
         return Verdict::Reached;
     }
-    let said = || joined(&format!("{} exited with code {code}", who(remote)), stderr);
+    let said = || ended(status, stderr, remote);
     if code == CANNOT_BEGIN && !stderr.trim().is_empty() {
         return Verdict::Lost(ProblemKind::Advised.with(shown(stderr)));
     }
@@ -146,20 +142,22 @@ fn shown(stderr: &str) -> String {
 /// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed,
 /// `ssh` only reports that it failed.
 pub fn final_message(status: ExitStatus, stderr: &str, remote: bool) -> Problem {
-    let who = who(remote);
     let kind = match status {
         ExitStatus::Exited(SSH_FAILED) if stderr.lines().any(|line| line.trim() == SHELL_KILLED) => ProblemKind::Killed,
         ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => kind(status),
     };
     kind.with(match status {
         ExitStatus::Exited(0 | SSH_FAILED) => shown(stderr),
-        ExitStatus::Exited(code) => joined(&format!("{who} exited with code {code}"), stderr),
-        ExitStatus::Signalled { signal, .. } => joined(&format!("{who} was killed by signal {signal}"), stderr),
+        ExitStatus::Exited(_) | ExitStatus::Signalled { .. } => ended(status, stderr, remote),
     })
 }
 
-fn who(remote: bool) -> &'static str {
-    if remote { "its remote shell" } else { "its process" }
+fn ended(status: ExitStatus, stderr: &str, remote: bool) -> String {
+    let who = if remote { "its remote shell" } else { "its process" };
+    match status {
+        ExitStatus::Exited(code) => joined(&format!("{who} exited with code {code}"), stderr),
+        ExitStatus::Signalled { signal, .. } => joined(&format!("{who} was killed by signal {signal}"), stderr),
+    }
 }
 
 /// What the end of a process that has started an agent says about the agent.
