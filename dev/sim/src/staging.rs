@@ -1,5 +1,5 @@
-//! Staging, as the launcher and the agents of `wireup run --stage` do it: a job of its own, before the job that needs the
-//! files.
+//! Staging, as the launcher and the agents of `wireup run --stage` do it: a job of its own, before the job that needs
+//! the files.
 //!
 //! The launcher reads the files, then starts one rank on each node. All of these read the same standard input, which
 //! goes down the tree of agents: the name of the set of files, the list of the files, their contents. Each rank answers

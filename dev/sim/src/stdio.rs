@@ -36,7 +36,7 @@ pub struct StdinPipe {
     pending: VecDeque<Bytes>,
     in_pipe: Vec<u8>,
     /// The number of bytes that the rank has read.
-    pub read: u64,
+    read: u64,
     ended: bool,
     due: bool,
 }
@@ -119,8 +119,9 @@ impl StdinPipe {
         taken
     }
 
-    /// The rank reads what there is. True at the end of `all_bytes`, which are those of the launcher of the job.
-    pub fn read(&mut self, cx: &mut Cx, job: u32, all_bytes: u64) -> Result<bool, String> {
+    /// The rank reads what there is. True at the end of `all_bytes`, which are those of the launcher of the job, and if
+    /// it has read `until` bytes in all.
+    pub fn read(&mut self, cx: &mut Cx, job: u32, all_bytes: u64, until: u64) -> Result<bool, String> {
         let bytes = std::mem::take(&mut self.in_pipe);
         // Without a branch for each byte, so that processors compare many at once: all nodes read what is staged.
         let first = self.read as u32;
@@ -136,7 +137,7 @@ impl StdinPipe {
         if self.ended && self.read != all_bytes {
             return Err(format!("reads {} bytes of standard input, then its end", self.read));
         }
-        Ok(self.ended)
+        Ok(self.ended || self.read == until)
     }
 }
 

@@ -118,8 +118,15 @@ impl Proc {
             },
             Step::GetMissing => return self.ask(cx, job, Op::Get { key: "nobody-put-this" }),
             Step::Write { stream, lines, line_bytes } => self.write(cx, node, stream, lines, line_bytes),
-            Step::ReadStdin => self.read_stdin(cx, job, u64::MAX),
-            Step::ReadStdinTo { bytes } => self.read_stdin(cx, job, bytes),
+            step @ (Step::ReadStdin | Step::ReadStdinTo { .. }) => {
+                self.doing = Doing::Stdin;
+                let until = if let Step::ReadStdinTo { bytes } = step { bytes } else { u64::MAX };
+                match self.stdin.read(cx, self.job, job.plan.stdin_bytes, until) {
+                    Ok(true) => self.step_done(cx),
+                    Ok(false) => {}
+                    Err(problem) => self.problem(cx, job, &problem),
+                }
+            }
             Step::Compute { ns } => {
                 self.progress.step += 1;
                 cx.clock.after(ns, Event::RankStep(self.id));
@@ -217,16 +224,6 @@ impl Proc {
         pipe.schedule_read(cx, node, false);
         if done {
             self.step_done(cx);
-        }
-    }
-
-    /// Reads what there is of standard input; the step is done at its end, or when `bytes` have been read in all.
-    fn read_stdin(&mut self, cx: &mut Cx, job: &Job, bytes: u64) {
-        self.doing = Doing::Stdin;
-        match self.stdin.read(cx, self.job, job.plan.stdin_bytes) {
-            Ok(is_at_end) if is_at_end || self.stdin.read == bytes => self.step_done(cx),
-            Ok(_) => {}
-            Err(problem) => self.problem(cx, job, &problem),
         }
     }
 
