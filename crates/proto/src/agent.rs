@@ -75,8 +75,8 @@ impl Agent {
         self.session.deadline()
     }
 
-    /// Replaces each job's description by an equal one, for the simulator, whose agents share them: each lists all nodes
-    /// of the job.
+    /// Replaces the description of each job by an equal one. The agents of the simulator share these descriptions,
+    /// because each lists all nodes of a job.
     pub fn share_specs(&mut self, share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
         self.session.cx.jobs.share_specs(share);
     }

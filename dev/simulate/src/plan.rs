@@ -259,7 +259,7 @@ mod tests {
         let costs = machine().costs;
         for (nodes, ppn) in [(4, 12), (8, 12), (4, 24)] {
             let [one, three] = [1, 3].map(|loops| ready_ns(scenario(nodes, ppn, loops).world(&machine())));
-            let expected = 2 * ppn * nodes * ppn * (costs.input_ns + costs.answer_ns) as u32;
+            let expected = 2 * ppn * nodes * ppn * (costs.input_ns + costs.frame_ns) as u32;
             let ratio = (three - one) / f64::from(expected);
             assert!((1.0..1.2).contains(&ratio), "{nodes} x {ppn}: {ratio}");
         }
