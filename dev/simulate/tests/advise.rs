@@ -81,8 +81,8 @@ fn a_machine_file_of_the_user_decides() {
 fn staging_is_advised_if_it_takes_less_time() {
     let folder = tempfile::tempdir().expect("a folder");
     for (times, verdict, advised) in [
-        ("--read-ms 9000 --stage-ms 900", "yes: about 0.900 s instead of 9.000 s", true),
-        ("--read-ms 500 --stage-ms 900", "no: about 0.900 s instead of 0.500 s", false),
+        ("--read-ms 9000 --stage-ms 900", "yes: staging takes about 0.900 s; ", true),
+        ("--read-ms 500 --stage-ms 900", "no: staging takes about 0.900 s; ", false),
         ("--read-ms 0 --stage-ms 0", "no: nothing", false),
     ] {
         let (text, json) = advice(&folder, &format!("--nodes 2 -n 4 {times}"));
