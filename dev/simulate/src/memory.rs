@@ -14,6 +14,10 @@ const RANK: f64 = 1_400.0;
 const PMIX_RANK: f64 = 20_000.0;
 /// An agent (bytes), without its list of nodes.
 const AGENT: f64 = 25_000.0;
+/// A rank in a network of the ranks (bytes), for each power of two below their number.
+const NETWORK_RANK: f64 = 2_700.0;
+/// A row of an alltoall at a rank (bytes), without its value.
+const ROW: f64 = 46.0;
 /// A node in the list of an agent (bytes).
 const LISTED_NODE: f64 = 14.0;
 
@@ -25,7 +29,7 @@ pub fn estimate(plan: &Plan) -> u64 {
     let is_pmix = matches!(plan.exchange, Exchange::PmixFull | Exchange::PmixDirect);
     let rank_bytes = if is_pmix { PMIX_RANK } else { RANK };
     let bytes = PROGRAM + ranks * rank_bytes + nodes * AGENT + nodes * nodes * LISTED_NODE;
-    (bytes + nodes * ranks * value_bytes(plan.exchange)) as u64
+    (bytes + nodes * ranks * value_bytes(plan.exchange) + network_bytes(plan)) as u64
 }
 
 /// What each agent holds of each rank's value (bytes).
@@ -34,7 +38,19 @@ fn value_bytes(exchange: Exchange) -> f64 {
         Exchange::Allgather | Exchange::Iallgather => 28.0,
         Exchange::Fence | Exchange::Ifence | Exchange::PmixFull => 44.0,
         Exchange::PmixDirect | Exchange::Ring | Exchange::Groups | Exchange::None => 0.0,
+        Exchange::RankGroups | Exchange::RankAlltoall => 0.0,
     }
+}
+
+/// What ranks hold for a network of their own (bytes).
+fn network_bytes(plan: &Plan) -> f64 {
+    let ranks = f64::from(plan.ranks);
+    let rows = match plan.exchange {
+        Exchange::RankGroups => 0.0,
+        Exchange::RankAlltoall => ranks * ranks * (ROW + f64::from(plan.value_bytes)),
+        _ => return 0.0,
+    };
+    rows + ranks * f64::from(plan.partners()) * NETWORK_RANK
 }
 
 /// Memory of this machine that programs can still have (bytes).
@@ -69,6 +85,9 @@ mod tests {
             (Exchange::Allgather, 256, 64, 143_856),
             (Exchange::Fence, 256, 16, 60_224),
             (Exchange::Fence, 2048, 2, 438_676),
+            (Exchange::RankGroups, 64, 16, 35_700),
+            (Exchange::RankGroups, 32, 128, 139_624),
+            (Exchange::RankAlltoall, 128, 16, 314_552),
             (Exchange::PmixFull, 64, 64, 118_408),
             (Exchange::PmixFull, 2048, 2, 575_388),
         ] {
