@@ -75,6 +75,12 @@ impl Agent {
         self.session.deadline()
     }
 
+    /// Replaces each job's description by an equal one, for the simulator, whose agents share them: each lists all nodes
+    /// of the job.
+    pub fn share_specs(&mut self, share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
+        self.session.cx.jobs.share_specs(share);
+    }
+
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.session.cx.jobs.all().map(Job::held_output_bytes).sum()

@@ -3,6 +3,7 @@
 use crate::batch;
 use crate::calls;
 use crate::clock::Event;
+use crate::costs::Costs;
 use crate::cx::Cx;
 use crate::hosts::Agents;
 use crate::jobs::Jobs;
@@ -161,6 +162,15 @@ impl AgentProcess {
 }
 
 /// The drivers of the agents' state machines.
+/// An equal description that another agent has, if there is one: then agents hold it once.
+fn shared(specs: &mut BTreeMap<JobId, Arc<JobSpec>>, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+    let known = specs.entry(spec.job).or_insert_with(|| spec.clone());
+    if !Arc::ptr_eq(known, spec) && known != spec {
+        known.clone_from(spec);
+    }
+    known.clone()
+}
+
 impl Agents {
     /// Starts an agent's process, with the jobs of its bootstrap message; returns its number.
     pub fn start(&mut self, cx: &mut Cx, config: AgentConfig, jobs: Vec<Arc<JobSpec>>) -> u32 {
@@ -211,6 +221,7 @@ impl Agents {
         }
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
+        machine.share_specs(|spec| shared(&mut self.specs, spec));
         let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
         let restless = &mut process.ticks.restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };
@@ -307,11 +318,11 @@ impl Agents {
         cx.clock.at(handled, Event::AgentTurn(agent));
     }
 
-    /// The time at which an agent has sent a frame of so many bytes, after all that it had to send before.
-    fn sends(&mut self, cx: &mut Cx, agent: u32, bytes: usize) -> Instant {
+    /// The time at which an agent has sent something, after all that it had to send before. `ns` says what that costs.
+    fn sends(&mut self, cx: &mut Cx, agent: u32, ns: impl FnOnce(&Costs) -> u64) -> Instant {
         let AgentProcess { host, work, .. } = &mut self[agent];
-        work.sent_at = cx.work(*host, work.sent_at.max(cx.clock.now()), |costs| costs.of_frame(bytes));
-        cx.leaves_card(*host, work.sent_at, bytes)
+        work.sent_at = cx.work(*host, work.sent_at.max(cx.clock.now()), ns);
+        work.sent_at
     }
 
     /// The time at which an agent has started the program of a remote shell, after all that it called before.
@@ -465,8 +476,12 @@ impl World {
             | Output::JobGone { job } => {
                 let host = self.agents[agent].host;
                 let node = self.jobs.node_at(host, job);
+                let sent = match output {
+                    Output::Reply { .. } => self.agents.sends(&mut self.cx, agent, |costs| costs.answer_ns),
+                    _ => self.cx.clock.now(),
+                };
                 if let Some(node) = node.filter(|node| self.jobs.nodes[*node as usize].agent == Some(agent))
-                    && let Err(problem) = self.jobs.do_for_agent(&mut self.cx, node, output)
+                    && let Err(problem) = self.jobs.do_for_agent(&mut self.cx, node, sent, output)
                 {
                     self.cx.problem(format!("{} {problem}", self.agents.name(agent)));
                 }
@@ -501,7 +516,9 @@ impl World {
             self.cx.checks.on_exchange_frame(at_ns);
         }
         self.membership.on_sends(&mut self.cx, &self.net, &mut self.jobs, (agent, link), &frame);
-        let ready = self.agents.sends(&mut self.cx, agent, frame.wire_len());
+        let bytes = frame.wire_len();
+        let sent = self.agents.sends(&mut self.cx, agent, |costs| costs.of_frame(bytes));
+        let ready = self.cx.leaves_card(self.agents[agent].host, sent, bytes);
         self.net.send(&mut self.cx.clock, link, from, frame, ready);
     }
 

@@ -7,7 +7,7 @@
 use crate::spec::WorldSpec;
 use serde::{Deserialize, Serialize};
 use wireup_proto::Instant;
-use wireup_proto::io::{Input, JobEvent};
+use wireup_proto::io::Input;
 
 /// Time of a processor that each kind of work takes (ns), and the machines that have the processors. The default is
 /// that nothing costs time, on machines with one processor and one host each.
@@ -40,9 +40,11 @@ pub struct Costs {
     pub load_ns: u64,
     /// The program of a rank, from its exec until it begins.
     pub exec_ns: u64,
-    /// A request of a rank, at the rank.
+    /// A message to or from its agent, for a rank.
     pub request_ns: u64,
-    /// A request of a rank, at the agent, in addition to an input.
+    /// The end of a fence or another operation of several ranks, for a rank: it has slept, and is to run again.
+    pub wake_ns: u64,
+    /// An answer to a rank, for the agent that sends it and wakes the rank.
     pub answer_ns: u64,
 }
 
@@ -51,7 +53,6 @@ impl Costs {
     pub fn of_input(&self, input: &Input) -> u64 {
         match input {
             Input::LinkBytes { bytes, .. } => self.of_message(bytes.len()),
-            Input::Job { event: JobEvent::ClientBytes { .. }, .. } => self.input_ns + self.answer_ns,
             _ => self.input_ns,
         }
     }

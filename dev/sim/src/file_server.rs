@@ -1,5 +1,6 @@
 //! One file server for all nodes: it serves one reader after the other.
 
+use crate::cx::Cx;
 use wireup_proto::Instant;
 
 #[derive(Default)]
@@ -9,6 +10,11 @@ pub struct FileServer {
 }
 
 impl FileServer {
+    /// Time (ns) until one more reader has the program.
+    pub fn load(&mut self, cx: &Cx) -> u64 {
+        self.ask(cx.clock.now(), cx.spec.timing.costs.map_or(0, |costs| costs.load_ns))
+    }
+
     /// Time (ns) until a request of `work_ns` has been served, after all requests before it.
     pub fn ask(&mut self, now: Instant, work_ns: u64) -> u64 {
         self.free_at = self.free_at.max(now) + work_ns;

@@ -6,10 +6,12 @@ use crate::fault_injection::{Fault, NoStart};
 use crate::spec::WorldSpec;
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
 use wireup_proto::replay::Recording;
-use wireup_wire::ids::AgentId;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
 
 /// The machine of one agent.
 #[derive(Default)]
@@ -48,6 +50,8 @@ pub struct Agents {
     pub walls: Vec<Wall>,
     /// The inputs of the agents that the spec asks to record.
     pub recordings: BTreeMap<u32, Recording>,
+    /// The descriptions of jobs, which agents share.
+    pub specs: BTreeMap<JobId, Arc<JobSpec>>,
 }
 
 impl Index<u32> for Agents {
@@ -77,7 +81,7 @@ impl Agents {
                 _ => {}
             }
         }
-        Agents { hosts, all: Vec::new(), walls: Vec::new(), recordings: BTreeMap::new() }
+        Agents { hosts, all: Vec::new(), walls: Vec::new(), recordings: BTreeMap::new(), specs: BTreeMap::new() }
     }
 
     pub fn is_off(&self, cx: &Cx, host: u32) -> bool {

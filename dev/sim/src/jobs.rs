@@ -303,8 +303,9 @@ impl Jobs {
         }
     }
 
-    /// Does something for the part of a job on a node. An error says what the agent did wrong.
-    pub fn do_for_agent(&mut self, cx: &mut Cx, node: u32, output: Output) -> Result<(), String> {
+    /// Does something for the part of a job on a node; the agent has sent answers at `sent`. An error says what the
+    /// agent did wrong.
+    pub fn do_for_agent(&mut self, cx: &mut Cx, node: u32, sent: Instant, output: Output) -> Result<(), String> {
         let at = &mut self.nodes[node as usize];
         match output {
             Output::PmixSend { bytes, .. } => at.send_to_server(cx, bytes),
@@ -316,7 +317,7 @@ impl Jobs {
             Output::Unshare { share, .. } => at.memory.unshare(share)?,
             Output::Reply { client, bytes, shares, .. } => {
                 let shares = at.memory.for_reply(&shares)?;
-                self.reply(cx, node, client.local, bytes, shares);
+                self.reply(cx, (node, sent), client.local, bytes, shares);
             }
             Output::CloseClient { client, .. } => {
                 let id = at.ranks[client.local.index()];

@@ -50,6 +50,8 @@ pub struct LauncherHost {
 #[derive(Default)]
 struct Stdin {
     sent: u64,
+    /// Lines that ranks of a staging job have written: their answers.
+    answers: u64,
     wanted: u32,
     ended: bool,
     /// Whether a `LauncherStdin` is scheduled.
@@ -269,6 +271,10 @@ impl Launchers {
         }
         at.writes.push_back((stream, bytes.len() as u32));
         self.schedule_written(cx, launcher);
+        if job.plan.is_staging() {
+            self.all[launcher as usize].stdin.answers += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.schedule_stdin(cx, launcher);
+        }
     }
 
     fn schedule_written(&mut self, cx: &mut Cx, launcher: u32) {
@@ -320,10 +326,16 @@ impl Launchers {
         let at = &mut self.all[launcher as usize];
         at.stdin.due = false;
         let Some(job) = at.job.filter(|_| at.stdin.wanted > 0 && !at.stdin.ended) else { return };
-        let left = jobs.all[job as usize].plan.stdin_bytes - at.stdin.sent;
+        let plan = &jobs.all[job as usize].plan;
+        let left = plan.stdin_until(at.stdin.answers) - at.stdin.sent;
+        if left == 0 && plan.awaits_answers(at.stdin.answers) {
+            return;
+        }
         let take = left.min(u64::from(at.stdin.wanted));
-        let take = if take > 1 && cx.rng.chance(500) { cx.rng.between(1, take) } else { take };
-        let bytes: Vec<u8> = (at.stdin.sent..at.stdin.sent + take).map(|at| workload::stdin_byte(job, at)).collect();
+        let is_short = take > 1 && !plan.is_staging() && cx.rng.chance(500);
+        let take = if is_short { cx.rng.between(1, take) } else { take };
+        let bytes: Vec<u8> =
+            (at.stdin.sent..at.stdin.sent + take).map(|at| workload::stdin_byte(job, at as u32)).collect();
         at.stdin.sent += take;
         at.stdin.wanted -= take as u32;
         at.stdin.ended = take == 0;
@@ -361,8 +373,14 @@ impl Launchers {
         }
     }
 
-    pub fn on_gone(&mut self, cx: &Cx, jobs: &mut Jobs, launcher: u32, state: LauncherState) {
+    pub fn on_gone(&mut self, cx: &mut Cx, jobs: &mut Jobs, launcher: u32, state: LauncherState) {
         let at = &mut self.all[launcher as usize];
+        let Cx { spec, clock, .. } = &mut *cx;
+        for (plan, job) in (0..).zip(&spec.jobs) {
+            if job.staged_by.is_some_and(|by| at.role == Role::Job(by)) {
+                clock.after(job.at_ns, Event::LauncherAttaches(plan));
+            }
+        }
         at.state = state;
         at.gone_at = Some(cx.clock.now());
         if let Some(job) = at.job {

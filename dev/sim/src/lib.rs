@@ -19,6 +19,8 @@
 //!
 //! `checkers` read the world and say which rules are broken. `fault_injection` acts on its parts from outside.
 //!
+//! `staging` is the job that copies files to all nodes before another job.
+//!
 //! [`spec`] describes a world, [`workload`] what its ranks do, [`fault_injection`] its faults; [`random`] makes worlds
 //! by seed, [`shrink`] reduces one that breaks a rule. [`traffic`] counts what the agents of a world, or of a real run,
 //! have received.
@@ -63,6 +65,7 @@ pub mod servers;
 pub mod shrink;
 mod sockets;
 pub mod spec;
+mod staging;
 mod stdio;
 mod steps;
 pub mod traffic;

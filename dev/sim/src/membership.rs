@@ -286,7 +286,7 @@ impl Membership {
                 self.dials.remove(&agent);
             }
         }
-        if !settled.is_empty() {
+        if !settled.is_empty() && agents.hosts.iter().any(|host| host.processes.len() > 1) {
             self.check_twins(cx, agents, net);
         }
     }

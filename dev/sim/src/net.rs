@@ -85,12 +85,13 @@ pub enum Sort {
 
 #[derive(Default)]
 struct Lane {
-    waiting: [VecDeque<Frame>; Class::ALL.len()],
+    /// Frames that have not been sent, each with the time from which its sender can send it.
+    waiting: [VecDeque<(Instant, Frame)>; Class::ALL.len()],
     wire: VecDeque<Arrival>,
     free_at: Instant,
     last_arrival: Instant,
-    /// Whether an event is scheduled for the time when the lane is free.
-    woken: bool,
+    /// The next time at which an event looks whether the lane can send.
+    wakes_at: Option<Instant>,
     /// Whether everything that is sent on the lane is lost.
     muted: bool,
     state: LaneState,
@@ -167,7 +168,8 @@ impl Net {
         link
     }
 
-    /// Sends a frame from end `from` as soon as its sender is `ready`; a closed lane drops it.
+    /// Sends a frame from end `from` as soon as its sender is `ready`; a closed lane drops it. Frames that are sent
+    /// before do not wait for it.
     pub fn send(&mut self, clock: &mut Clock, link: u32, from: usize, frame: Frame, ready: Instant) {
         let lane = &mut self.links[link as usize].lanes[from];
         if lane.state != LaneState::Open {
@@ -180,8 +182,7 @@ impl Net {
             let routed = Routed::unwrap(frame.clone()).expect("an agent encoded it");
             self.routed_frames += u64::from(routed.frame.is_some());
         }
-        lane.waiting[frame.class as usize].push_back(frame);
-        lane.free_at = lane.free_at.max(ready);
+        lane.waiting[frame.class as usize].push_back((ready, frame));
         self.pump(clock, link, from);
     }
 
@@ -235,7 +236,7 @@ impl Net {
 
     /// A lane may be free again.
     pub fn on_free(&mut self, clock: &mut Clock, link: u32, lane: usize) {
-        self.links[link as usize].lanes[lane].woken = false;
+        self.links[link as usize].lanes[lane].wakes_at.take_if(|at| *at <= clock.now());
         self.pump(clock, link, lane);
     }
 
@@ -255,14 +256,14 @@ impl Net {
         loop {
             let Link { lanes, sort, .. } = &mut self.links[link as usize];
             let lane = &mut lanes[at];
-            if lane.free_at > clock.now() {
-                if !lane.woken {
-                    lane.woken = true;
-                    clock.at(lane.free_at, Event::LinkFree(link, at as u8));
+            if let Some(wakes_at) = lane.sends_later(clock.now()) {
+                if lane.wakes_at.is_none_or(|planned| wakes_at < planned) {
+                    lane.wakes_at = Some(wakes_at);
+                    clock.at(wakes_at, Event::LinkFree(link, at as u8));
                 }
                 return;
             }
-            let Some(frame) = lane.waiting.iter_mut().find_map(VecDeque::pop_front) else {
+            let Some(frame) = lane.take_ready(clock.now()) else {
                 if lane.state == LaneState::Closing {
                     lane.state = LaneState::Closed;
                     self.put_on_wire(clock, link, at, Arrival::Down("closed by peer"), 0);
@@ -349,6 +350,20 @@ impl Net {
 }
 
 impl Lane {
+    /// When the lane can send next, if it cannot now: it is not free, or no sender of a waiting frame is ready.
+    fn sends_later(&self, now: Instant) -> Option<Instant> {
+        let ready = self.waiting.iter().filter_map(VecDeque::front).map(|(ready, _)| *ready).min();
+        [Some(self.free_at), ready].into_iter().flatten().find(|at| *at > now)
+    }
+
+    /// The waiting frame of the lowest class whose sender is ready.
+    fn take_ready(&mut self, now: Instant) -> Option<Frame> {
+        let is_ready = |(ready, _): &(Instant, Frame)| *ready <= now;
+        let mut queues = self.waiting.iter_mut();
+        let queue = queues.find(|queue| queue.front().is_some_and(is_ready))?;
+        queue.pop_front().map(|(_, frame)| frame)
+    }
+
     /// Nothing more is sent.
     fn silence(&mut self) {
         self.waiting.iter_mut().for_each(VecDeque::clear);
@@ -368,5 +383,40 @@ impl Lane {
 impl Arrival {
     fn is_short(&self) -> bool {
         matches!(self, Arrival::Bytes(head, body) if head.len() + body.len() <= GLUE_BYTES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Delay;
+    use wireup_proto::control_frame;
+    use wireup_wire::ids::JobId;
+    use wireup_wire::talk::{Control, FromLauncher};
+
+    #[test]
+    fn a_frame_does_not_wait_until_the_sender_of_the_next_is_ready() {
+        let timing = Timing { link: Delay::between(0, 0), cut_permille: 0, ..Timing::default() };
+        let (mut clock, mut net) = (Clock::new(1), Net::new(1, timing));
+        let ends = [End::Launcher(0), End::Launcher(1)];
+        let link = net.connect(&mut clock, ends, [Peer::Launcher; 2], Sort::Tree, 0);
+        let start = clock.now();
+        for ready_us in [1, 500] {
+            let frame = control_frame(JobId(0), &Control::FromLauncher(FromLauncher::AskJobs));
+            net.send(&mut clock, link, 0, frame, start + ready_us * 1_000);
+        }
+        let mut arrived_us = Vec::new();
+        while let Some(event) = clock.next() {
+            match event {
+                Event::LinkFree(link, lane) => net.on_free(&mut clock, link, lane.into()),
+                Event::LinkArrive(link, lane) => {
+                    if let Some(Arrival::Bytes(..)) = net.on_arrive(link, lane.into()) {
+                        arrived_us.push((clock.now() - start) / 1_000);
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(arrived_us, [1, 500]);
     }
 }

@@ -8,9 +8,11 @@ use wireup_proto::Instant;
 pub enum Point {
     /// An agent is linked to its parent.
     Linked,
-    /// A keeper has forked a rank.
+    /// A node has all staged files; its staging rank records this by `Step::Reach`.
+    Staged,
+    /// A keeper has forked a rank of a job other than a staging job.
     Forked,
-    /// The program of a rank begins.
+    /// The program of a rank of a job other than a staging job begins.
     Begun,
     /// A rank has completed its exchange; its script records this by `Step::Reach`.
     Exchanged,
@@ -19,7 +21,8 @@ pub enum Point {
 }
 
 impl Point {
-    pub const ALL: [Point; 5] = [Point::Linked, Point::Forked, Point::Begun, Point::Exchanged, Point::Ready];
+    pub const ALL: [Point; 6] =
+        [Point::Linked, Point::Staged, Point::Forked, Point::Begun, Point::Exchanged, Point::Ready];
 }
 
 /// How many processes have reached a point, and when the last of them did.

@@ -177,11 +177,13 @@ impl Jobs {
         }
         // A keeper forks one rank after the other.
         let at = &mut self.nodes[node as usize];
+        let plan = &self.all[at.job as usize].plan;
         at.forks_until = cx.work(host, at.forks_until.max(cx.clock.now()), |costs| costs.fork_ns);
-        cx.checks.phases.reach(Point::Forked, at.forks_until);
-        let load_ns = cx.spec.timing.costs.map_or(0, |costs| costs.load_ns);
-        let loads = || cx.clock.now() + self.file_server.ask(cx.clock.now(), load_ns);
-        let loaded = *at.loaded_at.get_or_insert_with(loads);
+        if !plan.is_staging() {
+            cx.checks.phases.reach(Point::Forked, at.forks_until);
+        }
+        let load = || cx.clock.now() + if plan.loads() { self.file_server.load(cx) } else { 0 };
+        let loaded = *at.loaded_at.get_or_insert_with(load);
         let (forked, delay_ns) = (at.forks_until, cx.draw(cx.spec.timing.spawn));
         let begins = cx.work(host, loaded.max(forked + delay_ns), |costs| costs.exec_ns);
         cx.clock.at(begins, Event::RankStep(id));
@@ -217,7 +219,9 @@ impl Jobs {
         }
         proc.phase = Phase::Running;
         cx.checks.started += 1;
-        cx.reach(Point::Begun);
+        if !job.plan.is_staging() {
+            cx.reach(Point::Begun);
+        }
         let now_ns = cx.local_now(node.host).0;
         let started = Started { pid: 1000 + proc.rank, spawn_ns: now_ns - 1000, exec_ns: now_ns };
         node.keeper_says(cx, JobEvent::RankStarted { local, result: Ok(started) });

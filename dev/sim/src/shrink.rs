@@ -127,8 +127,9 @@ fn fault(fault: &Fault) -> String {
 }
 
 fn job(plan: &JobPlan) -> String {
-    let JobPlan { nodes, blocks, apps, options, stdin_bytes, timeout_ns, at_ns, wait_ns, launcher_dies_ns, reads } =
-        plan;
+    let JobPlan {
+        nodes, blocks, apps, options, stdin_bytes, timeout_ns, at_ns, wait_ns, launcher_dies_ns, reads, ..
+    } = plan;
     let ppn = blocks.first().map_or(1, |block| block.ppn);
     let apps: String = apps.iter().map(|(ranks, app)| format!("({ranks}, Rc::new({})), ", script(app))).collect();
     let options = format!("{options:?}").replace("..", "");

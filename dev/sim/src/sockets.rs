@@ -8,6 +8,7 @@ use crate::memory::Shared;
 use crate::ranks::{Doing, Proc};
 use crate::steps::PMI_FAILED_CODE;
 use bytes::Bytes;
+use wireup_proto::Instant;
 use wireup_proto::io::{ExitStatus, JobEvent};
 use wireup_wire::ids::LocalRank;
 
@@ -66,7 +67,7 @@ impl Socket {
     }
 
     pub fn close_agents_end(&mut self, cx: &mut Cx, id: u32) {
-        self.push_to_rank(cx, id, FromAgent::Closed);
+        self.push_to_rank(cx, id, cx.clock.now(), FromAgent::Closed);
         self.open[1] = false;
     }
 
@@ -77,9 +78,9 @@ impl Socket {
         self.to_agent.push(&mut cx.clock, delay_ns, item, Event::ClientArrive(id));
     }
 
-    fn push_to_rank(&mut self, cx: &mut Cx, id: u32, item: FromAgent) {
+    fn push_to_rank(&mut self, cx: &mut Cx, id: u32, at: Instant, item: FromAgent) {
         if self.open == [true; 2] {
-            let delay_ns = cx.draw(cx.spec.timing.client);
+            let delay_ns = at - cx.clock.now() + cx.draw(cx.spec.timing.client);
             self.from_agent.push(&mut cx.clock, delay_ns, item, Event::ReplyArrive(id));
         }
     }
@@ -120,19 +121,28 @@ impl Proc {
 }
 
 impl Jobs {
-    /// The agent answers a rank. Memory is passed with the first bytes, which may arrive in pieces.
-    pub fn reply(&mut self, cx: &mut Cx, node: u32, local: LocalRank, mut bytes: Bytes, mut shares: Vec<Shared>) {
+    /// The agent answers a rank at `sent`. Memory is passed with the first bytes, which may arrive in pieces.
+    pub fn reply(
+        &mut self,
+        cx: &mut Cx,
+        (node, sent): (u32, Instant),
+        local: LocalRank,
+        mut bytes: Bytes,
+        mut shares: Vec<Shared>,
+    ) {
         let Some(&id) = self.nodes[node as usize].ranks.get(local.index()) else {
             let host = self.nodes[node as usize].host;
             return cx.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[id as usize];
+        let slept = proc.progress.is_in_collective();
+        let read = cx.work(proc.socket.host, sent, |costs| costs.request_ns + if slept { costs.wake_ns } else { 0 });
         if proc.is_own()
             && let Some(piece) = cut(cx, &mut bytes)
         {
-            proc.socket.push_to_rank(cx, id, FromAgent::Bytes(piece, std::mem::take(&mut shares)));
+            proc.socket.push_to_rank(cx, id, read, FromAgent::Bytes(piece, std::mem::take(&mut shares)));
         }
-        proc.socket.push_to_rank(cx, id, FromAgent::Bytes(bytes, shares));
+        proc.socket.push_to_rank(cx, id, read, FromAgent::Bytes(bytes, shares));
     }
 
     pub fn on_reply_arrive(&mut self, cx: &mut Cx, id: u32) {

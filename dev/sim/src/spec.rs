@@ -69,8 +69,14 @@ pub struct JobPlan {
     pub options: JobOptions,
     /// Bytes of the launcher's standard input, if it is relayed.
     pub stdin_bytes: u64,
+    /// Ends of the parts of a staging job's standard input (bytes from its begin): each rank answers each part with a
+    /// line, and the launcher sends the next part when all ranks have answered. Empty for other jobs.
+    pub stage_parts: Vec<u64>,
+    /// Index of the plan of the staging job that brings this job's program to the nodes.
+    pub staged_by: Option<u32>,
     pub timeout_ns: Option<u64>,
-    /// Time at which the job's launcher attaches to the session; `wait_ns`: time from the welcome to the launch.
+    /// Time at which the job's launcher attaches to the session, from the start of the world, or from the end of the
+    /// staging job; `wait_ns`: time from the welcome to the launch.
     pub at_ns: u64,
     pub wait_ns: u64,
     /// Time from the launch to the death of the job's launcher (ns).
@@ -246,6 +252,8 @@ impl JobPlan {
                 ..JobOptions::default()
             },
             stdin_bytes: 0,
+            stage_parts: Vec::new(),
+            staged_by: None,
             timeout_ns: None,
             at_ns: 0,
             wait_ns: 0,

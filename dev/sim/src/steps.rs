@@ -57,6 +57,16 @@ impl Progress {
         self.script.steps.get(usize::from(self.step)).copied()
     }
 
+    /// Whether the rank waits for an operation in which others take part.
+    pub fn is_in_collective(&self) -> bool {
+        matches!(
+            self.current(),
+            Some(
+                Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Wait(_) | Step::Pmix(PmixStep::Fence { .. })
+            )
+        )
+    }
+
     /// Whether the rank joined PMI or PMIx and has not left it.
     fn is_joined(&self) -> bool {
         let done = self.script.steps.iter().take(self.step.into());
@@ -111,14 +121,8 @@ impl Proc {
             },
             Step::GetMissing => return self.ask(cx, job, Op::Get { key: "nobody-put-this" }),
             Step::Write { stream, lines, line_bytes } => self.write(cx, node, stream, lines, line_bytes),
-            Step::ReadStdin => {
-                self.doing = Doing::Stdin;
-                match self.stdin.read(cx, self.job, job.plan.stdin_bytes) {
-                    Ok(true) => self.step_done(cx),
-                    Ok(false) => {}
-                    Err(problem) => self.problem(cx, job, &problem),
-                }
-            }
+            Step::ReadStdin => self.read_stdin(cx, job, u64::MAX),
+            Step::ReadStdinTo { bytes } => self.read_stdin(cx, job, bytes),
             Step::Compute { ns } => {
                 self.progress.step += 1;
                 cx.clock.after(ns, Event::RankStep(self.id));
@@ -217,6 +221,16 @@ impl Proc {
         pipe.schedule_read(cx, node, false);
         if done {
             self.step_done(cx);
+        }
+    }
+
+    /// Reads what there is of standard input; the step is done at its end, or when `bytes` have been read in all.
+    fn read_stdin(&mut self, cx: &mut Cx, job: &Job, bytes: u64) {
+        self.doing = Doing::Stdin;
+        match self.stdin.read(cx, self.job, job.plan.stdin_bytes) {
+            Ok(is_at_end) if is_at_end || self.stdin.read == bytes => self.step_done(cx),
+            Ok(_) => {}
+            Err(problem) => self.problem(cx, job, &problem),
         }
     }
 

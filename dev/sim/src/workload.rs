@@ -84,6 +84,10 @@ pub enum Step {
     },
     /// Reads standard input to its end.
     ReadStdin,
+    /// Reads standard input until so many bytes have been read in all.
+    ReadStdinTo {
+        bytes: u64,
+    },
     Compute {
         ns: u64,
     },
@@ -301,9 +305,9 @@ pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
     fields.next()?.bytes().all(|byte| byte == b'.').then_some(parsed)
 }
 
-/// Byte number `at` of the standard input of a job's launcher.
-pub fn stdin_byte(job: u32, at: u64) -> u8 {
-    (at ^ (at >> 8) ^ (at >> 16) ^ u64::from(job)) as u8
+/// Byte number `at`, modulo 2^32, of the standard input of a job's launcher.
+pub fn stdin_byte(job: u32, at: u32) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16) ^ job) as u8
 }
 
 #[cfg(test)]

@@ -80,7 +80,8 @@ impl World {
     fn begin(&mut self) {
         self.start_agent(configs::root(&self.cx.spec, self.cx.local_now(0)), Vec::new());
         if self.cx.spec.is_standing {
-            for (plan, job) in (0..).zip(&self.cx.spec.jobs) {
+            let jobs = (0..).zip(&self.cx.spec.jobs);
+            for (plan, job) in jobs.filter(|(_, job)| job.staged_by.is_none()) {
                 self.cx.clock.at(START + job.at_ns, Event::LauncherAttaches(plan));
             }
         } else {

@@ -6,49 +6,19 @@
 //! time of each job counts, because other programs can only lengthen a run.
 
 use crate::machine::Machine;
-use crate::plan::{Exchange, Plan, Start, VALUE_BYTES};
 use crate::problem::Problem;
-use std::ffi::OsString;
+use crate::timed::{Case, Timed, as_this_machine};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
-use wireup_coll::tree::default_fanout;
-use wireup_sim::phases::Point;
-use wireup_sim::workload::{Dialect, Script, Step, Whose};
-use wireup_sim::{RunReport, run};
-use wireup_wire::job::ExchangeScheme;
 
-/// Rounds of one start of `wireup pmi exchange`.
-const EXCHANGE_ROUNDS: u32 = 10;
 /// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
-/// All virtual nodes are this machine.
-const HOSTS_PER_MACHINE: u32 = 1_000_000;
 /// No round of measurements begins after this time.
 const MEASURING: Duration = Duration::from_secs(100);
 /// The fit ends after this time with the best costs so far.
 const FITTING: Duration = Duration::from_secs(60);
 /// Time between two lines of progress of the fit.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
-
-/// What is timed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Timed {
-    /// A job of `/bin/true`, from the exec of the launcher to its exit.
-    Job,
-    /// A fence with values of so many bytes, from the last rank in to the last one out.
-    Fence(u16),
-    /// After that fence, the gets of all ranks' values by all ranks.
-    Gets(u16),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Case {
-    timed: Timed,
-    nodes: u32,
-    ppn: u32,
-}
 
 /// A case and its least measured time (s).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -64,14 +34,15 @@ struct Group {
     by: &'static str,
 }
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     Group { keys: &["launcher_ns"], by: "jobs of /bin/true" },
     Group {
         keys: &["costs.shell_ns", "costs.agent_ns", "costs.handshake_ns"],
         by: "jobs of /bin/true with more nodes",
     },
     Group { keys: &["costs.fork_ns", "costs.exec_ns"], by: "jobs of /bin/true with more ranks" },
-    Group { keys: &["costs.request_ns"], by: "gets" },
+    Group { keys: &["costs.request_ns", "costs.answer_ns"], by: "gets" },
+    Group { keys: &["costs.wake_ns"], by: "fences" },
     Group { keys: &["costs.input_ns", "costs.frame_ns"], by: "gets, and fences of 32 bytes" },
     Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
 ];
@@ -93,78 +64,6 @@ fn cases() -> Vec<Case> {
 
 fn is_fitted(index: usize) -> bool {
     index.is_multiple_of(2)
-}
-
-impl Case {
-    fn name(&self) -> String {
-        let what = match self.timed {
-            Timed::Job => "/bin/true".to_owned(),
-            Timed::Fence(bytes) => format!("fence, {bytes} bytes"),
-            Timed::Gets(bytes) => format!("gets, {bytes} bytes"),
-        };
-        format!("{what}, {} x {}", self.nodes, self.ppn)
-    }
-
-    /// Runs the case once; the time (s).
-    fn measure(&self, wireup: &Path) -> Result<f64, Problem> {
-        let Case { nodes, ppn, .. } = *self;
-        let mut command = Command::new(wireup);
-        command.args(["run", "-n", &(nodes * ppn).to_string(), "--virtual-nodes", &nodes.to_string(), "--"]);
-        let field = match self.timed {
-            Timed::Job => {
-                command.arg("/bin/true");
-                None
-            }
-            Timed::Fence(bytes) | Timed::Gets(bytes) => {
-                let rounds = EXCHANGE_ROUNDS.to_string();
-                command.arg(wireup).args(["pmi", "exchange", "--rounds", &rounds, "--value-len", &bytes.to_string()]);
-                Some(if matches!(self.timed, Timed::Fence(_)) { "fence_ms=" } else { "get_ms=" })
-            }
-        };
-        let begin = Instant::now();
-        let output = Problem::of_file(wireup, command.stdin(Stdio::null()).output())?;
-        let seconds = begin.elapsed().as_secs_f64();
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(Problem::Failed(format!("{command:?}: {}: {why}", output.status)));
-        }
-        let Some(field) = field else { return Ok(seconds) };
-        let value = text.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse::<f64>().ok());
-        value.map(|ms| ms / 1e3).ok_or_else(|| Problem::Failed(format!("{command:?} does not print {field}: {text}")))
-    }
-
-    /// The simulated time of the case (s).
-    fn simulate(&self, machine: &Machine) -> f64 {
-        let Case { nodes, ppn, timed } = *self;
-        let fanout = default_fanout(nodes);
-        let (start, exchange, scheme) = (Start::Local, Exchange::None, ExchangeScheme::Auto);
-        let ranks = nodes * ppn;
-        let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes: VALUE_BYTES, seed: 1 };
-        let world = plan.world(machine);
-        let world = match timed {
-            Timed::Job => world,
-            Timed::Fence(value_bytes) | Timed::Gets(value_bytes) => world.job(|job| {
-                let (pair, whose) = (0, Whose::All);
-                let [before, after] = [Point::Exchanged, Point::Ready].map(Step::Reach);
-                let (put, get) = (Step::Put { pair, value_bytes }, Step::Get { pair, value_bytes, whose });
-                let steps = if let Timed::Fence(_) = timed {
-                    [Step::Init, put, before, Step::Fence, after, Step::Finalize]
-                } else {
-                    [Step::Init, put, Step::Fence, before, get, after]
-                };
-                let script = Script::new(Dialect::Pmi1, &[&steps[..], &[Step::Exit { code: 0 }]].concat());
-                job.apps = vec![(plan.ranks, Rc::new(script))];
-            }),
-        };
-        let report: RunReport = run(world);
-        let last_ns = |point| report.checks.phases.at(point).last_ns;
-        let ns = match timed {
-            Timed::Job => report.elapsed_ns + machine.launcher_ns,
-            Timed::Fence(_) | Timed::Gets(_) => last_ns(Point::Ready) - last_ns(Point::Exchanged),
-        };
-        ns as f64 / 1e9
-    }
 }
 
 impl Group {
@@ -231,10 +130,8 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let measured: Vec<Measured> = both.map(|(case, seconds)| Measured { case, seconds }).collect();
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let costs = wireup_sim::costs::Costs { cores, hosts_per_machine: HOSTS_PER_MACHINE, ..base.costs };
     let (begin, mut shown_at) = (Instant::now(), Instant::now());
-    let machine = fit(Machine { costs, ..base }, &fitted, |misfit| {
+    let machine = fit(as_this_machine(base), &fitted, |misfit| {
         if shown_at.elapsed() >= PROGRESS_PAUSE {
             shown_at = Instant::now();
             let error = ((misfit / fitted.len() as f64).sqrt().exp() - 1.0) * 100.0;
@@ -293,12 +190,6 @@ fn number(value: &toml::Value) -> String {
     }
 }
 
-/// The wireup to measure: beside this program, else on PATH.
-pub fn find_wireup() -> OsString {
-    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("wireup"));
-    beside.filter(|path| path.is_file()).map_or_else(|| "wireup".into(), Into::into)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +198,7 @@ mod tests {
     #[test]
     fn the_fit_predicts_the_other_half() {
         let machine = Machine::load("here").expect("it is built in");
-        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 5.0]);
+        let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0]);
         let other = factors.fold(machine.clone(), |other, (group, factor)| group.scaled(&other, factor));
         let is_small = |case: &Case| case.nodes * case.ppn <= if case.timed == Timed::Job { 64 } else { 16 };
         let small = cases().into_iter().enumerate().filter(|(_, case)| is_small(case));

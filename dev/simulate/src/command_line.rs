@@ -1,13 +1,15 @@
 //! The flags, and what is checked before a run.
 
+use crate::compare::{Shape, compare};
 use crate::machine::Machine;
-use crate::plan::{EXCHANGES, Plan, STARTS};
+use crate::plan::{EXCHANGES, Plan, STARTS, Scenario};
 use crate::problem::{EXIT_INTERRUPTED, Problem};
 use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
-use crate::{advise, calibrate, memory};
+use crate::{advise, calibrate, memory, timed};
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use wireup_coll::allgather::schemes;
 use wireup_coll::tree::default_fanout;
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
@@ -35,6 +37,11 @@ const EXCHANGE: Flag = Flag::value(
      rank-alltoall or none.",
 )
 .or("allgather");
+const STAGE: Flag = Flag::value(
+    &["--stage"],
+    "MIB",
+    "Stage a program of this size before the job (default: each node reads it from the file server).",
+);
 const SCHEME: Flag =
     Flag::value(&["--scheme"], "HOW", "How agents exchange it, as wireup run --exchange: auto, tree, ring or log.")
         .or("auto");
@@ -51,6 +58,7 @@ const COMMAND: Command = Command {
   wireup simulate -n 73728 --ppn 36 --machine s2 --start srun
   wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json result.json
   wireup simulate calibrate -o mine.toml          this machine as a machine file; --help lists its flags
+  wireup simulate compare 64x16                   predictions beside real runs on this machine
   wireup simulate advise --nodes 64 -n 1024       the fastest flags; --help lists its own
   wireup simulate table --ranks-max 73728         published starts beside predictions; --help lists its flags
 
@@ -59,7 +67,7 @@ what agents send.
 ",
     words: Words::Named(&[]),
     sections: &[
-        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, FANOUT] },
+        Section { title: "Job", flags: &[RANKS, NODES, PPN, START, STAGE, FANOUT] },
         Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES] },
         Section { title: "Machine", flags: &[MACHINE, SEED] },
         Section { title: "Results", flags: &[JSON, FORCE] },
@@ -105,10 +113,27 @@ most: halved and doubled, each alone, in a job with as many ranks on each node.
     ..COMMAND
 };
 
+const COMPARE_ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Time each job N times.").or("5");
+const COMPARE: Command = Command {
+    name: "simulate compare",
+    purpose: "run jobs on virtual nodes of this machine, and simulate them",
+    intro: "
+  wireup simulate compare --machine mine.toml 1x64 64x16 256x16
+
+Runs jobs of so many virtual nodes and ranks on each: /bin/true, from the exec of the launcher to its exit, and a fence,
+from the last rank in to the last one out. Prints how far the simulated times are from the measured medians. Least work:
+what all processors need for the work of the job if no process waits for another.
+",
+    words: Words::Named(&["NODESxRANKS..."]),
+    sections: &[Section { title: "Flags", flags: &[MACHINE, COMPARE_ROUNDS, WIREUP, LINES] }],
+    ..COMMAND
+};
+
 /// Does what the words say, and returns the exit code.
 pub fn main(words: Vec<OsString>) -> u8 {
     let done = match words.split_first() {
         Some((word, rest)) if word == "calibrate" => with_line(&CALIBRATE, rest, run_calibrate),
+        Some((word, rest)) if word == "compare" => with_line(&COMPARE, rest, run_compare),
         Some((word, rest)) if word == "advise" => with_line(&advise::COMMAND, rest, advise::run),
         Some((word, rest)) if word == "table" => with_line(&TABLE, rest, run_table),
         _ => with_line(&COMMAND, &words, simulate),
@@ -146,7 +171,8 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
         let Plan { ranks, nodes, .. } = plan;
         return Err(Problem::Memory { ranks, nodes, wanted: wanted_text, available: available_text });
     }
-    let simulation = Simulation::run(plan, &machine, &name, &terminal);
+    let scenario = Scenario { stage_mib: line.last(STAGE, Value::at_least_one)?, ..plan.into() };
+    let simulation = Simulation::run(scenario, &machine, &name, &terminal);
     print!("{simulation}");
     if let Some((path, file)) = json {
         Problem::of_file(&path, simulation.write_json(file))?;
@@ -160,13 +186,32 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
 fn run_calibrate(line: &Line) -> Result<u8, Problem> {
     let base = Machine::load(&line.one(BASE, Value::text)?)?;
     let output = line.last(OUTPUT, Value::path)?.map(Problem::create).transpose()?;
-    let wireup = line.last(WIREUP, Value::path)?.unwrap_or_else(|| calibrate::find_wireup().into());
-    let text = calibrate::calibrate(&wireup, line.one(ROUNDS, Value::at_least_one)?, base)?;
+    let text = calibrate::calibrate(&wireup(line)?, line.one(ROUNDS, Value::at_least_one)?, base)?;
     match output {
         Some((path, mut file)) => Problem::of_file(&path, file.write_all(text.as_bytes()))?,
         None => print!("{text}"),
     }
     Ok(0)
+}
+
+fn wireup(line: &Line) -> Result<PathBuf, Error> {
+    Ok(line.last(WIREUP, Value::path)?.unwrap_or_else(|| timed::find_wireup().into()))
+}
+
+fn run_compare(line: &Line) -> Result<u8, Problem> {
+    let shapes = line.words.iter().map(|word| shape(&word.to_string_lossy())).collect::<Result<Vec<_>, _>>()?;
+    let name = line.one(MACHINE, Value::text)?;
+    let machine = Machine::load(&name)?;
+    let rounds = line.one(COMPARE_ROUNDS, Value::at_least_one)?;
+    let json = line.last(LINES, Value::path)?.map(Problem::create).transpose()?;
+    compare(&wireup(line)?, (&name, machine), &shapes, rounds, json)?;
+    Ok(0)
+}
+
+fn shape(word: &str) -> Result<Shape, Error> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let shape = word.split_once('x').and_then(|(nodes, ppn)| Some((number(nodes)?, number(ppn)?)));
+    shape.ok_or_else(|| Error::Together(format!("{word}: give virtual nodes and ranks on each, such as 64x16")))
 }
 
 fn run_table(line: &Line) -> Result<u8, Problem> {

@@ -4,21 +4,27 @@
 //! ```text
 //!   command_line ──► plan, machine    what is simulated, and on which machine
 //!                ├─► memory           what that will take
+//!                ├─► staging          what travels to all nodes before a job
 //!                ├─► simulation       one run, watched; its result as text and as JSON
-//!                ├─► table            published starts and goals, with predictions
+//!                ├─► table            published starts, with predictions
 //!                ├─► advise           which flags are fastest, from simulations of the candidates
-//!                └─► calibrate        a machine file of this machine, from runs of the real wireup
+//!                ├─► calibrate        a machine file of this machine, from runs of the real wireup
+//!                └─► compare          runs of the real wireup beside predictions
 //! ```
 #![forbid(unsafe_code)]
 
 mod advise;
 mod calibrate;
 mod command_line;
+mod compare;
+mod lines;
 pub mod machine;
 mod memory;
 pub mod plan;
 mod problem;
 mod simulation;
+mod staging;
 mod table;
+mod timed;
 
 pub use command_line::main;

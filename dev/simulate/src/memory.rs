@@ -1,45 +1,40 @@
 //! Memory that a simulation takes, estimated before it begins.
 //!
-//! The constants are fitted to the peaks of simulations with 64 to 2,048 nodes and 4,096 to 16,384 ranks.
+//! The constants are fitted to the peaks of simulations with 64 to 4,096 nodes and 4,096 to 65,536 ranks.
 
-use crate::plan::{Exchange, Plan};
+use crate::plan::{Exchange, Plan, Start};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
 /// The program itself (bytes).
 const PROGRAM: f64 = 6e6;
-/// A rank without PMIx (bytes).
-const RANK: f64 = 1_400.0;
-/// A rank with PMIx (bytes).
-const PMIX_RANK: f64 = 20_000.0;
-/// An agent (bytes), without its list of nodes.
-const AGENT: f64 = 25_000.0;
+/// A rank (bytes).
+const RANK: f64 = 2_700.0;
+/// A rank that uses PMIx, in addition (bytes).
+const PMIX_RANK: f64 = 23_500.0;
+/// An agent (bytes), without what it stores of other nodes.
+const AGENT: f64 = 23_000.0;
+/// An agent and the simulated PMIx server of its node, in addition (bytes).
+const PMIX_AGENT: f64 = 62_000.0;
+/// A rank that puts a value before a fence, in addition (bytes): at the rank and its agent, and at each agent.
+const PUT: [f64; 2] = [1_000.0, 2.9];
 /// A rank in a network of the ranks (bytes), for each power of two below their number.
 const NETWORK_RANK: f64 = 2_700.0;
 /// A row of an alltoall at a rank (bytes), without its value.
 const ROW: f64 = 46.0;
-/// A node in the list of an agent (bytes).
-const LISTED_NODE: f64 = 14.0;
 
 const MIB: f64 = 1_048_576.0;
 
 /// Memory (bytes) that the simulation of this plan takes.
 pub fn estimate(plan: &Plan) -> u64 {
     let [ranks, nodes] = [plan.ranks, plan.nodes].map(f64::from);
+    // What an agent stores of each node. The agents of a session know each other.
+    let listed_node = if plan.start == Start::Session { 18.0 } else { 10.0 };
     let is_pmix = matches!(plan.exchange, Exchange::PmixFull | Exchange::PmixDirect);
-    let rank_bytes = if is_pmix { PMIX_RANK } else { RANK };
-    let bytes = PROGRAM + ranks * rank_bytes + nodes * AGENT + nodes * nodes * LISTED_NODE;
-    (bytes + nodes * ranks * value_bytes(plan.exchange) + network_bytes(plan)) as u64
-}
-
-/// What each agent holds of each rank's value (bytes).
-fn value_bytes(exchange: Exchange) -> f64 {
-    match exchange {
-        Exchange::Allgather | Exchange::Iallgather => 28.0,
-        Exchange::Fence | Exchange::Ifence | Exchange::PmixFull => 44.0,
-        Exchange::PmixDirect | Exchange::Ring | Exchange::Groups | Exchange::None => 0.0,
-        Exchange::RankGroups | Exchange::RankAlltoall => 0.0,
-    }
+    let [rank, agent] = if is_pmix { [RANK + PMIX_RANK, AGENT + PMIX_AGENT] } else { [RANK, AGENT] };
+    let puts = matches!(plan.exchange, Exchange::Fence | Exchange::Ifence);
+    let put = if puts { PUT[0] + nodes * PUT[1] } else { 0.0 };
+    (PROGRAM + ranks * (rank + put) + nodes * (agent + nodes * listed_node) + network_bytes(plan)) as u64
 }
 
 /// What ranks hold for a network of their own (bytes).
@@ -73,25 +68,30 @@ pub fn shown(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Start, VALUE_BYTES};
+    use crate::plan::VALUE_BYTES;
     use wireup_wire::job::ExchangeScheme;
 
     /// Peaks that were measured, and that the estimates must come near to.
     #[test]
     fn estimates_are_near_what_was_measured() {
-        for (exchange, nodes, ppn, measured_kib) in [
-            (Exchange::None, 1024, 16, 65_160),
-            (Exchange::Allgather, 1024, 4, 165_140),
-            (Exchange::Allgather, 256, 64, 143_856),
-            (Exchange::Fence, 256, 16, 60_224),
-            (Exchange::Fence, 2048, 2, 438_676),
-            (Exchange::RankGroups, 64, 16, 35_700),
-            (Exchange::RankGroups, 32, 128, 139_624),
-            (Exchange::RankAlltoall, 128, 16, 314_552),
-            (Exchange::PmixFull, 64, 64, 118_408),
-            (Exchange::PmixFull, 2048, 2, 575_388),
+        let session = Start::Session;
+        for (exchange, start, nodes, ppn, measured_kib) in [
+            (Exchange::None, session, 4096, 1, 346_608),
+            (Exchange::Allgather, session, 1024, 4, 56_188),
+            (Exchange::Allgather, session, 4096, 32, 735_528),
+            (Exchange::Allgather, Start::Ssh, 1024, 4, 52_800),
+            (Exchange::Allgather, Start::Ssh, 4096, 4, 315_268),
+            (Exchange::Allgather, Start::Srun, 1024, 4, 55_576),
+            (Exchange::Fence, session, 4096, 16, 1_390_764),
+            (Exchange::Fence, session, 256, 16, 36_036),
+            (Exchange::PmixFull, session, 64, 64, 118_308),
+            (Exchange::PmixFull, session, 2048, 2, 352_372),
+            (Exchange::PmixDirect, session, 1024, 4, 202_968),
+            (Exchange::RankGroups, Start::Ssh, 64, 16, 35_700),
+            (Exchange::RankGroups, Start::Ssh, 32, 128, 139_624),
+            (Exchange::RankAlltoall, Start::Ssh, 128, 16, 314_552),
         ] {
-            let (ranks, start, scheme) = (nodes * ppn, Start::Ssh, ExchangeScheme::Auto);
+            let (ranks, scheme) = (nodes * ppn, ExchangeScheme::Auto);
             let value_bytes = VALUE_BYTES;
             let plan = Plan { ranks, nodes, ppn, fanout: 8, start, exchange, scheme, value_bytes, seed: 1 };
             let ratio = estimate(&plan) as f64 / (f64::from(measured_kib) * 1024.0);

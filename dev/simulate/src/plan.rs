@@ -1,6 +1,7 @@
 //! What is simulated: a job on a machine, and the world that the simulator makes of it.
 
 use crate::machine::Machine;
+use crate::staging;
 use std::rc::Rc;
 use wireup_coll::allgather::schemes;
 use wireup_sim::WorldSpec;
@@ -96,6 +97,59 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// A job, and how its program and the values of its ranks come to where they are needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    pub plan: Plan,
+    /// Size of the program, if it is staged before the job; else each node reads it from the file server.
+    pub stage_mib: Option<u32>,
+    /// How often the ranks fence and get the values of all ranks one after the other; 0: they do what the plan says.
+    /// Only the ranks of the last node get values: those of other nodes would do so at the same time, since gets do not
+    /// leave a node.
+    pub get_loops: u16,
+}
+
+impl From<Plan> for Scenario {
+    fn from(plan: Plan) -> Scenario {
+        Scenario { plan, stage_mib: None, get_loops: 0 }
+    }
+}
+
+impl Scenario {
+    pub fn world(&self, machine: &Machine) -> WorldSpec {
+        let world = self.plan.world(machine);
+        let world = if self.get_loops > 0 { world.job(|job| job.apps = self.apps_that_get_all()) } else { world };
+        match self.stage_mib {
+            Some(mib) => world.staged(0..self.stores(), staging::parts(mib)),
+            None => world,
+        }
+    }
+
+    /// Number of nodes that keep staged files: nodes that are one machine share its store.
+    pub fn stores(&self) -> u32 {
+        if self.plan.start == Start::Local { 1 } else { self.plan.nodes }
+    }
+
+    fn apps_that_get_all(&self) -> Vec<(u32, Rc<Script>)> {
+        let Plan { ranks, ppn, .. } = self.plan;
+        let others = ranks.saturating_sub(ppn);
+        let apps = [(others, self.get_loops(None)), (ranks - others, self.get_loops(Some(Whose::All)))];
+        apps.into_iter().filter(|(ranks, _)| *ranks > 0).map(|(ranks, script)| (ranks, Rc::new(script))).collect()
+    }
+
+    /// The program of ranks that fence, and get values of these ranks.
+    fn get_loops(&self, whose: Option<Whose>) -> Script {
+        let value_bytes = self.plan.value_bytes;
+        let one = |pair| {
+            let gets = whose.map(|whose| Step::Get { pair, value_bytes, whose });
+            [Step::Put { pair, value_bytes }, Step::Fence].into_iter().chain(gets)
+        };
+        let end = [Step::Reach(Point::Exchanged), Step::Reach(Point::Ready), Step::Finalize, Step::Exit { code: 0 }];
+        let steps = [Step::Init].into_iter().chain((0..self.get_loops).flat_map(one)).chain(end);
+        Script::new(Dialect::Pmi1, &steps.collect::<Vec<_>>())
+    }
+}
+
 impl Plan {
     /// Virtual time at which the job is launched (ns from the start of the world).
     pub fn launched_ns(&self) -> u64 {
@@ -189,6 +243,52 @@ impl Plan {
                 Script::new(Dialect::Pmi1, &steps)
             }
             _ => Script::own(&steps),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session on the machine of S2 whose ranks loop over gets.
+    fn scenario(nodes: u32, ppn: u32, get_loops: u16) -> Scenario {
+        let (start, exchange, scheme) = (Start::Session, Exchange::Fence, ExchangeScheme::Auto);
+        let (ranks, value_bytes) = (nodes * ppn, VALUE_BYTES);
+        let plan = Plan { ranks, nodes, ppn, fanout: 3, start, exchange, scheme, value_bytes, seed: 1 };
+        Scenario { get_loops, ..plan.into() }
+    }
+
+    fn machine() -> Machine {
+        Machine::load("s2").expect("it is built in").scaled("costs.load_ns", 0.0)
+    }
+
+    /// Time from the launch until the last rank is ready.
+    fn ready_ns(world: WorldSpec) -> f64 {
+        let phases = wireup_sim::run(world).expect_good().checks.phases;
+        (phases.at(Point::Ready).last_ns - SESSION_AGE_NS) as f64
+    }
+
+    #[test]
+    fn gets_of_one_node_take_as_long_as_those_of_all_nodes() {
+        for (nodes, ppn) in [(2, 5), (6, 12)] {
+            let scenario = scenario(nodes, ppn, 2);
+            let all = Rc::new(scenario.get_loops(Some(Whose::All)));
+            let everywhere = scenario.world(&machine()).job(|job| job.apps = vec![(scenario.plan.ranks, all)]);
+            let ratio = ready_ns(scenario.world(&machine())) / ready_ns(everywhere);
+            assert!((0.97..1.03).contains(&ratio), "{nodes} x {ppn}: {ratio}");
+        }
+    }
+
+    /// The agent of a node answers one get after the other: p ranks on a node ask for the values of all P ranks.
+    #[test]
+    fn gets_of_all_values_take_the_time_of_p_times_all_ranks() {
+        let costs = machine().costs;
+        for (nodes, ppn) in [(4, 12), (8, 12), (4, 24)] {
+            let [one, three] = [1, 3].map(|loops| ready_ns(scenario(nodes, ppn, loops).world(&machine())));
+            let expected = 2 * ppn * nodes * ppn * (costs.input_ns + costs.answer_ns) as u32;
+            let ratio = (three - one) / f64::from(expected);
+            assert!((1.0..1.2).contains(&ratio), "{nodes} x {ppn}: {ratio}");
         }
     }
 }

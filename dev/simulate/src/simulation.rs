@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Plan, STARTS, name_of, name_of_scheme};
+use crate::plan::{EXCHANGES, Plan, STARTS, Scenario, name_of, name_of_scheme};
 use crate::problem::Problem;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -54,7 +54,7 @@ impl Terminal {
 
 /// A run and its result.
 pub struct Simulation {
-    plan: Plan,
+    scenario: Scenario,
     machine: String,
     launcher_ns: u64,
     report: RunReport,
@@ -75,20 +75,21 @@ pub struct Phase {
 }
 
 impl Simulation {
-    pub fn run(plan: Plan, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
+    pub fn run(scenario: impl Into<Scenario>, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
+        let scenario = scenario.into();
         let begin = Instant::now();
         let mut shown_at = begin;
         let watch = |progress: Progress| {
             if shown_at.elapsed() >= PROGRESS_PAUSE {
                 shown_at = Instant::now();
-                terminal.show(&format!("{}{}", terminal.label, progress_line(&plan, &progress)));
+                terminal.show(&format!("{}{}", terminal.label, progress_line(&scenario.plan, &progress)));
             }
             !terminal.is_interrupted()
         };
-        let report = run_watched(plan.world(machine), watch);
+        let report = run_watched(scenario.world(machine), watch);
         terminal.show("");
         Simulation {
-            plan,
+            scenario,
             machine: name.to_owned(),
             launcher_ns: machine.launcher_ns,
             report,
@@ -101,8 +102,13 @@ impl Simulation {
     ///
     /// # Errors
     /// The job did not succeed, or the user has interrupted the simulation.
-    pub fn complete(plan: Plan, machine: &Machine, name: &str, terminal: &Terminal) -> Result<Simulation, Problem> {
-        let simulation = Simulation::run(plan, machine, name, terminal);
+    pub fn complete(
+        scenario: impl Into<Scenario>,
+        machine: &Machine,
+        name: &str,
+        terminal: &Terminal,
+    ) -> Result<Simulation, Problem> {
+        let simulation = Simulation::run(scenario, machine, name, terminal);
         match simulation.failure() {
             Some(failure) => Err(Problem::Failed(failure)),
             None if !simulation.is_complete() => Err(Problem::Interrupted),
@@ -122,19 +128,25 @@ impl Simulation {
 
     /// Why the job did not succeed, or which rule of the simulator is broken.
     pub fn failure(&self) -> Option<String> {
-        let RunReport { checks, code, notices, .. } = &self.report;
+        let RunReport { checks, jobs, notices, .. } = &self.report;
         match checks.problems.first() {
             Some(problem) => Some(problem.clone()),
-            None if !self.is_complete() || *code == Some(0) => None,
-            None => Some(format!("exit code {code:?}: {notices:?}")),
+            None if !self.is_complete() || jobs.succeeded == self.jobs() => None,
+            None => Some(format!("{} of {} jobs succeeded: {notices:?}", jobs.succeeded, self.jobs())),
         }
+    }
+
+    /// The job, and the one that stages its program.
+    fn jobs(&self) -> u32 {
+        1 + u32::from(self.scenario.stage_mib.is_some())
     }
 
     /// The end of each phase that at least one process has ended.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
-        let Plan { ranks, nodes, .. } = self.plan;
+        let Plan { ranks, nodes, .. } = self.scenario.plan;
         let phases = [
             (Point::Linked, "agents", "agents are linked", nodes - 1),
+            (Point::Staged, "staged", "nodes have the program", self.scenario.stores()),
             (Point::Forked, "forked", "ranks are forked", ranks),
             (Point::Begun, "begun", "ranks' programs have begun", ranks),
             (Point::Exchanged, "exchanged", "ranks have exchanged", ranks),
@@ -143,7 +155,7 @@ impl Simulation {
         phases.into_iter().filter_map(|(point, name, words, of)| {
             let reached = self.report.checks.phases.at(point);
             // The agents of a session were linked before the job.
-            let ns = match reached.last_ns.checked_sub(self.plan.launched_ns()) {
+            let ns = match reached.last_ns.checked_sub(self.scenario.plan.launched_ns()) {
                 Some(ns) => ns + self.launcher_ns,
                 None => 0,
             };
@@ -160,7 +172,8 @@ impl Simulation {
 
     pub fn json(&self) -> Value {
         let RunReport { classes, direct_links, rank_traffic, events, digest, .. } = &self.report;
-        let Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed } = self.plan;
+        let Scenario { plan, stage_mib, .. } = self.scenario;
+        let Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed } = plan;
         let classes = Class::ALL
             .iter()
             .zip(classes)
@@ -173,7 +186,7 @@ impl Simulation {
             "record": "simulation", "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION"),
             "machine": self.machine, "ranks": ranks, "nodes": nodes, "ppn": ppn, "fanout": fanout, "seed": seed,
             "start": name_of(&STARTS, &start), "exchange": name_of(&EXCHANGES, &exchange),
-            "scheme": name_of_scheme(scheme), "value_bytes": value_bytes,
+            "scheme": name_of_scheme(scheme), "value_bytes": value_bytes, "stage_mib": stage_mib,
             "is_complete": self.is_complete(), "failure": self.failure(),
             "phases": phases.collect::<Map<_, _>>(), "classes": classes.collect::<Map<_, _>>(),
             "direct_links": direct_links, "rank_network": rank_traffic.map(rank_network),
@@ -208,7 +221,7 @@ fn progress_line(plan: &Plan, progress: &Progress) -> String {
 
 impl fmt::Display for Simulation {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { ranks, nodes, fanout, start, exchange, .. } = &self.plan;
+        let Plan { ranks, nodes, fanout, start, exchange, .. } = &self.scenario.plan;
         let (start, exchange) = (name_of(&STARTS, start), name_of(&EXCHANGES, exchange));
         writeln!(
             to,

@@ -3,21 +3,18 @@
 //! How sure a prediction is: each constant of the machine is halved and doubled alone, in a job with the same ranks on
 //! each node and perhaps fewer nodes. The screen shows the two constants that matter most.
 
+use crate::lines::{self, Lines};
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Exchange, Plan, STARTS, Start, VALUE_BYTES, name_of, name_of_scheme};
+use crate::plan::{EXCHANGES, Exchange, Plan, STARTS, Scenario, Start, VALUE_BYTES, name_of, name_of_scheme};
 use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::SystemTime;
 use wireup_coll::tree::default_fanout;
 use wireup_wire::job::ExchangeScheme;
 
-/// The schema of the lines, as in `lab/SCHEMA.md`.
-const LAB_SCHEMA: u32 = 1;
 const FACTORS: [f64; 2] = [0.5, 2.0];
 /// How many constants the screen shows for each start.
 const SHOWN: usize = 2;
@@ -29,6 +26,8 @@ enum Quantity {
     Ready,
     /// From the begin of the last rank's program until the last rank has exchanged.
     Exchange,
+    /// From the begin of the last rank's program until the last rank has the values that it gets.
+    Values,
 }
 
 /// A start of a job.
@@ -37,6 +36,9 @@ struct Statement {
     machine: &'static str,
     /// Whether programs come from the machine's file server; else they are on the nodes.
     loads: bool,
+    /// As in [`Scenario`].
+    stage_mib: Option<u32>,
+    get_loops: u16,
     ranks: u32,
     ppn: u32,
     start: Start,
@@ -47,10 +49,16 @@ struct Statement {
     published: Option<(f64, &'static str)>,
 }
 
+/// Size of Moody's program with its libraries: what a file server that sends 1.2 GB/s, as the links do, sends in the
+/// 13.4 ms in which his sent it to a node.
+const MOODY_MIB: u32 = 16;
+
 const MOODY: Statement = Statement {
     name: "Moody's machine, session, file server",
     machine: "s2",
     loads: true,
+    stage_mib: None,
+    get_loops: 0,
     ranks: 73_728,
     ppn: 36,
     start: Start::Session,
@@ -70,7 +78,25 @@ const LARGE: Statement = Statement {
     ..MOODY
 };
 
-const STATEMENTS: [Statement; 9] = [
+/// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences. The
+/// simulator has no mechanism for its other steps (31.8 s of 110 s), such as the connections of all processes.
+const MVAPICH2: Statement = Statement {
+    name: "MVAPICH2's first barrier and gets, file server",
+    get_loops: 2,
+    exchange: Exchange::Fence,
+    published: Some((78.2, "Moody 2016, baseline: proc_sync_1, populate_vcs, psm_ep_allgather")),
+    ..MOODY
+};
+
+const STATEMENTS: [Statement; 13] = [
+    Statement {
+        name: "PMI ring",
+        loads: false,
+        exchange: Exchange::Fence,
+        quantity: Quantity::Values,
+        published: Some((0.38, "Moody 2016, PMI ring: ring_exchange_pmiputget")),
+        ..MOODY
+    },
     Statement {
         name: "PMIX_Ring",
         loads: false,
@@ -81,7 +107,15 @@ const STATEMENTS: [Statement; 9] = [
     },
     Statement { name: "Moody's machine, session", loads: false, published: None, ..MOODY },
     Statement { name: "Moody's machine, ssh", loads: false, start: Start::Ssh, published: None, ..MOODY },
+    Statement { name: "Moody's machine, session, staged", stage_mib: Some(MOODY_MIB), published: None, ..MOODY },
     MOODY,
+    MVAPICH2,
+    Statement {
+        name: "MVAPICH2's first barrier and gets, staged",
+        stage_mib: Some(MOODY_MIB),
+        published: Some((50.3, "Moody 2016, staged: proc_sync_1, populate_vcs, psm_ep_allgather")),
+        ..MVAPICH2
+    },
     Statement {
         name: "rendezvous of Gloo",
         ranks: 8_192,
@@ -144,46 +178,28 @@ impl Statement {
         match self.quantity {
             Quantity::Ready => "ready",
             Quantity::Exchange => "exchange",
+            Quantity::Values => "values",
         }
+    }
+
+    /// A line of `lab/SCHEMA.md`; `fields` are those of its kind of record.
+    fn line(&self, record: &str, contestant: &str, case: &Value, fields: Value) -> Value {
+        let head = json!({
+            "record": record, "contestant": contestant, "case": case, "quantity": self.quantity(), "unit": "s",
+        });
+        lines::joined(head, fields)
     }
 
     /// The predicted time (s).
     fn predict(&self, plan: Plan, machine: &Machine, terminal: &Terminal) -> Result<f64, Problem> {
-        let simulation = Simulation::complete(plan, machine, self.machine, terminal)?;
+        let scenario = Scenario { plan, stage_mib: self.stage_mib, get_loops: self.get_loops };
+        let simulation = Simulation::complete(scenario, machine, self.machine, terminal)?;
+        let [begun, exchanged, ready] = ["begun", "exchanged", "ready"].map(|phase| simulation.end_s(phase));
         Ok(match self.quantity {
-            Quantity::Ready => simulation.end_s("ready"),
-            Quantity::Exchange => simulation.end_s("exchanged") - simulation.end_s("begun"),
+            Quantity::Ready => ready,
+            Quantity::Exchange => exchanged - begun,
+            Quantity::Values => ready - begun,
         })
-    }
-}
-
-/// The file of lines, if there is one.
-struct Lines(Option<(PathBuf, File)>);
-
-impl Lines {
-    fn write(&mut self, record: &Value) -> Result<(), Problem> {
-        match &mut self.0 {
-            Some((path, file)) => Problem::of_file(path, writeln!(file, "{record}")),
-            None => Ok(()),
-        }
-    }
-
-    /// A line about a start; `fields` are those of its kind of record.
-    fn about(
-        &mut self,
-        statement: &Statement,
-        record: &str,
-        contestant: &str,
-        case: &Value,
-        fields: Value,
-    ) -> Result<(), Problem> {
-        let mut line = json!({
-            "record": record, "benchmark": "simulation", "contestant": contestant, "case": case,
-            "quantity": statement.quantity(), "unit": "s",
-        });
-        let (Some(all), Value::Object(fields)) = (line.as_object_mut(), fields) else { return Ok(()) };
-        all.extend(fields);
-        self.write(&line)
     }
 }
 
@@ -192,14 +208,9 @@ impl Lines {
 /// # Errors
 /// A simulation fails or is interrupted, or the file cannot be written.
 pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Terminal) -> Result<(), Problem> {
-    let mut lines = Lines(json);
     let Options { ranks_max, sensitivity_ranks } = *options;
     let flags = format!("--ranks-max {ranks_max} --sensitivity-ranks {sensitivity_ranks}");
-    lines.write(&json!({
-        "record": "run", "schema": LAB_SCHEMA, "benchmark": "simulation", "version": env!("CARGO_PKG_VERSION"),
-        "date": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(), "machine": {},
-        "words": ["table"], "command": format!("wireup simulate table {flags} --json FILE"),
-    }))?;
+    let mut lines = Lines::begin(json, "simulation", &json!({}), &format!("table {flags}"))?;
     let growing = GROWING_RANKS.iter().flat_map(|ranks| {
         GROWING.map(|exchange| Statement {
             name: "growing",
@@ -234,14 +245,14 @@ fn predict(statement: &Statement, lines: &mut Lines, terminal: &Terminal) -> Res
     if wanted > available {
         let why = format!("needs about {} of memory; {} are free", memory::shown(wanted), memory::shown(available));
         println!("{head}: {why}");
-        lines.about(statement, "failed", "simulated", &case, json!({ "round": 0, "why": why }))?;
+        lines.write(statement.line("failed", "simulated", &case, json!({ "round": 0, "why": why })))?;
         return Ok(false);
     }
     let seconds = statement.predict(plan, &statement.machine()?, terminal)?;
-    lines.about(statement, "sample", "simulated", &case, json!({ "round": 0, "value": seconds }))?;
+    lines.write(statement.line("sample", "simulated", &case, json!({ "round": 0, "value": seconds })))?;
     let mut published = String::new();
     if let Some((value, source)) = statement.published {
-        lines.about(statement, "summary", "published", &case, json!({ "median": value, "source": source }))?;
+        lines.write(statement.line("summary", "published", &case, json!({ "median": value, "source": source })))?;
         published = format!("; published {value} s");
     }
     println!("{head}: {seconds:.6} s{published}");
@@ -264,7 +275,7 @@ fn show_sensitivities(
             let mut case = statement.case(&plan);
             (case["constant"], case["factor"]) = (json!(constant), json!(factor));
             let fields = json!({ "round": 0, "value": *time / unchanged, "unit": "count" });
-            lines.about(statement, "sample", "changed", &case, fields)?;
+            lines.write(statement.line("sample", "changed", &case, fields))?;
         }
         let effect = times.map(|time| (time / unchanged).ln().abs()).into_iter().fold(0.0, f64::max);
         all.push((effect, constant, times));

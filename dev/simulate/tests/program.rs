@@ -58,6 +58,27 @@ fn every_start_and_exchange_is_reported_as_the_simulator_does() {
     }
 }
 
+/// Nodes that are one machine share its store.
+#[test]
+fn every_store_has_the_program_before_a_rank_begins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result.json");
+    for (start, stores) in [("session", 6), ("ssh", 6), ("srun", 6), ("local", 1)] {
+        let words =
+            format!("-n 22 --nodes 6 --fanout 2 --machine s2 --stage 1 --start {start} --json {}", file.display());
+        let ran = output(&words);
+        assert!(ran.status.success(), "{words}: {}", String::from_utf8_lossy(&ran.stderr));
+        let result: Value = serde_json::from_slice(&fs::read(&file).expect("a result")).expect("JSON");
+        let [staged, forked, begun] = ["staged", "forked", "begun"].map(|phase| &result["phases"][phase]);
+        assert_eq!(
+            (&result["stage_mib"], &staged["count"], &staged["of"]),
+            (&json!(1), &json!(stores), &json!(stores))
+        );
+        assert_eq!([&forked["count"], &begun["count"]], [22, 22], "staging ranks are not among them");
+        assert!(forked["s"].as_f64() > staged["s"].as_f64(), "{words}: {result}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_refused_before_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -73,6 +94,9 @@ fn what_cannot_be_done_is_refused_before_the_run() {
     assert!(code == Some(2) && message.contains(&expected), "{code:?} {message}");
     let (code, message) = refused("-n 4000000000 --ppn 1");
     assert!(code == Some(125) && message.contains("--force"), "{code:?} {message}");
+    let (code, message) = refused("compare 2x4 2by4");
+    assert!(code == Some(2) && message.contains("2by4: give virtual nodes"), "{code:?} {message}");
+    assert_eq!(refused("compare --wireup /nowhere/wireup 1x2").0, Some(2));
     assert_eq!(refused("calibrate -o /dev/null --rounds 1 --wireup /nowhere/wireup").0, Some(2));
 }
 

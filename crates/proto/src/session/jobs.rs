@@ -4,7 +4,7 @@
 //! it is a tree of the job's nodes, so the frames may come from any agent.
 
 use crate::job::{Job, JobTree};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
@@ -82,6 +82,16 @@ impl Jobs {
         self.specs.insert(spec.job, spec);
     }
 
+    /// Replaces each description by the one that `share` returns for it, which must be equal.
+    pub fn share_specs(&mut self, mut share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
+        for (id, spec) in &mut self.specs {
+            *spec = share(spec);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.facts.spec = spec.clone();
+            }
+        }
+    }
+
     pub fn insert(&mut self, id: JobId, job: Job) {
         self.jobs.insert(id, job);
     }
@@ -110,9 +120,10 @@ pub fn placement(spec: &JobSpec) -> Result<Mapping, String> {
     if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty() || app.ranks == 0) {
         return Err("a program of the job has no ranks or no name".into());
     }
-    let mut agents_seen = BTreeSet::new();
-    if let Some(node) = spec.nodes.iter().find(|node| node.agent != AgentId::ADDED && !agents_seen.insert(node.agent)) {
-        return Err(format!("the job names node {} twice", node.agent));
+    let mut agents: Vec<AgentId> = spec.nodes.iter().map(|node| node.agent).collect();
+    agents.sort_unstable();
+    if let Some(twice) = agents.windows(2).find(|pair| pair[0] == pair[1] && pair[0] != AgentId::ADDED) {
+        return Err(format!("the job names node {} twice", twice[0]));
     }
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
 }

@@ -2,6 +2,7 @@
 //! each agent and message. Both run the same code, so a difference lies around it: in how programs send requests, in
 //! how the agents' drivers send frames, or in what the simulator's ranks do.
 
+use serde_json::Value;
 use std::rc::Rc;
 use std::time::Duration;
 use wireup_coll::allgather::schemes;
@@ -127,6 +128,33 @@ fn clients_of_our_library_cause_the_simulated_traffic() {
                 let add = |run: Run| run.linked().arg(own("traffic")).arg(value_bytes.to_string());
                 expect_equal(shape, scheme, script(value_bytes), add);
             }
+        }
+    }
+}
+
+/// `wireup simulate compare` times real jobs: a job of `/bin/true` takes longer than a fence inside of a job.
+#[test]
+fn real_jobs_are_timed_beside_predictions() {
+    let folder = Folder::new("compare");
+    let file = folder.at("lines.jsonl");
+    let words = ["compare", "--rounds", "2", "1x2", "2x2", "--wireup"].map(Into::into);
+    let rest = [wireup().into(), "--json".into(), file.clone().into()];
+    assert_eq!(wireup_simulate::main(words.into_iter().chain(rest).collect()), 0);
+    let text = std::fs::read_to_string(&file).expect("the file was written");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((&lines[0]["record"], &lines[0]["benchmark"]), (&"run".into(), &"prediction".into()));
+    let values = |contestant: &str, quantity: &str, nodes: u32| -> Vec<f64> {
+        let is_asked = |line: &&Value| {
+            line["contestant"] == contestant && line["quantity"] == quantity && line["case"]["nodes"] == nodes
+        };
+        lines.iter().filter(is_asked).filter_map(|line| line["value"].as_f64()).collect()
+    };
+    for nodes in [1, 2] {
+        let (jobs, fences) = (values("measured", "wall", nodes), values("measured", "fence", nodes));
+        assert_eq!((jobs.len(), fences.len()), (2, 2), "{text}");
+        assert!(fences.iter().all(|fence| *fence > 0.0 && *fence < jobs[0].min(jobs[1])), "{text}");
+        for quantity in ["wall", "fence"] {
+            assert!(matches!(values("simulated", quantity, nodes)[..], [value] if value > 0.0), "{text}");
         }
     }
 }

@@ -146,7 +146,7 @@ fn strike_keeper(world: &mut World, host: u32) {
 
 /// The launcher of a single run dies, and the root agent in it: there is no user left to report to.
 fn kill_launcher(world: &mut World) {
-    world.launchers.on_gone(&world.cx, &mut world.jobs, 0, LauncherState::Killed);
+    world.launchers.on_gone(&mut world.cx, &mut world.jobs, 0, LauncherState::Killed);
     world.jobs.expect_losses(&world.cx);
     world.kill_agent(0);
 }

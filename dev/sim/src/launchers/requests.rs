@@ -32,7 +32,10 @@ impl Launchers {
         match (self.all[launcher as usize].role, message) {
             (Role::Job(plan), Control::ToLauncher(ToLauncher::Welcome(welcome))) => {
                 self.all[launcher as usize].welcome = Some(welcome);
-                cx.clock.after(cx.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
+                let job = &cx.spec.jobs[plan as usize];
+                // What it stages, it reads before.
+                let reads_ns = if job.is_staging() { jobs.file_server.load(cx) } else { 0 };
+                cx.clock.after(job.wait_ns + reads_ns, Event::LauncherLaunches(launcher));
             }
             (Role::Revive, Control::ToLauncher(ToLauncher::Welcome(_))) => {
                 self.ask_root(cx, net, launcher, &Control::FromLauncher(FromLauncher::AskNodes { revive: true }))

@@ -5,9 +5,14 @@
 //! checkers of every run (`checkers/bounds`). Files come from one server, as in S2.
 
 use std::rc::Rc;
+use wireup_sim::costs::Costs;
 use wireup_sim::fault_injection::Fault;
+use wireup_sim::phases::Point;
+use wireup_sim::spec::{Delay, Timing};
+use wireup_sim::traffic::received;
 use wireup_sim::workload::{Dialect, Script, Step};
 use wireup_sim::{JobPlan, RunReport, WorldSpec, run};
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, StdinTarget};
 
 const MS: u64 = 1_000_000;
@@ -84,8 +89,8 @@ fn a_fault_ends_the_job_or_changes_nothing() {
     assert!((6..24).contains(&failed), "{failed} of 24 faults ended the job");
 }
 
-/// What S2 takes for the initial barrier with staged files.
-const STAGED_NS: u64 = 380 * MS;
+/// Bytes of the name of a set of files, and of its list.
+const HEADS: [u64; 2] = [37, 200];
 
 /// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s
 /// with staged files. `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the
@@ -93,29 +98,32 @@ const STAGED_NS: u64 = 380 * MS;
 fn start(nodes: u32, requests: u32, staged: Option<u64>) -> RunReport {
     let load = Step::Load { requests, request_ns: MS / 5 };
     let steps = [load, Step::Init, Step::Fence, Step::Finalize];
-    let mut jobs = vec![JobPlan::even(0..nodes, 1, Script::new(Dialect::Pmi1, &steps))];
-    if let Some(bytes) = staged {
-        jobs[0].at_ns = STAGED_NS;
-        jobs.insert(0, staging(nodes, bytes));
-    }
-    let plain = WorldSpec::even(7, nodes, 1, Script::default());
+    let plain = WorldSpec::even(7, nodes, 1, Script::new(Dialect::Pmi1, &steps));
     let event_max = 2_000_000_000;
     // The time limit for starts must cover the whole run: on 16,384 nodes the file server is busy for 223 s.
-    let start_timeout_ns = 300 * SECOND;
-    run(WorldSpec { is_standing: staged.is_some(), jobs, event_max, start_timeout_ns, ..plain }).expect_good()
+    let world = WorldSpec { event_max, start_timeout_ns: 300 * SECOND, ..plain };
+    run(staged.map_or(world.clone(), |bytes| stage(world, bytes))).expect_good()
+}
+
+/// A world whose job waits until these bytes are on all nodes.
+fn stage(world: WorldSpec, bytes: u64) -> WorldSpec {
+    let nodes = 0..world.agents;
+    world.staged(nodes, [HEADS[0], HEADS[1], bytes])
 }
 
 fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
-    let alone = single(7, nodes, bytes, Vec::new());
-    assert!(alone.elapsed_ns < STAGED_NS, "the job begins when the files are there: {} ns", alone.elapsed_ns);
     let [without, with] = [start(nodes, requests, None), start(nodes, 0, Some(bytes))];
     assert_eq!((without.jobs.succeeded, with.jobs.succeeded), (1, 2));
-    assert_eq!(with.checks.stdin_bytes, u64::from(nodes) * bytes);
+    let staged = with.checks.phases.at(Point::Staged);
+    assert_eq!(
+        (with.checks.stdin_bytes, staged.count),
+        (u64::from(nodes) * (HEADS.iter().sum::<u64>() + bytes), nodes)
+    );
     // The last node enters the barrier: from the start of the session, and so with the time for staging.
     let [without_ns, with_ns] =
         [&without, &with].map(|report| report.checks.exchange_ns.iter().copied().max().unwrap_or(0));
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
-    assert!(with_ns > STAGED_NS && with_ns * times < without_ns, "{with_ns} {without_ns}");
+    assert!(with_ns > staged.last_ns && with_ns * times < without_ns, "{with_ns} {without_ns}");
     for report in [without, with] {
         assert_eq!(report.failure(), None);
     }
@@ -161,4 +169,74 @@ fn two_staging_jobs_share_the_links() {
     let spec = WorldSpec { is_standing: true, jobs, fanout: 3, ..WorldSpec::even(9, nodes, 1, Script::default()) };
     let report = run(spec).expect_good();
     assert_eq!((report.jobs.succeeded, report.checks.stdin_bytes), (2, 2 * u64::from(nodes) * (2 << 20)));
+}
+
+/// A full tree of agents of three levels with this fan-out, in which nothing takes time but what `costs` say.
+fn tree(fanout: u32, costs: Costs) -> WorldSpec {
+    let none = Delay::between(0, 0);
+    let timing = Timing {
+        cut_permille: 0,
+        batch_permille: 0,
+        stdio: none,
+        terminal: none,
+        think: none,
+        costs: Some(Costs { hosts_per_machine: 1, cores: 4, ..costs }),
+        ..Timing::default()
+    };
+    let nodes = 1 + fanout + fanout * fanout;
+    WorldSpec { fanout, timing, ..WorldSpec::even(3, nodes, 2, Script::exchange(Dialect::Pmi1, 18, 1)) }
+}
+
+/// Each agent receives each byte once, whatever the shape of the tree.
+#[test]
+fn each_link_carries_the_staged_bytes_once() {
+    let bytes = 3_000_001;
+    for fanout in [1, 3, 5] {
+        let world = tree(fanout, Costs::default());
+        let nodes = world.agents;
+        let mut report = run(stage(WorldSpec { record: 0..nodes, ..world }, bytes)).expect_good();
+        assert_eq!(report.jobs.succeeded, 2);
+        for agent in 0..nodes {
+            let inputs = report.recordings.remove(&agent).expect("every agent was recorded").inputs;
+            let input = received(AgentId(agent), inputs).expect("frames")["Input"];
+            // A part of less than 256 KiB is one frame.
+            assert_eq!(input.bytes, HEADS.iter().sum::<u64>() + bytes, "agent {agent} of {nodes}");
+            assert!(input.frames >= 2 + bytes.div_ceil(256 << 10), "{input:?}");
+        }
+    }
+}
+
+/// An agent sends each KiB to each of its children, one after the other: by its network card, or by its processor,
+/// which also reads it. The agents of all levels do so at the same time, so that only the time until the first piece
+/// has come to the last level does not grow with the size.
+#[test]
+fn staging_takes_the_time_in_which_an_agent_sends_all_to_all_of_its_children() {
+    let (small, kib_ns) = (3 << 20, 2_000);
+    for fanout in [2, 4] {
+        let f = u64::from(fanout);
+        for (costs, each_kib_ns) in [
+            (Costs { card_kib_ns: kib_ns, ..Costs::default() }, f * kib_ns),
+            (Costs { kib_ns, ..Costs::default() }, (f + 1) * kib_ns),
+        ] {
+            let staged_ns = |bytes| {
+                let phases = run(stage(tree(fanout, costs), bytes)).expect_good().checks.phases;
+                [Point::Staged, Point::Forked].map(|point| phases.at(point).last_ns)
+            };
+            let ([short_ns, _], [long_ns, forked_ns]) = (staged_ns(small), staged_ns(2 * small));
+            let expected_ns = (small >> 10) * each_kib_ns;
+            let ratio = (long_ns - short_ns) as f64 / expected_ns as f64;
+            assert!((0.97..1.03).contains(&ratio), "fan-out {fanout}, {costs:?}: {ratio}");
+            assert!(forked_ns > long_ns, "ranks begin when everything is there");
+        }
+    }
+}
+
+/// Without staging the file server sends the program to each node; with it, to the launcher alone.
+#[test]
+fn the_file_server_is_asked_once() {
+    let load_ns = 50 * MS;
+    let world = tree(3, Costs { load_ns, ..Costs::default() });
+    let begun_ns = |world| run(world).expect_good().checks.phases.at(Point::Begun).last_ns;
+    let [alone, staged] = [begun_ns(world.clone()), begun_ns(stage(world, 1 << 20))];
+    assert!(alone >= 13 * load_ns && (load_ns..2 * load_ns).contains(&staged), "{alone} {staged}");
 }

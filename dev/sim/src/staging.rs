@@ -1,0 +1,68 @@
+//! Staging, as the launcher and the agents of `wireup run --stage` do it: a job of its own, before the job that needs the
+//! files.
+//!
+//! The launcher reads the files, then starts one rank on each node. All of these read the same standard input, which
+//! goes down the tree of agents: the name of the set of files, the list of the files, their contents. Each rank answers
+//! each of these parts with a line, and the launcher sends the next part when all have answered. The other job is
+//! launched when the staging job is over; its ranks do not ask the file server.
+
+use crate::phases::Point;
+use crate::spec::{JobPlan, WorldSpec};
+use crate::workload::{Script, Step};
+use wireup_wire::job::StdinTarget;
+
+/// Length of an answer (bytes): `lacks`, `missing 0-9` and `kept` are about as long.
+const ANSWER_BYTES: u16 = 10;
+
+impl JobPlan {
+    /// A staging job on these nodes. `parts`: bytes of each part of the standard input.
+    fn staging(nodes: impl IntoIterator<Item = u32>, parts: &[u64]) -> JobPlan {
+        let mut end = 0;
+        let ends = parts.iter().map(|bytes| {
+            end += bytes;
+            end
+        });
+        let stage_parts: Vec<u64> = ends.collect();
+        let answer = Step::Write { stream: 1, lines: 1, line_bytes: ANSWER_BYTES };
+        let mut steps: Vec<Step> =
+            stage_parts.iter().flat_map(|end| [Step::ReadStdinTo { bytes: *end }, answer]).collect();
+        steps.insert(steps.len() - 1, Step::Reach(Point::Staged));
+        let mut job = JobPlan { stdin_bytes: end, stage_parts, ..JobPlan::even(nodes, 1, Script::plain(&steps)) };
+        (job.options.stdio.stdin, job.options.stdio.split_output) = (StdinTarget::AllByMemory, true);
+        job
+    }
+
+    pub(crate) fn is_staging(&self) -> bool {
+        !self.stage_parts.is_empty()
+    }
+
+    /// Whether nodes read the job's program from the file server.
+    pub(crate) fn loads(&self) -> bool {
+        !self.is_staging() && self.staged_by.is_none()
+    }
+
+    /// How much of the standard input the launcher may have sent (bytes), once ranks have written so many answers.
+    pub(crate) fn stdin_until(&self, answers: u64) -> u64 {
+        self.stage_parts.get(self.parts_answered(answers)).copied().unwrap_or(self.stdin_bytes)
+    }
+
+    /// Whether the launcher of a staging job sends nothing more before ranks have written more than so many answers.
+    pub(crate) fn awaits_answers(&self, answers: u64) -> bool {
+        self.parts_answered(answers) < self.stage_parts.len()
+    }
+
+    fn parts_answered(&self, answers: u64) -> usize {
+        (answers / u64::from(self.size().max(1))) as usize
+    }
+}
+
+impl WorldSpec {
+    /// This world as a session in which files are staged on some nodes before the first job is launched. `parts`: bytes
+    /// of the name, of the list and of the contents.
+    pub fn staged(mut self, nodes: impl IntoIterator<Item = u32>, parts: [u64; 3]) -> WorldSpec {
+        let staging = JobPlan { at_ns: self.jobs[0].at_ns, ..JobPlan::staging(nodes, &parts) };
+        (self.jobs[0].at_ns, self.jobs[0].staged_by) = (0, Some(self.jobs.len() as u32));
+        self.jobs.push(staging);
+        WorldSpec { is_standing: true, ..self }
+    }
+}

@@ -1,0 +1,86 @@
+//! `wireup simulate compare`: the real wireup on virtual nodes of this machine, beside what the simulator and a formula
+//! predict.
+
+use crate::lines::Lines;
+use crate::machine::Machine;
+use crate::problem::Problem;
+use crate::timed::{Case, Timed, as_this_machine};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Length of the value of each rank in a fence (bytes).
+const VALUE_BYTES: u16 = 32;
+
+/// Nodes, and ranks on each.
+pub type Shape = (u32, u32);
+
+impl Case {
+    /// The time (s) that all processors of this machine need for the work of a job, if they do nothing else and no
+    /// process waits for another: less than which the job cannot take.
+    fn least_work(&self, machine: &Machine) -> Option<f64> {
+        let (costs, children) = (machine.costs, u64::from(self.nodes - 1));
+        let child_ns = costs.call_ns + costs.shell_ns + costs.agent_ns + 2 * costs.handshake_ns;
+        let ranks_ns = u64::from(self.nodes * self.ppn) * (costs.fork_ns + costs.exec_ns);
+        let ns = machine.launcher_ns + (children * child_ns + ranks_ns) / u64::from(costs.cores);
+        (self.timed == Timed::Job).then_some(ns as f64 / 1e9)
+    }
+
+    fn quantity(&self) -> &'static str {
+        if self.timed == Timed::Job { "wall" } else { "fence" }
+    }
+}
+
+/// Prints measured and predicted times, and writes them as lines.
+///
+/// # Errors
+/// A run of wireup fails, or the file cannot be written.
+pub fn compare(
+    wireup: &Path,
+    (name, machine): (&str, Machine),
+    shapes: &[Shape],
+    rounds: u32,
+    json: Option<(PathBuf, File)>,
+) -> Result<(), Problem> {
+    let machine = as_this_machine(machine);
+    let shown: Vec<String> = shapes.iter().map(|(nodes, ppn)| format!("{nodes}x{ppn}")).collect();
+    let words = format!("compare --rounds {rounds} --machine {name} {}", shown.join(" "));
+    let mut lines = Lines::begin(json, "prediction", &json!({ "cpus": machine.costs.cores }), &words)?;
+    println!("{:<28} {:>12} {:>12} {:>12} {:>12} {:>8}", "job", "least", "median", "simulated", "least work", "error");
+    for timed in [Timed::Job, Timed::Fence(VALUE_BYTES)] {
+        for case in shapes.iter().map(|&(nodes, ppn)| Case { timed, nodes, ppn }) {
+            compare_one(&case, wireup, &machine, rounds, &mut lines)?;
+        }
+    }
+    Ok(())
+}
+
+fn compare_one(case: &Case, wireup: &Path, machine: &Machine, rounds: u32, lines: &mut Lines) -> Result<(), Problem> {
+    let mut measured = (0..rounds).map(|_| case.measure(wireup)).collect::<Result<Vec<f64>, _>>()?;
+    let (simulated, least_work) = (case.simulate(machine), case.least_work(machine));
+    let line = |contestant: &str, round: usize, value: f64| -> Value {
+        json!({
+            "record": "sample", "contestant": contestant, "round": round, "value": value, "unit": "s",
+            "quantity": case.quantity(),
+            "case": { "nodes": case.nodes, "ppn": case.ppn, "ranks": case.nodes * case.ppn },
+        })
+    };
+    for (round, seconds) in measured.iter().enumerate() {
+        lines.write(line("measured", round, *seconds))?;
+    }
+    lines.write(line("simulated", 0, simulated))?;
+    if let Some(seconds) = least_work {
+        lines.write(line("least work", 0, seconds))?;
+    }
+    measured.sort_by(f64::total_cmp);
+    let median = measured[measured.len() / 2];
+    let error = (simulated / median - 1.0) * 100.0;
+    let [least, median, simulated] = [measured[0], median, simulated].map(shown_ms);
+    let least_work = least_work.map_or_else(|| "-".to_owned(), shown_ms);
+    println!("{:<28} {least:>12} {median:>12} {simulated:>12} {least_work:>12} {error:>6.1} %", case.name());
+    Ok(())
+}
+
+fn shown_ms(seconds: f64) -> String {
+    format!("{:.2} ms", seconds * 1e3)
+}

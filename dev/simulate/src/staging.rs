@@ -1,0 +1,51 @@
+//! The stream of a staged program, as `wireup run --stage` sends it to all nodes.
+
+/// The name of a set of files.
+const NAME_BYTES: u64 = 37;
+/// The list of files of a set with one file. It grows with the path of the file.
+const LIST_BYTES: u64 = 150;
+/// Contents travel in pieces of this length, each with a head.
+const PIECE_BYTES: u64 = 256 << 10;
+const PIECE_HEAD_BYTES: u64 = 37;
+/// What says which contents follow, and the end.
+const FRAME_BYTES: u64 = 26;
+
+/// Bytes of each part of the stream: the name, the list, the contents of a file of so many MiB that cannot be packed.
+pub fn parts(mib: u32) -> [u64; 3] {
+    let bytes = u64::from(mib) << 20;
+    [NAME_BYTES, LIST_BYTES, FRAME_BYTES + bytes + bytes / PIECE_BYTES * PIECE_HEAD_BYTES]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use wireup_stage::Set;
+    use wireup_stage::send::{Next, Sending};
+
+    fn part(sending: &mut Sending) -> u64 {
+        let mut bytes = 0;
+        while let Next::Bytes(some) = sending.next(1 << 20).expect("the file is there") {
+            bytes += some.len() as u64;
+        }
+        bytes
+    }
+
+    /// The launcher of `wireup run --stage` sends a file in as many bytes.
+    #[test]
+    fn a_file_is_staged_by_as_many_bytes_as_here() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let noise = |at: u32| (at.wrapping_mul(2_654_435_761) >> 13 ^ at.wrapping_mul(at) >> 7) as u8;
+        let app = folder.path().join("app");
+        fs::write(&app, (0..3 << 20).map(noise).collect::<Vec<u8>>()).expect("a file");
+        let set = Set::collect([app.as_path()]).expect("a set");
+        let mut sending = Sending::new(&set, 1);
+        let sent = ["", "lacks\n", "missing 0\n"].map(|answer| {
+            sending.output(0, answer.as_bytes());
+            part(&mut sending)
+        });
+        let [name, list, contents] = parts(3);
+        assert_eq!([sent[0], sent[2]], [name, contents]);
+        assert!((list / 2..list * 2).contains(&sent[1]), "{sent:?}");
+    }
+}

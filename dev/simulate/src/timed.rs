@@ -1,0 +1,132 @@
+//! Jobs that run for real, on virtual nodes of this machine, and the same jobs in the simulator.
+
+use crate::machine::Machine;
+use crate::plan::{Exchange, Plan, Start, VALUE_BYTES};
+use crate::problem::Problem;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Instant;
+use wireup_coll::tree::default_fanout;
+use wireup_sim::costs::Costs;
+use wireup_sim::phases::Point;
+use wireup_sim::workload::{Dialect, Script, Step, Whose};
+use wireup_sim::{RunReport, run};
+use wireup_wire::job::ExchangeScheme;
+
+/// All virtual nodes are this machine.
+const HOSTS_PER_MACHINE: u32 = 1_000_000;
+/// Rounds of one start of `wireup pmi exchange`.
+const EXCHANGE_ROUNDS: u32 = 10;
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timed {
+    /// A job of `/bin/true`, from the exec of the launcher to its exit.
+    Job,
+    /// A fence with values of so many bytes, from the last rank in to the last one out. Two gets of each rank follow.
+    Fence(u16),
+    /// After such a fence, the gets of all ranks' values by all ranks.
+    Gets(u16),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Case {
+    pub timed: Timed,
+    pub nodes: u32,
+    pub ppn: u32,
+}
+
+/// The machine with the processors of this one, all of whose nodes are on it.
+pub fn as_this_machine(base: Machine) -> Machine {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Machine { costs: Costs { cores, hosts_per_machine: HOSTS_PER_MACHINE, ..base.costs }, ..base }
+}
+
+impl Case {
+    pub fn name(&self) -> String {
+        let what = match self.timed {
+            Timed::Job => "/bin/true".to_owned(),
+            Timed::Fence(bytes) => format!("fence, {bytes} bytes"),
+            Timed::Gets(bytes) => format!("gets, {bytes} bytes"),
+        };
+        format!("{what}, {} x {}", self.nodes, self.ppn)
+    }
+
+    /// Runs the case once; the time (s).
+    ///
+    /// # Errors
+    /// The run fails.
+    pub fn measure(&self, wireup: &Path) -> Result<f64, Problem> {
+        let Case { nodes, ppn, .. } = *self;
+        let mut command = Command::new(wireup);
+        command.args(["run", "-n", &(nodes * ppn).to_string(), "--virtual-nodes", &nodes.to_string(), "--"]);
+        let field = match self.timed {
+            Timed::Job => {
+                command.arg("/bin/true");
+                None
+            }
+            Timed::Fence(bytes) | Timed::Gets(bytes) => {
+                let (gets, field) =
+                    if matches!(self.timed, Timed::Fence(_)) { ("2", "fence_ms=") } else { ("all", "get_ms=") };
+                let [rounds, bytes] = [EXCHANGE_ROUNDS, bytes.into()].map(|number| number.to_string());
+                command
+                    .arg(wireup)
+                    .args(["pmi", "exchange", "--rounds", &rounds, "--value-len", &bytes, "--get", gets]);
+                Some(field)
+            }
+        };
+        let begin = Instant::now();
+        let output = Problem::of_file(wireup, command.stdin(Stdio::null()).output())?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(Problem::Failed(format!("{command:?}: {}: {why}", output.status)));
+        }
+        let Some(field) = field else { return Ok(seconds) };
+        let value = text.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse::<f64>().ok());
+        value.map(|ms| ms / 1e3).ok_or_else(|| Problem::Failed(format!("{command:?} does not print {field}: {text}")))
+    }
+
+    /// The simulated time of the case (s).
+    pub fn simulate(&self, machine: &Machine) -> f64 {
+        let Case { nodes, ppn, timed } = *self;
+        let fanout = default_fanout(nodes);
+        let (start, exchange, scheme) = (Start::Local, Exchange::None, ExchangeScheme::Auto);
+        let ranks = nodes * ppn;
+        let plan = Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes: VALUE_BYTES, seed: 1 };
+        let world = plan.world(machine);
+        let world = match timed {
+            Timed::Job => world,
+            Timed::Fence(value_bytes) | Timed::Gets(value_bytes) => world.job(|job| {
+                let pair = 0;
+                let put = Step::Put { pair, value_bytes };
+                let get = |whose| Step::Get { pair, value_bytes, whose };
+                let [begin, end] = [Point::Exchanged, Point::Ready].map(Step::Reach);
+                let steps = if let Timed::Fence(_) = timed {
+                    [Step::Init, put, begin, Step::Fence, end, get(Whose::Neighbours)]
+                } else {
+                    [Step::Init, put, Step::Fence, begin, get(Whose::All), end]
+                };
+                let script =
+                    Script::new(Dialect::Pmi1, &[&steps[..], &[Step::Finalize, Step::Exit { code: 0 }]].concat());
+                job.apps = vec![(plan.ranks, Rc::new(script))];
+            }),
+        };
+        let report: RunReport = run(world);
+        let last_ns = |point| report.checks.phases.at(point).last_ns;
+        let ns = match timed {
+            Timed::Job => report.elapsed_ns + machine.launcher_ns,
+            Timed::Fence(_) | Timed::Gets(_) => last_ns(Point::Ready) - last_ns(Point::Exchanged),
+        };
+        ns as f64 / 1e9
+    }
+}
+
+/// The wireup to measure: beside this program, else on PATH.
+pub fn find_wireup() -> OsString {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("wireup"));
+    beside.filter(|path| path.is_file()).map_or_else(|| "wireup".into(), Into::into)
+}
