@@ -105,14 +105,28 @@ impl Ranks {
         let Some(UnderWay { from, to, .. }) = self.under_way.get(place) else { return Ok(None) };
         let (from, to) = (*from, *to);
         let first = self.under_way.iter().position(|other| (other.from, other.to) == (from, to)).unwrap_or(place);
-        let Some(UnderWay { message, round, .. }) = self.under_way.remove(first) else { return Ok(None) };
-        if !self.lost[to as usize] {
-            self.traffic[to as usize].peers.entry(from).or_default();
-            let taken = self.members[to as usize].on_message(from, &message);
-            taken.map_err(|Malformed| Wrong::Refused { by: to, from })?;
-            self.collect_after(to, round)?;
-        }
+        let Some(message) = self.under_way.remove(first) else { return Ok(None) };
+        self.arrive(message)?;
         Ok(Some(to))
+    }
+
+    /// Takes the message that was sent first, for a caller that carries messages itself.
+    pub fn take_sent(&mut self) -> Option<UnderWay> {
+        self.under_way.pop_front()
+    }
+
+    /// A message that was taken arrives.
+    ///
+    /// # Errors
+    /// A rank is wrong.
+    pub fn arrive(&mut self, UnderWay { from, to, message, round }: UnderWay) -> Result<(), Wrong> {
+        if self.lost[to as usize] {
+            return Ok(());
+        }
+        self.traffic[to as usize].peers.entry(from).or_default();
+        let taken = self.members[to as usize].on_message(from, &message);
+        taken.map_err(|Malformed| Wrong::Refused { by: to, from })?;
+        self.collect_after(to, round)
     }
 
     /// All messages arrive, and those that they cause, as they were sent.
@@ -178,9 +192,9 @@ impl Ranks {
         Ok(())
     }
 
-    /// By an address, or a connection that the other has made.
+    /// By a connection that either has made, or an address.
     fn reaches(&self, from: u32, to: u32) -> bool {
-        self.learnt[from as usize].contains(&to) || self.traffic[from as usize].peers.contains_key(&to)
+        self.traffic[from as usize].peers.contains_key(&to) || self.learnt[from as usize].contains(&to)
     }
 }
 

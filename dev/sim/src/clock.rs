@@ -78,6 +78,19 @@ pub enum Event {
     ServerSpeaks(u32),
     ServerHears(u32),
     Fault(u32),
+    /// Something happens in the ranks' own network of the job with this index.
+    Network(u32, NetworkEvent),
+}
+
+/// An event in the ranks' own network of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetworkEvent {
+    /// The dial of the connection with this number reaches its other end.
+    Connected(u32),
+    /// The message with this number arrives.
+    Arrives(u32),
+    /// A rank, whose work costs time, reads what has arrived.
+    Reads(u32),
 }
 
 /// An event with its time. Two of them are equal if their keys are, which never happens.

@@ -5,6 +5,7 @@ use crate::client::Op;
 use crate::contributions::{self, Lens};
 use crate::cx::Cx;
 use crate::jobs::Job;
+use crate::rank_links::RingPlace;
 use crate::ranks::{Doing, Proc};
 use crate::rng::Rng;
 use crate::steps::Then;
@@ -144,12 +145,13 @@ impl Collecting {
         (place, rank): (u32, u32),
         left: &[u8],
         right: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<RingPlace, String> {
         let epoch = self.blocking.take().ok_or("leaves a ring it never entered")?;
         let whose = |value| contributions::ring_rank(value, epoch).ok_or(format!("gets a wrong value in ring {epoch}"));
         let (left, right) = (whose(left)?, whose(right)?);
         job.checks.collectives.on_release(epoch)?;
-        job.checks.collectives.on_place(epoch, place, rank, left, right)
+        job.checks.collectives.on_place(epoch, place, rank, left, right)?;
+        Ok(RingPlace { position: place, left, right })
     }
 
     /// A rank exits by itself and no longer waits for anything.

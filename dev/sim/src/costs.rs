@@ -23,15 +23,16 @@ pub struct Costs {
     pub shell_ns: u64,
     /// The program of an agent, from its exec until it has read its bootstrap message.
     pub agent_ns: u64,
-    /// A new link between agents, at each of its ends.
+    /// A new link between agents, or a new connection between ranks, at each of its ends.
     pub handshake_ns: u64,
-    /// An input of an agent.
+    /// An input of an agent, or a message that a rank receives from another rank.
     pub input_ns: u64,
-    /// A frame or an answer to a rank, for the agent that sends it, without its payload.
+    /// A frame of an agent, its answer to a rank, or a message of a rank to another rank, for the sender, without its
+    /// payload.
     pub frame_ns: u64,
     /// Each KiB that a host sends, on all of its links together, since they share its network card.
     pub card_kib_ns: u64,
-    /// Each KiB of a frame, for the agent that sends it and for the one that receives it.
+    /// Each KiB of a frame or message, for the process that sends it and for the one that receives it.
     pub kib_ns: u64,
     /// A rank that a keeper forks.
     pub fork_ns: u64,
@@ -50,12 +51,17 @@ impl Costs {
     /// The cost of an input for the agent that handles it.
     pub fn of_input(&self, input: &Input) -> u64 {
         match input {
-            Input::LinkBytes { bytes, .. } => self.input_ns + self.of_bytes(bytes.len()),
+            Input::LinkBytes { bytes, .. } => self.of_message(bytes.len()),
             _ => self.input_ns,
         }
     }
 
-    /// The cost of a frame of so many bytes for the agent that sends it.
+    /// The cost of a frame or message of so many bytes for the process that receives it.
+    pub fn of_message(&self, bytes: usize) -> u64 {
+        self.input_ns + self.of_bytes(bytes)
+    }
+
+    /// The cost of a frame or message of so many bytes for the process that sends it.
     pub fn of_frame(&self, bytes: usize) -> u64 {
         self.frame_ns + self.of_bytes(bytes)
     }

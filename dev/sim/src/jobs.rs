@@ -8,6 +8,7 @@ use crate::fault_injection::Culprit;
 use crate::fifo::Fifo;
 use crate::file_server::FileServer;
 use crate::memory::{Contents, JobMemory};
+use crate::rank_links::RankLinks;
 use crate::ranks::{Phase, Proc};
 use crate::rng::mix;
 use crate::servers::Server;
@@ -47,6 +48,8 @@ pub struct Job {
     /// Index of the job's first node in the world's list.
     pub first_node: u32,
     pub checks: JobChecks,
+    /// The network that the ranks make among themselves; `None`: they make none.
+    pub links: Option<Box<RankLinks>>,
 }
 
 /// The part of a job on one node.
@@ -195,7 +198,8 @@ impl Jobs {
         let mut checks = JobChecks::new(&plan, first_proc);
         cx.spec.blamed_for_servers().into_iter().for_each(|host| checks.blame(Culprit::Agent(host), false));
         let launched_at = cx.clock.now();
-        self.all.push(Job { id, plan, placement, seed, launcher, launched_at, first_proc, first_node, checks });
+        let links = None;
+        self.all.push(Job { id, plan, placement, seed, launcher, launched_at, first_proc, first_node, checks, links });
         index
     }
 

@@ -25,8 +25,8 @@
 //! by seed, [`shrink`] reduces one that breaks a rule. [`traffic`] counts what the agents of a world, or of a real run,
 //! have received.
 //!
-//! [`rank_network`] is apart from that: the network that ranks make among themselves, without agents, with the code of
-//! `wireup-group`.
+//! `rank_links` is the network that ranks make among themselves, with the code of `wireup-group`; [`rank_network`]
+//! counts its messages without a world.
 #![forbid(unsafe_code)]
 
 mod agents;
@@ -55,6 +55,7 @@ mod memory;
 mod net;
 pub mod phases;
 pub mod random;
+mod rank_links;
 pub mod rank_network;
 mod ranks;
 pub mod recording;
@@ -72,6 +73,7 @@ pub mod traffic;
 pub mod workload;
 mod world;
 
+pub use rank_links::RankTraffic;
 pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};
 pub use world::{run, run_watched};

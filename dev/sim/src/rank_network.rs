@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real
-//! ranks: the messages of the members of a group, before encryption, without what makes and proves connections.
+//! ranks: the messages of the members of a group, before encryption, without what makes and proves connections. In a
+//! world (`rank_links`) the same messages take time.
 
 mod one_for_all;
 mod peers;
@@ -16,10 +17,14 @@ mod peers;
 pub use one_for_all::one_for_all;
 pub use peers::{distance, peers};
 
+use std::collections::BTreeSet;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Shift, Wanted};
 use wireup_group::in_memory::{Ranks, Wrong};
 use wireup_group::reduce::{Number, Op, Reduce};
 use wireup_group::{Algorithm, Context, Counts, Done, Failure, Groups, Peer, Request, WORLD};
+
+/// Bytes of the address of a rank whose host has one IPv4 address.
+pub const ADDRESS_LEN: usize = 15;
 
 /// A call that all ranks make together, in the group of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,14 +145,7 @@ impl RankNetwork {
 
     /// The node with the most addresses, with so many ranks on each.
     pub fn worst_node(&self, ppn: u32) -> NodeAddresses {
-        let nodes = self.ranks.learnt.chunks(ppn as usize).map(|node| {
-            let mut different: Vec<u32> = node.iter().flatten().copied().collect();
-            let held = different.len();
-            different.sort_unstable();
-            different.dedup();
-            NodeAddresses { held, different: different.len() }
-        });
-        nodes.max_by_key(|node| (node.held, node.different)).unwrap_or_default()
+        worst_node(&self.ranks.learnt, ppn)
     }
 
     fn collective(&mut self, call: Call) -> Result<(), Trouble> {
@@ -274,12 +272,24 @@ impl Cost {
     }
 }
 
+/// The node with the most addresses, with so many ranks on each, if these are the addresses that each rank has.
+pub(crate) fn worst_node(learnt: &[BTreeSet<u32>], ppn: u32) -> NodeAddresses {
+    let nodes = learnt.chunks(ppn as usize).map(|node| {
+        let mut different: Vec<u32> = node.iter().flatten().copied().collect();
+        let held = different.len();
+        different.sort_unstable();
+        different.dedup();
+        NodeAddresses { held, different: different.len() }
+    });
+    nodes.max_by_key(|node| (node.held, node.different)).unwrap_or_default()
+}
+
 /// The rank that asks as the `nth` of `count`: they are spread over the job.
 fn asker(nth: u32, count: u32, size: u32) -> u32 {
     (u64::from(nth) * u64::from(size) / u64::from(count.min(size))) as u32
 }
 
-fn algorithm(call: Call, rank: u32, size: u32) -> Box<dyn Algorithm> {
+pub(crate) fn algorithm(call: Call, rank: u32, size: u32) -> Box<dyn Algorithm> {
     let value = |len: usize| vec![rank as u8; len];
     match call {
         Call::Allgather(len) => Box::new(Allgather::new(value(len))),
@@ -294,7 +304,7 @@ fn algorithm(call: Call, rank: u32, size: u32) -> Box<dyn Algorithm> {
     }
 }
 
-fn is_right(call: Call, rank: u32, size: u32, done: &Done) -> bool {
+pub(crate) fn is_right(call: Call, rank: u32, size: u32, done: &Done) -> bool {
     let is_value = |of: u32, value: &[u8], len| value.len() == len && value.iter().all(|byte| *byte == of as u8);
     match (call, done) {
         (Call::Allgather(len) | Call::Alltoall(len), Done::Rows(rows)) => {

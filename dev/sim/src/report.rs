@@ -5,6 +5,7 @@ use crate::checkers::{Checks, JobChecks};
 use crate::jobs::Job;
 use crate::launchers::LauncherState;
 use crate::net::ClassCount;
+use crate::rank_links::RankTraffic;
 use crate::recording::Recording;
 use crate::world::World;
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub struct RunReport {
     pub routed_frames: u64,
     /// The number of direct links.
     pub direct_links: u32,
+    /// The network of the first job whose ranks have made one; `None`: there is no such job.
+    pub rank_traffic: Option<RankTraffic>,
     /// The inputs of the agents that the spec asks to record, if they were started.
     pub recordings: BTreeMap<u32, Recording>,
 }
@@ -91,6 +94,7 @@ impl RunReport {
             classes: world.net.classes,
             routed_frames: world.net.routed_frames,
             direct_links: (0..world.net.next_link()).filter(|link| world.net.is_direct(*link)).count() as u32,
+            rank_traffic: world.jobs.all.iter().find_map(Job::rank_traffic),
             recordings: world.agents.recordings,
             checks: world.cx.checks,
         }

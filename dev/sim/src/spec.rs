@@ -105,7 +105,7 @@ impl Delay {
 /// Durations, and the frequency of unusual behaviour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// Delay of one way between two agents.
+    /// Delay of one way between two agents, or between ranks on two hosts.
     pub link: Delay,
     /// Number of bytes that a link transfers in a microsecond.
     pub link_bytes_per_us: u64,
@@ -113,14 +113,15 @@ pub struct Timing {
     pub cut_permille: u32,
     /// Number of inputs of a thousand after which the driver collects more before it polls the agent.
     pub batch_permille: u32,
-    /// Time from `StartAgent` to a running agent; `handshake`: from there to an authenticated link.
+    /// Time from `StartAgent` to a running agent; `handshake`: from there to an authenticated link, and from the dial
+    /// of a rank to a connection with a rank on another host.
     pub agent_start: Delay,
     pub handshake: Delay,
     /// Time from `Spawn` to a running rank.
     pub spawn: Delay,
     /// Time from an observation of a keeper or remote shell until the agent learns of it.
     pub report: Delay,
-    /// Delay of one way between a rank and its agent.
+    /// Delay of one way between a rank and its agent, or between two ranks on one host.
     pub client: Delay,
     /// The time of a rank between two steps.
     pub think: Delay,

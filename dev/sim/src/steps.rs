@@ -7,6 +7,7 @@ use crate::cx::Cx;
 use crate::fault_injection::Culprit;
 use crate::jobs::{Job, Node};
 use crate::memory::Shared;
+use crate::rank_links::RingPlace;
 use crate::ranks::{Doing, Proc};
 use crate::workload::{self, PmixStep, Script, Step, Whose};
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub struct Progress {
     pub nth: u32,
     /// The rank whose value the last get asked for.
     asked: u32,
+    /// The rank's place in the last ring.
+    pub ring: RingPlace,
     pub finalized: bool,
 }
 
@@ -46,7 +49,7 @@ pub enum Then {
 
 impl Progress {
     pub fn new(script: Rc<Script>) -> Self {
-        Progress { script, step: 0, nth: 0, asked: 0, finalized: false }
+        Progress { script, step: 0, nth: 0, asked: 0, ring: RingPlace::default(), finalized: false }
     }
 
     /// The step that the rank does now; `None` after the last.
@@ -135,6 +138,7 @@ impl Proc {
                 self.progress.step += 1;
                 return Then::Loads { work_ns: u64::from(requests) * request_ns };
             }
+            Step::Group(step) => job.do_group_step(cx, self, node, step),
             Step::Pmix(step) => return Then::AsksServer(step),
             Step::Finalize => return self.ask(cx, job, Op::Finalize),
             Step::Abort { code } => {
@@ -310,7 +314,7 @@ impl Proc {
                 job.checks.group_barriers.on_release(self.rank, &group.name)?;
             }
             (Step::Ring { .. }, Answer::Ring { position, left, right }) => {
-                self.collecting.on_ring_answer(job, (position, self.rank), &left, &right)?;
+                self.progress.ring = self.collecting.on_ring_answer(job, (position, self.rank), &left, &right)?;
             }
             // The step is repeated, with the segments that are mapped now.
             (Step::LookUp { .. }, Answer::Mapped) => {

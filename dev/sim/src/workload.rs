@@ -6,6 +6,7 @@
 pub use crate::client::Speaks;
 pub use crate::contributions::Lens;
 use crate::phases::Point;
+use crate::rank_network::Call;
 use crate::rng::{Rng, mix};
 use std::rc::Rc;
 pub use wireup_wire::pmi::Dialect;
@@ -95,6 +96,8 @@ pub enum Step {
         requests: u32,
         request_ns: u64,
     },
+    /// A step in the network that ranks make among themselves.
+    Group(GroupStep),
     /// A step in a job with PMIx.
     Pmix(PmixStep),
     Finalize,
@@ -121,6 +124,23 @@ pub enum Step {
     OnlyRank {
         rank: u32,
     },
+}
+
+/// A step in the network that ranks make among themselves. All ranks do these steps, in the same order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupStep {
+    /// Builds the graph of all ranks in the order of the ring, from the neighbours that the last `Step::Ring` has told.
+    Form,
+    /// Splits the group of all ranks into one with the same members in the order of ranks, which replaces it.
+    Order,
+    /// Splits the group of all ranks by node.
+    Node,
+    /// Splits the group of all ranks by place on the node: the first ranks of all nodes are one group.
+    Leaders,
+    /// Sends an empty message to each of this many other ranks, one after the other, and receives as many.
+    Talk(u32),
+    /// A collective in the group of all ranks.
+    Collective(Call),
 }
 
 /// A step of a PMIx client.

@@ -20,6 +20,7 @@ use crate::launchers::{Launchers, Role};
 use crate::membership::Membership;
 use crate::net::{Arrival, End, Net};
 use crate::phases::{Point, Progress};
+use crate::rank_links::on_network;
 use crate::report::RunReport;
 use crate::spec::{JobPlan, WorldSpec};
 use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
@@ -245,6 +246,7 @@ impl World {
             Event::ServerBegins(node) => jobs.nodes[node as usize].on_server_begins(cx),
             Event::ServerSpeaks(node) => self.on_server_speaks(node),
             Event::ServerHears(node) => jobs.on_server_hears(cx, node),
+            Event::Network(job, event) => on_network(cx, jobs, job, event),
             Event::Fault(index) => inject_fault(self, self.cx.spec.faults[index as usize]),
         }
     }

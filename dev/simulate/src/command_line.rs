@@ -33,7 +33,8 @@ const START: Flag = Flag::value(
 const EXCHANGE: Flag = Flag::value(
     &["--exchange"],
     "WHAT",
-    "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups or none.",
+    "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups, rank-groups, \
+     rank-alltoall or none.",
 )
 .or("allgather");
 const STAGE: Flag = Flag::value(

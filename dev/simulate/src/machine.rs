@@ -48,13 +48,13 @@ pub struct Network {
 pub struct Delays {
     /// From the call of a remote shell, or of a batch system's step, until the agent's program begins.
     pub shell_ns: Span,
-    /// A new link between agents, apart from its cost.
+    /// A new link between agents, or a new connection between ranks on two nodes, apart from its cost.
     pub handshake_ns: Span,
     /// From the fork of a rank until its program begins, apart from its cost: the skew of ranks.
     pub spawn_ns: Span,
     /// From an event at a keeper until its agent learns of it.
     pub report_ns: Span,
-    /// One way between a rank and its agent.
+    /// One way between two processes of a node: a rank and its agent, or two ranks.
     pub client_ns: Span,
 }
 

@@ -18,6 +18,10 @@ const AGENT: f64 = 23_000.0;
 const PMIX_AGENT: f64 = 62_000.0;
 /// A rank that puts a value before a fence, in addition (bytes): at the rank and its agent, and at each agent.
 const PUT: [f64; 2] = [1_000.0, 2.9];
+/// A rank in a network of the ranks (bytes), for each power of two below their number.
+const NETWORK_RANK: f64 = 2_700.0;
+/// A row of an alltoall at a rank (bytes), without its value.
+const ROW: f64 = 46.0;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -30,7 +34,18 @@ pub fn estimate(plan: &Plan) -> u64 {
     let [rank, agent] = if is_pmix { [RANK + PMIX_RANK, AGENT + PMIX_AGENT] } else { [RANK, AGENT] };
     let puts = matches!(plan.exchange, Exchange::Fence | Exchange::Ifence);
     let put = if puts { PUT[0] + nodes * PUT[1] } else { 0.0 };
-    (PROGRAM + ranks * (rank + put) + nodes * (agent + nodes * listed_node)) as u64
+    (PROGRAM + ranks * (rank + put) + nodes * (agent + nodes * listed_node) + network_bytes(plan)) as u64
+}
+
+/// What ranks hold for a network of their own (bytes).
+fn network_bytes(plan: &Plan) -> f64 {
+    let ranks = f64::from(plan.ranks);
+    let rows = match plan.exchange {
+        Exchange::RankGroups => 0.0,
+        Exchange::RankAlltoall => ranks * ranks * (ROW + f64::from(plan.value_bytes)),
+        _ => return 0.0,
+    };
+    rows + ranks * f64::from(plan.partners()) * NETWORK_RANK
 }
 
 /// Memory of this machine that programs can still have (bytes).
@@ -72,6 +87,9 @@ mod tests {
             (Exchange::PmixFull, session, 64, 64, 118_308),
             (Exchange::PmixFull, session, 2048, 2, 352_372),
             (Exchange::PmixDirect, session, 1024, 4, 202_968),
+            (Exchange::RankGroups, Start::Ssh, 64, 16, 35_700),
+            (Exchange::RankGroups, Start::Ssh, 32, 128, 139_624),
+            (Exchange::RankAlltoall, Start::Ssh, 128, 16, 314_552),
         ] {
             let (ranks, scheme) = (nodes * ppn, ExchangeScheme::Auto);
             let value_bytes = VALUE_BYTES;

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use wireup_coll::allgather::schemes;
 use wireup_sim::WorldSpec;
 use wireup_sim::phases::Point;
+use wireup_sim::rank_network::{ADDRESS_LEN, Call};
 use wireup_sim::remote::{self, Remote};
-use wireup_sim::workload::{BarrierGroup, Dialect, Lens, PmixStep, Script, Step, Which, Who, Whose};
+use wireup_sim::workload::{BarrierGroup, Dialect, GroupStep, Lens, PmixStep, Script, Step, Which, Who, Whose};
 use wireup_wire::job::{ExchangeScheme, Modex, PmiFlavour, PmiVersion};
 
 /// Usual length of the value of each rank (bytes): a process identifier in "PMI Extensions" (Chakraborty et al.).
@@ -48,10 +49,15 @@ pub enum Exchange {
     PmixDirect,
     /// Barriers by PMI-1: of the ranks of each node, of those with the same place on their nodes, of all.
     Groups,
+    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`); then,
+    /// in it, the groups of nodes and of leaders, messages to log2 P other ranks, and a barrier of all.
+    RankGroups,
+    /// As `RankGroups`, but then only an alltoall.
+    RankAlltoall,
     None,
 }
 
-pub const EXCHANGES: [(&str, Exchange); 9] = [
+pub const EXCHANGES: [(&str, Exchange); 11] = [
     ("allgather", Exchange::Allgather),
     ("fence", Exchange::Fence),
     ("iallgather", Exchange::Iallgather),
@@ -60,6 +66,8 @@ pub const EXCHANGES: [(&str, Exchange); 9] = [
     ("pmix-full", Exchange::PmixFull),
     ("pmix-direct", Exchange::PmixDirect),
     ("groups", Exchange::Groups),
+    ("rank-groups", Exchange::RankGroups),
+    ("rank-alltoall", Exchange::RankAlltoall),
     ("none", Exchange::None),
 ];
 
@@ -148,6 +156,11 @@ impl Plan {
         if self.start == Start::Session { SESSION_AGE_NS } else { 0 }
     }
 
+    /// How many others each rank sends a message to in its own network: `ceil(log2 P)`.
+    pub fn partners(&self) -> u32 {
+        u32::BITS - (self.ranks - 1).leading_zeros()
+    }
+
     pub fn world(&self, machine: &Machine) -> WorldSpec {
         let remote = match self.start {
             Start::Local | Start::Session => None,
@@ -197,6 +210,10 @@ impl Plan {
                 Step::Pmix(PmixStep::Finalize),
             ]
         };
+        // A rank and its address in hexadecimal.
+        let ring = Step::Ring { value_bytes: 2 * (4 + ADDRESS_LEN as u16) };
+        let [form, order] = [GroupStep::Form, GroupStep::Order].map(Step::Group);
+        let collective = |call| Step::Group(GroupStep::Collective(call));
         let pmi = |steps: &[Step]| [&[Step::Init], steps, &[Step::Finalize]].concat();
         let steps = match self.exchange {
             Exchange::Allgather => pmi(&[start_allgather, wait, exchanged, ready]),
@@ -208,14 +225,24 @@ impl Plan {
                 let places = Who::Alike(u16::try_from(self.ppn).unwrap_or(u16::MAX));
                 pmi(&[barrier(Who::Node), barrier(places), barrier(Who::World), exchanged, ready])
             }
+            Exchange::RankGroups => {
+                let [node, leaders, talk] =
+                    [GroupStep::Node, GroupStep::Leaders, GroupStep::Talk(self.partners())].map(Step::Group);
+                pmi(&[ring, form, order, exchanged, node, leaders, talk, collective(Call::Barrier), ready])
+            }
+            Exchange::RankAlltoall => {
+                pmi(&[ring, form, order, collective(Call::Alltoall(value_bytes.into())), exchanged, ready])
+            }
             Exchange::PmixFull => pmix(true),
             Exchange::PmixDirect => pmix(false),
             Exchange::None => vec![ready],
         };
         let steps = [steps, vec![Step::Exit { code: 0 }]].concat();
         match self.exchange {
-            Exchange::Allgather | Exchange::Iallgather | Exchange::Ifence | Exchange::Ring => Script::own(&steps),
-            _ => Script::new(Dialect::Pmi1, &steps),
+            Exchange::Fence | Exchange::Groups | Exchange::PmixFull | Exchange::PmixDirect | Exchange::None => {
+                Script::new(Dialect::Pmi1, &steps)
+            }
+            _ => Script::own(&steps),
         }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wireup_sim::phases::{Point, Progress};
-use wireup_sim::{RunReport, run_watched};
+use wireup_sim::rank_network::NodeAddresses;
+use wireup_sim::{RankTraffic, RunReport, run_watched};
 use wireup_wire::frame::Class;
 
 /// Increased when a reader of older results would misread newer ones.
@@ -170,7 +171,7 @@ impl Simulation {
     }
 
     pub fn json(&self) -> Value {
-        let RunReport { classes, direct_links, events, digest, .. } = &self.report;
+        let RunReport { classes, direct_links, rank_traffic, events, digest, .. } = &self.report;
         let Scenario { plan, stage_mib, .. } = self.scenario;
         let Plan { ranks, nodes, ppn, fanout, start, exchange, scheme, value_bytes, seed } = plan;
         let classes = Class::ALL
@@ -188,10 +189,19 @@ impl Simulation {
             "scheme": name_of_scheme(scheme), "value_bytes": value_bytes, "stage_mib": stage_mib,
             "is_complete": self.is_complete(), "failure": self.failure(),
             "phases": phases.collect::<Map<_, _>>(), "classes": classes.collect::<Map<_, _>>(),
-            "direct_links": direct_links, "events": events, "digest": format!("{digest:016x}"),
+            "direct_links": direct_links, "rank_network": rank_traffic.map(rank_network),
+            "events": events, "digest": format!("{digest:016x}"),
             "wall_s": self.wall.as_secs_f64(), "peak_memory_bytes": self.peak_memory_bytes,
         })
     }
+}
+
+fn rank_network(traffic: RankTraffic) -> Value {
+    let RankTraffic { messages, bytes, rounds, connections, addresses } = traffic;
+    json!({
+        "messages": messages, "bytes": bytes, "rounds": rounds, "connections": connections,
+        "node_addresses": addresses.held, "node_different": addresses.different,
+    })
 }
 
 fn class_name(class: Class) -> String {
@@ -228,6 +238,12 @@ impl fmt::Display for Simulation {
         writeln!(to, "  {:>12} {:>16}  class", "frames", "bytes")?;
         for (class, count) in Class::ALL.iter().zip(&self.report.classes).filter(|(_, count)| count.frames > 0) {
             writeln!(to, "  {:>12} {:>16}  {}", count.frames, count.bytes, class_name(*class))?;
+        }
+        if let Some(RankTraffic { messages, bytes, rounds, connections, addresses }) = self.report.rank_traffic {
+            let NodeAddresses { held, different } = addresses;
+            writeln!(to, "  {messages:>12} {bytes:>16}  messages between ranks, in at most {rounds} rounds of a rank")?;
+            writeln!(to, "  {connections:>12} {:16}  connections between ranks", "")?;
+            writeln!(to, "  {held:>12} {:16}  addresses on a node at most, {different} of them different", "")?;
         }
         let (events, digest) = (self.report.events, self.report.digest);
         let (memory, wall_s) = (memory::shown(self.peak_memory_bytes), self.wall.as_secs_f64());

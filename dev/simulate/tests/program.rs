@@ -50,6 +50,9 @@ fn every_start_and_exchange_is_reported_as_the_simulator_does() {
         }
         assert_eq!(result["digest"], format!("{:016x}", report.digest), "{words}");
         assert_eq!((&result["is_complete"], &result["failure"]), (&json!(true), &Value::Null), "{words}");
+        let messages = result["rank_network"]["messages"].as_u64();
+        assert_eq!(messages, report.rank_traffic.map(|traffic| traffic.messages), "{words}");
+        assert_eq!(messages.is_some(), exchange_name.starts_with("rank-"), "{words}");
         let ready = report.checks.phases.at(Point::Ready);
         assert_eq!((ready.count, &result["phases"]["ready"]["count"]), (22, &json!(22)), "{words}");
     }

@@ -12,7 +12,7 @@ use wireup_bench::startup::job::{Job, Launch, with_job};
 use wireup_bench::startup::scheme::{Lengths, Operation, Step, default_rounds};
 use wireup_bench::startup::{Choice, KEY_BYTES, PPN, RANKS, VALUE_BYTES};
 use wireup_flags::{Command, Flag, Section, Value};
-use wireup_sim::rank_network::{Call, Cost, Held, RankNetwork, Trouble, one_for_all};
+use wireup_sim::rank_network::{ADDRESS_LEN, Call, Cost, Held, RankNetwork, Trouble, one_for_all};
 
 const RANKS_HERE: Flag = Flag { help: "Job sizes (default: 16,64,256,1024; connections: 16,64,256).", ..RANKS };
 const PARTS: Flag = Flag::value(&["--part"], "A,B,..", "Only these: groups, connections.").or("groups,connections");
@@ -83,8 +83,6 @@ fn powers(size: u32) -> u32 {
 
 /// Larger jobs hold the results of all ranks in memory only for calls whose results are short.
 const ALL_RESULTS_RANKS_MAX: u32 = 1024;
-/// Bytes of an address where no real rank has told its own: of a host with one IPv4 address.
-const ADDRESS_LEN: usize = 15;
 /// Where a real rank has told it, among its counts.
 const ADDRESS_LEN_AT: usize = 6;
 const REPEAT_MAX: u32 = 1000;

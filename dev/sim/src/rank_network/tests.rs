@@ -5,7 +5,6 @@ fn powers(size: u32) -> u64 {
     (u32::BITS - size.saturating_sub(1).leading_zeros()).into()
 }
 
-const ADDRESS_LEN: usize = 15;
 /// The head of a message, and a peer in it: its number, the length of its address, the address.
 const HEAD: u64 = 17;
 const PEER: u64 = 8 + ADDRESS_LEN as u64;
