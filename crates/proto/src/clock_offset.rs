@@ -29,8 +29,8 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// The initial offset of an agent that is started by this remote shell: on its parent's machine it is zero, without
-    /// an error.
+    /// The initial offset of an agent that this remote shell starts: exactly zero on its parent's machine, unknown
+    /// elsewhere.
     pub fn of(shell: &RemoteShell) -> Self {
         let best = shell.start_method().same_machine.then_some((0, 0));
         ClockOffset { best, ..ClockOffset::default() }

@@ -27,8 +27,7 @@ pub struct Costs {
     pub handshake_ns: u64,
     /// An input of an agent, or a message that a rank receives from another rank.
     pub input_ns: u64,
-    /// A frame of an agent, its answer to a rank, or a message of a rank to another rank, for the sender, without its
-    /// payload.
+    /// To send a frame, an agent's answer to a rank, or a message from rank to rank, whatever its length.
     pub frame_ns: u64,
     /// Each KiB that a host sends, on all of its links together, since they share its network card.
     pub card_kib_ns: u64,
@@ -36,8 +35,8 @@ pub struct Costs {
     pub kib_ns: u64,
     /// A rank that a keeper forks.
     pub fork_ns: u64,
-    /// The file server, when the first rank of a job on a node begins: it sends the program to one node after the
-    /// other, and the nodes keep it.
+    /// The file server sends the program to one node, when the first rank of a job begins there. It serves one node
+    /// after the other; a node that has the program does not ask again.
     pub load_ns: u64,
     /// The program of a rank, from its exec until it begins.
     pub exec_ns: u64,

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! A connection is made when a message first needs it, which costs both of its ends a handshake, and stays. A rank does
-//! one thing after the other: it reads all messages that have arrived, then sends what follows from them. That takes a
-//! processor as long as it takes an agent. Messages to another host pass the network card and the link; those to a rank
-//! on the same host take as long as those between a rank and its agent. A rank reads nothing before it has its
-//! neighbours in the ring.
+//! one thing after the other: it reads all messages that have arrived, then sends what follows from them. Each message
+//! costs it as much processor time as it costs an agent. Messages to another host pass the network card and the link;
+//! those to a rank on the same host take as long as those between a rank and its agent. A rank reads nothing before it
+//! has its neighbours in the ring.
 
 use crate::clock::{Event, NetworkEvent};
 use crate::cx::Cx;
@@ -56,7 +56,7 @@ struct RankEnd {
     /// Whether the rank reads later: it is busy, or has no neighbours yet.
     reads_later: bool,
     busy_until: Instant,
-    /// Requests of the current step that are not over, and the results of those that are.
+    /// Requests of the current step that are not complete, and the results of those that are.
     awaited: Vec<Request>,
     results: Vec<Result<Done, Failure>>,
 }
@@ -66,7 +66,7 @@ struct Connection {
     ranks: [u32; 2],
     /// Messages that wait for the connection; `None`: it is open.
     waiting: Option<Vec<UnderWay>>,
-    /// Lane `n` leads away from rank `n`.
+    /// `lanes[n]` carries what `ranks[n]` sends.
     lanes: [Lane; 2],
 }
 
@@ -76,7 +76,7 @@ struct Lane {
     last_arrival: Instant,
 }
 
-/// The messages on all wires. The number of one that has arrived is used again.
+/// All messages in transit, by slot. The slot of a message that has arrived is reused.
 #[derive(Default)]
 struct Wires {
     messages: Vec<Option<UnderWay>>,
@@ -103,11 +103,11 @@ pub struct RankTraffic {
     pub messages: u64,
     /// Bytes of the messages with their heads.
     pub bytes: u64,
-    /// Most waits of a rank for messages of others, one after the other.
+    /// The largest number of times that one rank has stopped to wait for messages.
     pub rounds: u64,
     /// Connections between two ranks.
     pub connections: u64,
-    /// Addresses of the node with the most.
+    /// The addresses that the ranks of one node hold, on the node where they are most.
     pub addresses: NodeAddresses,
 }
 

@@ -41,12 +41,12 @@ impl JobPlan {
         !self.is_staging() && self.staged_by.is_none()
     }
 
-    /// How much of the standard input the launcher may have sent (bytes), once ranks have written so many answers.
+    /// Bytes of the standard input that the launcher is allowed to send after so many answers of ranks.
     pub(crate) fn stdin_until(&self, answers: u64) -> u64 {
         self.stage_parts.get(self.parts_answered(answers)).copied().unwrap_or(self.stdin_bytes)
     }
 
-    /// Whether the launcher of a staging job sends nothing more before ranks have written more than so many answers.
+    /// Whether the launcher, after so many answers of ranks, waits for more before it sends the next part.
     pub(crate) fn awaits_answers(&self, answers: u64) -> bool {
         self.parts_answered(answers) < self.stage_parts.len()
     }

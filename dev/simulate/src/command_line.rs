@@ -106,8 +106,8 @@ const TABLE: Command = Command {
     intro: "
   wireup simulate table --ranks-max 73728 --json simulation.jsonl
 
-Prints the published time of each start beside the predicted one, and the two constants of the machine that matter
-most: halved and doubled, each alone, in a job with as many ranks on each node.
+Prints the published time of each start beside the predicted one. Also halves and doubles each constant of the machine,
+one at a time, in a smaller job with the same number of ranks on a node, and prints the two that matter most.
 ",
     sections: &[Section { title: "Flags", flags: &[LINES, RANKS_MAX, SENSITIVITY_RANKS] }],
     ..COMMAND
@@ -121,8 +121,8 @@ const COMPARE: Command = Command {
   wireup simulate compare --machine mine.toml 1x64 64x16 256x16
 
 Runs jobs of so many virtual nodes and ranks on each: /bin/true, from the exec of the launcher to its exit, and a fence,
-from the last rank in to the last one out. Prints how far the simulated times are from the measured medians. Least work:
-what all processors need for the work of the job if no process waits for another.
+from the last rank in to the last one out. Prints how far the simulated times are from the measured medians. Least work
+is a lower bound: the processor time that all processes need, divided by the number of processors.
 ",
     words: Words::Named(&["NODESxRANKS..."]),
     sections: &[Section { title: "Flags", flags: &[MACHINE, COMPARE_ROUNDS, WIREUP, LINES] }],

@@ -16,8 +16,8 @@ const VALUE_BYTES: u16 = 32;
 pub type Shape = (u32, u32);
 
 impl Case {
-    /// The time (s) that all processors of this machine need for the work of a job, if they do nothing else and no
-    /// process waits for another: less than which the job cannot take.
+    /// A lower bound for the duration (s) of a job: the processor time that its processes need, divided by the number
+    /// of processors.
     fn least_work(&self, machine: &Machine) -> Option<f64> {
         let (costs, children) = (machine.costs, u64::from(self.nodes - 1));
         let child_ns = costs.call_ns + costs.shell_ns + costs.agent_ns + 2 * costs.handshake_ns;

@@ -11,10 +11,11 @@ use wireup_sim::remote::{self, Remote};
 use wireup_sim::workload::{BarrierGroup, Dialect, GroupStep, Lens, PmixStep, Script, Step, Which, Who, Whose};
 use wireup_wire::job::{ExchangeScheme, Modex, PmiFlavour, PmiVersion};
 
-/// Usual length of the value of each rank (bytes): a process identifier in "PMI Extensions" (Chakraborty et al.).
+/// Default length of the value of each rank (bytes): that of a process identifier in "PMI Extensions" (Chakraborty et
+/// al.).
 pub const VALUE_BYTES: u16 = 18;
-/// Time that agents may take to start, and time without a sign of life after which a node is lost (ns): no limit of the
-/// simulation, since the file server of a large machine may be busy for hours.
+/// Both time limits of a simulated job (ns): for agents to start, and for a silent node to count as lost. They never
+/// expire, although the file server of a large machine may be busy for hours.
 const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
 /// Virtual time from the start of a session until its job (ns): all agents are up long before.
 const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
@@ -104,8 +105,8 @@ pub struct Scenario {
     /// Size of the program, if it is staged before the job; else each node reads it from the file server.
     pub stage_mib: Option<u32>,
     /// How often the ranks fence and get the values of all ranks one after the other; 0: they do what the plan says.
-    /// Only the ranks of the last node get values: those of other nodes would do so at the same time, since gets do not
-    /// leave a node.
+    /// To save time, only the ranks of the last node get values. A get is answered on its own node, so all nodes would
+    /// take equally long, at the same time.
     pub get_loops: u16,
 }
 

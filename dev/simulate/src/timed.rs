@@ -15,7 +15,7 @@ use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{RunReport, run};
 use wireup_wire::job::ExchangeScheme;
 
-/// All virtual nodes are this machine.
+/// More hosts on a machine than any job has nodes: all virtual nodes are on this machine.
 const HOSTS_PER_MACHINE: u32 = 1_000_000;
 /// Rounds of one start of `wireup pmi exchange`.
 const EXCHANGE_ROUNDS: u32 = 10;

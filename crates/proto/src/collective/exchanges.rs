@@ -250,7 +250,7 @@ impl Exchanges {
     /// A direct frame from another node's agent.
     ///
     /// # Errors
-    /// A message that names the sending node: it takes no part, or this version does not know the frame's kind.
+    /// A text that names the sender: it has no ranks in the job, or this version does not know its kind of frame.
     pub fn of_node(&self, node: NodeId, frame: Frame) -> Result<Arrived, String> {
         let tag = RoundTag::from_stream(frame.stream).map_err(|unknown| format!("node {node}: {unknown}"))?;
         let peer = self.config.peers.index_of(node);
@@ -765,7 +765,7 @@ fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
 impl Exchange {
     fn scan(&mut self) -> Result<&mut RingScan, String> {
         match &mut self.algorithm {
-            Method::Blocks(_) => Err("it is none along the tree".into()),
+            Method::Blocks(_) => Err("a ring of values was expected, and this is an exchange of blocks".into()),
             Method::Scan(scan) => Ok(scan),
         }
     }

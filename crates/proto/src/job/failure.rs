@@ -53,7 +53,7 @@ pub struct Ends {
     /// At the root: agents that are missing. All are reported together, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, Problem>,
     name_missing_at: Option<Instant>,
-    /// When it is reported that the keeper of the local ranks has ended, and the keeper's error; `None`: it was killed.
+    /// After the keeper of the local ranks has ended: the time to report that, and its error (none: it was killed).
     keeper_lost: Option<(Instant, Option<SpawnError>)>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     pub is_torn: bool,
@@ -181,8 +181,8 @@ impl Ends {
         Some(&[SIGTERM, SIGCONT])
     }
 
-    /// Records that the ranks are killed by force, or grants more time after the job was given up, because some of its
-    /// output still waits for a reader. The time limit counts from now, even if this agent is late.
+    /// Records that the ranks are killed by force; or gives a job that was given up more time, if some of its output
+    /// still waits for a reader. The time limit counts from now, even if this agent handles the event late.
     pub fn force(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }

@@ -145,7 +145,11 @@ impl<'p> SpawnPlacement<'p> {
                 named.into_iter().collect()
             }
         };
-        if allowed.is_empty() { Err("there is no node for them".into()) } else { Ok(allowed) }
+        if allowed.is_empty() {
+            Err("no node that the request allows can run the new processes".into())
+        } else {
+            Ok(allowed)
+        }
     }
 
     fn spread(&self, ranks: u32, allowed: &[usize], given: &mut [u32]) {

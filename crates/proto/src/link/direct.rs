@@ -58,9 +58,9 @@ pub struct Direct {
     /// Whether the agents have not agreed on a transport yet.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
-    /// Messages to be sent through the tree, in order, each with its job: after every call.
+    /// Messages to be sent through the tree, in order, each with its job. The caller takes them after every call.
     pub routed: VecDeque<(JobId, Routed)>,
-    /// Links to be closed, after every call.
+    /// Links to be closed. The caller takes them after every call.
     pub closing: Vec<LinkId>,
     now: Instant,
 }

@@ -1,9 +1,12 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` has the conversations and the tables that these answer from; `kvs` has the pairs, `collectives` are
-//! what ranks enter together, `names` requests what the root has, `addresses` is where ranks are reached (`questions`:
-//! their requests), `endpoints` where those listen that have sockets from their start, `relays` the connections that
-//! agents carry; `arena` and `array` lay out the results of allgathers.
+//! - `connection`: the conversations, and the tables that answers come from
+//! - `kvs`: the pairs
+//! - `collectives`: what ranks enter together; `arena` and `array` lay out the results of allgathers
+//! - `names`: questions to the root about published names
+//! - `addresses`, `questions`: at which addresses ranks are reached
+//! - `endpoints`: listening sockets that ranks have from their start
+//! - `relays`: connections between ranks that pass through agents
 
 mod addresses;
 mod arena;

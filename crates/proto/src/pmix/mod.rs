@@ -8,9 +8,9 @@
 //!                 └───────────────────  (job/rank_service) to the root: names, processes, other jobs; and back
 //! ```
 //!
-//! `Pmix` owns the parts. They send frames through `Cx` and answer the server process at once. What the start or the
-//! end of that process means to them is a `ServerNews`, on which `Pmix` acts after the part has returned; what the
-//! service needs of the job's other parts is an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
+//! `Pmix` owns the parts. They send frames through `Cx` and answer the server process at once. If that process
+//! starts or ends, `server` returns a `ServerNews`, and `Pmix` tells the other parts. If the service needs another part
+//! of the job, it returns an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
 //! messages of other agents, in `from_server` for messages of the server process, which are checked there. Parts:
 //! `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still answers);
 //! `fences`, `modex`, `queries`, `libraries`; `events` says which events are reported, and to whom.

@@ -116,7 +116,7 @@ impl Modex {
         seek(cx, self.offers.outstanding(), server);
     }
 
-    /// All local ranks have ended, and other nodes may still need their data: fetches it.
+    /// All local ranks have ended: copies their data from the server process, since other nodes may still request it.
     pub fn keep_all(&mut self, cx: &mut Cx<'_>, server: &ServerProcess) {
         if cx.common.ranks.len() == cx.facts.job_size as usize {
             return;

@@ -15,8 +15,8 @@
 //! same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
 //!
 //! *Requests for data that a rank of another job has committed.* A request waits as long as the rank's node lets it, or
-//! until the rank's job is over. Data that several nodes request is requested once from the rank's node. Its answer is
-//! awaited even when no node waits for it any more: then the next request for the same data needs no other.
+//! until the rank's job is over. Data that several nodes request is requested once from the rank's node. The
+//! answer is kept even if all askers have given up, so that a later request for the same data need not be sent again.
 
 mod nodes;
 #[cfg(test)]

@@ -573,7 +573,7 @@ fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
 /// answer.
 #[derive(Default)]
 pub struct Spawns {
-    /// SpawnWaitings by the number that the new job has or would have.
+    /// Ranks that wait, by the number that is reserved for the job that they ask for.
     requests: BTreeMap<JobId, SpawnWaiting>,
 }
 
