@@ -97,7 +97,7 @@ fn a_host_behind_a_firewall_is_reported_with_the_address_that_did_not_answer() {
         " s; check for a firewall between it and its parent; --interface chooses another network",
         "3 hosts: 2 ok, 1 with problems\n",
     ];
-    doctor(&testbed, "--hosts n[0-2] --start-timeout 4", 1, &parts);
+    doctor(&testbed, "--hosts n[0-2] --start-timeout 10", 1, &parts);
 }
 
 #[test]
