@@ -281,7 +281,7 @@ impl Found {
     }
 }
 
-/// Who waits for data.
+/// A requester of what a local rank has committed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Seeker {
     /// Another node of the job.

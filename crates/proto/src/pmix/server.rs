@@ -34,11 +34,11 @@ pub struct ServerProcess {
     unpacker: Unpacker,
     /// Text that it has written to standard error before it was ready.
     said: String,
-    /// What the service must do, in order.
+    /// Changes of the server process on which [`super::Pmix`] has not acted yet, the oldest first.
     pub news: Vec<ServerNews>,
 }
 
-/// What the server process means to the other parts of the job's PMIx service.
+/// A change of the server process that concerns other parts of the job's PMIx service.
 pub enum ServerNews {
     /// This node has opened a PMIx library, or cannot.
     Opened(Opened),
@@ -46,7 +46,7 @@ pub enum ServerNews {
     Served,
     /// There is no server process any more.
     Unserved,
-    /// The job's other parts must do something.
+    /// A request to parts of the job outside of the PMIx service.
     Asked(Asked),
 }
 
