@@ -38,15 +38,23 @@ pub enum Sender {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     Parent(Tag),
+    /// A child, by its index.
+    Child(usize, Tag),
     /// Every child of this agent.
     Children(Tag),
     Peer(u32, RoundTag),
 }
 
 /// The result of a start or of a message.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress<T = Vec<Rope>> {
     pub sends: Vec<(Receiver, Rope)>,
-    /// All blocks, possibly without the empty ones; the parts are in any order. Returned once.
-    pub done: Option<Vec<Rope>>,
+    /// The outcome, once. That of an allgather is all blocks, possibly without the empty ones, in parts in any order.
+    pub done: Option<T>,
+}
+
+impl<T> Default for Progress<T> {
+    fn default() -> Self {
+        Progress { sends: Vec::new(), done: None }
+    }
 }

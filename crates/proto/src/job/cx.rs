@@ -292,7 +292,7 @@ mod bench {
             let (mut out, mut from_job) = (Outbox::default(), VecDeque::new());
             let up = if facts.root { Peer::Launcher } else { Peer::Parent };
             links.on_link_up(UP, up, &mut out);
-            for child in tree.children(facts.me) {
+            for child in tree.children(facts.me).filter(|child| facts.node_of(AgentId(*child)).is_some()) {
                 let peer = Peer::Child { agent: AgentId(child), incarnation: 0 };
                 links.on_link_up(LinkId(child), peer, &mut out);
             }

@@ -334,8 +334,7 @@ impl RankService {
 
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.check_stall(cx);
-        let over = self.barriers.on_tick(cx);
-        self.on_groups_over(cx, over);
+        self.barriers.on_tick(cx);
         self.pmix(cx, Pmix::on_tick);
     }
 

@@ -149,12 +149,13 @@ impl Whole {
 
     /// A fence is complete: answers the server.
     fn answer(&mut self, cx: &mut Cx<'_>, finished: Finished, server: &mut ServerProcess) {
-        let Some(id) = self.requested.remove(&finished.epoch) else { return };
+        let epoch = finished.trace.epoch;
+        let Some(id) = self.requested.remove(&epoch) else { return };
         cx.trace(finished.trace);
         let Outcome::Pairs(parts) = finished.outcome else {
             return cx.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() });
         };
-        self.with_timeout.remove(&finished.epoch);
+        self.with_timeout.remove(&epoch);
         // Encoded with headers, the blocks must fit into a message to the server; unpacked, into one to its ranks.
         let travels: usize = parts.iter().map(Bytes::len).sum();
         match parts.iter().map(block::plain_len).sum::<Result<usize, _>>() {
@@ -278,11 +279,6 @@ impl Subsets {
         let over = self.barriers.on_frame(cx, arrived);
         self.on_over(cx, over, server);
         self.excuse_departed(cx, server);
-    }
-
-    pub fn on_tick(&mut self, cx: &mut Cx<'_>, server: &mut ServerProcess) {
-        let over = self.barriers.on_tick(cx);
-        self.on_over(cx, over, server);
     }
 
     /// A local rank enters no more barriers.

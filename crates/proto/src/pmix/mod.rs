@@ -211,7 +211,7 @@ impl Pmix {
         self.server.on_tick(cx);
         self.follow_server(cx);
         self.check_asks(cx);
-        self.fences.subsets.on_tick(cx, &mut self.server);
+        self.fences.subsets.barriers.on_tick(cx);
         self.modex.offers.take_late(cx.now());
         self.end_if_emptied(cx);
         self.modex.flush(cx);
