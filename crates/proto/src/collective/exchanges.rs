@@ -28,12 +28,12 @@ use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
-use wireup_coll::allgather::{Allgather, PeerSet, Progress, Receiver, Refused, Rules, Sender, fitting};
+use wireup_coll::allgather::{Allgather, PeerSet, Peers, Progress, Receiver, Refused, Rules, Sender, fitting};
 use wireup_coll::scan::{self, Down, RingProgress, RingScan};
 use wireup_wire::block::Block;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
-use wireup_wire::ids::{AgentId, Epoch, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{AgentId, Epoch, LocalRank, NodeId};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::limits::EXCHANGES_MAX;
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, FenceTrace};
@@ -43,42 +43,30 @@ use wireup_wire::values;
 /// The properties that all collectives of a job on this node share.
 #[derive(Clone)]
 pub struct CollectiveConfig {
-    /// This agent is the root: gathers end here.
-    pub root: bool,
     pub local_size: u32,
-    /// Children in the tree with ranks of the job below them.
-    pub children: usize,
-    pub scheme: ExchangeScheme,
     /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
     pub compress_min: u32,
     pub peers: Peers,
-    /// Index of this node in `peers`; `None`: this node has no ranks.
-    pub place: Option<u32>,
-    /// Most data that a PMIx fence distributes where the root may choose (bytes); `None`: no limit.
-    pub collect_max: Option<u64>,
+    /// This node's position among the peers, if it has ranks, and in the tree of those agents that have ranks of the
+    /// job below them.
+    pub set: PeerSet,
+    pub rules: Rules,
 }
 
 impl CollectiveConfig {
     /// The properties of this node that the job's collectives need.
     pub fn new(facts: &Facts) -> CollectiveConfig {
-        let Facts { spec, mapping, .. } = facts;
+        let Facts { spec, mapping, root, below, .. } = facts;
         let all = (0..spec.nodes.len() as u32).map(NodeId);
         let peers: Peers = all.filter(|node| mapping.local_size(*node) > 0).collect();
-        let place = facts.node.and_then(|node| peers.index_of(node));
+        let me = facts.node.and_then(|node| peers.index_of(node));
         CollectiveConfig {
-            root: facts.root,
             local_size: facts.local_size(),
-            children: facts.below.len(),
-            scheme: spec.options.exchange.scheme,
             compress_min: spec.options.exchange.compress_bytes_min,
+            set: PeerSet { count: peers.count(), me, root: *root, children: below.len() },
+            rules: Rules { scheme: spec.options.exchange.scheme, collect_max: None },
             peers,
-            place,
-            collect_max: None,
         }
-    }
-
-    pub fn peer_set(&self) -> PeerSet {
-        PeerSet { count: self.peers.count(), me: self.place, root: self.root, children: self.children }
     }
 
     /// The node of a peer.
@@ -89,57 +77,13 @@ impl CollectiveConfig {
         self.peers.node(peer).expect("a collective is among its peers")
     }
 
-    pub fn rules(&self) -> Rules {
-        Rules { scheme: self.scheme, collect_max: self.collect_max }
-    }
-
     /// This node's block of these bytes, which are compressed if they are many; empty if the node has no ranks.
     fn block(&self, bytes: Bytes) -> Bytes {
         let is_long = self.compress_min > 0 && bytes.len() >= self.compress_min as usize;
         let packed = is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten();
         let (compressed, bytes) = (packed.is_some(), packed.unwrap_or(bytes));
-        let node = self.place.and_then(|place| self.peers.node(place));
+        let node = self.set.me.and_then(|me| self.peers.node(me));
         node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default()
-    }
-}
-
-/// The nodes that have ranks, in ascending order: the peers of direct exchanges.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Peers {
-    count: u32,
-    /// The nodes; `None`: all nodes of the job, so that an agent of a job on thousands of nodes needs no list.
-    some: Option<Box<[NodeId]>>,
-}
-
-impl Peers {
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// The node of a peer; `None`: there is no such peer.
-    pub fn node(&self, peer: u32) -> Option<NodeId> {
-        match &self.some {
-            Some(nodes) => nodes.get(peer as usize).copied(),
-            None => (peer < self.count).then_some(NodeId(peer)),
-        }
-    }
-
-    /// The index of a node; `None`: it has no ranks.
-    pub fn index_of(&self, node: NodeId) -> Option<u32> {
-        match &self.some {
-            Some(nodes) => nodes.binary_search(&node).ok().map(|peer| peer as u32),
-            None => (node.0 < self.count).then_some(node.0),
-        }
-    }
-}
-
-impl FromIterator<NodeId> for Peers {
-    /// The nodes are in ascending order.
-    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
-        let nodes: Box<[NodeId]> = nodes.into_iter().collect();
-        let count = nodes.len() as u32;
-        let are_all = nodes.last().is_none_or(|last| last.0 + 1 == count);
-        Peers { count, some: (!are_all).then_some(nodes) }
     }
 }
 
@@ -154,14 +98,6 @@ pub enum Entry {
     Ring { value: Bytes },
     /// A fence of PMIx clients, with the data of the whole node. One rank passes the data for all ranks of the node.
     Modex { data: Bytes },
-}
-
-/// A rank that starts its next collective.
-pub struct Entering {
-    pub local: LocalRank,
-    pub rank: Rank,
-    pub entry: Entry,
-    pub reply_to: ReplyTo,
 }
 
 /// A collective that is complete as far as this node is concerned.
@@ -249,9 +185,9 @@ impl Exchanges {
             (EarlyWireup::Yes, ExchangeScheme::Auto) => Algorithm::BRUCK,
             (EarlyWireup::No | EarlyWireup::Auto, _) | (EarlyWireup::Yes, ExchangeScheme::Tree) => return None,
         };
-        let CollectiveConfig { place, peers, .. } = &self.config;
+        let CollectiveConfig { set, peers, .. } = &self.config;
         let direct = fitting(Collective::Fence, algorithm, peers.count());
-        let receivers = place.zip(direct.ok()).map(|(place, direct)| (direct.receivers)(place, peers.count()));
+        let receivers = set.me.zip(direct.ok()).map(|(me, direct)| (direct.receivers)(me, peers.count()));
         let nodes = receivers.unwrap_or_default().into_iter().filter_map(|peer| peers.node(peer));
         Some(nodes.map(|node| facts.agent_of(node)).collect())
     }
@@ -299,10 +235,15 @@ impl Exchanges {
 
     /// A local rank starts its next collective. `pending` returns the pairs put on this node so far. Returns the
     /// collectives that are complete.
-    pub fn enter(&mut self, cx: &mut Cx<'_>, entering: Entering, pending: impl FnOnce() -> Bytes) -> Vec<Finished> {
-        let Entering { local, rank, .. } = entering;
-        let epoch = self.next[local.index()];
-        let collective = entering.entry.collective();
+    pub fn enter(
+        &mut self,
+        cx: &mut Cx<'_>,
+        local: LocalRank,
+        (entry, reply_to): (Entry, ReplyTo),
+        pending: impl FnOnce() -> Bytes,
+    ) -> Vec<Finished> {
+        let (epoch, rank) = (self.next[local.index()], cx.rank(local));
+        let collective = entry.collective();
         // The epoch advances even if the collective is refused: the rank's next collective must not be taken for this
         // one.
         self.next[local.index()] = Epoch(epoch.0 + 1);
@@ -311,7 +252,7 @@ impl Exchanges {
             Some((_, Exchange { collective: other, .. })) if *other != collective => Err(format!(
                 "rank {rank} called {collective} as collective {epoch} of the job, but other ranks called {other}"
             )),
-            Some((config, exchange)) => exchange.enter(cx.now(), config, entering, pending),
+            Some((config, exchange)) => exchange.enter(cx, config, local, (entry, reply_to), pending),
         };
         self.advance(cx, epoch, sends)
     }
@@ -430,9 +371,9 @@ impl Exchanges {
         self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
     }
 
-    /// A local rank reaches an epoch that was given up.
-    pub fn pass(&mut self, local: LocalRank) {
-        self.next[local.index()].0 += 1;
+    /// The local ranks reach an epoch that was given up.
+    pub fn pass(&mut self) {
+        self.next.iter_mut().for_each(|next| next.0 += 1);
     }
 
     /// A rank of the subtree will never enter `departed.epoch`. Returns whether that is new information: no earlier
@@ -447,11 +388,11 @@ impl Exchanges {
         is_earlier || is_first_deserter
     }
 
-    /// The departure that makes a collective in progress impossible, with that collective's epoch and kind.
-    pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
+    /// The collective in progress that a departure makes impossible.
+    pub fn broken(&self) -> Option<Broken> {
         let departed = self.departed?;
         let first = self.live.iter().flatten().find(|exchange| departed.epoch <= exchange.epoch)?;
-        Some((departed, first.epoch, first.collective))
+        Some(Broken { departed, epoch: first.epoch, collective: first.collective, waiting: self.arrived() })
     }
 
     /// When a wait of `after_ns` expires; `None` if no rank waits or the missing ranks were already requested.
@@ -465,6 +406,16 @@ impl Exchanges {
     pub fn on_asked(&mut self) {
         self.asked = self.live.iter().flatten().next().map(|exchange| exchange.epoch);
     }
+}
+
+/// A collective that cannot complete, because a rank has departed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken {
+    pub departed: Departed,
+    pub epoch: Epoch,
+    pub collective: Collective,
+    /// How many local ranks have entered the first collective in progress.
+    pub waiting: u32,
 }
 
 /// What a collective sends next.
@@ -533,10 +484,10 @@ enum Method {
 
 impl Exchange {
     fn new(epoch: Epoch, collective: Collective, config: &CollectiveConfig) -> Self {
-        let CollectiveConfig { root, children, local_size, .. } = *config;
+        let CollectiveConfig { local_size, set: PeerSet { root, children, .. }, .. } = *config;
         let method = match collective {
             Collective::Fence | Collective::Allgather | Collective::Modex => {
-                Method::Blocks(Allgather::new(collective, config.peer_set(), config.rules()))
+                Method::Blocks(Allgather::new(collective, config.set, config.rules))
             }
             Collective::Ring => Method::Scan(RingScan::new(root, children, local_size as usize)),
         };
@@ -602,12 +553,13 @@ impl Exchange {
     /// A local rank enters. The caller has checked that it is the right collective and that the rank enters it once.
     fn enter(
         &mut self,
-        now: Instant,
+        cx: &Cx<'_>,
         config: &CollectiveConfig,
-        entering: Entering,
+        local: LocalRank,
+        (entry, reply_to): (Entry, ReplyTo),
         pending: impl FnOnce() -> Bytes,
     ) -> Result<Sends, String> {
-        let Entering { local, rank, entry, reply_to } = entering;
+        let (now, rank) = (cx.now(), cx.rank(local));
         if self.waiting.is_empty() {
             self.trace.first_in_ns = now.0;
         }

@@ -107,9 +107,9 @@ struct Round {
 
 impl Barriers {
     /// The state of an agent without barriers. `children`: the number of the job's children at this agent.
-    pub fn new(children: usize) -> Self {
+    pub fn new(children: usize, are_of_servers: bool) -> Self {
         Barriers {
-            are_of_servers: false,
+            are_of_servers,
             traffic: ExchangeTraffic::default(),
             has_changed: false,
             live: BTreeMap::new(),
@@ -356,11 +356,6 @@ pub struct Over {
 }
 
 impl Barriers {
-    /// The barriers of PMIx servers.
-    pub fn of_servers(children: usize) -> Self {
-        Barriers { are_of_servers: true, ..Barriers::new(children) }
-    }
-
     /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
     /// received. Returns the collectives that are complete.
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {

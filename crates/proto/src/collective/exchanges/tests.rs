@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::block;
+use wireup_wire::ids::Rank;
 use wireup_wire::peer::Failure;
 
 struct Net {
@@ -24,7 +25,8 @@ struct Net {
 impl Net {
     fn new(slots: &[u32], fanout: u32, scheme: ExchangeScheme) -> Net {
         let facts = facts_of(slots, fanout);
-        let config = |facts| CollectiveConfig { scheme, compress_min: 0, ..CollectiveConfig::new(facts) };
+        let rules = Rules { scheme, collect_max: None };
+        let config = |facts| CollectiveConfig { rules, compress_min: 0, ..CollectiveConfig::new(facts) };
         let nodes = facts.iter().map(|facts| Exchanges::new(config(facts))).collect();
         let ended = vec![Vec::new(); slots.len()];
         Net { facts, nodes, transit: Transit::default(), direct: 0, ended, failed: Vec::new() }
@@ -43,9 +45,8 @@ impl Net {
             // Some nodes have no pairs.
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
-        let reply_to = ReplyTo::Allgather { id: epoch };
-        let entering = Entering { local, rank: Rank(rank), entry, reply_to };
-        self.act(node, Instant(1), |exchanges, cx| exchanges.enter(cx, entering, || pairs.into()));
+        let entry = (entry, ReplyTo::Allgather { id: epoch });
+        self.act(node, Instant(1), |exchanges, cx| exchanges.enter(cx, local, entry, || pairs.into()));
     }
 
     fn act(&mut self, at: usize, now: Instant, act: impl FnOnce(&mut Exchanges, &mut Cx<'_>) -> Vec<Finished>) {
@@ -223,16 +224,17 @@ fn ranks_that_call_different_collectives_fail_the_job() {
 #[test]
 fn a_departure_breaks_only_collectives_that_the_rank_has_not_entered() {
     let left = |epoch| Departed { epoch: Epoch(epoch), ..departed(1) };
+    let broken = |net: &Net| net.nodes[0].broken().map(|broken| (broken.departed, broken.epoch, broken.collective));
     for scheme in schemes() {
         let mut net = Net::new(&[1, 1], 2, scheme);
         net.enter(0, Entry::Fence);
         assert!(net.nodes[0].on_departed(left(1)));
-        assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
+        assert_eq!(broken(&net), None, "the rank had entered fence 0 before it left");
         net.enter(0, Entry::Fence);
-        assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1), Collective::Fence)));
+        assert_eq!(broken(&net), Some((left(1), Epoch(1), Collective::Fence)));
         assert!(!net.nodes[0].on_departed(left(2)), "an earlier departure is known");
         assert!(net.nodes[0].on_departed(left(0)), "a rank elsewhere may wait for this one");
-        assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0), Collective::Fence)));
+        assert_eq!(broken(&net), Some((left(0), Epoch(0), Collective::Fence)));
     }
 }
 
@@ -247,7 +249,8 @@ fn the_root_knows_that_a_node_waits() {
         assert!(net.nodes[0].stall_deadline(5).is_some());
         let departed = departed(2);
         net.nodes[0].on_departed(departed);
-        assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0), Collective::Fence)), "{scheme:?}");
+        let broken = Broken { departed, epoch: Epoch(0), collective: Collective::Fence, waiting: 0 };
+        assert_eq!(net.nodes[0].broken(), Some(broken), "{scheme:?}");
     }
 }
 
@@ -269,18 +272,4 @@ fn outstanding_collectives_of_a_rank_are_bounded() {
     assert!(net.failed.is_empty());
     net.enter(0, Entry::Fence);
     assert!(net.failed[0].contains("more than 16384 collectives outstanding"), "{:?}", net.failed);
-}
-
-#[test]
-fn peers_are_the_nodes_with_ranks() {
-    for nodes in [vec![], vec![0, 1, 2], vec![1, 2], vec![0, 2, 5]] {
-        let peers: Peers = nodes.iter().copied().map(NodeId).collect();
-        assert_eq!(peers.some.is_some(), nodes == [1, 2] || nodes == [0, 2, 5], "a list only if nodes are missing");
-        assert_eq!(peers.count() as usize, nodes.len());
-        for number in 0..7 {
-            let place = nodes.iter().position(|node| *node == number).map(|place| place as u32);
-            assert_eq!(peers.index_of(NodeId(number)), place);
-            assert_eq!(peers.node(number).map(|node| node.0), nodes.get(number as usize).copied());
-        }
-    }
 }

@@ -29,7 +29,7 @@ impl Net {
     fn new(slots: &[u32], fanout: u32) -> Net {
         let facts = facts_of(slots, fanout);
         Net {
-            nodes: facts.iter().map(|facts| Barriers::new(facts.below.len())).collect(),
+            nodes: facts.iter().map(|facts| Barriers::new(facts.below.len(), false)).collect(),
             facts,
             transit: Transit::default(),
             entered: BTreeMap::new(),
@@ -354,7 +354,7 @@ fn stalls_name_who_is_missing() {
 
 #[test]
 fn the_number_of_marks_is_bounded() {
-    let mut groups = Barriers::new(0);
+    let mut groups = Barriers::new(0, false);
     let mut kvs = crate::pmi_server::kvs::Kvs::default();
     kvs.put(b"k", b"v");
     for rank in 0..3 * MARKS_MAX as u32 {
