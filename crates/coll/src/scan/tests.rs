@@ -49,7 +49,7 @@ fn up(peer: &Peer, is_root: bool, next_value: &mut usize) -> (Run, RingProgress)
         children.push(run);
         ups.push(to_parent(progress));
     }
-    // Children arrive from last to first, the own processes in between: the order must not matter.
+    // Children arrive from last to first, this peer's processes in between: the order must not matter.
     for (index, payload) in ups.iter().enumerate().skip(1).rev() {
         assert_eq!(scan.on_message(from_child(index), payload), Ok(RingProgress::default()));
         assert_eq!(scan.on_message(from_child(index), payload), Err(Refused::ChildTwice(index)));

@@ -167,7 +167,7 @@ impl SpawnInfo {
         Ok(info)
     }
 
-    /// The paths of the files of hosts. `cwd`: the working directory of the rank that asks.
+    /// Paths of the host files. `cwd`: the working directory of the rank that asks.
     pub fn host_files(&self, cwd: &[u8]) -> impl Iterator<Item = Vec<u8>> {
         self.host_files.iter().map(|(path, _)| absolute(path, cwd))
     }
