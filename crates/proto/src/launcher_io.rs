@@ -3,13 +3,10 @@
 use crate::io::{LinkId, Stream};
 use crate::output::{Next, Origin};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
-
-/// Files of hosts, by their paths: the names in each, or why it cannot be read.
-pub type HostFiles = BTreeMap<Vec<u8>, Result<Vec<String>, String>>;
+use wireup_wire::pmi::HostFiles;
 
 /// An event that the driver reports to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
