@@ -6,13 +6,12 @@
 //! An incoming connection is a guest until its handshake is done. The number of guests is bounded. At the bound the
 //! oldest one that has not even sent a hello is closed in favour of the next. So strangers that hold connections open
 //! cannot keep children out, which need no more than a round trip.
+//!
+//! Frames are queued as they come and written once a turn. A link whose other end does not answer any more is noticed
+//! by bytes that stay unacknowledged.
 
 mod dialling;
 mod dials;
-mod guests;
-mod receiving;
-mod sending;
-mod silence;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
@@ -21,8 +20,9 @@ use super::transports::{Transport, Transports, Which};
 use super::turn::Turn;
 use crate::transport::addresses;
 use crate::transport::attempts::Attempt;
+use crate::transport::carrier::Carrier;
 use crate::transport::filter::Filter;
-use crate::transport::handshake::Seal;
+use crate::transport::handshake::{Handshake, HandshakeError, Seal, Terms};
 use crate::transport::link::{Link, LinkError, Received};
 use dials::Dials;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,14 +33,22 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::secret_page::SecretPage;
+use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
+use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::{AgentTransport, Role, Secret};
+use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
+use wireup_wire::peer::{AgentTransport, Hello, Role, Secret};
 use wireup_wire::route::Point;
 
 /// The link to the launcher in this same process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
+
+/// Checks of unacknowledged bytes within `--node-timeout`.
+const LOOKS: u64 = 4;
+/// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short
+/// `--node-timeout` is.
+const SUSPECT_NS: u64 = 1_000_000_000;
 
 pub struct LinkSet {
     me: AgentId,
@@ -195,6 +203,217 @@ impl LinkSet {
         transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
     }
 
+    /// Addresses where others can dial in, best first. The first call starts to listen.
+    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
+        self.transports.listen(reactor)
+    }
+
+    /// A transport has incoming connections, or events for its links.
+    pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
+        let Some(transport) = self.transports.get(which) else { return };
+        for carrier in transport.take_in(turn.now_ns, turn.reactor) {
+            self.take_in(carrier, turn);
+        }
+        let ready = self.transports.get(which).map(|transport| transport.ready()).unwrap_or_default();
+        for token in ready {
+            if let Some(Token::Link(id)) = Token::unpack(token) {
+                self.on_event(id, Event { token, readable: true, writable: true, hangup: false }, turn);
+            }
+        }
+    }
+
+    /// Prepares transports whose links have no descriptors for a wait. `false`: some had something to take in first.
+    fn arm(&mut self, turn: &mut Turn<'_>) -> bool {
+        let mut has_armed = true;
+        for which in Which::ALL {
+            if self.transports.get(*which).is_some_and(|transport| !transport.arm()) {
+                self.on_transport(*which, turn);
+                has_armed = false;
+            }
+        }
+        has_armed
+    }
+
+    fn take_in(&mut self, carrier: Box<dyn Carrier>, turn: &mut Turn<'_>) {
+        let Ok(secret) = self.secret() else { return };
+        self.make_room(turn.reactor);
+        let terms = Terms { encrypt: self.config.encrypt, listener: self.me, binding: carrier.binding() };
+        let handshake = Handshake::listen(&secret, terms);
+        let link = Link::begun(carrier, handshake, Vec::new(), self.config.encrypt);
+        let kind = LinkKind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };
+        // A guest that cannot be watched is dropped, which closes it.
+        if let Ok(id) = self.insert(link, kind, Interest::READABLE, turn.reactor) {
+            self.guests.insert(id);
+        }
+    }
+
+    /// Checks that a hello is new. A guest that repeats the hello of another connection has recorded it, and does not
+    /// know the secret.
+    fn check_hello(&mut self, id: LinkId) -> Result<(), LinkError> {
+        let heard = self.links.get(&id).filter(|_| self.guests.contains(&id)).and_then(|entry| entry.link.heard());
+        let first = heard.map(|seal| *self.hellos.entry(*seal).or_insert(id));
+        if first.is_none_or(|first| first == id) { Ok(()) } else { Err(HandshakeError::Secret.into()) }
+    }
+
+    fn make_room(&mut self, reactor: &Reactor) {
+        while self.guests.len() >= UNAUTHENTICATED_LINKS_MAX {
+            let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| entry.link.heard().is_none());
+            let Some(&id) = self.guests.iter().find(silent).or(self.guests.first()) else {
+                break;
+            };
+            self.forget(id, reactor);
+        }
+    }
+
+    pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return;
+        };
+        let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
+        if result.is_ok() && (event.readable || event.hangup) {
+            result = self.receive_all(id, turn);
+        }
+        match result {
+            Ok(()) => self.dirty.push(id),
+            Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
+        }
+    }
+
+    /// Reads once, and then whatever the link holds without an event to report it.
+    fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        loop {
+            self.receive(id, turn)?;
+            if !self.links.get(&id).is_some_and(|entry| entry.link.has_more()) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn receive(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        match entry.link.receive(turn.buffer)? {
+            Received::Nothing => self.check_hello(id)?,
+            Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
+            Received::Up(hello) => self.on_proved(id, hello, turn)?,
+        }
+        Ok(())
+    }
+
+    /// Both ends have proved the secret.
+    fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        let local = entry.link.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
+        if self.config.node_timeout_ns > 0 {
+            entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
+        }
+        let early = entry.link.receive_early();
+        let kind = std::mem::replace(&mut entry.kind, LinkKind::Up);
+        let mut reached = None;
+        let peer = match (hello, kind) {
+            (Some(Hello { agent, role: Role::Child { incarnation }, .. }), _) => Peer::Child { agent, incarnation },
+            (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
+            (Some(Hello { agent, role: Role::Rejoin(rejoin), .. }), _) => Peer::Rejoin { agent, rejoin },
+            (None, LinkKind::Dialled { target, role, attempt, .. }) => {
+                reached = self.dials.on_up(target, attempt, turn.now_ns);
+                self.drop_attempts(target, turn.reactor);
+                if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
+            }
+            (None, LinkKind::Guest { .. } | LinkKind::Up) => panic!("a listener receives the dialler's hello"),
+        };
+        self.guests.remove(&id);
+        turn.inputs.push(Input::LinkUp { link: id, peer, local });
+        turn.inputs.extend(reached);
+        if let Received::Bytes(bytes) = early {
+            turn.inputs.push(Input::LinkBytes { link: id, bytes });
+        }
+        Ok(())
+    }
+
+    /// Queues a frame for a link; `flush` sends it.
+    pub fn send(&mut self, id: LinkId, frame: Frame) {
+        if let Some(entry) = self.links.get_mut(&id) {
+            entry.link.send(frame);
+            if self.dirty.last() != Some(&id) {
+                self.dirty.push(id);
+            }
+        }
+    }
+
+    pub fn close(&mut self, id: LinkId) {
+        if let Some(entry) = self.links.get_mut(&id) {
+            entry.closing = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Writes queued frames, once a turn.
+    pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        if !self.dirty.is_empty() {
+            self.plan_look();
+        }
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(entry) = self.links.get_mut(&id) else { continue };
+            let flushed = entry.link.flush();
+            let interest = match entry.link.wants_to_write() {
+                false => Interest::READABLE,
+                // A launcher that does not read its answers is not read until it reads them.
+                true if entry.link.is_local() => Interest::WRITABLE,
+                true => Interest::BOTH,
+            };
+            let is_unread = entry.link.is_local() && entry.link.waiting_bytes() > LAUNCHER_UNREAD_BYTES_MAX;
+            match flushed {
+                Ok(false) if is_unread => self.fail(id, LinkError::Unread, reactor, inputs),
+                Ok(true) if entry.closing => self.forget(id, reactor),
+                Ok(_) => {
+                    if std::mem::replace(&mut entry.interest, interest) != interest {
+                        let _ = entry.link.watch(Token::Link(id).pack(), interest, reactor);
+                    }
+                }
+                Err(error) => self.fail(id, error, reactor, inputs),
+            }
+        }
+    }
+
+    /// Plans a check whether the bytes that will be sent are answered.
+    fn plan_look(&mut self) {
+        if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
+        }
+    }
+
+    /// Fails links whose bytes have been unanswered for too long. Idle links are left to the kernel's keepalive.
+    fn look(&mut self, turn: &mut Turn<'_>) {
+        let patience = Duration::from_nanos(self.config.node_timeout_ns);
+        let (mut again_ns, mut dead) = (None, Vec::new());
+        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == LinkKind::Up) {
+            let pause_ns = match entry.link.silence() {
+                Unacknowledged::Nothing => continue,
+                Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
+                    dead.push(id);
+                    continue;
+                }
+                Unacknowledged::Silent(since) if since >= patience => {
+                    entry.suspect = true;
+                    SUSPECT_NS
+                }
+                Unacknowledged::Silent(_) | Unacknowledged::Answered => {
+                    entry.suspect = false;
+                    self.config.node_timeout_ns / LOOKS
+                }
+            };
+            again_ns = again_ns.into_iter().chain([turn.now_ns + pause_ns]).min();
+        }
+        self.look_ns = again_ns;
+        for id in dead {
+            let error = LinkError::Silent { patience, error: io::ErrorKind::TimedOut.into() };
+            self.fail(id, error, turn.reactor, turn.inputs);
+        }
+    }
+
     /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.
     ///
     /// # Errors
@@ -240,8 +459,4 @@ impl LinkKind {
 }
 
 #[cfg(test)]
-mod launcher_tests;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod ucx_tests;
