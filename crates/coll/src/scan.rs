@@ -132,7 +132,8 @@ impl RingScan {
         self.sum_up()
     }
 
-    /// Adds the contribution of child `index`'s subtree; returns the same as [`RingScan::own`].
+    /// Adds the contribution of child `index`'s subtree. Returns the summary of this peer's subtree when complete, as
+    /// [`RingScan::own`] does.
     ///
     /// # Panics
     /// If there is no such child.

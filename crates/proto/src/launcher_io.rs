@@ -50,7 +50,7 @@ pub enum LauncherOutput {
     Write { stream: Stream, from: Option<(Origin, Next)>, bytes: Bytes },
     /// Read standard input, at most this many bytes until the next such output; 0: do not read.
     ReadStdin { bytes_max: u32 },
-    /// Read the names in these files of hosts, for a job that a rank has asked for.
+    /// Read the names in these host files, for a job that a rank has asked for.
     ReadHostFiles { child: JobId, paths: Vec<Vec<u8>> },
     /// Information for the user at the terminal.
     Notice(Notice),

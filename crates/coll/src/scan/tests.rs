@@ -37,7 +37,7 @@ fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
         children.push(run);
         ups.push(Up::decode(&up.encode()).unwrap());
     }
-    // Children arrive from last to first, the own processes in between: the order must not matter.
+    // Children arrive from last to first, this peer's processes in between: the order must not matter.
     let mut total = None;
     for (index, up) in ups.into_iter().enumerate().rev() {
         if index == 0 {

@@ -118,7 +118,7 @@ impl LinkSet {
     /// The addresses at which this node is reached, best first.
     ///
     /// # Errors
-    /// They cannot be listed, or none may be used.
+    /// The addresses cannot be listed, or none of them may be used.
     pub fn ips(&self) -> Result<Vec<IpAddr>, ListenError> {
         let own = interfaces::addresses().map_err(ListenError::Interfaces)?;
         let filter = self.config.interface.as_deref().map(Filter::parse).transpose()?;
@@ -138,7 +138,7 @@ impl LinkSet {
     /// Adopts a launcher whose version exchange is done.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the link.
     pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
         let id = self.insert(link, LinkKind::Up, Interest::READABLE, reactor)?;
         inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });

@@ -470,7 +470,7 @@ fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
     if let Some(child) = cx.children_towards(Some(to)).first() {
         return cx.for_agent(*child, frame);
     }
-    // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
+    // All ranks there have ended. No rank needs an answer any more, but the root waits for the outcome of an order.
     match read(cx, &frame) {
         Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
             cx.say_to_root(Up::Report { agent: to, report: InterJobReport::Ended });

@@ -1,4 +1,4 @@
-//! Requests of ranks for processes: each becomes a job, once the files of hosts that it names have been read.
+//! Requests of ranks for processes: each becomes a job, once the host files that it names have been read.
 //!
 //! The job gets the environment, the limits and the options of the job of the rank that asks, without standard input,
 //! terminal and profile. Each program is an entry of its own in the list of programs, so its position is its
@@ -35,7 +35,7 @@ pub struct Request {
 
 /// What the launcher has to do for a request.
 pub enum Step {
-    /// Read these files of hosts.
+    /// Read these host files.
     ReadHostFiles(Vec<Vec<u8>>),
     /// Launch this job.
     Launch(Box<JobSpec>),
@@ -75,7 +75,7 @@ impl Requests {
         }
     }
 
-    /// The files of hosts that a request names were read. `None`: no request waits for them.
+    /// The host files that a request names were read. `None`: no request waits for them.
     pub fn on_host_files(&mut self, family: &JobFamily, child: JobId, files: &HostFiles) -> Option<Step> {
         let request = self.reading.remove(&child)?;
         Some(self.describe(family, child, request, files))
@@ -159,7 +159,7 @@ fn options(parent: &JobOptions) -> JobOptions {
     options
 }
 
-/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before the request
+/// Paths of the host files that a request of rank `from` of `parent` names. The files are read before the request
 /// becomes a job.
 ///
 /// # Errors
@@ -275,7 +275,7 @@ impl Info {
         Ok(info)
     }
 
-    /// The paths of the files of hosts. `cwd`: the working directory of the rank that asks.
+    /// Paths of the host files. `cwd`: the working directory of the rank that asks.
     pub fn host_files(&self, cwd: &[u8]) -> impl Iterator<Item = Vec<u8>> {
         self.host_files.iter().map(|(path, _)| absolute(path, cwd))
     }

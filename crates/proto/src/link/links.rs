@@ -188,7 +188,7 @@ impl Links {
     /// Sends a frame to any other agent: on the tree's link if the agent is a neighbour, otherwise as `direct` decides.
     ///
     /// # Panics
-    /// For this agent itself.
+    /// If `agent` is this agent itself.
     pub fn send_peer(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
         if self.routes.roster.is_lost(agent) {
@@ -203,7 +203,7 @@ impl Links {
         }
     }
 
-    /// Starts the links that will be needed to these agents.
+    /// Starts links to those of `agents` that are not neighbours in the tree: the job will need them.
     pub fn prepare_peers(&mut self, mut agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
         agents.retain(|agent| !self.routes.is_neighbour(&self.neighbours, *agent));
         self.with_direct(out, |direct| agents.into_iter().for_each(|agent| direct.prepare(agent, job)));

@@ -650,7 +650,7 @@ impl Asked {
 /// values that a rank sends in one write.
 const REPLY_ROOM_KEPT: usize = 64 << 10;
 
-/// The answer to the requesting rank while its job fails.
+/// Error text for a rank whose request needs stored pairs that cannot be read; its job fails for the same reason.
 pub const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
 
 impl Tables {

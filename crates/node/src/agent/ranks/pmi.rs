@@ -29,7 +29,7 @@ impl PmiSocket {
     /// Watches a socket; without one (`None`) there is no conversation.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the socket.
     fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
         if let Some(fd) = &fd {
             reactor.add(fd, Token::Pmi(slot, client).pack(), Interest::READABLE)?;
@@ -70,7 +70,7 @@ impl PmiSockets {
     /// The rank has started: takes over the socket that it has inherited.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the socket.
     pub fn adopt(&mut self, local: LocalRank, fd: Option<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
         // The rank runs already, so a secondary client may have connected.
         if let Some(inherited) = self.ranks[local.index()].sockets.first_mut() {
