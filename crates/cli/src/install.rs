@@ -250,22 +250,22 @@ mod tests {
 
     #[test]
     fn links_are_made_beside_the_program_and_never_over_something_else() {
-        let bin = std::env::temp_dir().join(format!("wireup-install-{}", process::id()));
-        fs::create_dir_all(&bin).expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder");
+        let bin = folder.path();
         fs::write(bin.join("mpirun"), "theirs").expect("a file");
         symlink("/usr/bin/true", bin.join("orterun")).expect("a link");
         for _ in 0..2 {
-            assert_eq!(front(&bin), Ok(vec!["mpirun", "orterun"]));
+            assert_eq!(front(bin), Ok(vec!["mpirun", "orterun"]));
             assert_eq!(fs::read_link(bin.join("mpiexec")).expect("a link"), Path::new("wireup"));
         }
         assert_eq!(fs::read(bin.join("mpirun")).expect("still there"), b"theirs");
-        fs::remove_dir_all(&bin).expect("removed");
-        assert!(front(&bin).is_err(), "there is no folder");
+        assert!(front(&bin.join("none")).is_err(), "there is no folder");
     }
 
     #[test]
     fn nothing_is_installed_among_the_files_of_pip() {
-        let prefix = std::env::temp_dir().join(format!("wireup-install-wheel-{}", process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let prefix = folder.path().join("prefix");
         assert!(!has_the_wheel(&prefix), "there is no folder");
         let packages = prefix.join("lib/python3.11/site-packages");
         // Another project has this name too.
@@ -277,7 +277,6 @@ mod tests {
         let line = line.expect("well-formed").expect("no help");
         assert!(run(&line).is_err_and(|why| why.contains("use another --prefix")));
         assert!(!prefix.join("bin").exists());
-        fs::remove_dir_all(&prefix).expect("removed");
     }
 
     #[test]

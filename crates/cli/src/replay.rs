@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn replaying_a_recording_twice_gives_the_same_result() {
-        let directory = std::env::temp_dir().join(format!("wireup-replay-{}", std::process::id()));
+        let directory = tempfile::tempdir().expect("a folder");
+        let directory = directory.path();
         let session = SessionSpec {
             name: "s".into(),
             fanout: 2,
@@ -104,7 +105,7 @@ mod tests {
             ..SessionSpec::default()
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
-        let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
+        let mut recorder = Recorder::create(directory, &header).expect("a temporary directory takes files");
         recorder.record(|| Recorded::Input(Instant(5), Input::Tick));
         recorder.flush();
         let path = directory.join("agent-0.rec");
@@ -114,12 +115,11 @@ mod tests {
         assert!(play(&directory.join("other")).is_err());
         std::fs::write(directory.join("agent-10.rec"), "").expect("a temporary directory takes files");
         std::fs::write(directory.join("agent-9.rec"), "").expect("a temporary directory takes files");
-        let names: Vec<_> = recordings(&directory)
+        let names: Vec<_> = recordings(directory)
             .expect("list them")
             .iter()
             .map(|file| file.file_name().map(OsStr::to_owned))
             .collect();
         assert_eq!(names, ["agent-0.rec", "agent-9.rec", "agent-10.rec"].map(|name| Some(name.into())));
-        std::fs::remove_dir_all(&directory).expect("remove the folder");
     }
 }

@@ -149,24 +149,14 @@ mod tests {
     }
 
     /// A machine with these files.
-    struct Machine(std::path::PathBuf);
-
-    impl Machine {
-        fn new(name: &str, files: &[(&str, &str)]) -> Machine {
-            let root = std::env::temp_dir().join(format!("wireup-devices-{name}-{}", std::process::id()));
-            for (path, text) in files {
-                let path = root.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            Machine(root)
+    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         }
-    }
-
-    impl Drop for Machine {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+        root
     }
 
     #[test]
@@ -205,12 +195,12 @@ mod tests {
             ("dev/dri/card0", ""),
             ("sys/class/drm/renderD128/device/vendor", "0x1002\n"),
         ];
-        let machine = Machine::new("seen", &files);
+        let machine = machine(&files);
         let mut two = batch(2, &[]);
-        divide(&mut two, 1, &machine.0).unwrap();
+        divide(&mut two, 1, machine.path()).unwrap();
         assert_eq!(shares(&two), ["CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"]);
         let mut one = batch(1, &[]);
-        divide(&mut one, 1, &machine.0).unwrap();
+        divide(&mut one, 1, machine.path()).unwrap();
         assert_eq!(shares(&one), ["CUDA_VISIBLE_DEVICES=0 ROCR_VISIBLE_DEVICES=0"]);
     }
 

@@ -189,29 +189,27 @@ mod tests {
 
     #[test]
     fn a_recording_is_private_to_its_owner_and_follows_no_symbolic_link_of_others() {
-        let directory = std::env::temp_dir().join(format!("wireup-record-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
         let path = directory.join("agent-3.rec");
         fs::write(&path, "older").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        drop(Recorder::create(&directory, &header()).unwrap());
+        drop(Recorder::create(directory, &header()).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(Recording::open(&path).unwrap().header, header());
 
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: only root can make a link of another user");
-            fs::remove_dir_all(&directory).unwrap();
             return;
         }
-        fs::set_permissions(&directory, Permissions::from_mode(0o1777)).unwrap();
+        fs::set_permissions(directory, Permissions::from_mode(0o1777)).unwrap();
         let precious = directory.join("precious");
         fs::write(&precious, "precious").unwrap();
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
         lchown(&path, Some(61_002), None).unwrap();
-        assert!(Recorder::create(&directory, &header()).is_err());
+        assert!(Recorder::create(directory, &header()).is_err());
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
-        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

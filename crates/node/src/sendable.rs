@@ -74,14 +74,14 @@ mod tests {
         let own = "/proc/self/exe";
         let bytes = sendable(own);
         assert!(bytes.len() < fs::metadata(own).unwrap().len() as usize, "{} bytes", bytes.len());
-        let place = std::env::temp_dir().join(format!("wireup-sendable-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("program");
         fs::write(&place, &bytes).unwrap();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         let listed = Command::new(&place).arg("--list").output().unwrap();
         assert!(String::from_utf8_lossy(&listed.stdout).contains("the_sendable_program_is_smaller_and_still_runs"));
         // The smaller program is not changed when it is sent in its turn.
         assert_eq!(sendable(place.to_str().unwrap()), bytes);
-        fs::remove_file(place).unwrap();
     }
 
     #[test]

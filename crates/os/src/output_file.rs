@@ -246,25 +246,19 @@ mod tests {
     const STRANGER: u32 = 61_002;
 
     /// A folder of this user with another one in it in which all users may make entries.
-    struct Folders(PathBuf);
+    struct Folders(tempfile::TempDir);
 
     impl Folders {
-        fn new(name: &str) -> Folders {
-            let path = std::env::temp_dir().join(format!("output-file-{name}-{}", std::process::id()));
-            fs::create_dir_all(path.join("shared")).unwrap();
-            fs::set_permissions(path.join("shared"), fs::Permissions::from_mode(0o1777)).unwrap();
-            fs::write(path.join("precious"), "precious").unwrap();
-            Folders(path)
+        fn new() -> Folders {
+            let folders = Folders(tempfile::tempdir().unwrap());
+            fs::create_dir(folders.at("shared")).unwrap();
+            fs::set_permissions(folders.at("shared"), fs::Permissions::from_mode(0o1777)).unwrap();
+            fs::write(folders.at("precious"), "precious").unwrap();
+            folders
         }
 
         fn at(&self, name: &str) -> PathBuf {
-            self.0.join(name)
-        }
-    }
-
-    impl Drop for Folders {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            self.0.path().join(name)
         }
     }
 
@@ -274,7 +268,7 @@ mod tests {
 
     #[test]
     fn files_are_appended_to_emptied_and_replaced() {
-        let folders = Folders::new("plain");
+        let folders = Folders::new();
         let path = folders.at("file");
         append(&path).unwrap();
         append(&path).unwrap();
@@ -293,7 +287,7 @@ mod tests {
 
     #[test]
     fn links_of_the_user_devices_and_descriptors_are_followed() {
-        let folders = Folders::new("links");
+        let folders = Folders::new();
         symlink(folders.at("precious"), folders.at("shared/link")).unwrap();
         symlink("../precious", folders.at("shared/relative")).unwrap();
         symlink(folders.at("new"), folders.at("shared/dangling")).unwrap();
@@ -315,7 +309,7 @@ mod tests {
 
     #[test]
     fn folders_are_made_on_the_way() {
-        let folders = Folders::new("made");
+        let folders = Folders::new();
         make_folder(&folders.at("shared/a/b/../c/")).unwrap();
         assert!(folders.at("shared/a/b").is_dir() && folders.at("shared/a/c").is_dir());
         make_folder(&folders.at("shared/a/c")).unwrap();
@@ -328,10 +322,10 @@ mod tests {
             println!("SKIPPED: only root can make files of another user");
             return;
         }
-        let folders = Folders::new("refused");
+        let folders = Folders::new();
         let own = |path: &Path| lchown(path, Some(STRANGER), Some(STRANGER)).unwrap();
         symlink(folders.at("precious"), folders.at("shared/link")).unwrap();
-        symlink(&folders.0, folders.at("shared/folder-link")).unwrap();
+        symlink(folders.0.path(), folders.at("shared/folder-link")).unwrap();
         fs::create_dir(folders.at("shared/folder")).unwrap();
         fs::write(folders.at("shared/file"), "").unwrap();
         fs::set_permissions(folders.at("shared/file"), fs::Permissions::from_mode(0o666)).unwrap();

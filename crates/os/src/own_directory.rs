@@ -184,15 +184,15 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use tempfile::TempDir;
 
     const STRANGER: u32 = 61_002;
 
     /// A directory in which all users may make entries.
-    fn shared(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("own-directory-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o1777)).unwrap();
-        path
+    fn shared() -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        folder
     }
 
     fn found(above: &Path) -> Option<PathBuf> {
@@ -201,22 +201,23 @@ mod tests {
 
     #[test]
     fn the_usual_name_is_used_where_nobody_has_it() {
-        let above = shared("usual");
-        assert_eq!(found(&above), None);
-        let made = find_or_make(&above, "mine").unwrap();
+        let folder = shared();
+        let above = folder.path();
+        assert_eq!(found(above), None);
+        let made = find_or_make(above, "mine").unwrap();
         assert_eq!(made.path, above.join("mine"));
         assert_eq!(fs::metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700);
-        assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path);
-        fs::remove_dir_all(&above).unwrap();
+        assert_eq!(find_or_make(above, "mine").unwrap().path, made.path);
     }
 
     #[test]
     fn a_directory_is_found_again_whatever_stands_at_its_usual_name() {
-        let above = shared("squatted");
+        let folder = shared();
+        let above = folder.path();
         let usual = above.join("mine");
         let squats: [(&str, &dyn Fn()); 4] = [
             ("a file", &|| fs::write(&usual, "").unwrap()),
-            ("a link to a directory of this user", &|| symlink(&above, &usual).unwrap()),
+            ("a link to a directory of this user", &|| symlink(above, &usual).unwrap()),
             ("a link to nothing", &|| symlink("/nowhere", &usual).unwrap()),
             ("a directory of another user", &|| {
                 fs::create_dir(&usual).unwrap();
@@ -230,37 +231,37 @@ mod tests {
             if what.contains("another user") && !rustix::process::geteuid().is_root() {
                 continue;
             }
-            let made = find_or_make(&above, "mine").expect(what);
+            let made = find_or_make(above, "mine").expect(what);
             assert_ne!(made.path, usual, "{what}");
             assert_eq!(fs::symlink_metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700, "{what}");
-            assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
-            assert_eq!(found(&above), Some(made.path.clone()), "{what}");
+            assert_eq!(find_or_make(above, "mine").unwrap().path, made.path, "{what}");
+            assert_eq!(found(above), Some(made.path.clone()), "{what}");
             // The squatter leaves: what exists is still used.
             let _ = fs::remove_file(&usual).or_else(|_| fs::remove_dir(&usual));
-            assert_eq!(find_or_make(&above, "mine").unwrap().path, made.path, "{what}");
+            assert_eq!(find_or_make(above, "mine").unwrap().path, made.path, "{what}");
             fs::remove_dir(&made.path).unwrap();
         }
-        fs::remove_dir_all(&above).unwrap();
     }
 
     #[test]
     fn entries_of_others_are_not_taken_for_one_with_a_random_ending() {
-        let above = shared("endings");
+        let folder = shared();
+        let above = folder.path();
         fs::write(above.join("mine"), "").unwrap();
         fs::write(above.join("mine-0123456789abcdef"), "").unwrap();
-        symlink(&above, above.join("mine-1123456789abcdef")).unwrap();
+        symlink(above, above.join("mine-1123456789abcdef")).unwrap();
         fs::create_dir(above.join("mine-not-random")).unwrap();
         if rustix::process::geteuid().is_root() {
             fs::create_dir(above.join("mine-2123456789abcdef")).unwrap();
             chown(above.join("mine-2123456789abcdef"), Some(STRANGER), None).unwrap();
         }
-        assert_eq!(found(&above), None);
-        fs::remove_dir_all(&above).unwrap();
+        assert_eq!(found(above), None);
     }
 
     #[test]
     fn processes_that_make_it_at_once_agree_on_one() {
-        let above = shared("race");
+        let folder = shared();
+        let above = folder.path();
         let usual = above.join("mine");
         for round in 0..60 {
             // Somebody else has the usual name: always, never, or until the others have looked.
@@ -269,26 +270,25 @@ mod tests {
                 fs::write(&usual, "").unwrap();
             }
             let made: Vec<PathBuf> = std::thread::scope(|scope| {
-                let threads = [(); 4].map(|()| scope.spawn(|| find_or_make(&above, "mine").unwrap().path));
+                let threads = [(); 4].map(|()| scope.spawn(|| find_or_make(above, "mine").unwrap().path));
                 if round % 3 == 2 {
                     let _ = fs::remove_file(&usual);
                 }
                 threads.map(|thread| thread.join().unwrap()).into()
             });
             let _ = fs::remove_file(&usual);
-            let left: Vec<PathBuf> = fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().path()).collect();
+            let left: Vec<PathBuf> = fs::read_dir(above).unwrap().map(|entry| entry.unwrap().path()).collect();
             assert!(left.len() == 1 && made.contains(&left[0]), "{made:?} {left:?}");
             fs::remove_dir(&left[0]).unwrap();
         }
-        fs::remove_dir_all(&above).unwrap();
     }
 
     #[test]
     fn a_directory_whose_entries_others_may_rename_is_refused() {
-        let above = shared("open");
-        fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).unwrap();
-        let error = find_or_make(&above, "mine").unwrap_err().to_string();
+        let folder = shared();
+        let above = folder.path();
+        fs::set_permissions(above, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = find_or_make(above, "mine").unwrap_err().to_string();
         assert!(error.contains("(mode 0777)"), "{error}");
-        fs::remove_dir_all(&above).unwrap();
     }
 }

@@ -1,41 +1,56 @@
-//! The system's list of libraries, `/etc/ld.so.cache`, as glibc 2.2 and later write it.
+//! The system's list of libraries, as `ldconfig` writes it: `/etc/ld.so.cache` of glibc 2.2 and later.
+//!
+//! ```text
+//!   [an older list]
+//!   "glibc-ld.so.cache1.1"  count u32  strings u32  flags u8  .. 48 bytes in all
+//!   count x { flags i32, key u32, value u32, os u32, hwcap u64 }     offsets from the head above
+//!   strings
+//! ```
 
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEAD_LEN: usize = 48;
 const ENTRY_LEN: usize = 24;
 /// The kind and the architecture of an entry (glibc's `ldconfig.h`): libraries of glibc for this processor.
 const FLAGS: u32 = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
+const ARCHITECTURE: u32 = 0xff00;
+
+/// An entry of the list that concerns processors of this kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// Absolute, with a zero at its end.
+    pub path: &'a [u8],
+    /// The library may be used on all processors of this kind, and not only on some.
+    pub is_for_all: bool,
+    flags: u32,
+}
+
+/// The entries of this name, in the order in which the loader looks at them. A damaged list ends where it is damaged.
+pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Entry<'a>> {
+    let head = match cache.starts_with(MAGIC) {
+        true => 0,
+        false => cache.windows(MAGIC.len()).position(|window| window == MAGIC).unwrap_or(cache.len()),
+    };
+    let cache = &cache[head..];
+    let number = |at: usize| Some(u32::from_ne_bytes(*cache.get(at..)?.first_chunk()?));
+    let count = number(MAGIC.len()).unwrap_or(0);
+    let numbers = move |index: u32| {
+        let at = HEAD_LEN + index as usize * ENTRY_LEN;
+        let is_for_all = number(at + 16)? == 0 && number(at + 20)? == 0;
+        Some((number(at)?, cache.get(number(at + 4)? as usize..)?, cache.get(number(at + 8)? as usize..)?, is_for_all))
+    };
+    (0..count).map_while(numbers).filter_map(move |(flags, key, value, is_for_all)| {
+        let is_named = key.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0));
+        let is_meant = (flags ^ FLAGS) & ARCHITECTURE == 0 && is_named && value.starts_with(b"/");
+        let zero = value.iter().position(|byte| *byte == 0).filter(|_| is_meant)?;
+        Some(Entry { path: &value[..=zero], is_for_all, flags })
+    })
+}
 
 /// The path of a library, with a zero at its end, if the loader would have no choice.
 pub fn find<'a>(cache: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    // An older list may come before this one.
-    let cache = match cache.starts_with(MAGIC) {
-        true => cache,
-        false => &cache[cache.windows(MAGIC.len()).position(|window| window == MAGIC)?..],
-    };
-    let number = |at: usize| Some(u32::from_ne_bytes(*cache.get(at..)?.first_chunk()?));
-    let text = |at: u32| {
-        let from = cache.get(at as usize..)?;
-        from.iter().position(|byte| *byte == 0).map(|zero| &from[..=zero])
-    };
-    let mut found = None;
-    for index in 0..number(MAGIC.len())? as usize {
-        let at = HEAD_LEN + index * ENTRY_LEN;
-        if text(number(at + 4)?)?.strip_suffix(b"\0") != Some(name) {
-            continue;
-        }
-        let is_plain = number(at)? == FLAGS && number(at + 16)? == 0 && number(at + 20)? == 0;
-        // One of several, or one for certain processors or kernels only: the loader chooses.
-        // For another processor.
-        if (number(at)? ^ FLAGS) & 0xff00 != 0 {
-            continue;
-        }
-        if !is_plain || found.is_some() {
-            return None;
-        }
-        found = text(number(at + 8)?).filter(|path| path.starts_with(b"/"));
-    }
-    found
+    let mut found = entries(cache, name);
+    let only = found.next().filter(|entry| entry.is_for_all && entry.flags == FLAGS)?;
+    found.next().is_none().then_some(only.path)
 }
 
 #[cfg(test)]
@@ -88,10 +103,28 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_this_machine_is_read() {
-        let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
+    fn entries_for_certain_processors_keep_their_place() {
+        let list =
+            [(FLAGS, 1 << 30, "libx.so", "/v3/libx.so"), (FLAGS, 0, "libx.so", "/a/libx.so"), (3, 0, "libx.so", "/b")];
+        let cache = cache(&list);
+        let found: Vec<_> = entries(&cache, b"libx.so").map(|entry| (entry.path, entry.is_for_all)).collect();
+        assert_eq!(found, [(&b"/v3/libx.so\0"[..], false), (b"/a/libx.so\0", true)]);
+    }
+
+    #[test]
+    fn a_damaged_list_does_not_panic_the_reader() {
+        let whole = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
         if std::fs::exists("/lib64/ld-linux-x86-64.so.2").is_ok_and(|exists| exists) {
-            assert!(find(&cache, b"libc.so.6").is_some_and(|path| path.ends_with(b"/libc.so.6\0")));
+            assert!(find(&whole, b"libc.so.6").is_some_and(|path| path.ends_with(b"/libc.so.6\0")));
         }
+        for cut in (0..whole.len()).step_by(211) {
+            let _ = find(&whole[..cut], b"libc.so.6");
+        }
+        let mut noise = whole;
+        for (index, byte) in noise.iter_mut().enumerate().skip(64).step_by(3) {
+            *byte = (index * 31) as u8;
+        }
+        let _ = find(&noise, b"libc.so.6");
+        assert_eq!(find(&[], b"libc.so.6"), None);
     }
 }

@@ -4,11 +4,8 @@
 //! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed
 //! only just now may change again within the resolution of its times, so nothing of it is kept.
 //!
-//! ```text
-//!   check u64 | count u64 | of each file, sorted: identity (seven u64), where its value ends u64 | the values
-//! ```
-//!
-//! All numbers are little-endian. The check is XXH3 of all that follows it: a damaged file counts as empty.
+//! The file has a check (u64, little-endian), the identity of each file with where its value ends (`postcard`, sorted),
+//! and the values. The check is XXH3 of all that follows it: a damaged file counts as empty.
 
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
@@ -27,13 +24,12 @@ const KEPT_LEN_MAX: u64 = 256 << 20;
 /// (chosen: the libraries of a large environment).
 const UNUSED_MAX: usize = 4096;
 
-const HEAD_LEN: usize = 16;
-const IDENTITY_LEN: usize = 56;
-const RECORD_LEN: usize = IDENTITY_LEN + 8;
+/// Bytes before what is kept, for [`seal`].
+pub(crate) const CHECK_LEN: usize = 8;
 
 /// What a file has had as long as it has not changed: device, number, length, seconds and nanoseconds of its two times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Identity([u64; IDENTITY_LEN / 8]);
+pub struct Identity([u64; 7]);
 
 impl Identity {
     pub fn of(stat: &Stat) -> Identity {
@@ -59,15 +55,6 @@ impl Identity {
     pub(crate) fn age_s(&self, now_s: i64) -> i64 {
         now_s - (self.0[3] as i64).max(self.0[5] as i64)
     }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.0.iter().for_each(|number| out.extend(number.to_le_bytes()));
-    }
-
-    /// What is at the beginning of these bytes.
-    fn decode(bytes: &[u8]) -> Identity {
-        Identity(std::array::from_fn(|at| number(bytes, 8 * at)))
-    }
 }
 
 /// The wall clock (s).
@@ -86,12 +73,35 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The contents of a file that is kept; empty if it cannot be read or is too long.
+pub(crate) fn read(path: &Path) -> Vec<u8> {
+    let is_small = fs::metadata(path).is_ok_and(|meta| meta.len() <= KEPT_LEN_MAX);
+    if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() }
+}
+
+fn check(kept: &[u8]) -> [u8; CHECK_LEN] {
+    XxHash3_64::oneshot(kept).to_le_bytes()
+}
+
+/// Writes the check into the first [`CHECK_LEN`] bytes.
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let check = check(&bytes[CHECK_LEN..]);
+    bytes[..CHECK_LEN].copy_from_slice(&check);
+}
+
+/// What is behind the check; `None`: it is damaged.
+pub(crate) fn opened(bytes: &[u8]) -> Option<&[u8]> {
+    let (expected, kept) = bytes.split_first_chunk()?;
+    (*expected == check(kept)).then_some(kept)
+}
+
 /// What is kept of files, and what was added.
 #[derive(Default)]
 pub struct Known {
-    /// As read: whole, or empty.
-    bytes: Vec<u8>,
-    /// Which of the files in it were asked for.
+    /// The files that were kept, sorted, each with where its value ends.
+    old: Vec<(Identity, usize)>,
+    values: Vec<u8>,
+    /// Which of `old` were asked for.
     used: Vec<bool>,
     /// The one that was asked for last.
     last: usize,
@@ -101,12 +111,10 @@ pub struct Known {
 impl Known {
     /// What is in a file; nothing if there is no such file, or a damaged one.
     pub fn read(path: &Path) -> Known {
-        let is_small = fs::metadata(path).is_ok_and(|meta| meta.len() <= KEPT_LEN_MAX);
-        let bytes = if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() };
-        match count(&bytes) {
-            Some(count) => Known { bytes, used: vec![false; count], ..Known::default() },
-            None => Known::default(),
-        }
+        let bytes = read(path);
+        let found = opened(&bytes).and_then(|kept| postcard::take_from_bytes::<Vec<(Identity, usize)>>(kept).ok());
+        let Some((old, values)) = found else { return Known::default() };
+        Known { used: vec![false; old.len()], old, values: values.to_owned(), ..Known::default() }
     }
 
     /// Writes it, if there is something new. `false`: there is not.
@@ -124,23 +132,18 @@ impl Known {
     fn kept(&self) -> Vec<u8> {
         let asked = self.new.len() + self.used.iter().filter(|is_used| **is_used).count();
         let all_stay = self.new.len() + self.used.len() - asked <= asked.max(UNUSED_MAX);
-        let old = self.used.iter().enumerate().filter(|(_, is_used)| all_stay || **is_used);
-        let old = old.filter_map(|(index, _)| Some((Identity::decode(self.records().get(index)?), self.value(index)?)));
-        let mut all: BTreeMap<Identity, &[u8]> = old.collect();
+        let old = self.old.iter().enumerate().filter(|(index, _)| all_stay || self.used[*index]);
+        let mut all: BTreeMap<Identity, &[u8]> =
+            old.filter_map(|(index, (file, _))| Some((*file, self.value(index)?))).collect();
         all.extend(self.new.iter().map(|(file, value)| (*file, &value[..])));
-        let values: usize = all.values().map(|value| value.len()).sum();
-        let mut out = Vec::with_capacity(HEAD_LEN + RECORD_LEN * all.len() + values);
-        out.extend([0; 8]);
-        out.extend((all.len() as u64).to_le_bytes());
         let mut end = 0;
-        for (file, value) in &all {
-            file.encode(&mut out);
-            end += value.len() as u64;
-            out.extend(end.to_le_bytes());
-        }
+        let ends = all.iter().map(|(file, value)| {
+            end += value.len();
+            (file, end)
+        });
+        let mut out = postcard::to_extend(&ends.collect::<Vec<_>>(), vec![0; CHECK_LEN]).expect("plain data");
         all.values().for_each(|value| out.extend_from_slice(value));
-        let check = XxHash3_64::oneshot(&out[8..]).to_le_bytes();
-        out[..8].copy_from_slice(&check);
+        seal(&mut out);
         out
     }
 
@@ -157,45 +160,19 @@ impl Known {
         }
     }
 
-    fn records(&self) -> &[[u8; RECORD_LEN]] {
-        let (records, _) = self.bytes.get(HEAD_LEN..).unwrap_or_default().as_chunks();
-        &records[..self.used.len()]
-    }
-
     fn index(&self, file: &Identity) -> Option<usize> {
         // Files that were made one after the other are often asked for in this order.
         let next = self.last + 1;
-        if self.records().get(next).is_some_and(|record| Identity::decode(record) == *file) {
+        if self.old.get(next).is_some_and(|(known, _)| known == file) {
             return Some(next);
         }
-        // Most differ in their first numbers, and the others are not looked at.
-        self.records().binary_search_by(|record| numbers(record).cmp(file.0)).ok()
+        self.old.binary_search_by_key(&file, |(known, _)| known).ok()
     }
 
     fn value(&self, index: usize) -> Option<&[u8]> {
-        let end = |record: &[u8; RECORD_LEN]| number(record, IDENTITY_LEN) as usize;
-        let from = index.checked_sub(1).map_or(0, |before| end(&self.records()[before]));
-        self.bytes[HEAD_LEN + RECORD_LEN * self.used.len()..].get(from..end(&self.records()[index]))
+        let from = index.checked_sub(1).map_or(0, |before| self.old[before].1);
+        self.values.get(from..self.old[index].1)
     }
-}
-
-/// How many files there are; `None`: it is damaged.
-fn count(bytes: &[u8]) -> Option<usize> {
-    let (check, rest) = bytes.split_first_chunk()?;
-    let (count, records) = rest.split_first_chunk()?;
-    let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
-    let is_whole = u64::from_le_bytes(*check) == XxHash3_64::oneshot(rest);
-    (is_whole && records.len() / RECORD_LEN >= count).then_some(count)
-}
-
-fn numbers(record: &[u8; RECORD_LEN]) -> impl Iterator<Item = u64> {
-    (0..IDENTITY_LEN).step_by(8).map(|at| number(record, at))
-}
-
-fn number(record: &[u8], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&record[at..at + 8]);
-    u64::from_le_bytes(bytes)
 }
 
 #[cfg(test)]

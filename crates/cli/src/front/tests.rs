@@ -108,11 +108,10 @@ fn rows_with_a_flag_do_what_the_flag_does() {
 
 #[test]
 fn rows_with_a_rule_do_what_their_example_says() {
-    let folder = std::env::temp_dir().join(format!("wireup-front-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let config = folder.join("config");
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
     fs::write(&config, "# two\n-n 1 ./a\n\n-n 2 ./b x\n").expect("a file");
-    let parameters = folder.join("parameters");
+    let parameters = folder.path().join("parameters");
     fs::write(&parameters, "# of a cluster\nbtl = self\n-x A=1\n").expect("a file");
     let mut seen: Vec<*const Rule> = Vec::new();
     for (_, row) in rows() {
@@ -134,7 +133,6 @@ fn rows_with_a_rule_do_what_their_example_says() {
         let names: Vec<&str> = rows_of_rule.flat_map(|(_, row)| row.names).copied().collect();
         assert!(used.into_iter().any(|word| names.contains(&word)), "{example} does not use {names:?} but {option}");
     }
-    fs::remove_dir_all(&folder).expect("removed");
     assert!(seen.len() > 30, "{}", seen.len());
 }
 

@@ -355,8 +355,8 @@ mod tests {
 
     #[test]
     fn libraries_are_found_as_the_loader_finds_them() {
-        let folder = std::env::temp_dir().join(format!("wireup-closure-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().to_owned();
         std::fs::write(folder.join("libown.so.1"), "").expect("a file");
         let cache = LdCache::default();
         let search = |library_path: Vec<PathBuf>| Search {
@@ -376,6 +376,5 @@ mod tests {
             [("libown.so.1".to_owned(), Some(own)), ("libc.so.6".to_owned(), None)]
         );
         assert_eq!(names(Vec::new()), [("libown.so.1".to_owned(), None), ("libc.so.6".to_owned(), None)]);
-        std::fs::remove_dir_all(folder).expect("remove the folder");
     }
 }

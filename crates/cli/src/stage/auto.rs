@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn files_are_counted_by_file_system() {
-        let folder = std::env::temp_dir().join(format!("wireup-auto-{}", std::process::id()));
-        let at = |name: &str| folder.join(name);
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
         fs::create_dir_all(at("net/env/lib")).expect("a folder");
         for name in ["net/program", "net/env/a", "net/env/lib/b", "local"] {
             fs::write(at(name), [0; 100]).expect("a file");
@@ -171,8 +171,6 @@ mod tests {
             let name = if is_network { "NFS" } else { "ext4" }.into();
             Some(FileSystem { name, is_network, folders_have_times: true })
         };
-        let found = Load::of(&needs, &kind_of);
-        fs::remove_dir_all(&folder).expect("it is there");
-        assert_eq!(found, load(1, 2, 400));
+        assert_eq!(Load::of(&needs, &kind_of), load(1, 2, 400));
     }
 }

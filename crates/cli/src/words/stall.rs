@@ -8,6 +8,7 @@ use wireup_wire::peer::{GroupStall, InitStall, StallReport};
 const NODES_SHOWN: u32 = 16;
 
 /// The answers of one round.
+#[derive(Default)]
 pub struct Stalls {
     node_count: u32,
     heard: Vec<bool>,
@@ -28,20 +29,7 @@ pub struct Stalls {
 
 impl Stalls {
     pub fn new(node_count: u32) -> Stalls {
-        Stalls {
-            node_count,
-            heard: vec![false; node_count as usize],
-            answers: 0,
-            shown: 0,
-            arrived: 0,
-            missing: 0,
-            nodes_missing: 0,
-            running: 0,
-            initialised: 0,
-            waits: false,
-            waits_elsewhere: false,
-            held: Vec::new(),
-        }
+        Stalls { node_count, heard: vec![false; node_count as usize], ..Stalls::default() }
     }
 
     /// The lines that one more answer produces.

@@ -6,11 +6,12 @@
 //! An incoming connection is a guest until its handshake is done. The number of guests is bounded. At the bound the
 //! oldest one that has not even sent a hello is closed in favour of the next. So strangers that hold connections open
 //! cannot keep children out, which need no more than a round trip.
+//!
+//! Frames are queued as they come and written once a turn. A link whose other end does not answer any more is noticed
+//! by bytes that stay unacknowledged.
 
 mod dialling;
 mod dials;
-mod guests;
-mod silence;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
@@ -19,8 +20,9 @@ use super::transports::{Transport, Transports, Which};
 use super::turn::Turn;
 use crate::transport::addresses;
 use crate::transport::attempts::Attempt;
+use crate::transport::carrier::Carrier;
 use crate::transport::filter::Filter;
-use crate::transport::handshake::Seal;
+use crate::transport::handshake::{Handshake, HandshakeError, Seal, Terms};
 use crate::transport::link::{Link, LinkError, Received};
 use dials::Dials;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,15 +33,22 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::secret_page::SecretPage;
+use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX};
+use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
 use wireup_wire::peer::{AgentTransport, Hello, Role, Secret};
 use wireup_wire::route::Point;
 
 /// The link to the launcher in this same process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
+
+/// Checks of unacknowledged bytes within `--node-timeout`.
+const LOOKS: u64 = 4;
+/// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short
+/// `--node-timeout` is.
+const SUSPECT_NS: u64 = 1_000_000_000;
 
 pub struct LinkSet {
     me: AgentId,
@@ -194,41 +203,68 @@ impl LinkSet {
         transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
     }
 
-    /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.
-    ///
-    /// # Errors
-    /// Why it cannot be used.
-    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
-        self.transports.open_agreed(transport, reactor)
+    /// Addresses where others can dial in, best first. The first call starts to listen.
+    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
+        self.transports.listen(reactor)
     }
 
-    /// Closes a link that the state machine does not know.
-    fn forget(&mut self, id: LinkId, reactor: &Reactor) {
-        self.guests.remove(&id);
-        if let Some(mut entry) = self.links.remove(&id) {
-            entry.link.unwatch(reactor);
+    /// A transport has incoming connections, or events for its links.
+    pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
+        let Some(transport) = self.transports.get(which) else { return };
+        for carrier in transport.take_in(turn.now_ns, turn.reactor) {
+            self.take_in(carrier, turn);
         }
-    }
-
-    fn fail(&mut self, id: LinkId, error: LinkError, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        let Some(kind) = self.links.get(&id).map(|entry| entry.kind) else {
-            return;
-        };
-        self.forget(id, reactor);
-        match kind {
-            // Strangers are not reported: anyone who can reach the port could flood the terminal with reports.
-            LinkKind::Guest { .. } => {}
-            LinkKind::Dialled { target, attempt, .. } => {
-                self.dials.on_failure(target, attempt, &error);
-                self.dial_due(monotonic_ns(), reactor, inputs);
+        let ready = self.transports.get(which).map(|transport| transport.ready()).unwrap_or_default();
+        for token in ready {
+            if let Some(Token::Link(id)) = Token::unpack(token) {
+                self.on_event(id, Event { token, readable: true, writable: true, hangup: false }, turn);
             }
-            LinkKind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
         }
     }
-}
 
-/// Handles events of links: receives frames, and finishes handshakes.
-impl LinkSet {
+    /// Prepares transports whose links have no descriptors for a wait. `false`: some had something to take in first.
+    fn arm(&mut self, turn: &mut Turn<'_>) -> bool {
+        let mut has_armed = true;
+        for which in Which::ALL {
+            if self.transports.get(*which).is_some_and(|transport| !transport.arm()) {
+                self.on_transport(*which, turn);
+                has_armed = false;
+            }
+        }
+        has_armed
+    }
+
+    fn take_in(&mut self, carrier: Box<dyn Carrier>, turn: &mut Turn<'_>) {
+        let Ok(secret) = self.secret() else { return };
+        self.make_room(turn.reactor);
+        let terms = Terms { encrypt: self.config.encrypt, listener: self.me, binding: carrier.binding() };
+        let handshake = Handshake::listen(&secret, terms);
+        let link = Link::begun(carrier, handshake, Vec::new(), self.config.encrypt);
+        let kind = LinkKind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };
+        // A guest that cannot be watched is dropped, which closes it.
+        if let Ok(id) = self.insert(link, kind, Interest::READABLE, turn.reactor) {
+            self.guests.insert(id);
+        }
+    }
+
+    /// Checks that a hello is new. A guest that repeats the hello of another connection has recorded it, and does not
+    /// know the secret.
+    fn check_hello(&mut self, id: LinkId) -> Result<(), LinkError> {
+        let heard = self.links.get(&id).filter(|_| self.guests.contains(&id)).and_then(|entry| entry.link.heard());
+        let first = heard.map(|seal| *self.hellos.entry(*seal).or_insert(id));
+        if first.is_none_or(|first| first == id) { Ok(()) } else { Err(HandshakeError::Secret.into()) }
+    }
+
+    fn make_room(&mut self, reactor: &Reactor) {
+        while self.guests.len() >= UNAUTHENTICATED_LINKS_MAX {
+            let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| entry.link.heard().is_none());
+            let Some(&id) = self.guests.iter().find(silent).or(self.guests.first()) else {
+                break;
+            };
+            self.forget(id, reactor);
+        }
+    }
+
     pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
         let Some(entry) = self.links.get_mut(&id) else {
             return;
@@ -296,10 +332,7 @@ impl LinkSet {
         }
         Ok(())
     }
-}
 
-/// Sends frames on links: queued as they come, written once a turn.
-impl LinkSet {
     /// Queues a frame for a link; `flush` sends it.
     pub fn send(&mut self, id: LinkId, frame: Frame) {
         if let Some(entry) = self.links.get_mut(&id) {
@@ -344,6 +377,74 @@ impl LinkSet {
             }
         }
     }
+
+    /// Plans a check whether the bytes that will be sent are answered.
+    fn plan_look(&mut self) {
+        if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
+        }
+    }
+
+    /// Fails links whose bytes have been unanswered for too long. Idle links are left to the kernel's keepalive.
+    fn look(&mut self, turn: &mut Turn<'_>) {
+        let patience = Duration::from_nanos(self.config.node_timeout_ns);
+        let (mut again_ns, mut dead) = (None, Vec::new());
+        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == LinkKind::Up) {
+            let pause_ns = match entry.link.silence() {
+                Unacknowledged::Nothing => continue,
+                Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
+                    dead.push(id);
+                    continue;
+                }
+                Unacknowledged::Silent(since) if since >= patience => {
+                    entry.suspect = true;
+                    SUSPECT_NS
+                }
+                Unacknowledged::Silent(_) | Unacknowledged::Answered => {
+                    entry.suspect = false;
+                    self.config.node_timeout_ns / LOOKS
+                }
+            };
+            again_ns = again_ns.into_iter().chain([turn.now_ns + pause_ns]).min();
+        }
+        self.look_ns = again_ns;
+        for id in dead {
+            let error = LinkError::Silent { patience, error: io::ErrorKind::TimedOut.into() };
+            self.fail(id, error, turn.reactor, turn.inputs);
+        }
+    }
+
+    /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
+        self.transports.open_agreed(transport, reactor)
+    }
+
+    /// Closes a link that the state machine does not know.
+    fn forget(&mut self, id: LinkId, reactor: &Reactor) {
+        self.guests.remove(&id);
+        if let Some(mut entry) = self.links.remove(&id) {
+            entry.link.unwatch(reactor);
+        }
+    }
+
+    fn fail(&mut self, id: LinkId, error: LinkError, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let Some(kind) = self.links.get(&id).map(|entry| entry.kind) else {
+            return;
+        };
+        self.forget(id, reactor);
+        match kind {
+            // Strangers are not reported: anyone who can reach the port could flood the terminal with reports.
+            LinkKind::Guest { .. } => {}
+            LinkKind::Dialled { target, attempt, .. } => {
+                self.dials.on_failure(target, attempt, &error);
+                self.dial_due(monotonic_ns(), reactor, inputs);
+            }
+            LinkKind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
+        }
+    }
 }
 
 impl LinkKind {
@@ -358,8 +459,4 @@ impl LinkKind {
 }
 
 #[cfg(test)]
-mod launcher_tests;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod ucx_tests;

@@ -218,30 +218,25 @@ mod tests {
         command_with(how, program, build, digest, &[&version()])
     }
 
-    struct RemoteHome(std::path::PathBuf);
+    struct RemoteHome(tempfile::TempDir);
 
     impl RemoteHome {
-        fn new(name: &str) -> RemoteHome {
-            let home = std::env::temp_dir().join(format!("wireup-remote-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&home);
-            std::fs::create_dir_all(&home).unwrap();
-            RemoteHome(home)
+        fn new() -> RemoteHome {
+            RemoteHome(tempfile::tempdir().unwrap())
         }
 
         /// Runs the words as a log-in shell would, with `stdin` from a file.
         fn run(&self, shell: &str, words: &[Vec<u8>], stdin: &str) -> Output {
             let line = String::from_utf8(words.join(&b' ')).unwrap();
-            let input = self.0.join("input");
+            let input = self.0.path().join("input");
             std::fs::write(&input, stdin).unwrap();
             let mut command = Command::new(shell);
-            command.args(["-c", &line]).env_remove("XDG_CACHE_HOME").env("HOME", &self.0).env("PATH", "/usr/bin:/bin");
+            command
+                .args(["-c", &line])
+                .env_remove("XDG_CACHE_HOME")
+                .env("HOME", self.0.path())
+                .env("PATH", "/usr/bin:/bin");
             command.stdin(Stdio::from(std::fs::File::open(input).unwrap())).output().unwrap()
-        }
-    }
-
-    impl Drop for RemoteHome {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 
@@ -252,7 +247,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_requested_verified_and_cached() {
         for shell in ["sh", "bash"] {
-            let home = RemoteHome::new(shell);
+            let home = RemoteHome::new();
             let look = command(How::Look, "/nowhere/wireup", BUILD, None);
             let out = home.run(shell, &look, "");
             assert_eq!(out.status.code(), Some(i32::from(NEEDED)));
@@ -260,7 +255,7 @@ mod tests {
 
             let wrong = home.run(shell, &command(How::Send, "/nowhere/wireup", BUILD, Some("wrong")), PROGRAM);
             assert_eq!(wrong.status.code(), Some(i32::from(NOT_TAKEN)));
-            let kept = home.0.join(".cache/wireup").join(BUILD);
+            let kept = home.0.path().join(".cache/wireup").join(BUILD);
             assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0, "an unverified program must not be kept");
 
             let right = home.run(shell, &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
@@ -274,8 +269,8 @@ mod tests {
 
     #[test]
     fn the_launchers_program_path_is_tried_before_the_search_path() {
-        let home = RemoteHome::new("place");
-        let program = home.0.join("wireup");
+        let home = RemoteHome::new();
+        let program = home.0.path().join("wireup");
         std::fs::write(&program, PROGRAM).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let out = home.run("sh", &command(How::Look, program.to_str().unwrap(), BUILD, None), "");
@@ -296,7 +291,7 @@ mod tests {
     fn with_an_unsafe_launcher_path_only_the_search_path_is_used() {
         let plain = command(How::Plain, "/opt/wireup", BUILD, None);
         assert_eq!(plain, [b"/opt/wireup".to_vec(), b"agent".to_vec(), version().into_bytes()]);
-        let home = RemoteHome::new("strange");
+        let home = RemoteHome::new();
         let out = home.run("sh", &command(How::Plain, "/a b;touch x/wireup", BUILD, None), "");
         assert_eq!(out.status.code(), Some(i32::from(NEEDED)), "{out:?}");
     }
@@ -304,8 +299,8 @@ mod tests {
     #[test]
     fn a_cache_that_others_may_write_is_refused() {
         for cache in [".cache/wireup", "elsewhere"] {
-            let home = RemoteHome::new(&cache.replace('/', "-"));
-            let build = home.0.join(cache).join(BUILD);
+            let home = RemoteHome::new();
+            let build = home.0.path().join(cache).join(BUILD);
             std::fs::create_dir_all(&build).unwrap();
             let cache = build.parent().unwrap();
             let mode = |folder: &Path, mode| {
@@ -341,33 +336,34 @@ mod tests {
 
     #[test]
     fn a_cache_that_is_a_symbolic_link_is_not_used() {
-        let home = RemoteHome::new("link");
-        let elsewhere = home.0.join("elsewhere");
+        let home = RemoteHome::new();
+        let elsewhere = home.0.path().join("elsewhere");
         let program = elsewhere.join(BUILD).join("wireup");
-        std::fs::create_dir_all(home.0.join(".cache")).unwrap();
+        std::fs::create_dir_all(home.0.path().join(".cache")).unwrap();
         std::fs::create_dir_all(program.parent().unwrap()).unwrap();
         std::fs::write(&program, PROGRAM).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, home.0.join(".cache/wireup")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, home.0.path().join(".cache/wireup")).unwrap();
         let out = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
         assert_eq!(out.status.code(), Some(i32::from(NEEDED)), "{out:?}");
         let out = home.run("sh", &command(How::Send, "/nowhere/wireup", "4567", Some("right")), PROGRAM);
         assert_eq!(out.status.code(), Some(i32::from(NOT_TAKEN)), "{out:?}");
         assert!(String::from_utf8_lossy(&out.stderr).contains("a symbolic link") && !elsewhere.join("4567").exists());
         // The parent folder of the cache may be a link.
-        std::fs::remove_file(home.0.join(".cache/wireup")).unwrap();
-        std::fs::rename(home.0.join(".cache"), home.0.join("big")).unwrap();
-        std::os::unix::fs::symlink("big", home.0.join(".cache")).unwrap();
+        std::fs::remove_file(home.0.path().join(".cache/wireup")).unwrap();
+        std::fs::rename(home.0.path().join(".cache"), home.0.path().join("big")).unwrap();
+        std::os::unix::fs::symlink("big", home.0.path().join(".cache")).unwrap();
         let out = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
         assert!(out.status.success(), "{out:?}");
     }
 
     #[test]
     fn only_old_builds_and_stale_leftovers_are_removed_from_the_cache() {
-        let cache = RemoteHome::new("old");
+        let cache = tempfile::tempdir().unwrap();
+        let cache = cache.path();
         let now = std::time::SystemTime::now();
         let put = |path: &str, age: Duration| {
-            let path = cache.0.join(path);
+            let path = cache.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let file = std::fs::File::create(path).unwrap();
             file.set_modified(now - age).unwrap();
@@ -380,11 +376,11 @@ mod tests {
         put("interrupted/.n1.19", day);
         put("arriving/.n1.20", new);
         put("strange/notes", old);
-        std::fs::create_dir(cache.0.join("begun")).unwrap();
-        std::fs::create_dir(cache.0.join("empty")).unwrap();
-        std::fs::File::open(cache.0.join("empty")).unwrap().set_modified(now - day).unwrap();
-        forget_old_in(&cache.0);
-        let there = |path: &str| cache.0.join(path).exists();
+        std::fs::create_dir(cache.join("begun")).unwrap();
+        std::fs::create_dir(cache.join("empty")).unwrap();
+        std::fs::File::open(cache.join("empty")).unwrap().set_modified(now - day).unwrap();
+        forget_old_in(cache);
+        let there = |path: &str| cache.join(path).exists();
         for path in ["old", "used/.n1.17", "interrupted", "empty"] {
             assert!(!there(path), "{path}");
         }

@@ -60,7 +60,7 @@ pub struct Batch {
     pub staged: Option<Staged>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Process {
     /// The agent's number for the process; free for reuse after `Exited` or `StartFailed`.
     pub slot: u32,
@@ -87,24 +87,13 @@ pub struct Process {
 impl Process {
     /// A process of the batch's first program with pipes for output and no input.
     pub fn new(slot: u32) -> Process {
-        Process {
-            slot,
-            program: 0,
-            env: Vec::new(),
-            cpus: None,
-            stdin: StdinKind::Null,
-            stdout: OutKind::Pipe,
-            stderr: OutKind::Pipe,
-            shares_session: false,
-            pmi: false,
-            listens: false,
-            pty: None,
-        }
+        Process { slot, ..Process::default() }
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum StdinKind {
+    #[default]
     Null,
     /// The standard input that the agent had when it forked the keeper.
     Inherit,
@@ -117,8 +106,9 @@ pub enum StdinKind {
     Program,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OutKind {
+    #[default]
     Pipe,
     /// A pseudo-terminal in raw mode; a pipe if none can be opened.
     Pty,

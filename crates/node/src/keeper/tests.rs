@@ -238,7 +238,8 @@ fn limits_of_one_batch_do_not_apply_to_the_next() {
 
 #[test]
 fn start_failures_name_step_and_errno() {
-    let directory = scratch("failures");
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path();
     let script = |name: &str, text: &str, mode: u32| {
         use std::os::unix::fs::PermissionsExt;
         let path = directory.join(name);
@@ -275,7 +276,6 @@ fn start_failures_name_step_and_errno() {
     assert_eq!(failure(7).map(|error| error.0), Some(SpawnStep::Find));
     assert_eq!(bench.exit_of(6), ExitStatus::Exited(0));
     assert_eq!(bench.reported.get_mut(&6).unwrap().output(), format!("{plain} argument\n"));
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
@@ -484,9 +484,3 @@ fn a_keeper_that_is_told_to_leave_is_not_waited_for() {
 }
 
 const ECHILD: i32 = rustix::io::Errno::CHILD.raw_os_error();
-
-fn scratch(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("wireup-keeper-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    directory
-}

@@ -152,36 +152,29 @@ impl Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
     use wireup_os::socket;
 
     struct Bench {
-        path: PathBuf,
+        folder: tempfile::TempDir,
         reactor: Reactor,
         callers: Callers,
     }
 
     impl Bench {
-        fn new(name: &str) -> Bench {
-            let path = std::env::temp_dir().join(format!("wireup-callers-{name}-{}", std::process::id()));
+        fn new() -> Bench {
+            let folder = tempfile::tempdir().unwrap();
             let reactor = Reactor::new().unwrap();
-            let listener = local::listen(&path, 8).unwrap();
+            let listener = local::listen(&folder.path().join("socket"), 8).unwrap();
             let callers = Callers::new(listener, Token::Launcher(1), &reactor).unwrap();
-            Bench { path, reactor, callers }
+            Bench { folder, reactor, callers }
         }
 
         fn call(&self) -> OwnedFd {
-            local::connect(&self.path).unwrap()
+            local::connect(&self.folder.path().join("socket")).unwrap()
         }
 
         fn taken(&mut self) -> Vec<Caller> {
             self.callers.on_listener(1, &self.reactor)
-        }
-    }
-
-    impl Drop for Bench {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.path);
         }
     }
 
@@ -194,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_prompt_caller_is_passed_on_with_its_first_bytes() {
-        let mut bench = Bench::new("once");
+        let mut bench = Bench::new();
         let near = bench.call();
         rustix::io::write(&near, &[&Spoken::OURS.encode()[..], b"more"].concat()).unwrap();
         let taken = bench.taken();
@@ -205,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_slow_greeting_is_accepted_and_a_silent_caller_times_out() {
-        let mut bench = Bench::new("slow");
+        let mut bench = Bench::new();
         let (near, silent) = (bench.call(), bench.call());
         assert!(bench.taken().is_empty());
         assert_eq!(bench.callers.deadline_ns(), Some(1 + PATIENCE_NS));
@@ -221,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_caller_of_another_version_gets_ours_and_is_disconnected() {
-        let mut bench = Bench::new("versions");
+        let mut bench = Bench::new();
         let old = Spoken { lowest: 1, highest: 2 }.encode();
         for said in [&old[..], b"GET / HTTP/1.1\r\n"] {
             let near = bench.call();
@@ -234,7 +227,7 @@ mod tests {
 
     #[test]
     fn waiting_callers_are_limited_and_a_new_caller_is_still_served() {
-        let mut bench = Bench::new("full");
+        let mut bench = Bench::new();
         let mut calls = Vec::new();
         for _ in 0..GUESTS_MAX + 20 {
             calls.push(bench.call());

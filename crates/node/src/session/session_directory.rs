@@ -360,25 +360,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// A directory of this test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = env::temp_dir().join(format!("wireup-place-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-
-        fn open(&self) -> OwnedFd {
-            rustix::fs::open(&self.0, OPEN, Mode::empty()).unwrap()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn open(folder: &tempfile::TempDir) -> OwnedFd {
+        rustix::fs::open(folder.path(), OPEN, Mode::empty()).unwrap()
     }
 
     #[test]
@@ -393,39 +376,39 @@ mod tests {
 
     #[test]
     fn a_session_directory_is_made_private() {
-        let folder = Folder::new("made");
-        let above = folder.open();
-        assert!(enter(&above, &folder.0, "s", false).unwrap().is_none());
-        let made = enter(&above, &folder.0, "s", true).unwrap().expect("it was just created");
+        let folder = tempfile::tempdir().unwrap();
+        let above = open(&folder);
+        assert!(enter(&above, folder.path(), "s", false).unwrap().is_none());
+        let made = enter(&above, folder.path(), "s", true).unwrap().expect("it was just created");
         assert_eq!(rustix::fs::fstat(&made).unwrap().st_mode & 0o7777, 0o700);
-        assert!(enter(&above, &folder.0, "s", true).unwrap().is_some());
+        assert!(enter(&above, folder.path(), "s", true).unwrap().is_some());
     }
 
     #[test]
     fn open_foreign_or_linked_session_directories_are_refused() {
-        let folder = Folder::new("refused");
-        let above = folder.open();
-        let refused = |name: &str| enter(&above, &folder.0, name, true).expect_err(name).to_string();
-        fs::create_dir(folder.0.join("open")).unwrap();
-        fs::set_permissions(folder.0.join("open"), fs::Permissions::from_mode(0o750)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let above = open(&folder);
+        let refused = |name: &str| enter(&above, folder.path(), name, true).expect_err(name).to_string();
+        fs::create_dir(folder.path().join("open")).unwrap();
+        fs::set_permissions(folder.path().join("open"), fs::Permissions::from_mode(0o750)).unwrap();
         assert!(refused("open").contains("mode 0750"), "{}", refused("open"));
-        fs::create_dir(folder.0.join("target")).unwrap();
-        fs::set_permissions(folder.0.join("target"), fs::Permissions::from_mode(0o700)).unwrap();
-        symlink(folder.0.join("target"), folder.0.join("link")).unwrap();
+        fs::create_dir(folder.path().join("target")).unwrap();
+        fs::set_permissions(folder.path().join("target"), fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(folder.path().join("target"), folder.path().join("link")).unwrap();
         assert!(refused("link").contains("is not a directory"), "{}", refused("link"));
-        fs::write(folder.0.join("file"), "").unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
         assert!(refused("file").contains("is not a directory"));
         if rustix::process::geteuid().is_root() {
-            fs::create_dir(folder.0.join("other")).unwrap();
-            std::os::unix::fs::chown(folder.0.join("other"), Some(12345), None).unwrap();
+            fs::create_dir(folder.path().join("other")).unwrap();
+            std::os::unix::fs::chown(folder.path().join("other"), Some(12345), None).unwrap();
             assert!(refused("other").contains("belongs to user 12345"));
         }
     }
 
     #[test]
     fn a_session_directory_has_one_owner_and_is_removed_whole() {
-        let folder = Folder::new("claim");
-        let path = folder.0.join("base/s");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("base/s");
         fs::create_dir_all(&path).unwrap();
         let (first, second) = (SessionDirectory::at(&path), SessionDirectory::at(&path));
         let lock =
@@ -436,7 +419,7 @@ mod tests {
         fs::create_dir(first.inside("jobs")).unwrap();
         fs::write(first.inside("jobs/1"), "").unwrap();
         first.remove();
-        assert!(!folder.0.join("base").exists());
+        assert!(!folder.path().join("base").exists());
         drop(first);
         // A child that another test has forked holds the lock too, until it executes its program.
         rustix::io::retry_on_intr(|| rustix::fs::flock(&second.directory, FlockOperation::LockExclusive)).unwrap();

@@ -392,15 +392,14 @@ mod tests {
     }
 
     /// A place for this test.
-    fn place(name: &str) -> (SessionDirectory, PathBuf) {
-        let path = std::env::temp_dir().join(format!("wireup-spool-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        (SessionDirectory::at(&path), path)
+    fn place() -> (SessionDirectory, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        (SessionDirectory::at(folder.path()), folder)
     }
 
     #[test]
     fn spooled_output_is_read_up_to_its_end() {
-        let (place, path) = place("read");
+        let (place, _folder) = place();
         let spool = Spool::create(&place, JobId(7), "./a").unwrap();
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(7)).unwrap();
         assert_eq!(reader.next_piece().unwrap(), Piece::Later);
@@ -424,24 +423,22 @@ mod tests {
         );
         reader.remove();
         assert!(list(&place).unwrap().is_empty());
-        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_killed_writer_is_noticed() {
-        let (place, path) = place("killed");
+        let (place, _folder) = place();
         let spool = Spool::create(&place, JobId(1), "./a").unwrap();
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(1)).unwrap();
         spool.write(Stream::Out, &slices("last")).unwrap();
         drop(spool);
         assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"last".to_vec()));
         assert_eq!(reader.next_piece().unwrap(), Piece::Lost);
-        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn what_all_jobs_leave_is_bounded_and_the_oldest_finished_ones_go_first() {
-        let (place, path) = place("session");
+        let (place, _folder) = place();
         let chunk = "x".repeat(100_000);
         let running = Spool::create(&place, JobId(0), "./a").unwrap();
         running.write(Stream::Out, &slices(&chunk)).unwrap();
@@ -458,12 +455,11 @@ mod tests {
         assert_eq!(left(350_000), (true, vec![0, 2, 3]));
         assert_eq!(left(50_000), (false, vec![0]));
         drop(running);
-        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn spool_size_and_number_of_finished_spools_are_bounded() {
-        let (place, path) = place("bounded");
+        let (place, _folder) = place();
         let spool = Spool::create(&place, JobId(0), "./a").unwrap();
         let chunk = "x".repeat(1 << 20);
         for _ in 0..40 {
@@ -489,15 +485,13 @@ mod tests {
         // The one whose launcher is alive stays, however old it is.
         assert_eq!((numbers[0], numbers.len()), (0, OVER_MAX + 1));
         drop(spool);
-        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_spool_that_cannot_be_read_is_an_error() {
-        let (place, path) = place("unreadable");
+        let (place, _folder) = place();
         drop(Spool::create(&place, JobId(3), "./a").unwrap());
         fs::write(place.inside(DIRECTORY).join("4"), [0xff; 16]).unwrap();
         assert_eq!(list(&place).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        fs::remove_dir_all(path).unwrap();
     }
 }

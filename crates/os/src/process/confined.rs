@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn a_confined_thread_reaches_only_what_it_is_left() {
-        let folder = std::env::temp_dir().join(format!("wireup-confined-{}", std::process::id()));
-        let [own, other, shared] = ["own", "other", "shared"].map(|name| folder.join(name));
+        let folder = tempfile::tempdir().unwrap();
+        let [own, other, shared] = ["own", "other", "shared"].map(|name| folder.path().join(name));
         for path in [&own, &other, &shared] {
             fs::create_dir_all(path).unwrap();
             fs::write(path.join("file"), "text").unwrap();
@@ -96,6 +96,5 @@ mod tests {
             assert_eq!(kind(TcpListener::bind("127.0.0.1:0").map(drop)), denied);
         };
         std::thread::scope(|scope| scope.spawn(confined).join().unwrap());
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

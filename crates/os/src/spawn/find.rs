@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_program_is_found_on_the_path_then_in_the_working_directory() {
-        let root = std::env::temp_dir().join(format!("wireup-find-{}", std::process::id()));
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
         fs::create_dir_all(root.join("a/dir")).unwrap();
         fs::create_dir_all(root.join("b")).unwrap();
         let file = |path: &str, mode| {
@@ -131,7 +132,7 @@ mod tests {
         file("a/tool", 0o644);
         file("b/tool", 0o755);
         file("a/plain", 0o644);
-        let find = |name: &str, search: &str| find_program(name.as_bytes(), Some(search.as_bytes()), &root);
+        let find = |name: &str, search: &str| find_program(name.as_bytes(), Some(search.as_bytes()), root);
         assert_eq!(find("tool", "nowhere:a:b"), Ok(b"b/tool".to_vec()));
         assert_eq!(find("plain", "a:b"), Err(FindError::NotExecutable));
         assert_eq!(find("nothing", "a:b"), Err(FindError::NotFound));
@@ -147,10 +148,9 @@ mod tests {
         assert_eq!(find("b/tool", ""), Err(FindError::Empty));
         fs::write(root.join("b/tool"), "#!").unwrap();
         assert_eq!(find_program(b"tool", Some(b"x::y"), &root.join("b")), Ok(b"./tool".to_vec()));
-        assert_eq!(find_program(b"sh", None, &root), Ok(b"/bin/sh".to_vec()));
-        assert!(check_directory(&root).is_ok());
+        assert_eq!(find_program(b"sh", None, root), Ok(b"/bin/sh".to_vec()));
+        assert!(check_directory(root).is_ok());
         assert_eq!(check_directory(&root.join("b/tool")).unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
         assert_eq!(check_directory(&root.join("c")).unwrap_err().raw_os_error(), Some(libc::ENOENT));
-        fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -149,12 +149,11 @@ fn many_concurrent_starts_are_each_reported_once() {
 
 #[test]
 fn spawn_failures_name_their_step() {
-    let directory = std::env::temp_dir().join(format!("wireup-spawn-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     // Written by another process: children of other tests may inherit descriptors of this one, and a file that somebody
     // writes cannot be executed (ETXTBSY).
     let file = |name: &str, text: &str| {
-        let path = directory.join(name).to_str().unwrap().to_owned();
+        let path = folder.path().join(name).to_str().unwrap().to_owned();
         let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";
         let written = std::process::Command::new("/bin/sh").args(["-c", write, "sh", text, &path]).status().unwrap();
         assert!(written.success());
@@ -172,5 +171,4 @@ fn spawn_failures_name_their_step() {
     let plain = file("plain", "echo plain $0 $1\n");
     let (output, executed, _) = run_program(&program(&plain, &["ignored", "argument"], None), |_| {});
     assert_eq!((executed.result, output), (Ok(()), format!("plain {plain} argument\n")));
-    std::fs::remove_dir_all(&directory).unwrap();
 }

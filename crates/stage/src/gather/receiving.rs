@@ -18,6 +18,7 @@ const TARGETS_MAX: usize = 1 << 20;
 /// Problems that are kept; the others are counted.
 const PROBLEMS_MAX: usize = 1_000;
 
+#[derive(Default)]
 pub struct Gathering {
     rules: Vec<Rule>,
     /// Where folders of the rules are, unless they are absolute.
@@ -69,14 +70,7 @@ impl Gathering {
             rules: rules.to_vec(),
             base: base.to_owned(),
             node_names,
-            gatherers: Vec::new(),
-            ended: 0,
-            targets: BTreeMap::new(),
-            folders: BTreeMap::new(),
-            problems: Vec::new(),
-            problem_count: 0,
-            files: 0,
-            bytes: 0,
+            ..Gathering::default()
         }
     }
 

@@ -6,24 +6,22 @@
 //! network file system each folder is opened all the same: then the kernel asks the server, and does not rely on what
 //! it has heard some time ago.
 //!
-//! The file has a check (u64, little-endian), what was seen in each folder (`postcard`), and all names. The check is
-//! XXH3 of all that follows it.
+//! Without it, `wireup stage up` of a folder that has not changed takes 1.35 times as long (40 instead of 30 ms; 12,000
+//! files in 1,200 folders on this machine's disk, 40 interleaved pairs on 2 CPUs).
+//!
+//! The file has a check (`known`), what was seen in each folder (`postcard`), and all names.
 
 use super::listing::{Listing, PartialListing, Seen, list, threads};
 use crate::digests::{self, Digests};
 use crate::file_system::FileSystem;
-use crate::known::{self, Identity};
+use crate::known::{self, CHECK_LEN, Identity};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, lstat, openat, statat};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use twox_hash::XxHash3_64;
 
-const CHECK_LEN: usize = 8;
-const KEPT_LEN_MAX: u64 = 256 << 20;
 /// Folders that a thread looks at one after the other.
 const FOLDERS: usize = 64;
 /// On a network file system a folder must be at least this old (s): more than clocks differ (chosen).
@@ -35,7 +33,7 @@ pub fn list_with(root: &Path, digests: &Digests) -> Listing {
     let Some(path) = digests.listing_of(root) else { return list(root) };
     let kind = FileSystem::of(root).filter(|kind| kind.folders_have_times);
     let Some(FileSystem { is_network, .. }) = kind else { return list(root) };
-    if let Some(known) = read(root, &path).filter(|known| is_unchanged(known, is_network)) {
+    if let Some(known) = decode(root, &known::read(&path)).filter(|known| is_unchanged(known, is_network)) {
         return known;
     }
     let began_s = known::now_s();
@@ -81,23 +79,13 @@ fn encode(listing: &Listing) -> Vec<u8> {
     }
     let mut out = postcard::to_extend(&Kept { root, seen, folders }, vec![0; CHECK_LEN]).expect("plain data");
     out.extend_from_slice(&names);
-    let check = XxHash3_64::oneshot(&out[CHECK_LEN..]).to_le_bytes();
-    out[..CHECK_LEN].copy_from_slice(&check);
+    known::seal(&mut out);
     out
-}
-
-fn read(root: &Path, path: &Path) -> Option<Listing> {
-    let is_small = fs::metadata(path).is_ok_and(|meta| meta.len() <= KEPT_LEN_MAX);
-    is_small.then(|| fs::read(path).ok()).flatten().and_then(|bytes| decode(root, &bytes))
 }
 
 /// Decodes the listing of the folder `root` from the contents of its file; `None`: the contents are damaged.
 fn decode(root: &Path, bytes: &[u8]) -> Option<Listing> {
-    let (check, rest) = bytes.split_first_chunk()?;
-    if u64::from_le_bytes(*check) != XxHash3_64::oneshot(rest) {
-        return None;
-    }
-    let (Kept { root: root_seen, seen, folders }, names) = postcard::take_from_bytes(rest).ok()?;
+    let (Kept { root: root_seen, seen, folders }, names) = postcard::take_from_bytes(known::opened(bytes)?).ok()?;
     let (part, folders) =
         (PartialListing::new(seen, names.to_vec()), folders.into_iter().map(|inside| (0, inside)).collect());
     let (path, parts, root) = (root.to_owned(), vec![part], Some(root_seen));
@@ -225,6 +213,7 @@ mod tests {
     use super::*;
     use rustix::fs::{Timespec, Timestamps, utimensat};
     use std::convert::Infallible;
+    use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 

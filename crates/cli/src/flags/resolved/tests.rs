@@ -231,14 +231,13 @@ fn pmi_follows_the_flag_or_else_the_program() {
 
 #[test]
 fn host_file_and_env_file_are_read() {
-    let directory = std::env::temp_dir().join(format!("wireup-flags-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a temporary directory");
-    let path = |name: &str| directory.join(name).display().to_string();
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| directory.path().join(name).display().to_string();
     std::fs::write(path("hosts"), "n1 slots=2\nn2 slots=2\n").expect("write a file");
     std::fs::write(path("vars"), "A=1\nB=2\n").expect("write a file");
     let line = format!("-f {} --env-file {} --genv A=3 --pmi simple ./a", path("hosts"), path("vars"));
     let read = resolved(&line);
-    std::fs::remove_dir_all(&directory).expect("remove the folder");
+    directory.close().expect("remove the folder");
     assert_eq!((read.job.job_size(), read.slots.as_slice()), (4, &[2, 2][..]));
     assert_eq!(read.job.env, [b"HOME=/h".to_vec(), b"A=3".to_vec(), b"B=2".to_vec()]);
     assert!(try_resolve(&line, surroundings()).expect_err("gone").starts_with("host file "));

@@ -2,25 +2,17 @@ use super::*;
 use std::fs;
 
 /// A folder for the files of batch systems.
-struct Spool(PathBuf);
+struct Spool(tempfile::TempDir);
 
 impl Spool {
-    fn new(name: &str) -> Spool {
-        let folder = std::env::temp_dir().join(format!("wireup-allocation-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        Spool(folder)
+    fn new() -> Spool {
+        Spool(tempfile::tempdir().unwrap())
     }
 
     fn file(&self, text: &str) -> String {
-        let path = self.0.join("file");
+        let path = self.0.path().join("file");
         fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -113,7 +105,7 @@ fn the_rank_count_decides_between_tasks_and_cpus_as_slots() {
 
 #[test]
 fn a_pbs_node_file_gives_one_slot_per_line() {
-    let spool = Spool::new("pbs");
+    let spool = Spool::new();
     let file = spool.file("cn17.site.org\ncn17.site.org\ncn18.site.org\ncn18.site.org\ncn3.site.org\n");
     let allocation = detected(&format!("PBS_JOBID=7.server\nPBS_NODEFILE={file}"));
     assert_eq!(nodes(&allocation), "cn17.site.org:2/2 cn18.site.org:2/2 cn3.site.org:1/1");
@@ -128,7 +120,7 @@ fn a_pbs_node_file_gives_one_slot_per_line() {
 
 #[test]
 fn lsf_hosts_are_read_from_any_of_three_variables() {
-    let spool = Spool::new("lsf");
+    let spool = Spool::new();
     let file = spool.file("hostA\nhostA\nhostA\nhostB\n");
     let pairs = "LSB_MCPU_HOSTS=hostB 1 hostA 2 ";
     let all = format!("LSB_JOBID=9\nLSB_HOSTS=hostC hostC hostD\n{pairs}\nLSB_DJOB_HOSTFILE={file}");
@@ -148,7 +140,7 @@ fn lsf_hosts_are_read_from_any_of_three_variables() {
 
 #[test]
 fn a_grid_engine_host_file_gives_slots_per_host() {
-    let spool = Spool::new("ge");
+    let spool = Spool::new();
     let file = spool.file("node01.site 4 all.q@node01.site UNDEFINED\nnode02.site 2 all.q@node02.site <NULL>\n\n");
     let allocation = detected(&format!("JOB_ID=5\nPE_HOSTFILE={file}"));
     assert_eq!(nodes(&allocation), "node01.site:4/4 node02.site:2/2");

@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn libraries_links_and_programs_are_listed() {
-        let folder = std::env::temp_dir().join(format!("wireup-contents-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
         std::fs::create_dir_all(folder.join("a/__pycache__")).expect("a folder");
         for name in ["a/b.so", "a/c.so.1", "a/d.sox", "a/__pycache__/e.so", "f"] {
             std::fs::write(folder.join(name), "").expect("a file");
@@ -69,9 +70,8 @@ mod tests {
             programs: paths(&["f"]),
             ..Contents::default()
         };
-        let listing = list(&folder);
-        assert_eq!(contents(&folder, &listing, true), expected);
-        assert_eq!(contents(&folder, &listing, false), Contents { programs: Vec::new(), ..expected });
-        std::fs::remove_dir_all(folder).expect("remove the folder");
+        let listing = list(folder);
+        assert_eq!(contents(folder, &listing, true), expected);
+        assert_eq!(contents(folder, &listing, false), Contents { programs: Vec::new(), ..expected });
     }
 }

@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn links_are_listed_in_their_canonical_folders() {
-        let folder = std::env::temp_dir().join(format!("wireup-links-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("it exists");
         std::fs::create_dir_all(folder.join("app-1.2/bin")).expect("a folder");
-        let folder = folder.canonicalize().expect("it exists");
         std::fs::write(folder.join("app-1.2/bin/x"), "").expect("a file");
         let link = |target: &str, name: &str| symlink(target, folder.join(name)).expect("a link");
         link("app-1.2", "app");
@@ -106,6 +106,5 @@ mod tests {
         link("loop", "loop");
         let error = followed.follow(&folder.join("loop")).expect_err("a loop");
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::LOOP.raw_os_error()));
-        std::fs::remove_dir_all(folder).expect("remove the folder");
     }
 }

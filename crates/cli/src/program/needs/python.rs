@@ -157,14 +157,15 @@ mod tests {
 
     #[test]
     fn scripts_are_found_among_the_arguments() {
-        let folder = std::env::temp_dir().join(format!("wireup-scripts-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
         std::fs::create_dir_all(folder.join("app")).expect("a folder");
         for name in ["run.py", "data", "app/__main__.py"] {
             std::fs::write(folder.join(name), "").expect("a file");
         }
         let found = |line: &str| {
             let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-            script(&words, &folder)?.strip_prefix(&folder).ok()?.to_str().map(str::to_owned)
+            script(&words, folder)?.strip_prefix(folder).ok()?.to_str().map(str::to_owned)
         };
         assert_eq!(found("run.py data").as_deref(), Some("run.py"));
         assert_eq!(found("-u -X dev -Wdefault run.py").as_deref(), Some("run.py"));
@@ -176,6 +177,5 @@ mod tests {
         assert!(!has_modules_beside(&folder.join("run.py")));
         std::fs::write(folder.join("other.py"), "").expect("a file");
         assert!(has_modules_beside(&folder.join("run.py")));
-        std::fs::remove_dir_all(folder).expect("remove the folder");
     }
 }

@@ -10,17 +10,19 @@ use std::process::Command;
 use std::time::Instant;
 
 /// A folder that is removed at the end of a test.
-struct Folder(PathBuf);
+struct Folder {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("wireup-needs-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Folder(path.canonicalize().expect("it exists"))
+    fn new() -> Folder {
+        let folder = tempfile::tempdir().expect("a folder");
+        Folder { path: folder.path().canonicalize().expect("it exists"), _folder: folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     fn folder(&self, name: &str) -> PathBuf {
@@ -41,12 +43,6 @@ impl Folder {
 
     fn link(&self, target: &str, name: &str) {
         symlink(target, self.path(name)).expect("a link");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -132,7 +128,7 @@ fn libraries_of_real_programs_are_those_that_the_loader_maps() {
         programs.extend(names.map(|entry| entry.path()).filter(|path| path.is_file()).take(3));
     }
     // Python reads more than its libraries, and a Python by another name does not.
-    let folder = Folder::new("real");
+    let folder = Folder::new();
     for program in programs.iter().filter(|path| path.exists()) {
         match program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python")) {
             true => agrees_with_the_loader(&folder.copy(text(program), "p"), &[]),
@@ -157,7 +153,7 @@ impl Builder<'_> {
         let file = self.0.path("source.c");
         fs::write(&file, source).expect("a file");
         let mut command = Command::new("cc");
-        command.current_dir(&self.0.0).arg(&file).arg("-o").arg(self.0.path(output)).args(flags);
+        command.current_dir(&self.0.path).arg(&file).arg("-o").arg(self.0.path(output)).args(flags);
         assert!(command.status().expect("cc starts").success(), "{output} {flags:?}");
     }
 
@@ -185,7 +181,7 @@ fn paths_in_objects_are_searched_as_by_the_loader() {
     if !Builder::is_here() {
         return;
     }
-    let folder = Folder::new("paths");
+    let folder = Folder::new();
     let build = Builder(&folder);
     build.library("deep", "d", &[]);
     build.library("c", "c", &["-Ldeep", "-ld"]);
@@ -215,7 +211,7 @@ fn preloaded_libraries_and_copies_for_processors_are_found() {
     if !Builder::is_here() {
         return;
     }
-    let folder = Folder::new("preload");
+    let folder = Folder::new();
     let build = Builder(&folder);
     build.library("p", "p", &[]);
     build.library("v", "v", &[]);
@@ -232,7 +228,7 @@ fn preloaded_libraries_and_copies_for_processors_are_found() {
 
 #[test]
 fn links_on_the_way_are_needs_of_their_own() {
-    let folder = Folder::new("links");
+    let folder = Folder::new();
     folder.folder("app-1.2/bin");
     let real = folder.copy("/bin/true", "app-1.2/bin/x");
     folder.link("app-1.2", "app");
@@ -264,7 +260,7 @@ fn system_files_are_staged_only_from_the_network() {
 
 #[test]
 fn programs_with_rights_of_their_own_are_refused() {
-    let folder = Folder::new("setid");
+    let folder = Folder::new();
     for (mode, rights) in [(0o4755, "set-user-ID"), (0o2755, "set-group-ID")] {
         let path = folder.copy("/bin/true", "x");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("its own file");
@@ -278,7 +274,7 @@ fn programs_with_rights_of_their_own_are_refused() {
 
 #[test]
 fn interpreters_of_scripts_are_followed() {
-    let folder = Folder::new("scripts");
+    let folder = Folder::new();
     let shell = folder.copy("/bin/sh", "shell");
     let inner = folder.program("inner", &format!("#!{} -e\n", shell.display()));
     let outer = folder.program("outer", &format!("#!{}\n", inner.display()));
@@ -287,7 +283,7 @@ fn interpreters_of_scripts_are_followed() {
     assert_eq!(why(&found, &inner), Some(("interpreter of outer", NeedKind::File)));
     assert_eq!(why(&found, &shell), Some(("interpreter of inner", NeedKind::File)));
     let by_env = folder.program("by_env", "#!/usr/bin/env -S A=b shell -e\n");
-    let path = format!("PATH={}", folder.0.display());
+    let path = format!("PATH={}", folder.path.display());
     let found = of(&["by_env"], &[&path]);
     assert_eq!(why(&found, &by_env), Some(("the program", NeedKind::File)));
     assert_eq!(why(&found, &shell), Some(("interpreter of by_env", NeedKind::File)));
@@ -297,7 +293,7 @@ fn interpreters_of_scripts_are_followed() {
 
 #[test]
 fn files_that_the_user_names_are_staged() {
-    let folder = Folder::new("also");
+    let folder = Folder::new();
     let program = folder.copy("/bin/true", "x");
     for name in ["data.1", "data.2", "more/deep"] {
         folder.folder("more");
@@ -305,7 +301,7 @@ fn files_that_the_user_names_are_staged() {
     }
     let with = |also: &[&str]| {
         let also: Vec<PathBuf> = also.iter().map(PathBuf::from).collect();
-        needs(&app(&[text(&program)], &folder.0), &[], &also)
+        needs(&app(&[text(&program)], &folder.path), &[], &also)
     };
     let found = with(&["data.*", "more"]).expect("all are there");
     let named = |kind| Some(("named by --stage-also", kind));
@@ -346,7 +342,7 @@ fn environment(folder: &Folder) -> Option<PathBuf> {
 
 #[test]
 fn a_virtual_environment_is_staged_as_a_whole() {
-    let folder = Folder::new("venv");
+    let folder = Folder::new();
     let Some(place) = environment(&folder) else { return };
     let python = folder.path("env/bin/python");
     let work = folder.folder("work");
@@ -371,7 +367,7 @@ fn a_virtual_environment_is_staged_as_a_whole() {
 
 #[test]
 fn a_python_outside_of_the_system_is_staged_with_its_library_folder() {
-    let folder = Folder::new("python");
+    let folder = Folder::new();
     folder.folder("py/bin");
     let lib = folder.folder("py/lib/python3.11");
     fs::write(lib.join("os.py"), "").expect("a file");
@@ -395,7 +391,7 @@ fn what_extension_modules_need_from_outside_is_staged() {
     if !Builder::is_here() {
         return;
     }
-    let folder = Folder::new("modules");
+    let folder = Folder::new();
     let build = Builder(&folder);
     folder.folder("py/bin");
     let lib = folder.folder("py/lib/python3.11");

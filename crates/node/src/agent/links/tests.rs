@@ -1,3 +1,6 @@
+mod launcher;
+mod ucx;
+
 use super::*;
 use crate::agent::link_end::LinkEnd;
 use crate::agent::transports::Offer;
@@ -99,7 +102,7 @@ fn both_up(parent: &mut LinkEnd, child: &mut LinkEnd) -> bool {
     parent.up().is_some() && child.up().is_some()
 }
 
-pub(super) fn frame(class: Class, length: usize) -> Frame {
+fn frame(class: Class, length: usize) -> Frame {
     let payload: Bytes = (0..length).map(|byte| (byte % 251) as u8).collect();
     Frame { kind: FrameKind::Control, class, stream: 0, job: 1, arg: length as u32, payload }
 }
@@ -372,7 +375,7 @@ fn dial_direct(end: &mut LinkEnd, to: u32, at: &[String]) {
     end.links.dial_direct(AgentId(to), offer, &end.reactor, &mut end.inputs);
 }
 
-pub(super) fn direct_links(end: &LinkEnd) -> BTreeMap<AgentId, LinkId> {
+fn direct_links(end: &LinkEnd) -> BTreeMap<AgentId, LinkId> {
     let up = |input: &Input| match input {
         Input::LinkUp { link, peer: Peer::Direct(agent), .. } => Some((*agent, *link)),
         _ => None,
@@ -380,7 +383,7 @@ pub(super) fn direct_links(end: &LinkEnd) -> BTreeMap<AgentId, LinkId> {
     end.inputs.iter().filter_map(up).collect()
 }
 
-pub(super) fn turn_all(ends: &mut [LinkEnd], mut done: impl FnMut(&[LinkEnd]) -> bool) {
+fn turn_all(ends: &mut [LinkEnd], mut done: impl FnMut(&[LinkEnd]) -> bool) {
     for _ in 0..TURNS_MAX {
         ends.iter_mut().for_each(LinkEnd::pass);
         if done(ends) {

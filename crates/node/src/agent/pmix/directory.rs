@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn a_pmix_directory_is_new_private_and_removed_once_abandoned() {
-        let base = std::env::temp_dir().join(format!("wireup-pmix-{}", std::process::id()));
-        fs::create_dir_all(&base).unwrap();
-        let path = place(&base).unwrap();
-        assert_ne!(place(&base).unwrap(), path);
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path();
+        let path = place(base).unwrap();
+        assert_ne!(place(base).unwrap(), path);
         let directory = |name: &str| Directory { path: base.join(name), lock: None };
         let mut made = Directory { path: path.clone(), lock: None };
         made.make().unwrap();
@@ -171,17 +171,16 @@ mod tests {
         }
         fs::set_permissions(base.join(&open), fs::Permissions::from_mode(0o755)).unwrap();
         symlink(base.join(&lost), base.join(&link)).unwrap();
-        remove_abandoned(&base);
-        let mut left: Vec<_> = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
+        remove_abandoned(base);
+        let mut left: Vec<_> = fs::read_dir(base).unwrap().map(|entry| entry.unwrap().path()).collect();
         left.sort();
         let mut wanted = [link, open].map(|name| base.join(name)).to_vec();
         wanted.push(path.clone());
         wanted.sort();
         assert_eq!(left, wanted);
         drop(made);
-        remove_abandoned(&base);
+        remove_abandoned(base);
         assert!(!path.exists());
-        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::path::Path;
 #[test]
 fn a_renewed_keeper_keeps_nothing_of_the_last_job() {
     let mut bench = Bench::new();
-    let directory = scratch("renewed");
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("renewed");
+    std::fs::create_dir(&directory).unwrap();
     std::fs::write(directory.join("file"), "").unwrap();
     let pid = bench.keeper.pid();
     let fds = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
@@ -50,14 +52,15 @@ fn unclaimed(directory: &Path) -> Request {
 fn only_the_end_of_the_log_remains_of_an_unclaimed_directory() {
     for said in [0, 7, 5000] {
         let mut bench = Bench::new();
-        let directory = scratch(&format!("log-{said}"));
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path();
         std::fs::create_dir(directory.join("jobs")).unwrap();
         std::fs::write(directory.join("jobs/1"), "x").unwrap();
         std::fs::write(directory.join("log"), "-".repeat(said)).unwrap();
         // The process that holds the lock is about to end.
-        let lock = std::fs::File::open(&directory).unwrap();
+        let lock = std::fs::File::open(directory).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
-        bench.request(&unclaimed(&directory));
+        bench.request(&unclaimed(directory));
         bench.request(&Request::Renew);
         bench.until(|bench| bench.renewed == 1);
         let ending = std::thread::spawn(move || {
@@ -67,53 +70,55 @@ fn only_the_end_of_the_log_remains_of_an_unclaimed_directory() {
         bench.keeper.close().unwrap();
         ending.join().unwrap();
         let left =
-            std::fs::read_dir(&directory).map(|entries| entries.map(|entry| entry.unwrap().file_name()).collect());
+            std::fs::read_dir(directory).map(|entries| entries.map(|entry| entry.unwrap().file_name()).collect());
         let kept: Vec<std::ffi::OsString> = left.unwrap_or_default();
         assert_eq!((kept.len(), directory.exists()), (usize::from(said > 0), said > 0));
         let words = std::fs::read(directory.join("last")).unwrap_or_default();
         assert_eq!(words.len(), said.min(4096));
-        let _ = std::fs::remove_dir_all(directory);
     }
 }
 
 #[test]
 fn a_recreated_directory_is_not_removed() {
     let mut bench = Bench::new();
-    let directory = scratch("anew");
-    bench.request(&unclaimed(&directory));
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path();
+    bench.request(&unclaimed(directory));
     bench.request(&Request::Renew);
     bench.until(|bench| bench.renewed == 1);
-    std::fs::remove_dir_all(&directory).unwrap();
-    std::fs::create_dir(&directory).unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+    std::fs::create_dir(directory).unwrap();
     bench.keeper.close().unwrap();
     assert!(directory.exists());
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
 fn only_an_unclaimed_directory_is_removed() {
     for claimed in [false, true] {
         let mut bench = Bench::new();
-        let directory = scratch(if claimed { "claimed" } else { "unclaimed" });
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path();
         std::fs::write(directory.join("socket"), "").unwrap();
-        let lock = std::fs::File::open(&directory).unwrap();
+        let lock = std::fs::File::open(directory).unwrap();
         if claimed {
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         }
-        bench.request(&unclaimed(&directory));
+        bench.request(&unclaimed(directory));
         bench.request(&Request::Renew);
         bench.until(|bench| bench.renewed == 1);
         assert!(directory.exists());
         bench.keeper.close().unwrap();
         assert_eq!(directory.exists(), claimed);
-        let _ = std::fs::remove_dir_all(directory);
     }
 }
 
 #[test]
 fn directories_of_a_killed_keeper_are_removed_when_it_is_closed() {
     let mut bench = Bench::new();
-    let [kept, removed] = ["kept", "removed"].map(scratch);
+    let folder = tempfile::tempdir().unwrap();
+    let [kept, removed] = ["kept", "removed"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&kept).unwrap();
+    std::fs::create_dir(&removed).unwrap();
     let remove =
         |directory: &Path| Request::RemoveAtEnd { directory: directory.as_os_str().as_encoded_bytes().to_vec() };
     bench.request(&remove(&kept));
@@ -127,5 +132,4 @@ fn directories_of_a_killed_keeper_are_removed_when_it_is_closed() {
     bench.keeper.request(&remove(&removed));
     bench.keeper.close().unwrap();
     assert!(kept.exists() && !removed.exists());
-    std::fs::remove_dir(kept).unwrap();
 }

@@ -9,12 +9,6 @@ fn of_rank(rank: u32) -> Origin {
     Origin { job: None, rank: Rank(rank) }
 }
 
-fn scratch(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("wireup-writer-{name}-{}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
 fn sink(directory: PathBuf) -> Sink {
     Sink {
         files: Files::In { directory, begun: Begun::default() },
@@ -25,8 +19,9 @@ fn sink(directory: PathBuf) -> Sink {
 }
 
 /// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
-fn write_in_turns(name: &str, mode: Mode) {
-    let directory = scratch(name);
+fn write_in_turns(mode: Mode) {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_owned();
     for old in ["rank.0.out", "rank.2.out", "job.2.rank.7.err", "rank.x.out", "notes"] {
         fs::write(directory.join(old), "an earlier run").unwrap();
     }
@@ -51,17 +46,16 @@ fn write_in_turns(name: &str, mode: Mode) {
     }
     let news = writer.take_news();
     assert_eq!((news.written, news.failed), (2 * (10 * 4 + 90 * 5 + 200 * 6), None));
-    fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
 fn each_file_gets_the_output_of_its_rank_in_order() {
-    write_in_turns("thread", Mode::Idle);
+    write_in_turns(Mode::Idle);
 }
 
 #[test]
 fn without_a_thread_output_is_written_inline() {
-    write_in_turns("inline", Mode::Inline);
+    write_in_turns(Mode::Inline);
 }
 
 #[test]
@@ -77,7 +71,8 @@ fn a_failed_write_is_reported() {
 /// One file is a directory: the others of the same batch must be written, and the first problem reported.
 #[test]
 fn one_failing_file_does_not_keep_the_others_from_being_written() {
-    let directory = scratch("failing");
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_owned();
     for rank in [1, 3] {
         fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
     }
@@ -91,5 +86,4 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
     assert!(problem.text.contains("rank.1.out"), "{problem:?}");
     assert_eq!(fs::read_to_string(directory.join("rank.0.out")).unwrap(), "00");
     assert_eq!(fs::read_to_string(directory.join("rank.2.out")).unwrap(), "2");
-    fs::remove_dir_all(&directory).unwrap();
 }

@@ -1,11 +1,7 @@
 //! Bounds on the memory that a launcher can make us hold by not reading.
 
-use super::tests::{config, frame};
 use super::*;
-use crate::agent::link_end::LinkEnd;
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use wireup_wire::frame::Class;
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
 /// Links with a launcher, and the launcher's end of its socket.

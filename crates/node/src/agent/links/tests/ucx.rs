@@ -1,14 +1,8 @@
 //! Links over UCX between agents, and attacks by strangers who can reach a worker. They run where libucp is installed.
 
-use super::tests::{config, direct_links, frame, turn_all};
 use super::*;
-use crate::agent::link_end::LinkEnd;
-use crate::agent::transports::Offer;
-use crate::transport::handshake::{Handshake, Terms};
-use bytes::Bytes;
 use wireup_ucx::{Budget, Endpoint, Verdict, Worker};
-use wireup_wire::frame::Class;
-use wireup_wire::peer::{AgentTransport, Hello, PROTOCOL_VERSION, Role};
+use wireup_wire::peer::AgentTransport;
 
 /// The tag of opening messages.
 const OPENING: u64 = u64::MAX;
