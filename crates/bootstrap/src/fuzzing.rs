@@ -94,7 +94,7 @@ fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
             break;
         }
     }
-    // Of a stream that breaks, the messages before that may have been delivered.
+    // If the stream breaks, messages before the break may have been delivered: only the error is compared.
     assert_eq!(outcome.map(|()| messages), expected);
     assert!(stream.open(bytes).is_err(), "what nobody has sealed is opened");
 }

@@ -69,8 +69,8 @@ impl LazyNetwork {
         self.made.as_mut().ok_or(Error::Mismatch)
     }
 
-    /// From now on connections are closed when more than so many are open, the least recently used first, but not while
-    /// somebody waits for a message over them. Of no effect where a connection costs no descriptor.
+    /// From now on, while more than `open_max` connections are open, the least recently used ones are closed, except
+    /// those over which somebody waits for a message. Has no effect where a connection costs no descriptor.
     pub fn bound_connections(&mut self, open_max: usize) {
         self.connections_max = Some(open_max);
         self.made_mut().into_iter().for_each(|network| network.bound_connections(open_max));

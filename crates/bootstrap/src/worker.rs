@@ -44,7 +44,7 @@ impl Worker {
         Worker { job, lazy_network, addresses, gathers, last: 0, gathering: 0, tells_until: None }
     }
 
-    /// Whether this is a further library in its process, beside the one that has joined by the inherited socket.
+    /// Whether this is a further library in its process, next to the one that has joined by the inherited socket.
     pub fn is_secondary(&self) -> bool {
         !self.job.name.is_empty()
     }

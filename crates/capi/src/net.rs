@@ -215,7 +215,7 @@ pub fn connect(address: &SocketAddr, repetitions: Option<c_int>) -> Result<Descr
 /// What became of [`connect`].
 ///
 /// # Errors
-/// It failed.
+/// The connection could not be made.
 pub fn outcome(socket: &Descriptor) -> Result<()> {
     let (mut error, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: `len` bytes may be written.

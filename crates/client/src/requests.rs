@@ -36,7 +36,7 @@ pub enum Stage<M: Memory> {
     /// The pieces of a value that are still to be put, the next one last.
     Putting(Vec<Vec<u8>>),
     UnderWay,
-    /// With the allgather's array, if the server has made one.
+    /// The request is over: with the allgather's array, if the server has made one, or its failure.
     Over(Result<Option<Values<M>>, Failure>),
 }
 

@@ -15,10 +15,12 @@
 //! Cost per peer: 1 message in per child, 1 out; the same on the way down. Bytes of each: a count and two values,
 //! whatever the job size. Time and memory: O(processes + children) per peer, 2 log N hops.
 
+use super::allgather::{Progress, Receiver, Sender};
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use thiserror::Error;
+use wireup_wire::collective::{Collective, Form, Tag};
 use wireup_wire::values;
 
 /// The processes of a subtree, seen from its parent.
@@ -42,9 +44,6 @@ pub struct Down {
     pub right: Bytes,
 }
 
-/// The messages to the children, by child index.
-pub type Downs = Vec<(usize, Down)>;
-
 /// Another peer sent an invalid message.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -60,6 +59,8 @@ pub enum Refused {
     TooEarly,
     #[error("a ring's message is a count and two values, this is not")]
     Malformed,
+    #[error("a ring goes along the tree")]
+    BesideTheTree,
 }
 
 impl Up {
@@ -105,6 +106,7 @@ fn decode(payload: &Bytes) -> Result<(u32, Bytes, Bytes), Refused> {
 
 /// One peer's part in one ring scan.
 pub struct RingScan {
+    is_root: bool,
     local_size: usize,
     own: Option<Vec<Bytes>>,
     children: Vec<Option<Up>>,
@@ -112,78 +114,76 @@ pub struct RingScan {
     total: Option<Up>,
 }
 
+/// What a peer sends next, and the surroundings of its own processes in local order, once they are known.
+pub type RingProgress = Progress<Vec<Down>>;
+
 impl RingScan {
     /// The state of a peer with this many children and processes.
-    pub fn new(children: usize, local_size: usize) -> Self {
-        RingScan { local_size, own: None, children: vec![None; children], total: None }
+    pub fn new(is_root: bool, children: usize, local_size: usize) -> Self {
+        RingScan { is_root, local_size, own: None, children: vec![None; children], total: None }
     }
 
-    /// Adds the values of this peer's own processes, in local order; must be called even if there are none. Returns the
-    /// summary of the subtree once that is complete: it is to be sent to the parent; at the root call
-    /// [`RingScan::root`] next.
-    pub fn own(&mut self, values: Vec<Bytes>) -> Result<Option<Up>, Refused> {
-        if values.len() != self.local_size {
-            return Err(Refused::Own { found: values.len(), expected: self.local_size });
+    /// Starts with the values of this peer's own processes, in local order. A peer without processes need not start.
+    ///
+    /// # Errors
+    /// [`Refused`]: it has already started, or there is not one value for each process.
+    pub fn start(&mut self, own: Vec<Bytes>) -> Result<RingProgress, Refused> {
+        if own.len() != self.local_size {
+            return Err(Refused::Own { found: own.len(), expected: self.local_size });
         }
         if self.own.is_some() {
             return Err(Refused::OwnTwice);
         }
-        self.own = Some(values);
+        self.own = Some(own);
         self.sum_up()
     }
 
-    /// Adds the contribution of child `index`'s subtree; returns the same as [`RingScan::own`].
+    /// # Errors
+    /// [`Refused`]: no correct peer sends this.
     ///
     /// # Panics
     /// If there is no such child.
-    pub fn child(&mut self, index: usize, up: Up) -> Result<Option<Up>, Refused> {
+    pub fn on_message(&mut self, from: Sender, payload: &Bytes) -> Result<RingProgress, Refused> {
+        match from {
+            Sender::Child(child, _) => self.on_child(child, Up::decode(payload)?),
+            Sender::Parent(_) => self.on_down(Down::decode(payload)?),
+            Sender::Peer(..) => Err(Refused::BesideTheTree),
+        }
+    }
+
+    fn on_child(&mut self, index: usize, up: Up) -> Result<RingProgress, Refused> {
         let child = &mut self.children[index];
         if child.is_some() {
             return Err(Refused::ChildTwice(index));
         }
         *child = Some(up);
-        self.sum_up()
-    }
-
-    /// Whether this peer's own processes are still missing.
-    pub fn own_missing(&self) -> bool {
-        self.own.is_none()
+        match self.own {
+            None if self.local_size == 0 => self.start(Vec::new()),
+            _ => self.sum_up(),
+        }
     }
 
     /// Whether the whole subtree has contributed.
     pub fn is_gathered(&self) -> bool {
-        self.own.is_some() && self.missing_children().next().is_none()
+        self.own.is_some() && self.children.iter().all(Option::is_some)
     }
 
-    /// The children whose subtrees are not complete.
-    pub fn missing_children(&self) -> impl Iterator<Item = usize> + '_ {
-        self.children.iter().enumerate().filter(|(_, up)| up.is_none()).map(|(index, _)| index)
-    }
-
-    /// At the root, once the ring is complete: the surroundings of the whole ring, which are its own opposite ends.
-    ///
-    /// # Panics
-    /// If a contribution is missing.
-    pub fn root(&self) -> Down {
-        let total = self.total.as_ref().expect("the ring is closed only when it is complete");
-        Down { before: 0, left: total.right.clone(), right: total.left.clone() }
-    }
-
-    /// Takes the surroundings of this subtree. Returns those of each child's subtree, to be sent to the child, and the
-    /// surroundings of this peer's own processes in local order.
-    pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Down>), Refused> {
+    /// Takes the surroundings of this subtree, and sends each child those of its subtree.
+    fn on_down(&mut self, down: Down) -> Result<RingProgress, Refused> {
         self.total.take().ok_or(Refused::TooEarly)?;
         let own = self.own.iter().flatten().map(|value| Up { count: 1, left: value.clone(), right: value.clone() });
         let ups: Vec<Up> = own.chain(self.children.iter().flatten().cloned()).collect();
         let mut downs = surroundings(&ups, down);
-        let children = downs.split_off(self.local_size);
-        Ok((children.into_iter().enumerate().collect(), downs))
+        let children = downs.split_off(self.local_size).into_iter().enumerate();
+        let sends = children.map(|(child, down)| (Receiver::Child(child, TAG), down.encode().into()));
+        Ok(Progress { sends: sends.collect(), done: Some(downs) })
     }
 
-    /// The summary of the subtree, if that is complete.
-    fn sum_up(&mut self) -> Result<Option<Up>, Refused> {
+    /// Sends the summary of the subtree to the parent, if the subtree is complete. The surroundings of the whole ring,
+    /// at the root, are its own opposite ends.
+    fn sum_up(&mut self) -> Result<RingProgress, Refused> {
         let Some(own) = self.own.as_ref().filter(|_| self.children.iter().all(Option::is_some)) else {
-            return Ok(None);
+            return Ok(Progress::default());
         };
         let inner = self.children.iter().flatten().filter(|up| up.count > 0);
         let count = inner.clone().try_fold(own.len() as u32, |sum, up| sum.checked_add(up.count));
@@ -195,9 +195,15 @@ impl RingScan {
             right: right.cloned().unwrap_or_default(),
         };
         self.total = Some(total.clone());
-        Ok(Some(total))
+        match self.is_root {
+            true => self.on_down(Down { before: 0, left: total.right, right: total.left }),
+            false => Ok(Progress { sends: vec![(Receiver::Parent(TAG), total.encode().into())], done: None }),
+        }
     }
 }
+
+/// The tag of all messages of a ring.
+const TAG: Tag = Tag { collective: Collective::Ring, form: Form::Data };
 
 /// The surroundings of each of `ups`, which are adjacent within `outer`.
 fn surroundings(ups: &[Up], outer: Down) -> Vec<Down> {

@@ -6,8 +6,8 @@
 //!      3   4   5   6
 //! ```
 //!
-//! Agents from `count` on are beside these: each is a child of the root, without children. So agents can be added while
-//! those that are there keep their places and need not be told.
+//! Agents from `count` on are outside this tree: each is a child of the root, without children. So agents can be added
+//! while the others keep their places and need no message.
 //!
 //! A message from the root reaches `count` agents in `log_k count` hops; every agent sends it at most `k` times.
 

@@ -38,7 +38,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// With the best provider that works.
+    /// Opens an endpoint with the best provider that works.
     ///
     /// # Errors
     /// There is none, or no libfabric.

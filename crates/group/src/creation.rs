@@ -55,7 +55,7 @@ pub struct Creations {
     building: Vec<Building>,
     /// Given up while neighbours were looked for, who are told why when they are found: how many there are.
     ended: Vec<(Context, Failure, usize)>,
-    /// With senders, and the groups through which they came.
+    /// Announcements that came early, with their senders and the groups through which they came.
     early: Vec<(Sender, Context, Announcement)>,
     /// How many groups were made of this name and list.
     made: Vec<(Context, u64, u64, u32)>,
@@ -244,7 +244,7 @@ impl Creations {
     /// Another rank makes a group of members of `of`.
     ///
     /// # Errors
-    /// It tells too much.
+    /// `EARLY_MAX` early announcements wait already.
     pub fn hear(&mut self, from: Sender, of: Context, heard: Announcement) -> Result<Heard, Malformed> {
         if let Some(creation) = self.get_mut(heard.context) {
             creation.agreed.push(from.rank);

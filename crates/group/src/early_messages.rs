@@ -10,7 +10,7 @@ const GONE_MAX: usize = 1024;
 
 #[derive(Default)]
 pub struct EarlyMessages {
-    /// With the ranks that have sent them.
+    /// Messages kept, each with the rank that has sent it.
     kept: Vec<(u32, Vec<u8>)>,
     bytes: usize,
     gone: VecDeque<Context>,

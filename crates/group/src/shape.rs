@@ -47,7 +47,7 @@ impl Link {
 pub struct Shape {
     pub me: u32,
     pub size: u32,
-    /// By power.
+    /// Neighbours to the left, by power.
     left: Vec<Peer>,
     right: Vec<Peer>,
 }

@@ -1,7 +1,7 @@
 //! The two functions of Cray's PMI that Chapel looks for: any bytes.
 // SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
-use crate::state::{Job, with_job};
+use crate::state::{JOB, Job};
 use alloc::vec::Vec;
 use core::ffi::{c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
@@ -59,7 +59,7 @@ unsafe fn broadcast(job: &mut Job, buffer: *mut u8, len: usize) -> Result {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Allgather(own: *mut c_void, all: *mut c_void, len: c_int) -> c_int {
-    returned(with_job(|job| match length(len)? {
+    returned(JOB.with(|job| match length(len)? {
         len if len > 0 && (own.is_null() || all.is_null()) => Err(Code::INVALID_ARG),
         // SAFETY: see the top of the file.
         len => unsafe { allgather(job, own.cast(), all.cast(), len) },
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn PMI_Allgather(own: *mut c_void, all: *mut c_void, len: 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Bcast(buffer: *mut c_void, len: c_int) -> c_int {
-    returned(with_job(|job| match length(len)? {
+    returned(JOB.with(|job| match length(len)? {
         len if len > 0 && buffer.is_null() => Err(Code::INVALID_ARG),
         // SAFETY: see the top of the file.
         len => unsafe { broadcast(job, buffer.cast(), len) },

@@ -4,7 +4,7 @@
 // SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
 use crate::handles::{Array, Into};
-use crate::state::{Job, given, required, with_job};
+use crate::state::{JOB, Job, given, required};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
@@ -104,7 +104,7 @@ fn copied(job: &mut Job, gathered: &Gathered, max_len: usize, bytes: usize) -> R
 /// As the C functions below.
 unsafe fn blocking(value: *const c_char, max_len: c_int, into: Into) -> c_int {
     // SAFETY: guaranteed by the caller.
-    returned(with_job(|job| unsafe {
+    returned(JOB.with(|job| unsafe {
         let id = start(job, value, max_len, into)?;
         finish(job, id, Into::Later)
     }))
@@ -114,7 +114,7 @@ unsafe fn blocking(value: *const c_char, max_len: c_int, into: Into) -> c_int {
 /// As the C functions below.
 unsafe fn started(value: *const c_char, max_len: c_int, into: Into, request: *mut Request) -> c_int {
     // SAFETY: guaranteed by the caller.
-    returned(with_job(|job| unsafe {
+    returned(JOB.with(|job| unsafe {
         given(request)?;
         request.write(start(job, value, max_len, into)? as Request);
         Ok(())
@@ -177,12 +177,12 @@ pub unsafe extern "C" fn PMIX_Iallgather_shared(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn PMIX_Release_shared(array: *const c_void) -> c_int {
-    returned(with_job(|job| job.handles.release(array)))
+    returned(JOB.with(|job| job.handles.release(array)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMIX_KVS_Ifence(request_ptr: *mut Request) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         given(request_ptr)?;
         let id = job.start_fence();
         // SAFETY: see the top of the file.
@@ -194,12 +194,12 @@ pub unsafe extern "C" fn PMIX_KVS_Ifence(request_ptr: *mut Request) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn PMIX_Wait(request: Request) -> c_int {
     // SAFETY: the buffers were lent when the request was started.
-    returned(with_job(|job| unsafe { finish(job, request as Id, Into::Later) }))
+    returned(JOB.with(|job| unsafe { finish(job, request as Id, Into::Later) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMIX_Test(request: Request, flag: *mut c_int) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         given(flag)?;
         let over = job.is_over(request as Id)?;
         // SAFETY: see the top of the file; the buffers were lent when the request was started.
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn PMIX_Ring(
     maxvalue: c_int,
 ) -> c_int {
     // SAFETY: see the top of the file.
-    returned(with_job(|job| unsafe {
+    returned(JOB.with(|job| unsafe {
         let value = required(value)?;
         given(left)?;
         given(right)?;

@@ -2,7 +2,7 @@
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
 use crate::kvs::put_value;
-use crate::state::{Job, With, given, key, with_job};
+use crate::state::{JOB, Job, With, given, key};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
@@ -41,7 +41,7 @@ const NODE_PREFIX: &[u8] = b"\0";
 /// # Safety
 /// As the C functions below.
 unsafe fn text_attr(of: Of, name: *const c_char, value: *mut c_char, room: c_int, found: *mut c_int) -> Result {
-    with_job(|job| {
+    JOB.with(|job| {
         // SAFETY: guaranteed by the caller.
         let name = unsafe { key(name)? };
         given(value)?;
@@ -67,7 +67,7 @@ unsafe fn ints_attr(
     count: *mut c_int,
     found: *mut c_int,
 ) -> Result {
-    with_job(|job| {
+    JOB.with(|job| {
         // SAFETY: guaranteed by the caller.
         let name = unsafe { key(name)? };
         given(array)?;
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         // SAFETY: see the top of the file.
         let (name, value) = unsafe { (key(name)?, put_value(value)?) };
         match &mut job.with {

@@ -1,7 +1,7 @@
 //! `PMI2_Init` to `PMI2_Finalize`, and the job's name.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::state::{self, TEXT_LEN_MAX, With, given, required, with_job};
+use crate::state::{self, JOB, TEXT_LEN_MAX, With, given, required};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
@@ -17,7 +17,7 @@ pub unsafe extern "C" fn PMI2_Init(
     appnum: *mut c_int,
 ) -> c_int {
     let joined = state::init().and_then(|()| {
-        with_job(|job| {
+        JOB.with(|job| {
             // SAFETY: see the top of the file.
             unsafe {
                 text::set(spawned, c_int::from(job.spawned));
@@ -38,7 +38,7 @@ pub extern "C" fn PMI2_Finalize() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI2_Initialized() -> c_int {
-    c_int::from(state::is_initialised())
+    c_int::from(JOB.is_initialised())
 }
 
 /// Takes no lock and runs no `exit` handlers: another thread may be in a fence that never ends.
@@ -46,7 +46,7 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
 pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
     let message = unsafe { text::bytes(msg) }.unwrap_or_default();
-    if let Some(socket) = state::socket() {
+    if let Some(socket) = JOB.socket() {
         let message = &message[..message.len().min(TEXT_LEN_MAX)];
         let plain: Vec<u8> =
             message.iter().map(|byte| if matches!(byte, 0..=31 | b';') { b' ' } else { *byte }).collect();
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         given(jobid)?;
         let name = match &mut job.with {
             With::Server(server) => server.question(&Request::JobGetId, "jobid")?.ok_or(Code::OTHER)?,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_GetRank(rank: *mut c_int) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         // SAFETY: see the top of the file; it is not null.
         unsafe { given(rank)?.write(job.rank as c_int) };
         Ok(())
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn PMI2_Job_GetRank(rank: *mut c_int) -> c_int {
 /// The size of the job, as in Slurm's library, although Slurm's header describes it as the size of the node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetSize(size: *mut c_int) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         // SAFETY: see the top of the file; it is not null.
         unsafe { given(size)?.write(job.size as c_int) };
         Ok(())
@@ -111,5 +111,5 @@ unsafe fn about_job(jobid: *const c_char, request: impl Fn(&[u8]) -> Request<'_>
     let name = unsafe { required(jobid)? };
     let mut sendable = Vec::new();
     double(name, &mut sendable);
-    with_job(|job| Ok(job.server()?.tell(&request(&sendable))?))
+    JOB.with(|job| Ok(job.server()?.tell(&request(&sendable))?))
 }

@@ -1,7 +1,7 @@
 //! Put, fence, get.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::state::{given, key, with_job};
+use crate::state::{JOB, given, key};
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::text;
@@ -11,7 +11,7 @@ use wireup_wire::limits::{KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
-    returned(with_job(|job| unsafe {
+    returned(JOB.with(|job| unsafe {
         let name = key(name)?;
         if name.starts_with(KEY_PREFIX) {
             return Err(Code::INVALID_KEY);
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char)
 
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI2_KVS_Fence() -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         let id = job.start_fence();
         job.finish(id)
     }))
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
     maxvalue: c_int,
     vallen: *mut c_int,
 ) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         // SAFETY: see the top of the file.
         let (name, jobid) = unsafe { (key(name)?, text::bytes(jobid).unwrap_or_default()) };
         given(value)?;

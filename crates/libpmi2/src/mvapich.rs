@@ -3,7 +3,7 @@
 
 use crate::extensions::finish;
 use crate::handles::{Handles, Into};
-use crate::state::{Job, given, required, with_job};
+use crate::state::{JOB, Job, given, required};
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
 use wireup_client::requests::Id;
@@ -16,7 +16,7 @@ const GATHER: Slot = |handles| &mut handles.only_gather;
 const SHARED: Slot = |handles| &mut handles.only_shared;
 
 fn start(slot: Slot, begin: impl FnOnce(&mut Job) -> Result<Id>) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         if slot(&mut job.handles).is_some() {
             return Err(Code::FAIL);
         }
@@ -29,7 +29,7 @@ fn start(slot: Slot, begin: impl FnOnce(&mut Job) -> Result<Id>) -> c_int {
 /// # Safety
 /// `into` has room for the result.
 unsafe fn wait(slot: Slot, into: Into) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         let id = slot(&mut job.handles).take().ok_or(Code::FAIL)?;
         // SAFETY: guaranteed by the caller.
         unsafe { finish(job, id, into) }

@@ -1,7 +1,7 @@
 //! Publishing and looking up names. Info keys are not sent, as in Slurm's library.
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
-use crate::state::{given, required, with_job};
+use crate::state::{JOB, given, required};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use wireup_capi::codes::{Code, returned};
@@ -20,7 +20,7 @@ enum Call {
 /// # Safety
 /// See the top of the file.
 unsafe fn ask(call: Call, service_name: *const c_char, port: *mut c_char, room: c_int) -> c_int {
-    returned(with_job(|job| {
+    returned(JOB.with(|job| {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let name = required(service_name)?;

@@ -1,6 +1,6 @@
 //! `PMI2_Job_Spawn`, with Slurm's layout of info objects.
 
-use crate::state::{required, with_job};
+use crate::state::{JOB, required};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
     errors: *mut c_int,
 ) -> c_int {
     // SAFETY: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
-    returned(with_job(|job| unsafe {
+    returned(JOB.with(|job| unsafe {
         let mut request = SpawnRequest::default();
         let mut processes = 0;
         for number in 0..length(count)? {

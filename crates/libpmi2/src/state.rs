@@ -8,7 +8,6 @@ use wireup_capi::codes::{Code, Result};
 use wireup_capi::job;
 use wireup_capi::job_slot::JobSlot;
 pub use wireup_capi::job_slot::With;
-use wireup_capi::socket::Socket;
 use wireup_capi::text;
 use wireup_wire::limits::KEY_LEN_MAX;
 
@@ -38,35 +37,22 @@ impl DerefMut for Job {
     }
 }
 
-static SLOT: JobSlot<Job> = JobSlot::new();
-
-/// Runs `work` on the job, which must be initialised.
-pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
-    SLOT.with(work)
-}
-
-/// The server's socket, for an abort.
-pub fn socket() -> Option<Socket> {
-    SLOT.socket()
-}
-
-pub fn is_initialised() -> bool {
-    SLOT.is_initialised()
-}
+/// The job of this process.
+pub static JOB: JobSlot<Job> = JobSlot::new();
 
 pub fn init() -> Result {
-    SLOT.init(|| job::Job::join(&SLOT).map(Job::new), on_fork)
+    JOB.init(|| job::Job::join(&JOB).map(Job::new), on_fork)
 }
 
 extern "C" fn on_fork() {
-    SLOT.on_fork();
+    JOB.on_fork();
 }
 
 /// Leaves the job. Outstanding collectives are completed first, since a process cannot leave a fence early.
 pub fn finalize() -> Result {
-    let mut job = SLOT.take()?;
+    let mut job = JOB.take()?;
     job.finish_all();
-    SLOT.leave(job.job.with)
+    JOB.leave(job.job.with)
 }
 
 /// A key from C.

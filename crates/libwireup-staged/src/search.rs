@@ -20,7 +20,7 @@ struct Folder {
     object: usize,
     from: u16,
     to: u16,
-    /// Whether the program itself names the folder.
+    /// Whether the folder comes from the program itself, not from one of its libraries.
     is_main: bool,
     /// Whether the folder is in the object's `RUNPATH`, which applies to this object only.
     is_own: bool,

@@ -42,7 +42,7 @@ pub fn staged() -> Option<&'static Staged> {
             Err(other) => other,
         };
     }
-    // SAFETY: what is not the sign for nothing was made by `read` and is never freed.
+    // SAFETY: every pointer but that of `NOTHING` was made by `read` and is never freed.
     (known != nothing()).then(|| unsafe { &*known })
 }
 

@@ -11,7 +11,7 @@ use wireup_redirect::Walk;
 #[inline(never)]
 fn refused(path: CText<'_>) -> Option<c_int> {
     let mut walk = Walk::new();
-    // A file of the name before its change says nothing.
+    // An existing file of this name does not matter, since the name will change: the folder decides.
     match changing(&mut walk, libc::AT_FDCWD, path, false, true) {
         Use::Error(libc::EEXIST) => Some(libc::EROFS),
         Use::Error(number) => Some(number),

@@ -20,7 +20,7 @@ pub extern "C" fn on_fork() {
 pub struct Ctx {
     holder: ContextHolder,
     forks: u32,
-    /// With its terminating zero.
+    /// Text of the last error, with its terminating zero.
     error: Vec<u8>,
     lost: Option<u32>,
 }
@@ -29,7 +29,7 @@ pub struct Ctx {
 #[allow(clippy::large_enum_variant)] // There are few in a process.
 enum ContextHolder {
     Alone(Context),
-    /// With a thread that makes progress.
+    /// A context that a helper thread shares, so that it makes progress.
     Shared(Helper),
 }
 

@@ -1,4 +1,4 @@
-//! Reads files of hosts that ranks name when they ask for processes.
+//! Reads host files that ranks name when they ask for processes.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -8,11 +8,11 @@ use std::path::Path;
 /// Most bytes that are read of a file. Chosen: some ten thousand names.
 const LEN_MAX: u64 = 1 << 20;
 
-/// The names in a file of hosts: the first word of each line, followed by a colon and the number of `slots=` if the
+/// The names in a host file: the first word of each line, followed by a colon and the number of `slots=` if the
 /// line has one. A `#` begins a comment.
 ///
 /// # Errors
-/// It cannot be read, is no text, or has slots that are not a number.
+/// The file cannot be read, is not text, or has a `slots=` that is not a number.
 pub fn names(path: &Path) -> io::Result<Vec<String>> {
     // Opening a pipe must not wait for its other end.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;

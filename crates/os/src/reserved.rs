@@ -29,7 +29,7 @@ pub fn renew(closed: &OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
 }
 
 /// # Errors
-/// It is not a socket of TCP.
+/// `socket` is not a TCP socket.
 pub fn close(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_socket_reuseaddr(socket, false)?;
     match net::shutdown(socket, Shutdown::Both) {

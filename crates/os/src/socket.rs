@@ -241,7 +241,7 @@ fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
 /// that is.
 ///
 /// # Errors
-/// It is not a socket of TCP.
+/// `socket` is not a TCP socket.
 pub fn offer_port(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseaddr(socket, true)?)
 }

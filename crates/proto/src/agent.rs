@@ -67,7 +67,7 @@ impl Agent {
 
     /// The next action for the driver; call until `None`.
     pub fn poll(&mut self) -> Option<Output> {
-        self.session.cx.out.pop()
+        self.session.cx.links.out.pop()
     }
 
     /// When to call `handle` with `Input::Tick` if no other input comes first.
@@ -83,12 +83,12 @@ impl Agent {
 
     /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
-        self.session.cx.jobs.all().map(Job::held_output_bytes).sum()
+        self.session.cx.jobs.values().map(Job::held_output_bytes).sum()
     }
 
     /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.session.cx.jobs.all().map(Job::open_exchanges).sum()
+        self.session.cx.jobs.values().map(Job::open_exchanges).sum()
     }
 
     /// What this agent stores, for the simulator's checkers: the number of entries in tables that grow and shrink with
@@ -110,14 +110,9 @@ impl Agent {
             Input::LinkBytes { link, bytes } => self.on_bytes(link, bytes),
             Input::LinkUp { link, peer, local } => session.on_link_up(link, peer, local),
             Input::LinkDown { link, problem } => session.on_link_down(link, problem),
-            Input::Listening { result: Ok(addresses) } => {
-                cx.links.with_direct(&mut cx.out, |direct| direct.on_listening(addresses));
-            }
-            Input::Listening { result: Err(problem) } => {
-                cx.links.with_direct(&mut cx.out, |direct| direct.on_listen_failed(&problem));
-            }
+            Input::Listening { result } => cx.links.with_direct(|direct| direct.on_listening(result)),
             Input::DialFailed { agent: Some(agent), problem } => {
-                cx.links.with_direct(&mut cx.out, |direct| direct.on_dial_failed(agent, problem));
+                cx.links.with_direct(|direct| direct.on_dial_failed(agent, problem));
             }
             Input::TransportOpened { result } => session.agreement.on_opened(cx, result),
             Input::ShellEnded { shell, end: Ok((status, stderr)) } => {
@@ -160,22 +155,23 @@ impl Agent {
     /// Handles the frames in bytes that were received on a link.
     fn on_bytes(&mut self, link: LinkId, mut bytes: Bytes) {
         let problem = loop {
-            match self.session.cx.links.next_frame(link, &mut bytes) {
-                Ok(Some(frame)) => match self.on_frame(link, frame) {
-                    Ok(()) => self.session.serve_jobs(),
-                    Err(error) => break error.to_string(),
-                },
-                Ok(None) => {
-                    return self
-                        .session
-                        .serve_launchers(|launchers, cx, nodes| launchers.answer_questions(cx, nodes, link));
-                }
-                Err(error) => break error.to_string(),
+            let handled = match self.session.cx.links.next_frame(link, &mut bytes) {
+                Ok(Some(frame)) => self.on_frame(link, frame).map_err(|error| error.to_string()),
+                Ok(None) => break None,
+                Err(error) => Err(error.to_string()),
+            };
+            match handled {
+                Ok(()) => self.session.serve_jobs(),
+                Err(problem) => break Some(problem),
             }
         };
-        self.session.serve_launchers(|launchers, cx, _| launchers.refuse_link(cx, link, problem.clone()));
-        self.session.cx.close(link);
-        self.session.on_link_down(link, problem.into());
+        let session = &mut self.session;
+        let Some(problem) = problem else {
+            return session.serve_launchers(|launchers, cx, nodes| launchers.answer_questions(cx, nodes, link));
+        };
+        session.serve_launchers(|launchers, cx, _| launchers.refuse_link(cx, link, problem.clone()));
+        session.cx.close(link);
+        session.on_link_down(link, problem.into());
     }
 
     /// Passes a frame to the part that handles it.
@@ -187,7 +183,7 @@ impl Agent {
             Peer::Launcher if cx.policy.has_many_launchers() => return self.on_launcher_frame(link, frame),
             Peer::Parent | Peer::Launcher => None,
             Peer::Direct(agent) => {
-                let arrived = cx.links.on_direct_frame(link, agent, frame, &mut cx.out);
+                let arrived = cx.links.on_direct_frame(link, agent, frame);
                 return self.session.on_arrived(arrived);
             }
             // An agent that has lost its parent becomes a child when it is adopted; until then its frames are ignored.
@@ -196,7 +192,7 @@ impl Agent {
         let neighbour = cx.links.agent_at(peer);
         match (frame.kind, neighbour) {
             (FrameKind::Routed, _) => {
-                if let Some(arrived) = cx.links.on_routed(branch, frame, &mut cx.out)? {
+                if let Some(arrived) = cx.links.on_routed(branch, frame)? {
                     // The agent at the other end of the link has only forwarded the frame: an error in it does not
                     // close the link.
                     let _ = self.session.on_arrived(arrived);

@@ -3,13 +3,10 @@
 use crate::io::{LinkId, Stream};
 use crate::output::{Next, Origin};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
-
-/// Files of hosts, by their paths: the names in each, or why it cannot be read.
-pub type HostFiles = BTreeMap<Vec<u8>, Result<Vec<String>, String>>;
+use wireup_wire::pmi::HostFiles;
 
 /// An event that the driver reports to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +47,7 @@ pub enum LauncherOutput {
     Write { stream: Stream, from: Option<(Origin, Next)>, bytes: Bytes },
     /// Read standard input, at most this many bytes until the next such output; 0: do not read.
     ReadStdin { bytes_max: u32 },
-    /// Read the names in these files of hosts, for a job that a rank has asked for.
+    /// Read the names in these host files, for a job that a rank has asked for.
     ReadHostFiles { child: JobId, paths: Vec<Vec<u8>> },
     /// Information for the user at the terminal.
     Notice(Notice),

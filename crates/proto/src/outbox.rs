@@ -1,7 +1,6 @@
 //! The outputs of an agent, queued until its driver polls them.
 
 use crate::io::{LinkId, Output};
-use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Class, Frame, FrameKind};
 use wireup_wire::ids::JobId;
@@ -34,12 +33,5 @@ impl Outbox {
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let is_last = matches!(message, Control::JobUp(JobUp::Done(_)) | Control::ToLauncher(ToLauncher::Ended(_)));
     let class = if is_last { Class::AfterOutput } else { Class::Control };
-    Frame {
-        kind: FrameKind::Control,
-        class,
-        stream: 0,
-        job: job.0,
-        arg: 0,
-        payload: Bytes::from(peer::encode(message)),
-    }
+    Frame { class, ..Frame::new(FrameKind::Control, 0, job.0, 0, peer::encode(message).into()) }
 }

@@ -26,7 +26,7 @@ pub struct Sending<'a> {
     /// The part that is being sent, and how much of it has been.
     part: (Vec<u8>, usize),
     nodes: Vec<Node>,
-    /// By any node, since the last round.
+    /// Contents that any node has asked for since the last round.
     wanted: BTreeSet<u32>,
     /// Nodes that have not answered in this round.
     silent: u32,
@@ -68,7 +68,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// At most `bytes_max` bytes.
+    /// The next bytes of the stream, at most `bytes_max`.
     ///
     /// # Errors
     /// A file cannot be read, or has changed.
@@ -138,7 +138,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Whether all nodes have the set, or will not have it.
+    /// Whether the outcome of every node is known: it has the set, or will not get it.
     fn is_over(&self) -> bool {
         self.nodes.iter().all(|node| node.end.is_some())
     }

@@ -61,7 +61,7 @@ extern "C" fn start() {
     const O_RDWR_CLOEXEC: c_int = 2 | 0o2_000_000;
     const READ_WRITE: c_int = 1 | 2;
     const SHARED: c_int = 1;
-    // SAFETY: the strings end in 0; the mapping is as long as a page and stays for ever.
+    // SAFETY: the strings end in 0; the mapping is as long as a page and is never unmapped.
     unsafe {
         let path = getenv(c"WIREUP_TAP_PAGE".as_ptr());
         if path.is_null() {

@@ -69,7 +69,7 @@ impl Links {
     pub fn carry_last_words(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while self.are_open() && Instant::now() < deadline {
-            // Asked before the wait, which may hand over the last of it.
+            // Checked before the wait, because the wait may deliver the last requests.
             let holds_requests = self.relays().any(Relay::holds_requests);
             match self.wait(None, Some(Duration::from_millis(1))) {
                 Ok(happened) if happened.on_links || holds_requests => {}

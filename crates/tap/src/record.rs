@@ -85,10 +85,10 @@ impl Record {
         possible.map(|()| record).map_err(|what| format!("{what} makes no sense"))
     }
 
-    /// What cannot be, whoever has written it.
+    /// Checks the record for values that are impossible, whoever has written it.
     ///
     /// # Errors
-    /// It says what.
+    /// A value is impossible; the error names the part of the record.
     pub fn check(&self) -> Result<(), &'static str> {
         /// No sum over the numbers of one rank overflows.
         const MAX: u64 = 1 << 52;

@@ -37,7 +37,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// A rank that ends sooner waits for rank 0 to make the folder.
 const YOUNG_NS: u64 = 1_000_000_000;
-/// So long at most: rank 0 may have no tap.
+/// Longest wait for rank 0 to make the folder: rank 0 may have no tap.
 const FOLDER_WAIT: Duration = Duration::from_secs(2);
 
 /// What is asked for.
@@ -94,7 +94,7 @@ pub struct Ended {
 /// Starts the program, and returns when it has ended.
 ///
 /// # Errors
-/// It could not be started.
+/// The program could not be started.
 pub fn run(tap: Tap) -> Result<Ended, TapError> {
     let mut watch = Watch::start(tap)?;
     let status = watch.until_the_end()?;

@@ -73,7 +73,7 @@ pub enum FrameKind {
     Peer(PeerFrame),
     /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
     Routed,
-    /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this
+    /// On a direct link, about the frames on it. `stream` 0: the next frame is number `arg` of those in this
     /// direction; 1: all frames before number `arg` of the other direction have arrived.
     Pair,
 }
@@ -175,7 +175,7 @@ impl FrameKind {
     }
 
     /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so
-    /// that it follows the output. On a link beside the tree all frames have one class, which keeps them in order; the
+    /// that it follows the output. On a direct link all frames have one class, which keeps them in order; the
     /// receiver restores theirs.
     pub fn class(self) -> Class {
         match self {

@@ -324,7 +324,7 @@ pub struct Staged {
     pub required: bool,
     /// Where no mount may be made, a library in each process shows it.
     pub by_library: bool,
-    /// Folders on the way to staged files that have nothing else in them. Nodes that have the same ones need not look.
+    /// Ancestor folders of staged files that have no other entries. A node with the same folders need not list them.
     pub bare: Vec<BareFolder>,
 }
 

@@ -1,4 +1,4 @@
-//! Messages between agents about a job's PMIx beside its collectives: plain structs, encoded by `postcard`.
+//! Messages between agents about a job's PMIx apart from its collectives: plain structs, encoded by `postcard`.
 //!
 //! ```text
 //!   requester           tree or direct link             owner

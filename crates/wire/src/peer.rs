@@ -143,7 +143,7 @@ pub struct Hello {
 pub enum Role {
     /// A child in the tree that the listening agent has started, with its incarnation.
     Child { incarnation: u32 },
-    /// Any other agent of the session: a link beside the tree.
+    /// Any other agent of the session: a direct link, outside the tree.
     Direct,
     /// An agent whose parent is lost: the root is to adopt it.
     Rejoin(Rejoin),

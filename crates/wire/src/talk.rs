@@ -104,7 +104,7 @@ pub enum SessionDown {
     TimeLeft { left_ns: u64 },
     /// The result of a probe, for `asker`; `None`: the host answered, or the result is unknown.
     Probed { agent: AgentId, asker: AgentId, problem: Option<Problem> },
-    /// Whether links beside the tree use UCX.
+    /// Whether direct links, outside the tree, use UCX.
     UseTransport { yes: bool },
     /// In a standing session: start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live`
     /// may still send frames.

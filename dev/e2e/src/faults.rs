@@ -162,8 +162,8 @@ impl Started {
         assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text());
     }
 
-    /// Processes of the job on the hub, including the launcher. Processes of nodes begin and end meanwhile: one that
-    /// was there before and after the nodes were looked at was seen on its node.
+    /// Processes of the job on the hub, including the launcher. Processes of nodes begin and end meanwhile. So only
+    /// those count that exist both before and after the nodes are listed: one of a node would be in its list.
     pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
         let before = self.mark.processes();
         let elsewhere: Vec<u32> =

@@ -312,7 +312,9 @@ impl Agents {
     pub fn on_reads(&mut self, cx: &mut Cx, agent: u32) {
         let host = self[agent].host;
         let inputs = std::mem::take(&mut self[agent].work.arrived);
-        let handled = cx.work(host, cx.clock.now(), |costs| inputs.iter().map(|input| costs.of_input(input)).sum());
+        let cold_ns = cx.begins_turn(host);
+        let of_inputs = |costs: &Costs| inputs.iter().map(|input| costs.of_input(input)).sum::<u64>();
+        let handled = cx.work(host, cx.clock.now(), |costs| cold_ns + of_inputs(costs));
         for input in inputs {
             self.handle(cx, agent, input);
         }

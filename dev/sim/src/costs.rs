@@ -9,13 +9,35 @@ use serde::{Deserialize, Serialize};
 use wireup_proto::Instant;
 use wireup_proto::io::Input;
 
+/// Hosts that share one machine, as virtual nodes and network namespaces do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// Number of hosts on a machine, which share its processors.
+    pub hosts: u32,
+    /// A turn of an agent, for each turn that other agents of its machine have had since its own last one, up to
+    /// [`TURNS_MAX`]: their memory has replaced its own in the caches of the processors.
+    pub cold_ns: u64,
+}
+
+/// After so many turns of others, nothing of an agent's memory is in the caches any more. Chosen: processor time of a
+/// fence grew until 64 agents shared the two processors on which it was measured.
+const TURNS_MAX: u64 = 64;
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared { hosts: 1, cold_ns: 0 }
+    }
+}
+
 /// Time of a processor that each kind of work takes (ns), and the machines that have the processors. The default is
 /// that nothing costs time, on machines with one processor and one host each.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Number of hosts on a machine, which share its processors. Virtual nodes and network namespaces are such hosts.
-    pub hosts_per_machine: u32,
+    #[serde(skip)]
+    pub shared: Shared,
+    /// Processors of a machine.
     pub cores: u32,
     /// The call that starts a remote shell; an agent makes these calls one after the other.
     pub call_ns: u64,
@@ -77,6 +99,10 @@ pub struct Machines {
     free_at: Vec<Vec<Instant>>,
     /// For each host, the time from which on its network card is free.
     cards: Vec<Instant>,
+    /// For each machine, the number of turns that its agents have had.
+    turns: Vec<u64>,
+    /// For each host, that number after its last turn.
+    last_turns: Vec<u64>,
 }
 
 impl Machines {
@@ -84,9 +110,10 @@ impl Machines {
     pub fn new(spec: &WorldSpec) -> Option<Self> {
         let costs = spec.timing.costs?;
         let hosts = spec.agents_max();
-        let machines = hosts.div_ceil(costs.hosts_per_machine.max(1)) as usize;
+        let machines = hosts.div_ceil(costs.shared.hosts) as usize;
         let free_at = vec![vec![Instant(0); costs.cores.max(1) as usize]; machines];
-        Some(Machines { costs, free_at, cards: vec![Instant(0); hosts as usize] })
+        let (cards, last_turns) = (vec![Instant(0); hosts as usize], vec![0; hosts as usize]);
+        Some(Machines { costs, free_at, cards, turns: vec![0; machines], last_turns })
     }
 
     /// Sends a frame of so many bytes by the network card of a host, from `at` or later; returns when it is sent.
@@ -98,10 +125,24 @@ impl Machines {
 
     /// Does work of `ns` on a host, from `at` or later; returns when it is done.
     pub fn work(&mut self, host: u32, at: Instant, ns: u64) -> Instant {
-        let machine = &mut self.free_at[(host / self.costs.hosts_per_machine.max(1)) as usize];
-        let first = machine.iter_mut().min().expect("a machine has a processor");
+        let machine = self.machine_of(host);
+        let first = self.free_at[machine].iter_mut().min().expect("a machine has a processor");
         *first = at.max(*first) + ns;
         *first
+    }
+
+    /// The agent of a host begins a turn; returns what that costs because other agents had turns in between (ns).
+    pub fn begins_turn(&mut self, host: u32) -> u64 {
+        let machine = self.machine_of(host);
+        let (turns, last) = (&mut self.turns[machine], &mut self.last_turns[host as usize]);
+        let others = *turns - *last;
+        *turns += 1;
+        *last = *turns;
+        others.min(TURNS_MAX) * self.costs.shared.cold_ns
+    }
+
+    fn machine_of(&self, host: u32) -> usize {
+        (host / self.costs.shared.hosts) as usize
     }
 }
 
@@ -112,9 +153,9 @@ mod tests {
     use crate::spec::Timing;
     use crate::workload::{Dialect, Script};
 
-    fn costs(hosts_per_machine: u32, cores: u32) -> Costs {
+    fn costs(hosts: u32, cores: u32) -> Costs {
         Costs {
-            hosts_per_machine,
+            shared: Shared { hosts, cold_ns: 0 },
             cores,
             call_ns: 200_000,
             shell_ns: 1_000_000,
@@ -142,6 +183,18 @@ mod tests {
         assert_eq!([work(0, 100, 10), work(1, 100, 10), work(0, 100, 10)], [110, 110, 120]);
         // The next host is on another machine.
         assert_eq!([work(2, 100, 10), work(0, 500, 1)], [110, 501]);
+    }
+
+    #[test]
+    fn an_agents_turn_costs_more_after_turns_of_others() {
+        let shared = Shared { hosts: 100, cold_ns: 3 };
+        let mut machines = Machines::new(&world(Some(Costs { shared, ..costs(1, 1) }))).expect("there are costs");
+        let turns = [0, 0, 1, 2, 0, 1].map(|host| machines.begins_turn(host));
+        assert_eq!(turns, [0, 0, 6, 9, 6, 6]);
+        for _ in 0..100 {
+            machines.begins_turn(3);
+        }
+        assert_eq!(machines.begins_turn(2), 3 * TURNS_MAX);
     }
 
     #[test]

@@ -88,6 +88,11 @@ impl Cx {
         }
     }
 
+    /// The agent of a host begins a turn; returns what that costs because other agents had turns in between (ns).
+    pub fn begins_turn(&mut self, host: u32) -> u64 {
+        self.machines.as_mut().map_or(0, |machines| machines.begins_turn(host))
+    }
+
     /// How far the run is.
     pub fn progress(&self) -> Progress {
         let (events, elapsed_ns) = (self.clock.happened(), self.clock.now() - START);

@@ -82,7 +82,7 @@ pub enum NoStart {
 pub enum Culprit {
     Rank(u32),
     Agent(u32),
-    /// The user at the terminal, or the time limit.
+    /// The launcher, because the user at the terminal or the time limit has ended the job.
     Launcher,
 }
 

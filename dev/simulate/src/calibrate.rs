@@ -157,7 +157,7 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
 
 fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
     let comment = |constant: &str| match (constant, GROUPS.iter().find(|group| group.keys.contains(&constant))) {
-        ("costs.hosts_per_machine", _) => "all nodes are this machine".to_owned(),
+        ("shared.hosts", _) => "all nodes are this machine".to_owned(),
         ("costs.cores", _) => "processors of this machine".to_owned(),
         (_, Some(group)) => format!("fitted to {}", group.by),
         (_, None) => "not measured: kept from the machine that the fit began with".to_owned(),
@@ -193,11 +193,13 @@ fn number(value: &toml::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_sim::costs::Shared;
 
     /// Times that another machine would have: the fit finds costs that predict times which it has not seen.
     #[test]
     fn the_fit_predicts_the_other_half() {
-        let machine = Machine::load("here").expect("it is built in");
+        // The fit does not scale the cost of turns of other agents.
+        let machine = Machine { shared: Shared::default(), ..Machine::load("here").expect("it is built in") };
         let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0]);
         let other = factors.fold(machine.clone(), |other, (group, factor)| group.scaled(&other, factor));
         let is_small = |case: &Case| case.nodes * case.ppn <= if case.timed == Timed::Job { 64 } else { 16 };

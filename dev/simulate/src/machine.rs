@@ -1,11 +1,12 @@
 //! Machine files: how long work takes on the nodes, in the network and at the file server of a machine.
 //!
-//! A file is TOML. `costs` has the fields of [`Costs`]; times are nanoseconds. Each number should have a comment that
+//! A file is TOML. `costs` has the fields of [`Costs`], and `shared` those of
+//! [`Shared`]; times are nanoseconds. Each number should have a comment that
 //! says where it comes from.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use wireup_sim::costs::Costs;
+use wireup_sim::costs::{Costs, Shared};
 use wireup_sim::spec::{Delay, Timing};
 
 /// The machine files that the program contains.
@@ -22,7 +23,7 @@ const NS_MAX: i64 = 3_600_000_000_000;
 /// Largest number of anything else.
 const NUMBER_MAX: i64 = u32::MAX as i64;
 /// What cannot be zero.
-const POSITIVE: [&str; 3] = ["cores", "hosts_per_machine", "link_bytes_per_us"];
+const POSITIVE: [&str; 3] = ["cores", "hosts", "link_bytes_per_us"];
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +31,9 @@ pub struct Machine {
     /// Time from the exec of the launcher until it asks for agents.
     pub launcher_ns: u64,
     pub costs: Costs,
+    /// Without this section, each node is a machine.
+    #[serde(default)]
+    pub shared: Shared,
     pub network: Network,
     pub delays: Delays,
 }
@@ -185,7 +189,7 @@ impl Machine {
             think: none,
             stdio: none,
             terminal: none,
-            costs: Some(self.costs),
+            costs: Some(Costs { shared: self.shared, ..self.costs }),
         }
     }
 }

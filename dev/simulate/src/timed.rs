@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Instant;
 use wireup_coll::tree::default_fanout;
-use wireup_sim::costs::Costs;
+use wireup_sim::costs::{Costs, Shared};
 use wireup_sim::phases::Point;
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{RunReport, run};
@@ -41,7 +41,8 @@ pub struct Case {
 /// The machine with the processors of this one, all of whose nodes are on it.
 pub fn as_this_machine(base: Machine) -> Machine {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    Machine { costs: Costs { cores, hosts_per_machine: HOSTS_PER_MACHINE, ..base.costs }, ..base }
+    let shared = Shared { hosts: HOSTS_PER_MACHINE, ..base.shared };
+    Machine { costs: Costs { cores, ..base.costs }, shared, ..base }
 }
 
 impl Case {

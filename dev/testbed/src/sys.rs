@@ -121,7 +121,7 @@ pub fn answer_call(listener: BorrowedFd<'_>, id: u64, errno: Option<i32>) -> io:
     }
 }
 
-/// The thread was killed, or a signal has interrupted its call.
+/// Ignores the errors of a call that has ended because its thread was killed or a signal interrupted it.
 fn gone(error: io::Error) -> io::Result<()> {
     if [Some(libc::ENOENT), Some(libc::EINTR)].contains(&error.raw_os_error()) { Ok(()) } else { Err(error) }
 }

@@ -157,7 +157,7 @@ fn prepare(
 }
 
 impl Bench {
-    /// The wireup to time: the one that the user names, or the one beside this program, or on `PATH`.
+    /// The wireup to time: the one that the user names, or the one in this program's folder, or on `PATH`.
     ///
     /// # Errors
     /// There is none.
@@ -298,7 +298,7 @@ impl Bench {
     }
 }
 
-/// The wireup beside this program, or on `PATH`.
+/// The wireup in this program's folder, or on `PATH`.
 pub fn wireup_near() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();

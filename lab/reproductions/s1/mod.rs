@@ -142,7 +142,7 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
         if !delay.is_zero() {
             let slow = (1..node_count).map(|node| format!(",slow{node}")).collect::<String>();
             let shell = format!("{} {} {}", bench.own_program()?.display(), slow_shell::WORD, delay.as_nanos());
-            // All frames pass the links of the tree, which are the slow ones.
+            // With this transport all frames take the slow links of the tree.
             launch.nodes = Some(vec![
                 format!("--hosts=localhost{slow}"),
                 "--ppn=1".into(),

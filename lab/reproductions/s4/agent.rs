@@ -6,7 +6,7 @@
 //!   Launch    from agent 0 around, back to agent 0              along the binomial tree of the hypercube
 //!   Fence     around, each agent keeps it until its processes   Values: log2 A rounds, each with all values of
 //!             are in the fence; Released: around                half of the agents that are still unknown
-//!   Get       around, until the owner's agent makes it Value,   answered by the own agent
+//!   Get       around, until the owner's agent makes it Value,   answered by the asker's agent
 //!             which goes on around to the asker's agent
 //!   Report    around, back to agent 0                           back along the tree
 //! ```
@@ -280,7 +280,7 @@ impl Agent {
         Ok(ready.map(|(from, _)| *from).collect())
     }
 
-    /// Adds what others have to the report of the own processes, and passes it on towards agent 0.
+    /// Adds what others have to the report of this agent's processes, and passes it on towards agent 0.
     fn gather_reports(&mut self, report: &mut Report) -> io::Result<()> {
         report.traffic[HOPS] = sum(self.links.iter_mut().map(|link| std::mem::take(&mut link.sent)));
         let (index, agents, is_ring) = (self.index, self.agents, self.is_ring);
@@ -305,7 +305,7 @@ impl Job {
         &mut self.processes[usize::from(rank - self.ranks.start)]
     }
 
-    /// What the own processes put; all of them are in the fence then.
+    /// What this agent's processes put; all of them are in the fence then.
     fn gather(&mut self) -> io::Result<()> {
         for (rank, process) in self.ranks.clone().zip(&mut self.processes) {
             let place = self.scheme.puts_of(rank..rank + 1, self.size);

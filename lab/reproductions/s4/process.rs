@@ -97,7 +97,7 @@ pub fn run(args: &[OsString]) -> io::Result<()> {
 }
 
 impl Process {
-    /// Gives the own row to others; returns what they have for this process.
+    /// Gives this process's row to others; returns what they have for this process.
     fn exchange(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
         match self.scheme.exchange {
             Exchange::Whole => {

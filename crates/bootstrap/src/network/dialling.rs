@@ -40,7 +40,7 @@ impl Network {
         }
     }
 
-    /// Nobody answers questions for addresses any more.
+    /// The server is gone: pending questions about ranks' addresses will not be answered.
     pub fn on_unanswered(&mut self) {
         self.book.take_sought().into_iter().for_each(|rank| self.on_address(rank, None));
     }

@@ -458,8 +458,8 @@ impl Network {
         }
     }
 
-    /// From now on at most so many connections stay open, but for those over which somebody waits for a message; if
-    /// they cost descriptors.
+    /// From now on at most `open_max` connections are kept open, except those over which somebody waits for a message.
+    /// Has no effect where a connection costs no descriptor.
     pub fn bound_connections(&mut self, open_max: usize) {
         if self.carrier.can_finish() {
             self.upkeep.open_max = Some(open_max);

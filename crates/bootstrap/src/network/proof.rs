@@ -25,7 +25,7 @@ use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// What both ends must agree on beside the secret: changes with the format.
+/// What both ends must agree on besides the secret; it changes with the format.
 const PROLOGUE: &[u8] = b"wireup ranks 3";
 /// Longest encrypted unit, and how much longer it is than its content.
 pub const SEALED_LEN_MAX: usize = 65_535;
@@ -68,7 +68,7 @@ pub struct Proved {
 }
 
 impl Proved {
-    /// For messages that arrive in order, each once.
+    /// The transport state for messages that arrive in order, each once.
     pub fn in_order(self) -> Result<TransportState, Unproved> {
         self.state.into_transport_mode().map_err(|_| Unproved)
     }

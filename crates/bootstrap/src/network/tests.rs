@@ -239,7 +239,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
     assert!(all.iter().map(|one| one.counts().closed).sum::<u64>() > 50);
 }
 
-/// Lets all go on until no connection is being closed, and this is so.
+/// Runs all networks until no connection is being closed and `is_so` holds.
 fn settle(all: &mut [Network], is_so: impl Fn(&[Network]) -> bool) {
     let until = net::now_ms() + 30_000;
     while !is_so(all) || all.iter().any(|one| one.counts().closing > 0) {
@@ -267,7 +267,7 @@ fn a_rank_is_missed_by_one_that_waits_without_a_connection() {
     let mut all = networks(9, Transport::Tcp);
     all.iter_mut().for_each(|one| one.bound_connections(0));
     settle(&mut all, |all| all.iter().all(|one| one.counts().connections == 0));
-    // Of one of them the address has to be found first.
+    // One of these ranks has to find the address of rank 2 first.
     let receives = [8, 5].map(|me| all[me].groups.receive_tagged(2, WORLD, 1));
     drop(all.remove(2));
     let is_dialled = |all: &[Network]| [7, 4].iter().all(|at| all[*at].connections.route(2) != Route::Dial);

@@ -15,8 +15,9 @@ const WATCH_MS: u64 = 1_000;
 pub struct Upkeep {
     /// Connections that may be open.
     pub open_max: Option<usize>,
-    /// When to look next whom this process waits for; whom it has waited for at the last look.
+    /// Time of the next check of which ranks this process waits for (ms).
     pub due: u64,
+    /// Ranks that this process waited for at the last check.
     awaited: BTreeSet<u32>,
 }
 
@@ -25,7 +26,7 @@ impl Upkeep {
         Upkeep { open_max: None, due: net::now_ms() + WATCH_MS, awaited: BTreeSet::new() }
     }
 
-    /// A look at the ranks that this process waits for now; returns those that it has waited for at the last look too.
+    /// Checks the ranks that this process waits for now; returns those that it waited for at the last check, too.
     pub fn still_awaited(&mut self, now: u64, ranks: BTreeSet<u32>) -> Vec<u32> {
         self.due = now + WATCH_MS;
         let before = core::mem::replace(&mut self.awaited, ranks);

@@ -27,7 +27,7 @@ pub enum MapBy {
 pub struct MapProperties {
     /// Cores, or hardware threads, for each rank.
     pub cores: Option<u32>,
-    /// Ranks go to each `step`-th object; 0: not given.
+    /// Every `step`-th object gets ranks; 0: not given.
     pub step: u32,
     /// Hardware threads count as cores.
     pub threads: bool,

@@ -34,7 +34,7 @@ pub struct ShellWords {
 
 impl ShellWords {
     /// # Errors
-    /// The kind is not known, or something else was given before.
+    /// The kind of remote shell is unknown, or an earlier option gave this part another value.
     pub fn set(&mut self, part: ShellPart, typed: &Typed) -> Result<(), String> {
         let word = typed.value().text()?;
         let field = match part {

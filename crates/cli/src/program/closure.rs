@@ -122,7 +122,7 @@ type Sought = (String, Vec<PathBuf>, Vec<PathBuf>);
 type Found = (Option<PathBuf>, Vec<PathBuf>);
 
 impl Memo {
-    /// With what an earlier search has read.
+    /// A memo with what an earlier search has read.
     pub fn read(path: &Path) -> Memo {
         Memo { known: RefCell::new(Known::read(path)), ..Memo::default() }
     }

@@ -78,7 +78,7 @@ impl Needed {
 }
 
 impl Plan {
-    /// For these paths, without a program.
+    /// A plan for the paths of `stage`, without a program.
     ///
     /// # Errors
     /// A file cannot be read.

@@ -22,11 +22,10 @@ mod peers;
 mod refused;
 mod ring;
 mod rounds;
-mod tree;
 mod whole;
 
 pub use direct::{DIRECT, find, fitting, schemes};
-pub use peers::{PeerSet, Progress, Receiver, Rules, Sender};
+pub use peers::{PeerSet, Peers, Progress, Receiver, Rules, Sender};
 pub use refused::Refused;
 pub use rounds::{Direct, Message, Rounds, Step};
 pub use whole::Allgather;

@@ -1,7 +1,9 @@
 //! The peers of an allgather, and the messages between them.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wireup_wire::collective::{ExchangeScheme, RoundTag, Tag};
+use wireup_wire::ids::NodeId;
 use wireup_wire::rope::Rope;
 
 /// A peer set as seen by one agent of its tree.
@@ -38,15 +40,83 @@ pub enum Sender {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     Parent(Tag),
+    /// A child, by its index.
+    Child(usize, Tag),
     /// Every child of this agent.
     Children(Tag),
     Peer(u32, RoundTag),
 }
 
 /// The result of a start or of a message.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress<T = Vec<Rope>> {
     pub sends: Vec<(Receiver, Rope)>,
-    /// All blocks, possibly without the empty ones; the parts are in any order. Returned once.
-    pub done: Option<Vec<Rope>>,
+    /// The outcome, once. That of an allgather is all blocks, possibly without the empty ones, in parts in any order.
+    pub done: Option<T>,
+}
+
+impl<T> Default for Progress<T> {
+    fn default() -> Self {
+        Progress { sends: Vec::new(), done: None }
+    }
+}
+
+/// The nodes that have ranks, in ascending order: the peers of direct exchanges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peers {
+    count: u32,
+    /// The nodes; `None`: all nodes of the job, so that an agent of a job on thousands of nodes needs no list.
+    some: Option<Box<[NodeId]>>,
+}
+
+impl Peers {
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The node of a peer; `None`: there is no such peer.
+    pub fn node(&self, peer: u32) -> Option<NodeId> {
+        match &self.some {
+            Some(nodes) => nodes.get(peer as usize).copied(),
+            None => (peer < self.count).then_some(NodeId(peer)),
+        }
+    }
+
+    /// The index of a node; `None`: it has no ranks.
+    pub fn index_of(&self, node: NodeId) -> Option<u32> {
+        match &self.some {
+            Some(nodes) => nodes.binary_search(&node).ok().map(|peer| peer as u32),
+            None => (node.0 < self.count).then_some(node.0),
+        }
+    }
+}
+
+impl FromIterator<NodeId> for Peers {
+    /// The nodes are in ascending order.
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let nodes: Box<[NodeId]> = nodes.into_iter().collect();
+        let count = nodes.len() as u32;
+        let are_all = nodes.last().is_none_or(|last| last.0 + 1 == count);
+        Peers { count, some: (!are_all).then_some(nodes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn peers_are_the_nodes_with_ranks() {
+        for nodes in [vec![], vec![0, 1, 2], vec![1, 2], vec![0, 2, 5]] {
+            let peers: Peers = nodes.iter().copied().map(NodeId).collect();
+            assert_eq!(peers.some.is_some(), nodes == [1, 2] || nodes == [0, 2, 5], "a list only if nodes are missing");
+            assert_eq!(peers.count() as usize, nodes.len());
+            for number in 0..7 {
+                let place = nodes.iter().position(|node| *node == number).map(|place| place as u32);
+                assert_eq!(peers.index_of(NodeId(number)), place);
+                assert_eq!(peers.node(number).map(|node| node.0), nodes.get(number as usize).copied());
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use alloc::format;
 use proptest::prelude::*;
+use wireup_wire::collective::{Algorithm, RoundTag};
 
 /// A peer: its processes and its children.
 #[derive(Clone, Debug)]
@@ -24,46 +25,57 @@ fn tree() -> impl Strategy<Value = Peer> {
 struct Run {
     scan: RingScan,
     children: Vec<Run>,
-    places: Vec<Down>,
 }
 
-fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
-    let mut scan = RingScan::new(peer.children.len(), peer.local_size);
+fn from_child(index: usize) -> Sender {
+    Sender::Child(index, TAG)
+}
+
+/// The bytes of the one message that a peer has sent to its parent.
+fn to_parent(progress: RingProgress) -> Bytes {
+    assert_eq!(progress.done, None);
+    let [(Receiver::Parent(_), payload)] = &progress.sends[..] else { panic!("{progress:?}") };
+    payload.clone().into_bytes()
+}
+
+/// Lets a subtree contribute; returns what its top does when the subtree is complete.
+fn up(peer: &Peer, is_root: bool, next_value: &mut usize) -> (Run, RingProgress) {
+    let mut scan = RingScan::new(is_root, peer.children.len(), peer.local_size);
     let own = (0..peer.local_size).map(|offset| format!("value {}", *next_value + offset).into()).collect();
     *next_value += peer.local_size;
     let (mut children, mut ups) = (Vec::new(), Vec::new());
     for child in &peer.children {
-        let (run, up) = up(child, next_value);
+        let (run, progress) = up(child, false, next_value);
         children.push(run);
-        ups.push(Up::decode(&up.encode()).unwrap());
+        ups.push(to_parent(progress));
     }
-    // Children arrive from last to first, the own processes in between: the order must not matter.
-    let mut total = None;
-    for (index, up) in ups.into_iter().enumerate().rev() {
-        if index == 0 {
-            continue;
-        }
-        total = scan.child(index, up.clone()).unwrap();
-        assert_eq!(scan.child(index, up), Err(Refused::ChildTwice(index)));
-        assert_eq!(total, None);
+    // Children arrive from last to first, this peer's processes in between: the order must not matter.
+    for (index, payload) in ups.iter().enumerate().skip(1).rev() {
+        assert_eq!(scan.on_message(from_child(index), payload), Ok(RingProgress::default()));
+        assert_eq!(scan.on_message(from_child(index), payload), Err(Refused::ChildTwice(index)));
     }
-    total = scan.own(own).unwrap().or(total);
-    if let Some(first) = children.first() {
-        assert_eq!(total, None);
-        assert_eq!(scan.missing_children().collect::<Vec<_>>(), [0]);
-        total = scan.child(0, first.scan.total.clone().unwrap()).unwrap();
+    let mut last = RingProgress::default();
+    if peer.local_size > 0 || ups.is_empty() {
+        last = scan.start(own).unwrap();
     }
-    (Run { scan, children, places: Vec::new() }, total.expect("all contributions have arrived"))
+    if let Some(first) = ups.first() {
+        assert_eq!((last, scan.is_gathered()), (RingProgress::default(), false));
+        last = scan.on_message(from_child(0), first).unwrap();
+    }
+    assert!(scan.is_gathered(), "all contributions have arrived");
+    (Run { scan, children }, last)
 }
 
-fn down(run: &mut Run, down_here: Down, places: &mut Vec<Down>) {
-    let (downs, own) = run.scan.on_down(Down::decode(&down_here.encode()).unwrap()).unwrap();
+/// Passes the surroundings of a subtree on, and collects those of its processes.
+fn down(run: &mut Run, progress: RingProgress, places: &mut Vec<Down>) {
     assert_eq!(run.scan.on_down(Down::default()), Err(Refused::TooEarly));
-    places.extend(own.iter().cloned());
-    run.places = own;
-    assert_eq!(downs.len(), run.children.len());
-    for (index, below) in downs {
-        down(&mut run.children[index], below, places);
+    places.extend(progress.done.expect("the surroundings are known"));
+    assert_eq!(progress.sends.len(), run.children.len());
+    for (to, payload) in progress.sends {
+        let Receiver::Child(index, tag) = to else { panic!("{to:?}") };
+        let child = &mut run.children[index];
+        let progress = child.scan.on_message(Sender::Parent(tag), &payload.into_bytes()).unwrap();
+        down(child, progress, places);
     }
 }
 
@@ -71,11 +83,9 @@ proptest! {
     #[test]
     fn every_process_gets_its_neighbours_values(tree in tree()) {
         let mut size = 0;
-        let (mut run, total) = up(&tree, &mut size);
-        prop_assert_eq!(total.count as usize, size);
+        let (mut run, progress) = up(&tree, true, &mut size);
         let mut places = Vec::new();
-        let all = run.scan.root();
-        down(&mut run, all, &mut places);
+        down(&mut run, progress, &mut places);
         // The walk assigned the values in the ring's order.
         let value = |index: usize| Bytes::from(format!("value {}", index % size));
         let expected: Vec<_> = (0..size)
@@ -97,10 +107,10 @@ proptest! {
         counts in proptest::collection::vec(any::<u32>(), 1..5),
         before in any::<u32>(),
     ) {
-        let mut scan = RingScan::new(counts.len(), 1);
-        let mut result = scan.own(vec![Bytes::from_static(b"own")]);
+        let mut scan = RingScan::new(false, counts.len(), 1);
+        let mut result = scan.start(vec![Bytes::from_static(b"own")]);
         for (index, count) in counts.iter().enumerate() {
-            result = scan.child(index, Up { count: *count, ..Up::default() });
+            result = scan.on_child(index, Up { count: *count, ..Up::default() });
         }
         let sum: u64 = 1 + counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         prop_assert_eq!(result.is_ok(), u32::try_from(sum).is_ok());
@@ -110,13 +120,19 @@ proptest! {
 
 #[test]
 fn a_single_process_is_its_own_neighbour() {
-    let mut scan = RingScan::new(0, 1);
+    let mut scan = RingScan::new(true, 0, 1);
     let value = Bytes::from_static(b"me");
-    assert_eq!(scan.own(vec![]), Err(Refused::Own { found: 0, expected: 1 }));
-    scan.own(vec![value.clone()]).unwrap().unwrap();
-    assert_eq!(scan.own(vec![value.clone()]), Err(Refused::OwnTwice));
-    let (_, places) = scan.on_down(scan.root()).unwrap();
-    assert_eq!(places, [Down { before: 0, left: value.clone(), right: value }]);
+    assert_eq!(scan.start(vec![]), Err(Refused::Own { found: 0, expected: 1 }));
+    let places = vec![Down { before: 0, left: value.clone(), right: value.clone() }];
+    assert_eq!(scan.start(vec![value.clone()]), Ok(Progress { sends: vec![], done: Some(places) }));
+    assert_eq!(scan.start(vec![value]), Err(Refused::OwnTwice));
+}
+
+#[test]
+fn a_message_from_elsewhere_than_the_tree_is_refused() {
+    let tag = RoundTag { collective: Collective::Ring, algorithm: Algorithm::RING, round: 0 };
+    let mut scan = RingScan::new(true, 0, 1);
+    assert_eq!(scan.on_message(Sender::Peer(1, tag), &Bytes::new()), Err(Refused::BesideTheTree));
 }
 
 #[test]

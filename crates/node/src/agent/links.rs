@@ -10,8 +10,6 @@
 mod dialling;
 mod dials;
 mod guests;
-mod receiving;
-mod sending;
 mod silence;
 
 use super::link_config::LinkConfig;
@@ -34,9 +32,10 @@ use wireup_os::interfaces;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::secret_page::SecretPage;
 use wireup_proto::io::{Input, LinkId, Peer};
+use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::{AgentTransport, Role, Secret};
+use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX};
+use wireup_wire::peer::{AgentTransport, Hello, Role, Secret};
 use wireup_wire::route::Point;
 
 /// The link to the launcher in this same process: a link without a socket.
@@ -110,7 +109,7 @@ impl LinkSet {
     /// The addresses at which this node is reached, best first.
     ///
     /// # Errors
-    /// They cannot be listed, or none may be used.
+    /// The addresses cannot be listed, or none of them may be used.
     pub fn ips(&self) -> Result<Vec<IpAddr>, ListenError> {
         let own = interfaces::addresses().map_err(ListenError::Interfaces)?;
         let filter = self.config.interface.as_deref().map(Filter::parse).transpose()?;
@@ -130,7 +129,7 @@ impl LinkSet {
     /// Adopts a launcher whose version exchange is done.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the link.
     pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
         let id = self.insert(link, LinkKind::Up, Interest::READABLE, reactor)?;
         inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });
@@ -224,6 +223,125 @@ impl LinkSet {
                 self.dial_due(monotonic_ns(), reactor, inputs);
             }
             LinkKind::Up => inputs.push(Input::LinkDown { link: id, problem: error.problem() }),
+        }
+    }
+}
+
+/// Handles events of links: receives frames, and finishes handshakes.
+impl LinkSet {
+    pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return;
+        };
+        let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
+        if result.is_ok() && (event.readable || event.hangup) {
+            result = self.receive_all(id, turn);
+        }
+        match result {
+            Ok(()) => self.dirty.push(id),
+            Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
+        }
+    }
+
+    /// Reads once, and then whatever the link holds without an event to report it.
+    fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        loop {
+            self.receive(id, turn)?;
+            if !self.links.get(&id).is_some_and(|entry| entry.link.has_more()) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn receive(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        match entry.link.receive(turn.buffer)? {
+            Received::Nothing => self.check_hello(id)?,
+            Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
+            Received::Up(hello) => self.on_proved(id, hello, turn)?,
+        }
+        Ok(())
+    }
+
+    /// Both ends have proved the secret.
+    fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        let local = entry.link.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
+        if self.config.node_timeout_ns > 0 {
+            entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
+        }
+        let early = entry.link.receive_early();
+        let kind = std::mem::replace(&mut entry.kind, LinkKind::Up);
+        let mut reached = None;
+        let peer = match (hello, kind) {
+            (Some(Hello { agent, role: Role::Child { incarnation }, .. }), _) => Peer::Child { agent, incarnation },
+            (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
+            (Some(Hello { agent, role: Role::Rejoin(rejoin), .. }), _) => Peer::Rejoin { agent, rejoin },
+            (None, LinkKind::Dialled { target, role, attempt, .. }) => {
+                reached = self.dials.on_up(target, attempt, turn.now_ns);
+                self.drop_attempts(target, turn.reactor);
+                if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
+            }
+            (None, LinkKind::Guest { .. } | LinkKind::Up) => panic!("a listener receives the dialler's hello"),
+        };
+        self.guests.remove(&id);
+        turn.inputs.push(Input::LinkUp { link: id, peer, local });
+        turn.inputs.extend(reached);
+        if let Received::Bytes(bytes) = early {
+            turn.inputs.push(Input::LinkBytes { link: id, bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Sends frames on links: queued as they come, written once a turn.
+impl LinkSet {
+    /// Queues a frame for a link; `flush` sends it.
+    pub fn send(&mut self, id: LinkId, frame: Frame) {
+        if let Some(entry) = self.links.get_mut(&id) {
+            entry.link.send(frame);
+            if self.dirty.last() != Some(&id) {
+                self.dirty.push(id);
+            }
+        }
+    }
+
+    pub fn close(&mut self, id: LinkId) {
+        if let Some(entry) = self.links.get_mut(&id) {
+            entry.closing = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Writes queued frames, once a turn.
+    pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        if !self.dirty.is_empty() {
+            self.plan_look();
+        }
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(entry) = self.links.get_mut(&id) else { continue };
+            let flushed = entry.link.flush();
+            let interest = match entry.link.wants_to_write() {
+                false => Interest::READABLE,
+                // A launcher that does not read its answers is not read until it reads them.
+                true if entry.link.is_local() => Interest::WRITABLE,
+                true => Interest::BOTH,
+            };
+            let is_unread = entry.link.is_local() && entry.link.waiting_bytes() > LAUNCHER_UNREAD_BYTES_MAX;
+            match flushed {
+                Ok(false) if is_unread => self.fail(id, LinkError::Unread, reactor, inputs),
+                Ok(true) if entry.closing => self.forget(id, reactor),
+                Ok(_) => {
+                    if std::mem::replace(&mut entry.interest, interest) != interest {
+                        let _ = entry.link.watch(Token::Link(id).pack(), interest, reactor);
+                    }
+                }
+                Err(error) => self.fail(id, error, reactor, inputs),
+            }
         }
     }
 }

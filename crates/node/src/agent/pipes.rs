@@ -1,7 +1,6 @@
-//! Reads from one rank: its output and its PMI requests.
+//! Reads the output of one rank.
 
 use bytes::Bytes;
-use std::io;
 use std::os::fd::OwnedFd;
 
 /// Bytes per read of a rank's output; `cat` of a large file fills it.
@@ -88,13 +87,4 @@ impl OutputPipe {
 /// The number of bytes waiting in a socket or pipe.
 pub fn waiting_bytes(fd: &OwnedFd) -> usize {
     rustix::io::ioctl_fionread(fd).map_or(0, |bytes| bytes as usize)
-}
-
-/// Reads a rank's PMI requests; `None`: nothing is available; empty: the socket is closed.
-pub fn read_requests(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
-    match rustix::io::read(fd, &mut buffer[..READ_BYTES]) {
-        Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -72,8 +72,8 @@ impl Shells {
         Ok(())
     }
 
-    /// Calls the batch system for several agents, with their bootstrap message on every task's standard input, which is
-    /// sealed first if munge can do that.
+    /// Starts several agents in one step of the batch system. Every task gets their bootstrap message on its standard
+    /// input; munge seals the message first, if it can.
     pub fn start_step(
         &mut self,
         shell: ShellId,

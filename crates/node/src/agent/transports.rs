@@ -121,7 +121,7 @@ pub trait Transport {
     /// The addresses where others can dial in, if the transport uses addresses. The first call starts to listen.
     ///
     /// # Errors
-    /// It cannot listen.
+    /// The transport cannot listen.
     fn listen(&mut self, _reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         Ok(Vec::new())
     }

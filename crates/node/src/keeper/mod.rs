@@ -176,7 +176,7 @@ impl Keeper {
     /// Reads the byte that the keeper sends when its namespace is set up.
     ///
     /// # Errors
-    /// It cannot set up its namespace.
+    /// The keeper cannot set up its namespace.
     pub fn entered(&mut self) -> io::Result<()> {
         let has_entered = self.has_entered();
         has_entered.then(|| self.namespace = Namespace::Other).ok_or_else(|| io::ErrorKind::BrokenPipe.into())

@@ -1,7 +1,7 @@
 //! The requests of an agent to its keeper, and the keeper's events.
 //!
 //! The keeper is forked from the agent, so both ends of the encoding always have the same version. A [`KeeperEvent`]
-//! carries descriptors, which are sent beside the bytes (see `channel`).
+//! carries descriptors, which are sent along with the bytes (see `channel`).
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

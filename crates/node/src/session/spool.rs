@@ -109,7 +109,7 @@ impl Spool {
     /// The spool of a new job; the oldest ones that have not been shown are removed to make room.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The spool cannot be created.
     pub fn create(place: &SessionDirectory, job: JobId, program: &str) -> io::Result<Spool> {
         let directory = place.inside(DIRECTORY);
         match fs::create_dir(&directory) {
@@ -258,7 +258,7 @@ impl Contents {
         Ok(Contents { file: File::open(path)?, offset: 0 })
     }
 
-    /// The spool as listed for users; `None`: its launcher has only just made it.
+    /// This spool's entry in the list for users; `None`: the launcher has only just created the spool.
     pub(crate) fn listed(&mut self, job: JobId) -> io::Result<Option<Listed>> {
         let is_running = !self.is_abandoned()?;
         let Some((PROGRAM, program)) = self.record()? else { return Ok(None) };

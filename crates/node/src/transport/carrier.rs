@@ -45,7 +45,7 @@ pub trait Carrier {
     /// Called again when the interest changes.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the link.
     fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()>;
 
     /// Stops events for the link.

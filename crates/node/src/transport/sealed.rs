@@ -129,7 +129,7 @@ impl Sealed {
     /// Checks that the link may end here: not within a message.
     ///
     /// # Errors
-    /// It may not.
+    /// The link ends within a message.
     pub fn end(&self) -> Result<(), SealError> {
         if self.partial.is_empty() { Ok(()) } else { Err(SealError::Cut) }
     }

@@ -83,7 +83,7 @@ fn open_namespace(process: &str, kind: &str) -> io::Result<OwnedFd> {
 /// with the descriptor, that of this process's namespace.
 ///
 /// # Errors
-/// It is not permitted, the namespace has ended, or one of [`fork`].
+/// The namespace may not be entered or has ended, or [`fork`] fails.
 pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<(Fork, OwnedFd)> {
     let own = open_namespace("self", "pid")?;
     match namespace {

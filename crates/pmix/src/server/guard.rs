@@ -102,7 +102,7 @@ pub fn arm() -> Result<(), String> {
 /// Proves that the library, which listens by now, accepts its clients through this guard.
 ///
 /// # Errors
-/// It does not, or it does not listen; a text for the user.
+/// The library does not listen, or does not accept clients through this guard; the error is a text for the user.
 pub fn prove() -> Result<(), String> {
     let listeners = listeners().map_err(|error| format!("the library's sockets cannot be listed: {error}"))?;
     if listeners.is_empty() {

@@ -27,12 +27,13 @@ use crate::job::facts::Facts;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_coll::allgather::{Allgather, PeerSet, Progress, Receiver, Refused, Rules, Sender, fitting};
-use wireup_coll::scan::{Down, RingScan, Up};
+use std::ops::Range;
+use wireup_coll::allgather::{Allgather, PeerSet, Peers, Progress, Receiver, Refused, Rules, Sender, fitting};
+use wireup_coll::scan::{self, Down, RingProgress, RingScan};
 use wireup_wire::block::Block;
-use wireup_wire::collective::{Algorithm, Collective, Form, RoundTag, Tag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame, UpFrame};
-use wireup_wire::ids::{AgentId, Epoch, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{AgentId, Epoch, LocalRank, NodeId};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::limits::EXCHANGES_MAX;
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, FenceTrace};
@@ -42,42 +43,30 @@ use wireup_wire::values;
 /// The properties that all collectives of a job on this node share.
 #[derive(Clone)]
 pub struct CollectiveConfig {
-    /// This agent is the root: gathers end here.
-    pub root: bool,
     pub local_size: u32,
-    /// Children in the tree with ranks of the job below them.
-    pub children: usize,
-    pub scheme: ExchangeScheme,
     /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
     pub compress_min: u32,
     pub peers: Peers,
-    /// Index of this node in `peers`; `None`: this node has no ranks.
-    pub place: Option<u32>,
-    /// Most data that a PMIx fence distributes where the root may choose (bytes); `None`: no limit.
-    pub collect_max: Option<u64>,
+    /// This node's position among the peers, if it has ranks, and in the tree of those agents that have ranks of the
+    /// job below them.
+    pub set: PeerSet,
+    pub rules: Rules,
 }
 
 impl CollectiveConfig {
     /// The properties of this node that the job's collectives need.
     pub fn new(facts: &Facts) -> CollectiveConfig {
-        let Facts { spec, mapping, .. } = facts;
+        let Facts { spec, mapping, root, below, .. } = facts;
         let all = (0..spec.nodes.len() as u32).map(NodeId);
         let peers: Peers = all.filter(|node| mapping.local_size(*node) > 0).collect();
-        let place = facts.node.and_then(|node| peers.index_of(node));
+        let me = facts.node.and_then(|node| peers.index_of(node));
         CollectiveConfig {
-            root: facts.root,
             local_size: facts.local_size(),
-            children: facts.below.len(),
-            scheme: spec.options.exchange.scheme,
             compress_min: spec.options.exchange.compress_bytes_min,
+            set: PeerSet { count: peers.count(), me, root: *root, children: below.len() },
+            rules: Rules { scheme: spec.options.exchange.scheme, collect_max: None },
             peers,
-            place,
-            collect_max: None,
         }
-    }
-
-    pub fn peer_set(&self) -> PeerSet {
-        PeerSet { count: self.peers.count(), me: self.place, root: self.root, children: self.children }
     }
 
     /// The node of a peer.
@@ -88,48 +77,13 @@ impl CollectiveConfig {
         self.peers.node(peer).expect("a collective is among its peers")
     }
 
-    pub fn rules(&self) -> Rules {
-        Rules { scheme: self.scheme, collect_max: self.collect_max }
-    }
-}
-
-/// The nodes that have ranks, in ascending order: the peers of direct exchanges.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Peers {
-    count: u32,
-    /// The nodes; `None`: all nodes of the job, so that an agent of a job on thousands of nodes needs no list.
-    some: Option<Box<[NodeId]>>,
-}
-
-impl Peers {
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// The node of a peer; `None`: there is no such peer.
-    pub fn node(&self, peer: u32) -> Option<NodeId> {
-        match &self.some {
-            Some(nodes) => nodes.get(peer as usize).copied(),
-            None => (peer < self.count).then_some(NodeId(peer)),
-        }
-    }
-
-    /// The index of a node; `None`: it has no ranks.
-    pub fn index_of(&self, node: NodeId) -> Option<u32> {
-        match &self.some {
-            Some(nodes) => nodes.binary_search(&node).ok().map(|peer| peer as u32),
-            None => (node.0 < self.count).then_some(node.0),
-        }
-    }
-}
-
-impl FromIterator<NodeId> for Peers {
-    /// The nodes are in ascending order.
-    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
-        let nodes: Box<[NodeId]> = nodes.into_iter().collect();
-        let count = nodes.len() as u32;
-        let are_all = nodes.last().is_none_or(|last| last.0 + 1 == count);
-        Peers { count, some: (!are_all).then_some(nodes) }
+    /// This node's block of these bytes, which are compressed if they are many; empty if the node has no ranks.
+    fn block(&self, bytes: Bytes) -> Bytes {
+        let is_long = self.compress_min > 0 && bytes.len() >= self.compress_min as usize;
+        let packed = is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten();
+        let (compressed, bytes) = (packed.is_some(), packed.unwrap_or(bytes));
+        let node = self.set.me.and_then(|me| self.peers.node(me));
+        node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default()
     }
 }
 
@@ -146,18 +100,9 @@ pub enum Entry {
     Modex { data: Bytes },
 }
 
-/// A rank that starts its next collective.
-pub struct Entering {
-    pub local: LocalRank,
-    pub rank: Rank,
-    pub entry: Entry,
-    pub reply_to: ReplyTo,
-}
-
 /// A collective that is complete as far as this node is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finished {
-    pub epoch: Epoch,
     /// The local ranks, in order of arrival, and how to answer each of them.
     pub waiting: Vec<(LocalRank, ReplyTo)>,
     pub outcome: Outcome,
@@ -240,9 +185,9 @@ impl Exchanges {
             (EarlyWireup::Yes, ExchangeScheme::Auto) => Algorithm::BRUCK,
             (EarlyWireup::No | EarlyWireup::Auto, _) | (EarlyWireup::Yes, ExchangeScheme::Tree) => return None,
         };
-        let CollectiveConfig { place, peers, .. } = &self.config;
+        let CollectiveConfig { set, peers, .. } = &self.config;
         let direct = fitting(Collective::Fence, algorithm, peers.count());
-        let receivers = place.zip(direct.ok()).map(|(place, direct)| (direct.receivers)(place, peers.count()));
+        let receivers = set.me.zip(direct.ok()).map(|(me, direct)| (direct.receivers)(me, peers.count()));
         let nodes = receivers.unwrap_or_default().into_iter().filter_map(|peer| peers.node(peer));
         Some(nodes.map(|node| facts.agent_of(node)).collect())
     }
@@ -290,105 +235,101 @@ impl Exchanges {
 
     /// A local rank starts its next collective. `pending` returns the pairs put on this node so far. Returns the
     /// collectives that are complete.
-    pub fn enter(&mut self, cx: &mut Cx<'_>, entering: Entering, pending: impl FnOnce() -> Bytes) -> Vec<Finished> {
-        let mut next = Vec::new();
-        self.start(cx.now(), entering, pending, &mut next);
-        self.carry_out(cx, next)
+    pub fn enter(
+        &mut self,
+        cx: &mut Cx<'_>,
+        local: LocalRank,
+        (entry, reply_to): (Entry, ReplyTo),
+        pending: impl FnOnce() -> Bytes,
+    ) -> Vec<Finished> {
+        let (epoch, rank) = (self.next[local.index()], cx.rank(local));
+        let collective = entry.collective();
+        // The epoch advances even if the collective is refused: the rank's next collective must not be taken for this
+        // one.
+        self.next[local.index()] = Epoch(epoch.0 + 1);
+        let sends = match self.at(epoch, collective) {
+            None => Err(format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding")),
+            Some((_, Exchange { collective: other, .. })) if *other != collective => Err(format!(
+                "rank {rank} called {collective} as collective {epoch} of the job, but other ranks called {other}"
+            )),
+            Some((config, exchange)) => exchange.enter(cx, config, local, (entry, reply_to), pending),
+        };
+        self.advance(cx, epoch, sends)
     }
 
     /// Handles another node's frame. Returns the collectives that are complete.
     pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Finished> {
-        let traffic = match arrived.from {
+        let (base, collective) = (self.base, arrived.collective());
+        let Arrived { epoch, from, payload } = arrived;
+        let traffic = match from {
             Sender::Child(..) => &mut self.traffic.up,
             Sender::Parent(_) => &mut self.traffic.down,
             Sender::Peer(..) => &mut self.traffic.direct,
         };
-        traffic.count_in(arrived.payload.len());
-        let mut next = Vec::new();
-        self.hear(cx.now(), arrived, &mut next);
-        self.carry_out(cx, next)
+        traffic.count_in(payload.len());
+        let sends = match self.at(epoch, collective) {
+            None => {
+                Err(format!("a frame of collective {epoch} arrived at a node that is already at collective {base}"))
+            }
+            Some((config, exchange)) => {
+                exchange.since.get_or_insert(cx.now());
+                let sends = match exchange.collective {
+                    known if known == collective => exchange.on_frame(config, from, payload),
+                    known => {
+                        Err(format!("ranks of this node called {known}, ranks of another node called {collective}"))
+                    }
+                };
+                sends.map_err(|problem| format!("collective {epoch} of the job: {problem}"))
+            }
+        };
+        self.advance(cx, epoch, sends)
     }
 
     /// Ends an epoch without an outcome: local ranks get no answer, and late frames for it are not errors. Returns the
     /// collectives that are complete.
     pub fn give_up(&mut self, cx: &mut Cx<'_>, epoch: Epoch, collective: Collective) -> Vec<Finished> {
-        let mut next = Vec::new();
         if let Some((_, exchange)) = self.at(epoch, collective) {
             exchange.give_up();
         }
-        self.settle(cx.now(), &mut next);
-        self.carry_out(cx, next)
+        self.settle(cx.now())
     }
 
-    /// Sends the frames of exchanges. Returns the exchanges that are complete.
-    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Finished> {
-        let (facts, mut all) = (cx.facts, Vec::new());
-        for next in next {
-            match next {
-                Action::Up { epoch, tag, payload } => {
-                    self.traffic.up.count_out(payload.len());
-                    cx.up(frame(facts, UpFrame::ExchangeUp, tag.to_stream(), epoch, payload));
-                }
-                Action::Down { epoch, child, tag, payload } => {
-                    let frame = frame(facts, DownFrame::ExchangeDown, tag.to_stream(), epoch, payload);
-                    for child in child.map_or(0..facts.below.len(), |index| index..index + 1) {
-                        self.traffic.down.count_out(frame.payload.len());
-                        cx.for_child(child, frame.clone());
-                    }
-                }
-                Action::Direct { epoch, node, tag, payload } => {
-                    self.traffic.direct.count_out(payload.len());
-                    cx.for_node(node, frame(facts, PeerFrame::Direct, tag.to_stream(), epoch, payload));
-                }
-                Action::Finish(finished) => all.push(*finished),
-                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
+    /// Sends what a collective has to send, or ends the job. Returns the collectives that are complete.
+    fn advance(&mut self, cx: &mut Cx<'_>, epoch: Epoch, sends: Result<Sends, String>) -> Vec<Finished> {
+        match sends {
+            Ok(sends) => sends.into_iter().for_each(|(to, payload)| self.send(cx, epoch, to, payload)),
+            Err(problem) => cx.fail_here(Cause::Pmi { problem }),
+        }
+        self.settle(cx.now())
+    }
+
+    fn send(&mut self, cx: &mut Cx<'_>, epoch: Epoch, to: Receiver, payload: Rope) {
+        let (facts, len) = (cx.facts, payload.len());
+        // A frame's payload is contiguous: several slices are joined here, once for all receivers.
+        let frame = |kind: FrameKind, stream| facts.frame(kind, stream, epoch.0, payload.into_bytes());
+        match to {
+            Receiver::Parent(tag) => {
+                self.traffic.up.count_out(len);
+                cx.up(frame(UpFrame::ExchangeUp.into(), tag.to_stream()));
+            }
+            Receiver::Child(child, tag) => {
+                self.send_down(cx, child..child + 1, frame(DownFrame::ExchangeDown.into(), tag.to_stream()))
+            }
+            Receiver::Children(tag) => {
+                self.send_down(cx, 0..facts.below.len(), frame(DownFrame::ExchangeDown.into(), tag.to_stream()))
+            }
+            Receiver::Peer(peer, tag) => {
+                self.traffic.direct.count_out(len);
+                cx.for_node(self.config.peer(peer), frame(PeerFrame::Direct.into(), tag.to_stream()));
             }
         }
-        all
     }
 
-    fn start(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Action>) {
-        let Entering { local, rank, .. } = entering;
-        let epoch = self.next[local.index()];
-        let collective = entering.entry.collective();
-        // The epoch advances even if the collective is refused: the rank's next collective must not be taken for this
-        // one.
-        self.next[local.index()] = Epoch(epoch.0 + 1);
-        let Some((config, exchange)) = self.at(epoch, collective) else {
-            let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
-            return out.push(Action::Fail { problem });
-        };
-        if exchange.collective != collective {
-            let other = exchange.collective;
-            let problem = format!(
-                "rank {rank} called {collective} as collective {epoch} of the job, but other ranks called {other}"
-            );
-            return out.push(Action::Fail { problem });
+    fn send_down(&mut self, cx: &mut Cx<'_>, children: Range<usize>, frame: Frame) {
+        for child in children {
+            self.traffic.down.count_out(frame.payload.len());
+            cx.for_child(child, frame.clone());
         }
-        exchange.enter(now, config, entering, pending, out);
-        self.settle(now, out);
-    }
-
-    fn hear(&mut self, now: Instant, arrived: Arrived, out: &mut Vec<Action>) {
-        let collective = arrived.collective();
-        let Arrived { epoch, from, payload } = arrived;
-        let Some((config, exchange)) = self.at(epoch, collective) else {
-            let base = self.base;
-            let problem =
-                format!("a frame of collective {epoch} arrived at a node that is already at collective {base}");
-            return out.push(Action::Fail { problem });
-        };
-        exchange.since.get_or_insert(now);
-        let known = exchange.collective;
-        let done = if known == collective {
-            exchange.on_frame(config, from, payload, out)
-        } else {
-            Err(format!("ranks of this node called {known}, ranks of another node called {collective}"))
-        };
-        if let Err(problem) = done {
-            out.push(Action::Fail { problem: format!("collective {epoch} of the job: {problem}") });
-        }
-        self.settle(now, out);
     }
 
     /// The exchange of an epoch, created if it is new; `None` if the epoch has ended or is too far ahead.
@@ -405,15 +346,13 @@ impl Exchanges {
         Some((config, exchange))
     }
 
-    /// Delivers complete outcomes and removes epochs for which nothing more is needed.
-    fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let mut fences_before = false;
+    /// Returns complete collectives, and removes epochs for which nothing more is needed.
+    fn settle(&mut self, now: Instant) -> Vec<Finished> {
+        let (mut finished, mut fences_before) = (Vec::new(), false);
         for exchange in self.live.iter_mut().flatten() {
             let is_fence = exchange.collective == Collective::Fence;
-            if !(is_fence && fences_before)
-                && let Some(finished) = exchange.take_finished(now)
-            {
-                out.push(Action::Finish(Box::new(finished)));
+            if !(is_fence && fences_before) {
+                finished.extend(exchange.take_finished(now));
             }
             fences_before |= is_fence && !exchange.delivered;
         }
@@ -423,6 +362,7 @@ impl Exchanges {
             self.live.pop_front();
             self.base = Epoch(self.base.0 + 1);
         }
+        finished
     }
 
     /// Whether the epoch may still be given up: it has no outcome here.
@@ -431,9 +371,9 @@ impl Exchanges {
         self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
     }
 
-    /// A local rank reaches an epoch that was given up.
-    pub fn pass(&mut self, local: LocalRank) {
-        self.next[local.index()].0 += 1;
+    /// The local ranks reach an epoch that was given up.
+    pub fn pass(&mut self) {
+        self.next.iter_mut().for_each(|next| next.0 += 1);
     }
 
     /// A rank of the subtree will never enter `departed.epoch`. Returns whether that is new information: no earlier
@@ -448,11 +388,11 @@ impl Exchanges {
         is_earlier || is_first_deserter
     }
 
-    /// The departure that makes a collective in progress impossible, with that collective's epoch and kind.
-    pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
+    /// The collective in progress that a departure makes impossible.
+    pub fn broken(&self) -> Option<Broken> {
         let departed = self.departed?;
         let first = self.live.iter().flatten().find(|exchange| departed.epoch <= exchange.epoch)?;
-        Some((departed, first.epoch, first.collective))
+        Some(Broken { departed, epoch: first.epoch, collective: first.collective, waiting: self.arrived() })
     }
 
     /// When a wait of `after_ns` expires; `None` if no rank waits or the missing ranks were already requested.
@@ -468,19 +408,18 @@ impl Exchanges {
     }
 }
 
-/// What a collective does next on this node.
-enum Action {
-    /// A frame to the parent.
-    Up { epoch: Epoch, tag: Tag, payload: Rope },
-    /// A frame to one child, or to all.
-    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope },
-    /// A direct frame to a node.
-    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Rope },
-    /// A collective is complete: answer its local ranks.
-    Finish(Box<Finished>),
-    /// The job cannot continue.
-    Fail { problem: String },
+/// A collective that cannot complete, because a rank has departed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken {
+    pub departed: Departed,
+    pub epoch: Epoch,
+    pub collective: Collective,
+    /// How many local ranks have entered the first collective in progress.
+    pub waiting: u32,
 }
+
+/// What a collective sends next.
+type Sends = Vec<(Receiver, Rope)>;
 
 /// A collective's frame, parsed as far as necessary to forward it.
 pub struct Arrived {
@@ -512,11 +451,6 @@ impl Arrived {
     }
 }
 
-/// A frame's payload is contiguous: several slices are joined here, once for all receivers.
-fn frame(facts: &Facts, kind: impl Into<FrameKind>, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
-    facts.frame(kind, stream, epoch.0, payload.into_bytes())
-}
-
 /// One collective: combines the local ranks' parts, and exchanges them with other nodes.
 ///
 /// ```text
@@ -536,7 +470,7 @@ struct Exchange {
     values: Vec<Bytes>,
     max_len: Option<u32>,
     shared: bool,
-    algorithm: Method,
+    method: Method,
     outcome: Option<Outcome>,
     delivered: bool,
     given_up: bool,
@@ -550,13 +484,14 @@ enum Method {
 
 impl Exchange {
     fn new(epoch: Epoch, collective: Collective, config: &CollectiveConfig) -> Self {
-        let algorithm = match collective {
+        let CollectiveConfig { local_size, set: PeerSet { root, children, .. }, .. } = *config;
+        let method = match collective {
             Collective::Fence | Collective::Allgather | Collective::Modex => {
-                Method::Blocks(Allgather::new(collective, config.peer_set(), config.rules()))
+                Method::Blocks(Allgather::new(collective, config.set, config.rules))
             }
-            Collective::Ring => Method::Scan(RingScan::new(config.children, config.local_size as usize)),
+            Collective::Ring => Method::Scan(RingScan::new(root, children, local_size as usize)),
         };
-        let values = if collective == Collective::Fence { 0 } else { config.local_size as usize };
+        let values = if collective == Collective::Fence { 0 } else { local_size as usize };
         Exchange {
             epoch,
             collective,
@@ -565,7 +500,7 @@ impl Exchange {
             values: vec![Bytes::new(); values],
             max_len: None,
             shared: false,
-            algorithm,
+            method,
             outcome: None,
             delivered: false,
             given_up: false,
@@ -580,7 +515,7 @@ impl Exchange {
 
     /// Whether the whole subtree is known to have entered.
     fn is_gathered(&self) -> bool {
-        match &self.algorithm {
+        match &self.method {
             Method::Blocks(allgather) => allgather.is_gathered(),
             Method::Scan(scan) => scan.is_gathered(),
         }
@@ -588,7 +523,7 @@ impl Exchange {
 
     /// On a node without ranks: whether the message from the parent has been forwarded, or none will arrive.
     fn is_passed_on(&self) -> bool {
-        match &self.algorithm {
+        match &self.method {
             Method::Blocks(allgather) => allgather.is_passed_on(),
             Method::Scan(_) => self.outcome.is_some(),
         }
@@ -612,24 +547,25 @@ impl Exchange {
         self.delivered = true;
         self.trace.out_ns = now.0;
         let waiting = std::mem::take(&mut self.waiting);
-        Some(Finished { epoch: self.epoch, waiting, outcome, trace: self.trace })
+        Some(Finished { waiting, outcome, trace: self.trace })
     }
 
     /// A local rank enters. The caller has checked that it is the right collective and that the rank enters it once.
     fn enter(
         &mut self,
-        now: Instant,
+        cx: &Cx<'_>,
         config: &CollectiveConfig,
-        entering: Entering,
+        local: LocalRank,
+        (entry, reply_to): (Entry, ReplyTo),
         pending: impl FnOnce() -> Bytes,
-        out: &mut Vec<Action>,
-    ) {
-        let Entering { local, rank, entry, reply_to } = entering;
+    ) -> Result<Sends, String> {
+        let (now, rank) = (cx.now(), cx.rank(local));
         if self.waiting.is_empty() {
             self.trace.first_in_ns = now.0;
         }
         self.since.get_or_insert(now);
         self.waiting.push((local, reply_to));
+        let epoch = self.epoch;
         match entry {
             Entry::Fence => {}
             Entry::Allgather { max_len, shared, value } => {
@@ -637,66 +573,85 @@ impl Exchange {
                 self.values[local.index()] = value;
                 let known = *self.max_len.get_or_insert(max_len);
                 if known != max_len {
-                    let epoch = self.epoch;
-                    let problem = format!(
+                    return Err(format!(
                         "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other \
                          ranks and {max_len} for rank {rank}"
-                    );
-                    return out.push(Action::Fail { problem });
+                    ));
                 }
             }
             Entry::Ring { value } | Entry::Modex { data: value } => self.values[local.index()] = value,
         }
         if self.waiting.len() < config.local_size as usize {
-            return;
+            return Ok(Vec::new());
         }
         self.trace.last_in_ns = now.0;
         self.trace.last_rank = rank;
         let values = std::mem::take(&mut self.values);
-        let given = match self.collective {
-            Collective::Fence => self.give(config, pending(), out),
-            Collective::Allgather => self.give(config, packed(&values), out),
-            Collective::Modex => {
-                let data = values.into_iter().find(|data| !data.is_empty());
-                self.give(config, data.unwrap_or_default(), out)
+        let sends = match &mut self.method {
+            Method::Blocks(allgather) => {
+                let bytes = match self.collective {
+                    Collective::Fence => pending(),
+                    Collective::Allgather => packed(&values),
+                    // One rank has passed the data for all ranks of the node.
+                    Collective::Modex | Collective::Ring => {
+                        values.into_iter().find(|data| !data.is_empty()).unwrap_or_default()
+                    }
+                };
+                self.trace.bytes_up = bytes.len() as u64;
+                let progress = allgather.start(config.block(bytes));
+                self.on_blocks(progress)
             }
-            Collective::Ring => self.scan_own(values, config, out),
+            Method::Scan(scan) => {
+                let progress = scan.start(values);
+                self.on_places(progress)
+            }
         };
-        if let Err(problem) = given {
-            out.push(Action::Fail { problem: format!("collective {} of the job: {problem}", self.epoch) });
-        }
+        sends.map_err(|problem| format!("collective {epoch} of the job: {problem}"))
     }
 
     /// Handles a frame. A child's says that its subtree has entered; the parent's has the outcome, or the algorithm by
     /// which to obtain it; another node's belongs to a round.
-    fn on_frame(
-        &mut self,
-        config: &CollectiveConfig,
-        from: Sender,
-        payload: Bytes,
-        out: &mut Vec<Action>,
-    ) -> Result<(), String> {
+    fn on_frame(&mut self, config: &CollectiveConfig, from: Sender, payload: Bytes) -> Result<Sends, String> {
         if matches!(from, Sender::Parent(_)) && (!self.is_gathered() || !self.is_open()) {
             return Err("its result arrived too early, or twice".into());
         }
-        match (&mut self.algorithm, from) {
-            (Method::Blocks(allgather), from) => {
+        let sends = match &mut self.method {
+            Method::Blocks(allgather) => {
                 let progress = allgather.on_message(from, payload.into());
-                let heard = self.on_progress(config, progress, out);
-                match from {
-                    Sender::Peer(peer, _) => heard.map_err(|problem| format!("node {}: {problem}", config.peer(peer))),
-                    Sender::Child(..) | Sender::Parent(_) => heard,
-                }
+                self.on_blocks(progress)
             }
-            (Method::Scan(_), Sender::Child(child, _)) => self.on_scan_up(config, child, &payload, out),
-            (Method::Scan(_), Sender::Parent(_)) => {
-                let down = Down::decode(&payload).map_err(|error| error.to_string())?;
-                self.on_scan_down(down, out)
+            Method::Scan(scan) => {
+                let progress = scan.on_message(from, &payload);
+                self.on_places(progress)
             }
-            (Method::Scan(_), Sender::Peer(peer, _)) => {
-                Err(format!("node {}: a ring goes along the tree", config.peer(peer)))
-            }
+        };
+        sends.map_err(|problem| match from {
+            Sender::Peer(peer, _) => format!("node {}: {problem}", config.peer(peer)),
+            Sender::Child(..) | Sender::Parent(_) => problem,
+        })
+    }
+
+    /// Handles the result of a step of an allgather: the last missing block may have arrived.
+    fn on_blocks(&mut self, progress: Result<Progress, Refused>) -> Result<Sends, String> {
+        let Progress { sends, done } = progress.map_err(|refused| refused.to_string())?;
+        if let Some(parts) = done {
+            self.trace.bytes_down = parts.iter().map(|part| part.len() as u64).sum();
+            let blocks = parts.iter().flat_map(Rope::slices).cloned().collect();
+            self.outcome = Some(match self.max_len {
+                Some(max_len) => Outcome::Values { max_len, shared: self.shared, blocks },
+                None => Outcome::Pairs(blocks),
+            });
         }
+        Ok(sends)
+    }
+
+    /// Handles the result of a step of a ring: the places may be known.
+    fn on_places(&mut self, progress: Result<RingProgress, scan::Refused>) -> Result<Sends, String> {
+        let Progress { sends, done } = progress.map_err(|refused| refused.to_string())?;
+        if let Some(places) = done {
+            self.outcome = Some(Outcome::Places(places));
+        }
+        Ok(sends)
     }
 }
 
@@ -706,118 +661,6 @@ fn packed(own: &[Bytes]) -> Bytes {
         values::push(&mut bytes, value);
     }
     bytes.into()
-}
-
-impl Exchange {
-    /// Starts with this node's own part.
-    fn give(&mut self, config: &CollectiveConfig, bytes: Bytes, out: &mut Vec<Action>) -> Result<(), String> {
-        self.trace.bytes_up = bytes.len() as u64;
-        let node = config.place.and_then(|place| config.peers.node(place));
-        let (compressed, bytes) = compressed(bytes, config.compress_min);
-        let own = node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default();
-        let Method::Blocks(allgather) = &mut self.algorithm else {
-            return Err("a ring goes along the tree".into());
-        };
-        let progress = allgather.start(own);
-        self.on_progress(config, progress, out)
-    }
-
-    fn on_progress(
-        &mut self,
-        config: &CollectiveConfig,
-        progress: Result<Progress, Refused>,
-        out: &mut Vec<Action>,
-    ) -> Result<(), String> {
-        let Progress { sends, done } = progress.map_err(|refused| refused.to_string())?;
-        let epoch = self.epoch;
-        out.extend(sends.into_iter().map(|(to, payload)| match to {
-            Receiver::Parent(tag) => Action::Up { epoch, tag, payload },
-            Receiver::Children(tag) => Action::Down { epoch, child: None, tag, payload },
-            Receiver::Peer(peer, tag) => Action::Direct { epoch, node: config.peer(peer), tag, payload },
-        }));
-        if let Some(parts) = done {
-            self.on_blocks(&parts);
-        }
-        Ok(())
-    }
-
-    /// Handles the arrival of the last missing block.
-    fn on_blocks(&mut self, parts: &[Rope]) {
-        self.trace.bytes_down = parts.iter().map(|part| part.len() as u64).sum();
-        let blocks = parts.iter().flat_map(Rope::slices).cloned().collect();
-        self.outcome = Some(match self.max_len {
-            Some(max_len) => Outcome::Values { max_len, shared: self.shared, blocks },
-            None => Outcome::Pairs(blocks),
-        });
-    }
-}
-
-/// Returns the bytes as they are sent, and whether they are compressed.
-fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
-    let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
-    match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {
-        Some(packed) => (true, packed),
-        None => (false, bytes),
-    }
-}
-
-/// The ring of values: two values and a count, up the tree and down again.
-impl Exchange {
-    fn scan(&mut self) -> Result<&mut RingScan, String> {
-        match &mut self.algorithm {
-            Method::Blocks(_) => Err("a ring of values was expected, and this is an exchange of blocks".into()),
-            Method::Scan(scan) => Ok(scan),
-        }
-    }
-
-    /// Records that all ranks of a child's subtree have entered.
-    fn on_scan_up(
-        &mut self,
-        config: &CollectiveConfig,
-        child: usize,
-        payload: &Bytes,
-        out: &mut Vec<Action>,
-    ) -> Result<(), String> {
-        let up = Up::decode(payload).map_err(|error| error.to_string())?;
-        let scan = self.scan()?;
-        let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
-        let own_missing = scan.own_missing();
-        self.on_scanned(config, up, out)?;
-        if config.local_size == 0 && own_missing {
-            // A node without ranks contributes nothing.
-            return self.scan_own(Vec::new(), config, out);
-        }
-        Ok(())
-    }
-
-    /// Adds this node's own values.
-    fn scan_own(&mut self, values: Vec<Bytes>, config: &CollectiveConfig, out: &mut Vec<Action>) -> Result<(), String> {
-        let up = self.scan()?.own(values).map_err(|refused| refused.to_string())?;
-        self.on_scanned(config, up, out)
-    }
-
-    fn on_scanned(&mut self, config: &CollectiveConfig, up: Option<Up>, out: &mut Vec<Action>) -> Result<(), String> {
-        let (Some(up), Method::Scan(scan)) = (up, &mut self.algorithm) else {
-            return Ok(());
-        };
-        if config.root {
-            let down = scan.root();
-            return self.on_scan_down(down, out);
-        }
-        let tag = Tag::new(Collective::Ring, Form::Data);
-        out.push(Action::Up { epoch: self.epoch, tag, payload: up.encode().into() });
-        Ok(())
-    }
-
-    fn on_scan_down(&mut self, down: Down, out: &mut Vec<Action>) -> Result<(), String> {
-        let (children, places) = self.scan()?.on_down(down).map_err(|refused| refused.to_string())?;
-        let tag = Tag::new(Collective::Ring, Form::Data);
-        for (child, down) in children {
-            out.push(Action::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode().into() });
-        }
-        self.outcome = Some(Outcome::Places(places));
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -31,11 +31,10 @@ use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::group::{Group, Members, Purpose};
-use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
@@ -44,20 +43,6 @@ pub const ASK_AFTER_NS: u64 = 500_000_000;
 
 /// Number of rank sets whose marks are kept; above it all marks are dropped, and pairs are sent again.
 const MARKS_MAX: usize = 256;
-
-/// What a group's barrier does next on this node.
-enum Action {
-    /// Frame to the parent: all members in this subtree have entered.
-    Up { group: Group, pairs: Bytes },
-    /// Frame to a child: the barrier is complete.
-    Down { group: Group, child: usize, pairs: Bytes },
-    /// Frame to a child: this agent waits for members below that child.
-    Ask { group: Group, child: usize, seen: u32 },
-    /// The barrier is complete: first store the pairs, then answer the local ranks.
-    Over(Over),
-    /// The job cannot continue.
-    Fail { problem: String },
-}
 
 /// A member that will not enter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +97,8 @@ struct Round {
     pairs: Vec<Bytes>,
     /// Number of the frame that reported the round to the parent, once that frame was sent.
     up: Option<u32>,
+    /// Whether the parent has reported that the round is complete.
+    is_answered: bool,
     /// Whether this agent has asked its children for the missing members.
     asked: bool,
     /// Whether the round was included in a stall report.
@@ -120,9 +107,9 @@ struct Round {
 
 impl Barriers {
     /// The state of an agent without barriers. `children`: the number of the job's children at this agent.
-    pub fn new(children: usize) -> Self {
+    pub fn new(children: usize, are_of_servers: bool) -> Self {
         Barriers {
-            are_of_servers: false,
+            are_of_servers,
             traffic: ExchangeTraffic::default(),
             has_changed: false,
             live: BTreeMap::new(),
@@ -142,89 +129,6 @@ impl Barriers {
         self.marks.entry(members.clone()).or_default()
     }
 
-    /// A local rank, which is a member, enters. `pairs`: the pairs put on this node that the group has not seen.
-    fn start(
-        &mut self,
-        now: Instant,
-        group: Group,
-        spread: impl FnOnce() -> Spread,
-        local: LocalRank,
-        pairs: Bytes,
-        out: &mut Vec<Action>,
-    ) {
-        let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
-        let place = barrier.spread.locals.binary_search(&local).expect("its connection has checked that");
-        let round = barrier.round(now, |round| !round.locals_in[place]);
-        round.locals_in[place] = true;
-        round.waiting.push(local);
-        round.left -= 1;
-        round.pairs.push(pairs);
-        self.settle(group, out);
-    }
-
-    /// All members below a child have entered.
-    fn on_child_frame(
-        &mut self,
-        now: Instant,
-        child: usize,
-        group: Group,
-        spread: impl FnOnce() -> Spread,
-        pairs: Bytes,
-        out: &mut Vec<Action>,
-    ) {
-        self.ups_in[child] = self.ups_in[child].wrapping_add(1);
-        let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
-        let Some(place) = barrier.spread.children.iter().position(|one| *one == child) else {
-            return out.push(Action::Fail { problem: not_expected(&group) });
-        };
-        let round = barrier.round(now, |round| !round.children_in[place]);
-        round.children_in[place] = true;
-        round.left -= 1;
-        round.pairs.push(pairs);
-        self.settle(group, out);
-    }
-
-    /// The parent reports that a round is complete.
-    fn on_parent_frame(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Action>) {
-        let barrier = self.live.get_mut(&group);
-        let Some(barrier) = barrier.filter(|barrier| barrier.rounds.front().is_some_and(|round| round.up.is_some()))
-        else {
-            return out.push(Action::Fail { problem: not_expected(&group) });
-        };
-        barrier.finish(&group, pairs, out);
-        self.settle(group, out);
-    }
-
-    /// The parent waits for members of this subtree; when it asked it had received `seen` frames from this agent.
-    fn on_ask(
-        &mut self,
-        now: Instant,
-        group: Group,
-        spread: impl FnOnce() -> Spread,
-        seen: u32,
-        out: &mut Vec<Action>,
-    ) {
-        let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
-        let is_answered = |round: &Round| round.up.is_some_and(|up| up.wrapping_sub(seen) as i32 > 0);
-        if barrier.rounds.iter().any(is_answered) {
-            return;
-        }
-        barrier.round(now, |round| round.left > 0);
-        let Barrier { spread, rounds } = barrier;
-        if let Some(round) = rounds.iter_mut().find(|round| round.left > 0 && !round.asked) {
-            round.ask(&group, spread, &self.ups_in, out);
-        }
-    }
-
-    /// Asks for the missing members of rounds that have waited for long.
-    fn ask_late(&mut self, now: Instant, out: &mut Vec<Action>) {
-        for (group, Barrier { spread, rounds }) in &mut self.live {
-            for round in rounds.iter_mut().filter(|round| round.ask_at().is_some_and(|at| now >= at)) {
-                round.ask(group, spread, &self.ups_in, out);
-            }
-        }
-    }
-
     pub fn deadline(&self) -> Option<Instant> {
         self.rounds().filter_map(|(_, _, round)| round.ask_at()).min()
     }
@@ -241,25 +145,6 @@ impl Barriers {
     /// Whether a local rank will enter no more barriers.
     pub fn has_departed(&self, local: LocalRank) -> bool {
         self.departed.contains_key(&local)
-    }
-
-    /// Continues without the departed members: the others get `instead` in place of each one's data.
-    fn replace_departed(&mut self, instead: &Bytes, out: &mut Vec<Action>) {
-        let Barriers { live, departed, done, .. } = self;
-        let mut changed = BTreeSet::new();
-        for (group, Barrier { spread, rounds }) in live {
-            for round in rounds {
-                let locals = spread.locals.iter().map(|local| departed.contains_key(local)).zip(&mut round.locals_in);
-                let children = spread.children.iter().map(|child| done[*child]).zip(&mut round.children_in);
-                for (_, is_in) in locals.chain(children).filter(|(is_gone, is_in)| *is_gone && !**is_in) {
-                    *is_in = true;
-                    round.left -= 1;
-                    round.pairs.push(instead.clone());
-                    changed.insert(group.clone());
-                }
-            }
-        }
-        changed.into_iter().for_each(|group| self.settle(group, out));
     }
 
     /// When the wait of an unreported round exceeds `after_ns`.
@@ -293,33 +178,37 @@ impl Barriers {
             .iter()
             .flat_map(|(group, Barrier { spread, rounds })| rounds.iter().map(move |round| (group, spread, round)))
     }
-
-    /// Reports completed rounds to the parent or ends them, and forgets barriers without rounds.
-    fn settle(&mut self, group: Group, out: &mut Vec<Action>) {
-        let Some(barrier) = self.live.get_mut(&group) else {
-            return;
-        };
-        if barrier.spread.apex {
-            while let Some(round) = barrier.rounds.front_mut().filter(|round| round.left == 0) {
-                let pairs = round.take_pairs();
-                barrier.finish(&group, pairs, out);
-            }
-        } else {
-            for round in barrier.rounds.iter_mut().filter(|round| round.left == 0 && round.up.is_none()) {
-                self.ups_out = self.ups_out.wrapping_add(1);
-                round.up = Some(self.ups_out);
-                out.push(Action::Up { group: group.clone(), pairs: round.take_pairs() });
-            }
-        }
-        if barrier.rounds.is_empty() {
-            self.live.remove(&group);
-        }
-    }
 }
 
 impl Barrier {
-    fn new(spread: Spread) -> Self {
-        Barrier { spread, rounds: VecDeque::new() }
+    /// All members below a child have entered. Returns whether there are such members.
+    fn on_child(&mut self, now: Instant, child: usize, pairs: Bytes) -> bool {
+        let Some(place) = self.spread.children.iter().position(|one| *one == child) else { return false };
+        let round = self.round(now, |round| !round.children_in[place]);
+        round.children_in[place] = true;
+        round.add(pairs);
+        true
+    }
+
+    /// The parent reports that the oldest round is complete. Returns whether the parent was told of that round.
+    fn on_parent(&mut self, pairs: Bytes) -> bool {
+        let Some(round) = self.rounds.front_mut().filter(|round| round.up.is_some()) else { return false };
+        round.is_answered = true;
+        round.pairs = vec![pairs];
+        true
+    }
+
+    /// The parent waits for members of this subtree; when it asked it had received `seen` frames from this agent.
+    /// Returns the children to be asked in turn.
+    fn on_ask(&mut self, now: Instant, seen: u32) -> Vec<usize> {
+        let is_answered = |round: &Round| round.up.is_some_and(|up| up.wrapping_sub(seen) as i32 > 0);
+        if self.rounds.iter().any(is_answered) {
+            return Vec::new();
+        }
+        self.round(now, |round| round.left > 0);
+        let Barrier { spread, rounds } = self;
+        let round = rounds.iter_mut().find(|round| round.left > 0 && !round.asked);
+        round.map(|round| round.ask(spread)).unwrap_or_default()
     }
 
     /// The oldest round for which `is_open` holds, or a new one.
@@ -334,22 +223,13 @@ impl Barrier {
                 left: locals.len() + children.len(),
                 pairs: Vec::new(),
                 up: None,
+                is_answered: false,
                 asked: false,
                 reported: false,
             });
             self.rounds.len() - 1
         });
         &mut self.rounds[at]
-    }
-
-    /// Completes the oldest round.
-    fn finish(&mut self, group: &Group, pairs: Bytes, out: &mut Vec<Action>) {
-        for &child in &self.spread.children {
-            out.push(Action::Down { group: group.clone(), child, pairs: pairs.clone() });
-        }
-        if let Some(Round { waiting, .. }) = self.rounds.pop_front().filter(|round| !round.waiting.is_empty()) {
-            out.push(Action::Over(Over { group: group.clone(), waiting, pairs }));
-        }
     }
 }
 
@@ -367,21 +247,22 @@ impl Round {
         (!self.asked && self.children_in.contains(&false)).then(|| self.since + ASK_AFTER_NS)
     }
 
-    fn ask(&mut self, group: &Group, spread: &Spread, ups_in: &[u32], out: &mut Vec<Action>) {
+    /// Records that the missing children are asked; returns them.
+    fn ask(&mut self, spread: &Spread) -> Vec<usize> {
         self.asked = true;
-        for child in self.missing_children(spread) {
-            out.push(Action::Ask { group: group.clone(), child, seen: ups_in[child] });
-        }
+        self.missing_children(spread).collect()
+    }
+
+    /// A local rank or a child has entered.
+    fn add(&mut self, pairs: Bytes) {
+        self.left -= 1;
+        self.pairs.push(pairs);
     }
 
     fn take_pairs(&mut self) -> Bytes {
-        let pairs = std::mem::take(&mut self.pairs);
-        Bytes::from(pairs.concat())
+        let mut pairs = std::mem::take(&mut self.pairs);
+        if pairs.len() == 1 { pairs.remove(0) } else { pairs.concat().into() }
     }
-}
-
-fn not_expected(group: &Group) -> String {
-    format!("unexpected message for the barrier of {} (tag {})", group.members, group.tag)
 }
 
 /// The members of a group, from the viewpoint of one agent of the tree.
@@ -396,22 +277,12 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Finds the members. `node`: this agent's own; `below`: the job's children here. Cost: one
-    /// look-up for each rank of a list.
-    pub fn new(
-        members: &Members,
-        mapping: &Mapping,
-        node: Option<NodeId>,
-        below: &[AgentId],
-        is_root: bool,
-        next_hop: impl Fn(NodeId) -> Hop,
-    ) -> Spread {
-        let all = || {
-            let local_size = node.map_or(0, |node| mapping.local_size(node));
-            (0..local_size).map(|local| LocalRank(local as u16)).collect()
-        };
+    /// Finds the members. Cost: one look-up for each rank of a list.
+    pub fn new(facts: &Facts, members: &Members) -> Spread {
+        let Facts { mapping, below, .. } = facts;
+        let all = || (0..facts.local_size() as u16).map(LocalRank).collect();
         let runs = match members {
-            Members::World => return Spread { locals: all(), children: (0..below.len()).collect(), apex: is_root },
+            Members::World => return Spread { locals: all(), children: (0..below.len()).collect(), apex: facts.root },
             Members::Node => return Spread { locals: all(), children: Vec::new(), apex: true },
             Members::List(runs) => runs,
         };
@@ -419,7 +290,7 @@ impl Spread {
         let mut looked_at = Vec::new();
         for rank in runs.iter().flat_map(|run| run.first..run.first + run.count).map(Rank) {
             let (of, local) = mapping.place(rank).expect("a group was parsed with the size of the job");
-            if Some(of) == node {
+            if Some(of) == facts.node {
                 spread.locals.push(local);
             }
             if looked_at.len() <= of.index() {
@@ -428,7 +299,7 @@ impl Spread {
             if std::mem::replace(&mut looked_at[of.index()], true) {
                 continue;
             }
-            match next_hop(of) {
+            match facts.tree.next_hop(facts.agent_of(of)) {
                 Hop::Here => {}
                 Hop::Child(agent) => {
                     let place = below.binary_search(&agent);
@@ -485,45 +356,60 @@ pub struct Over {
 }
 
 impl Barriers {
-    /// The barriers of PMIx servers.
-    pub fn of_servers(children: usize) -> Self {
-        Barriers { are_of_servers: true, ..Barriers::new(children) }
-    }
-
     /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
     /// received. Returns the collectives that are complete.
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
-        let members = group.members.clone();
-        let mut next = Vec::new();
-        self.start(cx.now(), group, || spread(cx.facts, &members), local, pairs, &mut next);
-        self.carry_out(cx, next)
+        let mut barrier = self.take(cx, &group);
+        let place = barrier.spread.locals.binary_search(&local).expect("its connection has checked that");
+        let round = barrier.round(cx.now(), |round| !round.locals_in[place]);
+        round.locals_in[place] = true;
+        round.waiting.push(local);
+        round.add(pairs);
+        self.settle(cx, group, barrier)
     }
 
     /// Handles a neighbour's frame. Returns the collectives that are complete.
     pub fn on_frame(&mut self, cx: &mut Cx<'_>, arrived: Arrived) -> Vec<Over> {
-        let (now, mut next) = (cx.now(), Vec::new());
-        let Arrived { child, group, frame } = arrived;
-        let members = group.members.clone();
-        let spread = || spread(cx.facts, &members);
-        match child {
+        let Arrived { child, group, frame: Frame { stream, arg, payload, .. } } = arrived;
+        let mut barrier = self.take(cx, &group);
+        let is_expected = match child {
             Some(child) => {
-                self.traffic.up.count_in(frame.payload.len());
-                self.on_child_frame(now, child, group, spread, frame.payload, &mut next);
+                self.traffic.up.count_in(payload.len());
+                self.ups_in[child] = self.ups_in[child].wrapping_add(1);
+                barrier.on_child(cx.now(), child, payload)
             }
-            None if frame.stream & ASK != 0 => self.on_ask(now, group, spread, frame.arg, &mut next),
+            None if stream & ASK != 0 => {
+                let children = barrier.on_ask(cx.now(), arg);
+                self.ask(cx, &group, children);
+                true
+            }
             None => {
-                self.traffic.down.count_in(frame.payload.len());
-                self.on_parent_frame(group, frame.payload, &mut next);
+                self.traffic.down.count_in(payload.len());
+                barrier.on_parent(payload)
             }
+        };
+        if !is_expected {
+            let problem = format!("unexpected message for the barrier of {} (tag {})", group.members, group.tag);
+            cx.fail_here(Cause::Pmi { problem });
         }
-        self.carry_out(cx, next)
+        self.settle(cx, group, barrier)
     }
 
-    /// Asks for members that are awaited, if that is due. Returns the collectives that are complete.
-    pub fn on_tick(&mut self, cx: &mut Cx<'_>) -> Vec<Over> {
-        let mut next = Vec::new();
-        self.ask_late(cx.now(), &mut next);
-        self.carry_out(cx, next)
+    /// Asks for the missing members of rounds that have waited for long.
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        self.has_changed = true;
+        let (now, mut asked) = (cx.now(), Vec::new());
+        for (group, Barrier { spread, rounds }) in &mut self.live {
+            for round in rounds.iter_mut().filter(|round| round.ask_at().is_some_and(|at| now >= at)) {
+                asked.push((group.clone(), round.ask(spread)));
+            }
+        }
+        asked.into_iter().for_each(|(group, children)| self.ask(cx, &group, children));
+    }
+
+    /// Asks these children for members below them.
+    fn ask(&self, cx: &mut Cx<'_>, group: &Group, children: Vec<usize>) {
+        children.into_iter().for_each(|child| self.send(cx, Some(child), (ASK, self.ups_in[child]), group, &[]));
     }
 
     /// A local rank will enter no more barriers.
@@ -538,31 +424,64 @@ impl Barriers {
         self.has_changed = true;
     }
 
-    /// Lets the nodes of members that will not enter contribute this instead. Returns the collectives that are
-    /// complete.
+    /// Continues without the members that will not enter: the others get `instead` in place of each one's data. Returns
+    /// the collectives that are complete.
     pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: &Bytes) -> Vec<Over> {
-        let mut next = Vec::new();
-        self.replace_departed(instead, &mut next);
-        self.carry_out(cx, next)
+        let Barriers { live, departed, done, .. } = self;
+        let mut changed = BTreeSet::new();
+        for (group, Barrier { spread, rounds }) in live {
+            for round in rounds {
+                let locals = spread.locals.iter().map(|local| departed.contains_key(local)).zip(&mut round.locals_in);
+                let children = spread.children.iter().map(|child| done[*child]).zip(&mut round.children_in);
+                for (_, is_in) in locals.chain(children).filter(|(is_gone, is_in)| *is_gone && !**is_in) {
+                    *is_in = true;
+                    round.left -= 1;
+                    round.pairs.push(instead.clone());
+                    changed.insert(group.clone());
+                }
+            }
+        }
+        let mut all = Vec::new();
+        for group in changed {
+            let barrier = self.take(cx, &group);
+            all.extend(self.settle(cx, group, barrier));
+        }
+        all
     }
 
-    fn carry_out(&mut self, cx: &mut Cx<'_>, next: Vec<Action>) -> Vec<Over> {
-        let mut all = Vec::new();
+    /// The barrier of a group, which begins now if none is in progress. [`Barriers::settle`] puts it back.
+    fn take(&mut self, cx: &Cx<'_>, group: &Group) -> Barrier {
         self.has_changed = true;
-        for one in next {
-            match one {
-                Action::Up { group, pairs } => {
-                    self.traffic.up.count_out(pairs.len());
-                    self.send(cx, None, (OVER, 0), &group, &pairs);
-                }
-                Action::Down { group, child, pairs } => {
-                    self.traffic.down.count_out(pairs.len());
-                    self.send(cx, Some(child), (OVER, 0), &group, &pairs);
-                }
-                Action::Ask { group, child, seen } => self.send(cx, Some(child), (ASK, seen), &group, &[]),
-                Action::Over(over) => all.push(over),
-                Action::Fail { problem } => cx.fail_here(Cause::Pmi { problem }),
+        let new = || Barrier { spread: Spread::new(cx.facts, &group.members), rounds: VecDeque::new() };
+        self.live.remove(group).unwrap_or_else(new)
+    }
+
+    /// Ends completed rounds, or reports them to the parent, and forgets a barrier without rounds. Returns the
+    /// collectives that are complete.
+    fn settle(&mut self, cx: &mut Cx<'_>, group: Group, mut barrier: Barrier) -> Vec<Over> {
+        let Barrier { spread, rounds } = &mut barrier;
+        let mut all = Vec::new();
+        while rounds.front().is_some_and(|round| round.is_answered || spread.apex && round.left == 0)
+            && let Some(mut round) = rounds.pop_front()
+        {
+            let pairs = round.take_pairs();
+            for child in &spread.children {
+                self.traffic.down.count_out(pairs.len());
+                self.send(cx, Some(*child), (OVER, 0), &group, &pairs);
             }
+            if !round.waiting.is_empty() {
+                all.push(Over { group: group.clone(), waiting: round.waiting, pairs });
+            }
+        }
+        for round in rounds.iter_mut().filter(|round| !spread.apex && round.left == 0 && round.up.is_none()) {
+            self.ups_out = self.ups_out.wrapping_add(1);
+            round.up = Some(self.ups_out);
+            let pairs = round.take_pairs();
+            self.traffic.up.count_out(pairs.len());
+            self.send(cx, None, (OVER, 0), &group, &pairs);
+        }
+        if !rounds.is_empty() {
+            self.live.insert(group, barrier);
         }
         all
     }
@@ -608,12 +527,6 @@ impl Barriers {
             }
         }
     }
-}
-
-/// The location of a group's members, from the viewpoint of this agent.
-fn spread(facts: &Facts, members: &Members) -> Spread {
-    let next_hop = |node| facts.tree.next_hop(facts.agent_of(node));
-    Spread::new(members, &facts.mapping, facts.node, &facts.below, facts.root, next_hop)
 }
 
 /// The first member below a child.

@@ -4,21 +4,20 @@
 //! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
 //! find one, deep inside its own work, so [`Cx`] notes them, and `Job` acts on them after the rest of the input.
 
-use super::children::Children;
 use super::facts::{Facts, Up};
 use super::profile::Profile;
 use super::ranks::{Process, Ranks};
 use crate::clock_offset::ClockOffset;
 use crate::io::Output;
 use crate::link::Links;
-use crate::outbox::{Outbox, control_frame};
+use crate::outbox::control_frame;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::inter_job::InterJobReport;
 use wireup_wire::names;
-use wireup_wire::peer::{self, Cause, Departed, Failure, FenceTrace, Note};
+use wireup_wire::peer::{self, Cause, Departed, Done, Failure, FenceTrace, Note};
 use wireup_wire::talk::{Control, JobDown, JobUp};
 
 pub struct Cx<'a> {
@@ -50,7 +49,6 @@ pub struct AgentCx<'a> {
     /// Whether the session outlives its jobs.
     pub standing: bool,
     pub links: &'a mut Links,
-    pub out: &'a mut Outbox,
     pub from_job: &'a mut VecDeque<FromJob>,
 }
 
@@ -89,6 +87,75 @@ impl Common {
     }
 }
 
+/// The children that run more of the job, in the order of `Facts::below`.
+pub struct Children(pub Vec<Child>);
+
+/// A child agent's share of the job.
+pub struct Child {
+    pub agent: AgentId,
+    /// Whether all agents of the child's subtree are linked, or known to be missing.
+    pub ready: bool,
+    /// Number of ranks of the child's subtree that have started; `None`: not reported yet.
+    pub started: Option<u32>,
+    pub done: Option<Done>,
+}
+
+impl std::ops::Deref for Children {
+    type Target = [Child];
+
+    fn deref(&self) -> &[Child] {
+        &self.0
+    }
+}
+
+impl Child {
+    /// Records that no more reports from this child are expected.
+    fn end(&mut self) {
+        self.ready = true;
+        self.started.get_or_insert(0);
+        self.done.get_or_insert_default();
+    }
+}
+
+impl Children {
+    pub fn new(below: &[AgentId]) -> Self {
+        Children(below.iter().map(|agent| Child { agent: *agent, ready: false, started: None, done: None }).collect())
+    }
+
+    pub fn are_ready(&self) -> bool {
+        self.iter().all(|child| child.ready)
+    }
+
+    /// A child agent is lost with all its ranks, or is missing and no more reports about its subtree are expected.
+    pub fn on_lost(&mut self, agent: AgentId) {
+        self.0.iter_mut().filter(|child| child.agent == agent).for_each(Child::end);
+    }
+
+    /// Whether every child has reported that its ranks run, or never will.
+    pub fn have_started(&self) -> bool {
+        self.iter().all(|child| child.started.is_some())
+    }
+
+    /// The number of ranks that have started in the children's subtrees.
+    pub fn ranks_started(&self) -> u32 {
+        self.iter().filter_map(|child| child.started).sum()
+    }
+
+    pub fn are_done(&self) -> bool {
+        self.iter().all(|child| child.done.is_some())
+    }
+
+    /// Gives up the unfinished children for which `which` holds; returns them.
+    pub fn give_up(&mut self, which: impl Fn(AgentId) -> bool) -> Vec<AgentId> {
+        let late = self.0.iter_mut().filter(|child| child.done.is_none() && which(child.agent));
+        late.map(|child| {
+            child.end();
+            child.agent
+        })
+        .collect()
+    }
+}
+
 impl<'a> Cx<'a> {
     pub fn new(agent: AgentCx<'a>, facts: &'a Facts, common: &'a mut Common, is_ending: bool) -> Cx<'a> {
         Cx { facts, agent, common, is_ending, endings: VecDeque::new() }
@@ -99,13 +166,13 @@ impl<'a> Cx<'a> {
     }
 
     pub fn output(&mut self, output: Output) {
-        self.agent.out.push(output);
+        self.agent.links.out.push(output);
     }
 
     /// Sends a frame towards the launcher, along the job's tree.
     pub fn up(&mut self, frame: Frame) {
         match self.common.up {
-            Up::Launcher => self.agent.links.send_up(frame, self.agent.out),
+            Up::Launcher => self.agent.links.send_up(frame),
             Up::Agent(agent) => self.for_agent(agent, frame),
             Up::Nowhere => {}
         }
@@ -116,7 +183,7 @@ impl<'a> Cx<'a> {
     }
 
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
-        self.agent.links.send_peer(agent, frame, self.agent.out);
+        self.agent.links.send_peer(agent, frame);
     }
 
     pub fn for_child(&mut self, child: usize, frame: Frame) {
@@ -137,7 +204,7 @@ impl<'a> Cx<'a> {
     /// Sends a note for the user, along the session's tree.
     pub fn note(&mut self, note: Note) {
         let frame = control_frame(self.facts.id(), &Control::Note(note));
-        self.agent.links.send_up(frame, self.agent.out);
+        self.agent.links.send_up(frame);
     }
 
     /// Sends the root a message of this agent about another job.
@@ -161,7 +228,7 @@ impl<'a> Cx<'a> {
 
     /// Makes the links to these agents ahead, since they will be needed.
     pub fn prepare_links(&mut self, agents: Vec<AgentId>) {
-        self.agent.links.prepare_peers(agents, self.facts.id(), self.agent.out);
+        self.agent.links.prepare_peers(agents, self.facts.id());
     }
 
     /// The children on the path to this agent that have not finished, or all of them.
@@ -177,7 +244,7 @@ impl<'a> Cx<'a> {
 
     /// Closes the link of a child that does not respond.
     pub fn drop_child(&mut self, child: AgentId) {
-        if self.agent.links.cut_child(child, self.agent.out) {
+        if self.agent.links.cut_child(child) {
             self.agent.from_job.push_back(FromJob::Dropped(child));
         }
     }
@@ -289,12 +356,12 @@ mod bench {
             let tree = Tree::new(1 << 10, 1 << 9);
             let routes = Routes::new(facts.me, tree, Policy::OneRun, &Default::default());
             let mut links = Links::new(facts.me, AgentTransport::Tree, Policy::OneRun, routes);
-            let (mut out, mut from_job) = (Outbox::default(), VecDeque::new());
+            let mut from_job = VecDeque::new();
             let up = if facts.root { Peer::Launcher } else { Peer::Parent };
-            links.on_link_up(UP, up, &mut out);
-            for child in tree.children(facts.me) {
+            links.on_link_up(UP, up);
+            for child in tree.children(facts.me).filter(|child| facts.node_of(AgentId(*child)).is_some()) {
                 let peer = Peer::Child { agent: AgentId(child), incarnation: 0 };
-                links.on_link_up(LinkId(child), peer, &mut out);
+                links.on_link_up(LinkId(child), peer);
             }
             let clock = ClockOffset::default();
             let agent = AgentCx {
@@ -303,13 +370,12 @@ mod bench {
                 clock: &clock,
                 standing: false,
                 links: &mut links,
-                out: &mut out,
                 from_job: &mut from_job,
             };
             let mut cx = Cx::new(agent, facts, common, false);
             let result = act(&mut cx);
             let endings = std::mem::take(&mut cx.endings).into();
-            let sent = std::iter::from_fn(|| out.pop()).map(|output| sent(facts, tree, output));
+            let sent = std::iter::from_fn(|| links.out.pop()).map(|output| sent(facts, tree, output));
             let asked = |from| match from {
                 FromJob::Asked(_, message) => Some(Sent::Asked(message)),
                 FromJob::Dropped(_) => None,
@@ -333,5 +399,30 @@ mod bench {
             UP => Sent::ToAgent(tree.parent(facts.me).expect("it is not the root"), frame),
             LinkId(child) => Sent::ToAgent(AgentId(child), frame),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_given_up_counts_as_started_and_done() {
+        let mut children = Children::new(&[AgentId(1), AgentId(2)]);
+        children.0[0].started = Some(4);
+        children.0[0].done = Some(Done { ranks: 4, ..Done::default() });
+        assert!(!children.have_started() && !children.are_done());
+        assert_eq!(children.give_up(|_| true), [AgentId(2)]);
+        assert!(children.have_started() && children.are_done());
+        assert_eq!(children.ranks_started(), 4);
+    }
+
+    #[test]
+    fn a_lost_child_keeps_its_reported_ranks() {
+        let mut children = Children::new(&[AgentId(1)]);
+        children.0[0].started = Some(4);
+        children.on_lost(AgentId(1));
+        assert_eq!((children.ranks_started(), children.are_done()), (4, true));
+        children.on_lost(AgentId(9));
     }
 }

@@ -16,7 +16,6 @@
 mod job_family;
 mod requests;
 mod spawn_placement;
-mod streams;
 
 use crate::exit_code::exit_code;
 use crate::io::{LinkId, Stream};
@@ -29,10 +28,10 @@ use job_family::{JobFamily, Start};
 use requests::{Request, Requests, Step};
 pub use spawn_placement::{Growth, SpawnNode};
 use std::collections::VecDeque;
-use streams::{Stdin, Unwritten};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, FrameReader, UpFrame};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
+use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{self, Cause, Done, Ended, Failure, PeerError};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -483,6 +482,102 @@ impl Launcher {
 
     fn notice(&mut self, notice: Notice) {
         self.out.push_back(LauncherOutput::Notice(notice));
+    }
+}
+
+/// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is
+/// read restarts the time. Chosen: a person who pressed Ctrl-C waits for a prompt.
+const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
+
+/// Output that the driver has received and has not written yet.
+pub struct Unwritten {
+    /// For standard output and error: job and number of bytes of each piece, in the order in which they are written.
+    pieces: [VecDeque<(JobId, u32)>; 2],
+    /// Whether output is dropped, since nobody reads it any more.
+    pub is_dropped: bool,
+    /// Whether the end was requested: unread output is then awaited only for a limited time.
+    pub is_impatient: bool,
+    /// When a reader last took output, or output began to wait for a reader.
+    pub moved_at: Instant,
+}
+
+impl Unwritten {
+    pub fn new(now: Instant) -> Unwritten {
+        Unwritten { pieces: Default::default(), is_dropped: false, is_impatient: false, moved_at: now }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pieces.iter().all(VecDeque::is_empty)
+    }
+
+    /// The end was requested.
+    pub fn hurry(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.is_impatient, true) {
+            self.moved_at = now;
+        }
+    }
+
+    /// When unread output is given up.
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.is_impatient && !self.is_empty()).then(|| self.moved_at + UNTAKEN_NS_MAX)
+    }
+
+    /// Output of a job arrives. Returns whether it is to be written; otherwise it is dropped.
+    pub fn add(&mut self, now: Instant, job: JobId, stream: Stream, bytes: u32) -> bool {
+        if self.is_dropped {
+            return false;
+        }
+        if self.is_empty() {
+            self.moved_at = now;
+        }
+        if bytes > 0 {
+            self.pieces[stream as usize - 1].push_back((job, bytes));
+        }
+        true
+    }
+
+    /// Removes up to `bytes_max` of the oldest output, all of one job. Returns the job, which gets credit, and the
+    /// number of bytes.
+    pub fn take_oldest(&mut self, stream: Stream, bytes_max: u32) -> Option<(JobId, u32)> {
+        let pieces = &mut self.pieces[stream as usize - 1];
+        let (job, waiting) = pieces.front_mut().filter(|_| bytes_max > 0)?;
+        let taken = (*job, bytes_max.min(*waiting));
+        *waiting -= taken.1;
+        if *waiting == 0 {
+            pieces.pop_front();
+        }
+        Some(taken)
+    }
+}
+
+/// Standard input of the job, on its way to the root.
+pub struct Stdin {
+    /// Whether the input goes through the launcher and has not ended.
+    is_open: bool,
+    credit: usize,
+}
+
+impl Stdin {
+    pub fn new(is_relayed: bool) -> Stdin {
+        Stdin { is_open: is_relayed, credit: STDIN_WINDOW_BYTES }
+    }
+
+    /// The ranks' agents have taken input.
+    pub fn on_credit(&mut self, bytes: u32) {
+        self.credit = (self.credit + bytes as usize).min(STDIN_WINDOW_BYTES);
+    }
+
+    /// Input was read; no bytes: its end. Returns whether it is sent.
+    pub fn on_read(&mut self, bytes: usize) -> bool {
+        let is_sent = self.is_open;
+        self.credit = self.credit.saturating_sub(bytes);
+        self.is_open &= bytes > 0;
+        is_sent
+    }
+
+    /// How much may be read; `None`: nothing more is read.
+    pub fn bytes_max(&self) -> Option<u32> {
+        self.is_open.then(|| self.credit.min(STDIN_CHUNK_MAX) as u32)
     }
 }
 

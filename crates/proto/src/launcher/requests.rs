@@ -1,12 +1,11 @@
-//! Requests of ranks for processes: each becomes a job, once the files of hosts that it names have been read.
+//! Requests of ranks for processes: each becomes a job, once the host files that it names have been read.
 //!
 //! The job gets the environment, the limits and the options of the job of the rank that asks, without standard input,
 //! terminal and profile. Each program is an entry of its own in the list of programs, so its position is its
 //! application number.
 
 use super::job_family::JobFamily;
-use super::spawn_placement::{Added, Growth, Layout, SpawnNode, SpawnPlacement, blocks};
-use crate::launcher_io::HostFiles;
+use super::spawn_placement::{Growth, SpawnNode, SpawnPlacement, blocks};
 use crate::plan::app_of;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +13,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{AppSpec, JobOptions, JobSpec, Spawned, StdinTarget, StdioOptions};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
-use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
+use wireup_wire::pmi::{HostFiles, SpawnCommand, SpawnInfo, SpawnRequest};
 
 /// Most bytes of arguments and variables of a job that a rank asks for. Chosen: half of what a launcher may send in one
 /// frame, so that the rest of the job fits as well.
@@ -35,7 +34,7 @@ pub struct Request {
 
 /// What the launcher has to do for a request.
 pub enum Step {
-    /// Read these files of hosts.
+    /// Read these host files.
     ReadHostFiles(Vec<Vec<u8>>),
     /// Launch this job.
     Launch(Box<JobSpec>),
@@ -75,7 +74,7 @@ impl Requests {
         }
     }
 
-    /// The files of hosts that a request names were read. `None`: no request waits for them.
+    /// The host files that a request names were read. `None`: no request waits for them.
     pub fn on_host_files(&mut self, family: &JobFamily, child: JobId, files: &HostFiles) -> Option<Step> {
         let request = self.reading.remove(&child)?;
         Some(self.describe(family, child, request, files))
@@ -159,7 +158,7 @@ fn options(parent: &JobOptions) -> JobOptions {
     options
 }
 
-/// The paths of the files of hosts that a request of rank `from` of `parent` names: they are read before the request
+/// Paths of the host files that a request of rank `from` of `parent` names. The files are read before the request
 /// becomes a job.
 ///
 /// # Errors
@@ -170,17 +169,17 @@ fn host_files(parent: &JobSpec, from: Rank, request: &SpawnRequest) -> Result<BT
 }
 
 /// The program of the rank that asks, and the info keys of each program that it asks for.
-fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(&'a AppSpec, Vec<Info>), String> {
+fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(&'a AppSpec, Vec<SpawnInfo>), String> {
     request.check().map_err(|unfit| unfit.to_string())?;
     if from.0 >= parent.job_size() {
         return Err(format!("rank {from} does not exist"));
     }
-    let infos = request.commands.iter().map(Info::parse).collect::<Result<Vec<_>, _>>()?;
+    let infos = request.commands.iter().map(SpawnInfo::parse).collect::<Result<Vec<_>, _>>()?;
     Ok((&parent.apps[usize::from(app_of(parent, from))], infos))
 }
 
 /// One program. `model`: that of the rank that asks.
-fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -> AppSpec {
+fn app(command: &SpawnCommand, info: &SpawnInfo, parent: &JobSpec, model: &AppSpec) -> AppSpec {
     let mut env = model.env.clone();
     env.extend(command.env.iter().chain(&info.env).cloned());
     if let Some(path) = &info.path {
@@ -213,172 +212,10 @@ fn nspace(of_family: &str, number: u32) -> String {
     format!("{of_family}@{number}")
 }
 
-/// The info keys of one program: where and how it is to run. Keys of MPI, MPICH and Open MPI; others are ignored, as
-/// MPI demands.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Info {
-    /// The hosts on which the program may run; `None`: any node of the run.
-    pub hosts: Option<Vec<String>>,
-    /// The hosts of `hosts` that are added if the run does not have them.
-    pub added: Vec<Added>,
-    /// Paths of files that name more hosts, and whether the hosts in each file are added to the run.
-    pub host_files: Vec<(Vec<u8>, bool)>,
-    /// The working directory; a relative path starts at the working directory of the rank that asks.
-    pub cwd: Option<Vec<u8>>,
-    /// Folder in which the program is looked for before the usual places.
-    pub path: Option<Vec<u8>>,
-    pub layout: Layout,
-    /// Numbers of ranks that the requester accepts if not all can be started.
-    pub soft: Option<Vec<Triplet>>,
-    /// Additional environment variables, `NAME=VALUE`.
-    pub env: Vec<Vec<u8>>,
-}
-
-/// `first`, `first + step`, … up to `last`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Triplet {
-    first: u32,
-    last: u32,
-    step: u32,
-}
-
-/// Keys that say how processes must run, and that wireup cannot obey. (Keys that only give advice are ignored.)
-const NOT_OFFERED: [&str; 9] = [
-    "PMIX_PREFIX", "PMIX_PRELOAD_BIN", "PMIX_PRELOAD_FILES", "PMIX_UNSET_ENVAR", "PMIX_PREPEND_ENVAR",
-    "PMIX_APPEND_ENVAR", "PMIX_FIRST_ENVAR", "PMIX_JOB_TIMEOUT", "PMIX_SPAWN_TOOL",
-];
-
-impl Info {
-    /// # Errors
-    /// A value that cannot be used.
-    pub fn parse(command: &SpawnCommand) -> Result<Info, String> {
-        let mut info = Info::default();
-        for (key, value) in &command.info {
-            let key = String::from_utf8_lossy(key);
-            let text = String::from_utf8_lossy(value);
-            let bad = || format!("the value of the info key {key} cannot be used: {text}");
-            match &*key {
-                "host" | "hosts" => info.name_hosts(names(&text), false),
-                "add-host" | "add-hosts" => info.name_hosts(names(&text), true),
-                "hostfile" | "add-hostfile" => info.host_files.push((value.clone(), key == "add-hostfile")),
-                "wdir" | "wd" if !value.is_empty() => info.cwd = Some(value.clone()),
-                "path" if !value.is_empty() => info.path = Some(value.clone()),
-                "ppn" | "ppr" | "npernode" => info.layout = Layout::PerNode(per_node(&text).ok_or_else(bad)?),
-                "map_by" | "map-by" | "mapper" => info.layout = layout(&text).ok_or_else(bad)?,
-                "soft" => info.soft = Some(triplets(&text).ok_or_else(bad)?),
-                "env" => info.env.extend(variables(value)),
-                "PMIX_REQUIRED" => return Err(not_offered(&text)),
-                key if NOT_OFFERED.contains(&key) => return Err(not_offered(key)),
-                _ => {}
-            }
-        }
-        Ok(info)
-    }
-
-    /// The paths of the files of hosts. `cwd`: the working directory of the rank that asks.
-    pub fn host_files(&self, cwd: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-        self.host_files.iter().map(|(path, _)| absolute(path, cwd))
-    }
-
-    /// Adds the hosts of the files that were read.
-    ///
-    /// # Errors
-    /// The path of one that could not be read, and why.
-    pub fn name_hosts_of_files(&mut self, files: &HostFiles, cwd: &[u8]) -> Result<(), String> {
-        for (path, is_added) in std::mem::take(&mut self.host_files) {
-            let path = absolute(&path, cwd);
-            let found = files.get(&path).cloned().unwrap_or_else(|| Err("it was not read".to_owned()));
-            let found = found.map_err(|problem| {
-                let path = String::from_utf8_lossy(&path);
-                format!("the file of hosts {path} cannot be read where the launcher runs: {problem}")
-            })?;
-            self.name_hosts(found.iter().flat_map(|name| names(name)), is_added);
-        }
-        Ok(())
-    }
-
-    fn name_hosts(&mut self, named: impl Iterator<Item = Added>, is_added: bool) {
-        let hosts = self.hosts.get_or_insert_default();
-        for host in named {
-            hosts.push(host.name.clone());
-            self.added.extend(is_added.then_some(host));
-        }
-    }
-
-    /// The number of ranks to start, if the program asks for `most`: the largest acceptable number.
-    pub fn ranks(&self, most: u32) -> u32 {
-        let Some(soft) = &self.soft else { return most };
-        let of_triplet = |Triplet { first, last, step }: &Triplet| {
-            let last = (*last).min(most);
-            (*first <= last).then(|| last - (last - first) % step)
-        };
-        soft.iter().filter_map(of_triplet).filter(|ranks| *ranks > 0).max().unwrap_or(most)
-    }
-}
-
-fn not_offered(key: &str) -> String {
-    format!("the info key {key} is not offered; run without it")
-}
-
-fn absolute(path: &[u8], cwd: &[u8]) -> Vec<u8> {
-    if path.starts_with(b"/") { path.to_owned() } else { [cwd, b"/", path].concat() }
-}
-
-/// Host names, which may have a number of slots behind a colon.
-fn names(text: &str) -> impl Iterator<Item = Added> {
-    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-    words.map(|word| {
-        let (name, slots) = word.rsplit_once(':').unwrap_or((word, ""));
-        Added { name: name.to_owned(), slots: slots.parse().ok() }
-    })
-}
-
-/// Ranks per node, from `4`, `ppr:4:node` or `4:node`; or from `4:n`, into which Open MPI 4 turns `npernode`.
-fn per_node(text: &str) -> Option<u32> {
-    let text = text.to_ascii_lowercase();
-    let number = text.strip_prefix("ppr:").unwrap_or(&text);
-    let number = number.strip_suffix(":node").or_else(|| number.strip_suffix(":n")).unwrap_or(number);
-    number.parse().ok().filter(|ranks| *ranks > 0)
-}
-
-fn layout(text: &str) -> Option<Layout> {
-    let text = text.to_ascii_lowercase();
-    // Ranks may always outnumber slots in wireup.
-    let text = text.strip_suffix(":oversubscribe").unwrap_or(&text);
-    match text {
-        "node" => Some(Layout::Nodes),
-        // Wireup lays ranks out by node only, so the finer units mean the same.
-        "slot" | "core" | "hwthread" | "numa" | "socket" | "package" | "l3cache" => Some(Layout::Slots),
-        ppr if ppr.starts_with("ppr:") => per_node(ppr).map(Layout::PerNode),
-        _ => None,
-    }
-}
-
-/// Reads `2`, `2:8`, `2:8:2`, separated by commas.
-fn triplets(text: &str) -> Option<Vec<Triplet>> {
-    let triplet = |word: &str| {
-        let numbers: Vec<u32> = word.split(':').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;
-        match numbers[..] {
-            [only] => Some(Triplet { first: only, last: only, step: 1 }),
-            [first, last] => Some(Triplet { first, last, step: 1 }),
-            [first, last, step] if step > 0 => Some(Triplet { first, last, step }),
-            _ => None,
-        }
-    };
-    text.split(',').map(triplet).collect()
-}
-
-/// The lines of the form `NAME=VALUE`; other lines are ignored.
-fn variables(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    let lines = value.split(|byte| *byte == b'\n');
-    lines.filter(|line| line.iter().position(|byte| *byte == b'=').is_some_and(|at| at > 0)).map(<[u8]>::to_vec)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::job_on;
-    use proptest::prelude::*;
 
     /// A program, how many ranks, and info keys.
     type Asked<'a> = (&'a str, u32, &'a [(&'a str, &'a str)]);
@@ -512,60 +349,5 @@ mod tests {
         assert_eq!(refused(&mut requests, &family, 9), "the job is being ended");
         family.is_closed = true;
         assert_eq!(refused(&mut requests, &family, 1), "the jobs are being ended");
-    }
-
-    fn info(pairs: &[(&str, &str)]) -> Result<Info, String> {
-        let info = pairs.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
-        Info::parse(&SpawnCommand { info, ..SpawnCommand::default() })
-    }
-
-    #[test]
-    fn keys_say_where_and_how_a_program_runs() {
-        let read = info(&[("host", "n1,n2:4"), ("wdir", "sub"), ("path", "/p"), ("map_by", "ppr:2:node"), ("x", "y")]);
-        let expected = Info {
-            hosts: Some(vec!["n1".into(), "n2".into()]),
-            cwd: Some(b"sub".to_vec()),
-            path: Some(b"/p".to_vec()),
-            layout: Layout::PerNode(2),
-            ..Info::default()
-        };
-        assert_eq!(read, Ok(expected));
-        assert_eq!(info(&[("map_by", "node")]).map(|info| info.layout), Ok(Layout::Nodes));
-        for (key, value) in
-            [("map_by", "PPR:2:NODE"), ("ppr", "2:n"), ("npernode", "2"), ("map_by", "ppr:2:node:oversubscribe")]
-        {
-            assert_eq!(info(&[(key, value)]).map(|info| info.layout), Ok(Layout::PerNode(2)), "{key} {value}");
-        }
-        assert_eq!(
-            info(&[("env", "A=1\nB\n=C\nD=2")]).map(|info| info.env),
-            Ok(vec![b"A=1".to_vec(), b"D=2".to_vec()])
-        );
-    }
-
-    #[test]
-    fn values_that_cannot_be_used_are_named() {
-        let refused = info(&[("PMIX_PREFIX", "")]).expect_err("it would change what runs");
-        assert_eq!(refused, "the info key PMIX_PREFIX is not offered; run without it");
-        let refused = info(&[("map_by", "moon")]).expect_err("no such place");
-        assert_eq!(refused, "the value of the info key map_by cannot be used: moon");
-        for (key, value) in [("ppr", "0"), ("ppr", "x"), ("soft", "1:2:0"), ("soft", ""), ("soft", "1:2:3:4")] {
-            assert!(info(&[(key, value)]).is_err(), "{key} {value}");
-        }
-    }
-
-    #[test]
-    fn the_largest_number_of_ranks_that_will_do_is_used() {
-        let ranks = |soft, most| info(&[("soft", soft)]).expect(soft).ranks(most);
-        assert_eq!([ranks("1:8:3", 8), ranks("1:8:3", 6), ranks("2,4", 3), ranks("9", 4)], [7, 4, 2, 4]);
-        assert_eq!(Info::default().ranks(5), 5);
-    }
-
-    proptest! {
-        #[test]
-        fn no_value_makes_it_panic(key in "host|ppr|map_by|soft|env|path", value in ".{0,40}", most in 1u32..100) {
-            if let Ok(info) = info(&[(&key, &value)]) {
-                prop_assert!((1..=most).contains(&info.ranks(most)));
-            }
-        }
     }
 }

@@ -1,11 +1,12 @@
 //! Chooses nodes for the ranks of a job that a rank has asked for.
 //!
 //! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots
-//! there are, are spread evenly beside the others: where there are fewer ranks, one more.
+//! there are, are spread evenly among the others: where there are fewer ranks, one more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, NodeSpec};
+use wireup_wire::pmi::{AddedHost, SpawnLayout};
 
 /// A node on which ranks of further jobs may run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,25 +17,6 @@ pub struct SpawnNode {
     /// Other names and addresses of the node's machine, as far as the launcher knows them. Virtual nodes have the names
     /// of their common machine.
     pub other_names: Vec<String>,
-}
-
-/// How ranks are laid out on the nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Layout {
-    /// Ranks fill free slots first, node by node.
-    #[default]
-    Slots,
-    /// Each node gets the same number of ranks.
-    Nodes,
-    /// Each node gets this many ranks, node by node.
-    PerNode(u32),
-}
-
-/// A host that a request adds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Added {
-    pub name: String,
-    pub slots: Option<u32>,
 }
 
 /// Whether hosts can be added to the nodes of a run.
@@ -51,9 +33,9 @@ impl Growth {
     ///
     /// # Errors
     /// Why they cannot be added.
-    pub fn add(self, places: &[SpawnNode], hosts: &[Added]) -> Result<Vec<SpawnNode>, String> {
+    pub fn add(self, places: &[SpawnNode], hosts: &[AddedHost]) -> Result<Vec<SpawnNode>, String> {
         let mut all = places.to_vec();
-        for Added { name: host, slots } in hosts {
+        for AddedHost { name: host, slots } in hosts {
             if Names::of(&all).find(host).is_some() {
                 continue;
             }
@@ -100,12 +82,12 @@ impl<'p> SpawnPlacement<'p> {
     ///
     /// # Errors
     /// Why there are none.
-    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, String> {
+    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: SpawnLayout) -> Result<Vec<u32>, String> {
         let allowed = self.allowed(hosts)?;
         let mut given = vec![0; self.places.len()];
         let mut left = ranks;
         match layout {
-            Layout::PerNode(per_node) => {
+            SpawnLayout::PerNode(per_node) => {
                 for &at in &allowed {
                     given[at] = per_node.min(left);
                     left -= given[at];
@@ -115,8 +97,8 @@ impl<'p> SpawnPlacement<'p> {
                     return Err(format!("{ranks} ranks do not fit on {nodes} nodes with {per_node} on each"));
                 }
             }
-            Layout::Nodes => self.spread(ranks, &allowed, &mut given),
-            Layout::Slots => {
+            SpawnLayout::Nodes => self.spread(ranks, &allowed, &mut given),
+            SpawnLayout::Slots => {
                 for &at in &allowed {
                     let free = self.places[at].slots.map_or(0, |slots| slots.saturating_sub(self.taken[at]));
                     given[at] = free.min(left);
@@ -270,7 +252,7 @@ mod tests {
     #[test]
     fn free_slots_come_first_and_the_rest_goes_beside() {
         let places = places(&[Some(4), Some(2)]);
-        let give = |ranks| SpawnPlacement::new(&places, &loads(&[3, 0])).give(ranks, None, Layout::Slots);
+        let give = |ranks| SpawnPlacement::new(&places, &loads(&[3, 0])).give(ranks, None, SpawnLayout::Slots);
         assert_eq!(give(2), Ok(vec![1, 1]));
         assert_eq!(give(6), Ok(vec![2, 4]), "three in free slots, three beside: two where there are fewer");
     }
@@ -279,8 +261,8 @@ mod tests {
     fn without_slots_ranks_are_spread_evenly() {
         let places = places(&[None, None, None]);
         let mut placement = SpawnPlacement::new(&places, &loads(&[1, 0, 1]));
-        assert_eq!(placement.give(4, None, Layout::Slots), Ok(vec![1, 2, 1]));
-        assert_eq!(placement.give(1, None, Layout::Slots), Ok(vec![1, 0, 0]));
+        assert_eq!(placement.give(4, None, SpawnLayout::Slots), Ok(vec![1, 2, 1]));
+        assert_eq!(placement.give(1, None, SpawnLayout::Slots), Ok(vec![1, 0, 0]));
     }
 
     #[test]
@@ -289,11 +271,11 @@ mod tests {
         places[1].node.name = "me@n1.example.org".into();
         let mut placement = SpawnPlacement::new(&places, &BTreeMap::new());
         let named = |host: &str| vec![host.to_owned()];
-        assert_eq!(placement.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
-        assert_eq!(placement.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
-        let full = placement.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
+        assert_eq!(placement.give(3, Some(&named("n1")), SpawnLayout::Slots), Ok(vec![0, 3, 0]));
+        assert_eq!(placement.give(3, None, SpawnLayout::PerNode(2)), Ok(vec![2, 1, 0]));
+        let full = placement.give(7, None, SpawnLayout::PerNode(2)).expect_err("three nodes");
         assert_eq!(full, "7 ranks do not fit on 3 nodes with 2 on each");
-        let unknown = placement.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
+        let unknown = placement.give(1, Some(&named("n9")), SpawnLayout::Slots).expect_err("no such node");
         assert!(unknown.starts_with("n9 is not a node of this run"));
     }
 
@@ -301,13 +283,13 @@ mod tests {
     fn no_rank_goes_to_a_lost_node() {
         let places = places(&[None, None, None]);
         let mut placement = SpawnPlacement::new(&places, &loads(&[9, 0, 9])).without(&BTreeSet::from([AgentId(1)]));
-        assert_eq!(placement.give(2, None, Layout::Slots), Ok(vec![1, 0, 1]));
-        let refused = placement.give(1, Some(&["n1".to_owned()]), Layout::Slots);
+        assert_eq!(placement.give(2, None, SpawnLayout::Slots), Ok(vec![1, 0, 1]));
+        let refused = placement.give(1, Some(&["n1".to_owned()]), SpawnLayout::Slots);
         assert_eq!(refused, Err("n1 is lost; start the processes on other nodes".into()));
     }
 
-    fn added(name: &str, slots: Option<u32>) -> Added {
-        Added { name: name.to_owned(), slots }
+    fn added(name: &str, slots: Option<u32>) -> AddedHost {
+        AddedHost { name: name.to_owned(), slots }
     }
 
     #[test]
@@ -321,7 +303,7 @@ mod tests {
         assert_eq!(agents, [(0, "n0"), (1, "n1"), (added, "m0"), (added, "m1")]);
         let slots: Vec<_> = all.iter().map(|place| place.slots).collect();
         assert_eq!(slots, [Some(4), Some(2), Some(3), None], "of the added ones as first named");
-        assert!(growth.add(&places, &[Added { name: "-oProxyCommand=x".into(), slots: None }]).is_err());
+        assert!(growth.add(&places, &[AddedHost { name: "-oProxyCommand=x".into(), slots: None }]).is_err());
     }
 
     #[test]
@@ -349,7 +331,7 @@ mod tests {
         ) {
             let places = places(&slots);
             let mut placement = SpawnPlacement::new(&places, &loads(&[2, 5]));
-            let given = placement.give(ranks, None, Layout::Slots).expect("there are nodes");
+            let given = placement.give(ranks, None, SpawnLayout::Slots).expect("there are nodes");
             prop_assert_eq!(given.iter().sum::<u32>(), ranks);
             let (nodes, blocks) = blocks(&places, &[given]);
             let mapping = wireup_coll::mapping::Mapping::new(&blocks, ranks, nodes.len() as u32);

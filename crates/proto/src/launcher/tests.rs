@@ -1,10 +1,10 @@
 //! A launcher whose root is the test.
 
 use super::*;
-use crate::launcher_io::HostFiles;
 use crate::testing::job_on;
 use wireup_wire::frame::PeerFrame;
 use wireup_wire::ids::AgentId;
+use wireup_wire::pmi::HostFiles;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
@@ -303,4 +303,36 @@ fn a_frame_that_the_root_cannot_send_ends_the_link() {
         assert_eq!((*agent, problem.to_string()), (AgentId(0), PeerError::Misdirected.to_string()));
         assert!(bench.code.is_some_and(|code| code != 0), "it exits");
     }
+}
+
+const JOB: JobId = JobId(1);
+
+#[test]
+fn output_is_awaited_for_a_limited_time_once_the_end_was_requested() {
+    let mut unwritten = Unwritten::new(Instant(0));
+    assert!(unwritten.add(Instant(1), JOB, Stream::Out, 5) && unwritten.add(Instant(2), JOB, Stream::Err, 1));
+    assert_eq!(unwritten.deadline(), None);
+    for _ in 0..2 {
+        unwritten.hurry(Instant(3));
+        unwritten.moved_at = Instant(4);
+    }
+    assert_eq!(unwritten.deadline(), Some(Instant(4) + UNTAKEN_NS_MAX));
+    unwritten.is_dropped = true;
+    let taken = [(Stream::Out, 2), (Stream::Out, u32::MAX), (Stream::Out, 9), (Stream::Err, 1), (Stream::Err, 0)];
+    let taken = taken.map(|(stream, max)| unwritten.take_oldest(stream, max).map(|(_, bytes)| bytes));
+    assert_eq!(taken, [Some(2), Some(3), None, Some(1), None]);
+    assert_eq!((unwritten.deadline(), unwritten.add(Instant(5), JOB, Stream::Out, 5)), (None, false));
+}
+
+#[test]
+fn input_is_read_as_far_as_its_credit_goes_and_until_its_end() {
+    assert_eq!(Stdin::new(false).bytes_max(), None);
+    let mut stdin = Stdin::new(true);
+    assert_eq!(stdin.bytes_max(), Some(STDIN_CHUNK_MAX.min(STDIN_WINDOW_BYTES) as u32));
+    assert!(stdin.on_read(STDIN_WINDOW_BYTES));
+    assert_eq!(stdin.bytes_max(), Some(0));
+    stdin.on_credit(7);
+    assert_eq!(stdin.bytes_max(), Some(7));
+    assert_eq!([stdin.on_read(0), stdin.on_read(1)], [true, false]);
+    assert_eq!(stdin.bytes_max(), None);
 }

@@ -241,12 +241,19 @@ impl Direct {
         self.addresses.as_deref().unwrap_or_default()
     }
 
-    /// Other agents can dial this agent at these addresses.
-    pub fn on_listening(&mut self, addresses: Vec<String>) {
-        self.addresses = Some(addresses);
+    /// Other agents can dial this agent at these addresses; or they cannot, but it can still dial peers that send their
+    /// endpoints.
+    pub fn on_listening(&mut self, result: Result<Vec<String>, String>) {
+        let problem = result.as_ref().err().map(|problem| format!("{problem}; so other agents cannot connect to it"));
+        self.addresses = result.ok();
         for agent in self.unasked() {
-            self.release(agent);
+            match &problem {
+                None => self.release(agent),
+                Some(problem) => self.go_by_tree(agent, Some(problem.clone()), true),
+            }
         }
+        // If it has failed, the driver may listen successfully on the next request.
+        self.asked_to_listen = self.addresses.is_some();
     }
 
     /// The agents have agreed whether to use the transport; `point` is this agent's address if they do.
@@ -256,17 +263,6 @@ impl Direct {
         for agent in self.unasked() {
             self.release(agent);
         }
-    }
-
-    /// This agent cannot be dialled. It can still dial peers that send their endpoints. Listening is tried again on the
-    /// next request.
-    pub fn on_listen_failed(&mut self, problem: &str) {
-        for agent in self.unasked() {
-            let problem = format!("{problem}; so other agents cannot connect to it");
-            self.go_by_tree(agent, Some(problem), true);
-        }
-        // The driver may listen successfully on the next request.
-        self.asked_to_listen = false;
     }
 
     fn unasked(&self) -> Vec<AgentId> {
@@ -597,7 +593,7 @@ mod tests {
     fn after_a_dial_in_vain_only_the_peer_dials() {
         let endpoint = || Endpoint { addresses: vec!["there".into()], ..Endpoint::default() };
         let mut direct = Direct::new(AgentId(5), AgentTransport::Auto, true);
-        direct.on_listening(vec!["here".into()]);
+        direct.on_listening(Ok(vec!["here".into()]));
         assert!(direct.on_endpoint(AgentId(0), endpoint(), JobId(1)).is_some());
         direct.on_dial_failed(AgentId(0), "no answer in time".into());
         assert_eq!(direct.on_endpoint(AgentId(0), endpoint(), JobId(1)), None);

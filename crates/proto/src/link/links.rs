@@ -26,6 +26,8 @@ pub struct Links {
     pub direct: Direct,
     pub routes: Routes,
     pub owners: Owners,
+    /// The agent's outputs.
+    pub out: Outbox,
 }
 
 struct OpenLink {
@@ -51,10 +53,11 @@ impl Links {
             direct: Direct::new(me, transport, policy.survives_losses()),
             routes,
             owners: Owners::default(),
+            out: Outbox::default(),
         }
     }
 
-    pub fn on_link_up(&mut self, link: LinkId, peer: Peer, out: &mut Outbox) {
+    pub fn on_link_up(&mut self, link: LinkId, peer: Peer) {
         let is_one_of_many = peer == Peer::Launcher && self.policy.has_many_launchers();
         let reader = match is_one_of_many {
             true => FrameReader::with_limit(LAUNCHER_PAYLOAD_MAX),
@@ -66,9 +69,9 @@ impl Links {
             Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_link_up(link),
             // There may be many launchers; agents without a parent become children when adopted, or are rejected.
             Peer::Parent | Peer::Launcher | Peer::Rejoin { .. } => Vec::new(),
-            Peer::Direct(agent) => return self.direct.on_link_up(agent, link, out),
+            Peer::Direct(agent) => return self.direct.on_link_up(agent, link, &mut self.out),
         };
-        waited.into_iter().for_each(|frame| out.send(link, frame));
+        waited.into_iter().for_each(|frame| self.out.send(link, frame));
     }
 
     /// The root is linked but has not yet confirmed the adoption: nothing is sent.
@@ -77,8 +80,8 @@ impl Links {
     }
 
     /// The root has confirmed the adoption: sends the frames that waited for a parent.
-    pub fn on_taken_in(&mut self, link: LinkId, out: &mut Outbox) {
-        self.neighbours.on_link_up(link).into_iter().for_each(|frame| out.send(link, frame));
+    pub fn on_taken_in(&mut self, link: LinkId) {
+        self.neighbours.on_link_up(link).into_iter().for_each(|frame| self.out.send(link, frame));
     }
 
     /// Forgets a link; returns its peer.
@@ -107,106 +110,101 @@ impl Links {
     }
 
     /// Sends towards the parent, now or when it is linked; from the root to the launchers that the frame is for.
-    pub fn send_up(&mut self, frame: Frame, out: &mut Outbox) {
+    pub fn send_up(&mut self, frame: Frame) {
         if self.me == AgentId(0) && self.policy.has_many_launchers() {
             for link in self.owners.links_of(JobId(frame.job)) {
-                out.send(link, frame.clone());
+                self.out.send(link, frame.clone());
             }
         } else if let Some((link, frame)) = self.neighbours.for_parent(frame) {
-            out.send(link, frame);
+            self.out.send(link, frame);
         }
     }
 
     /// Removes a child. Returns whether it was linked.
-    pub fn cut_child(&mut self, agent: AgentId, out: &mut Outbox) -> bool {
+    pub fn cut_child(&mut self, agent: AgentId) -> bool {
         self.neighbours.forget(agent);
         let link = self.neighbours.on_child_down(agent);
         if let Some(link) = link {
             self.open.remove(&link);
-            out.push(Output::CloseLink { link });
+            self.out.push(Output::CloseLink { link });
         }
         link.is_some()
     }
 
     /// Sends a frame to a child, now or when the child has linked; frames for a lost child are dropped.
-    pub fn send_child(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
+    pub fn send_child(&mut self, agent: AgentId, frame: Frame) {
         if let Some((link, frame)) = self.neighbours.for_child(agent, frame) {
-            out.send(link, frame);
+            self.out.send(link, frame);
         }
     }
 
     /// Sends a frame to all children that are linked or expected.
-    pub fn send_children(&mut self, frame: &Frame, out: &mut Outbox) {
+    pub fn send_children(&mut self, frame: &Frame) {
         for child in self.neighbours.all().collect::<Vec<_>>() {
-            self.send_child(child, frame.clone(), out);
+            self.send_child(child, frame.clone());
         }
     }
 
     /// Sends a frame towards these agents, down the session's tree; each child gets the frame once.
-    pub fn pass_on(&mut self, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
+    pub fn pass_on(&mut self, agents: &[AgentId], frame: &Frame) {
         for child in self.routes.branches_to(agents) {
-            self.send_child(child, frame.clone(), out);
+            self.send_child(child, frame.clone());
         }
     }
 
     /// Forwards a frame towards an agent, hop by hop.
-    pub fn route(&mut self, to: AgentId, frame: Frame, out: &mut Outbox) {
-        let hop = self.routes.next_hop(to);
-        self.send_hop(hop, frame, out);
-    }
-
-    fn send_hop(&mut self, hop: Hop, frame: Frame, out: &mut Outbox) {
-        match hop {
-            Hop::Child(child) => self.send_child(child, frame, out),
-            Hop::Parent if self.me != AgentId(0) => self.send_up(frame, out),
+    fn route(&mut self, to: AgentId, frame: Frame) {
+        match self.routes.next_hop(to) {
+            Hop::Child(child) => self.send_child(child, frame),
+            Hop::Parent if self.me != AgentId(0) => self.send_up(frame),
             // This agent does not know the receiver.
             Hop::Parent | Hop::Here => {}
         }
     }
 
     /// Lets the direct links act, and carries out their decisions.
-    pub fn with_direct(&mut self, out: &mut Outbox, act: impl FnOnce(&mut Direct)) {
+    pub fn with_direct(&mut self, act: impl FnOnce(&mut Direct)) {
         act(&mut self.direct);
-        self.settle_direct(out);
+        self.settle_direct();
     }
 
-    fn settle_direct(&mut self, out: &mut Outbox) {
+    fn settle_direct(&mut self) {
         if self.direct.wants_to_listen() {
-            out.push(Output::Listen);
+            self.out.push(Output::Listen);
         }
         for link in std::mem::take(&mut self.direct.closing) {
             self.open.remove(&link);
-            out.push(Output::CloseLink { link });
+            self.out.push(Output::CloseLink { link });
         }
         while let Some((job, routed)) = self.direct.routed.pop_front() {
             let to = routed.to;
             let incarnations = self.routes.incarnations_to(to);
-            self.route(to, Routed { incarnations, ..routed }.wrap(job.0), out);
+            self.route(to, Routed { incarnations, ..routed }.wrap(job.0));
         }
     }
 
     /// Sends a frame to any other agent: on the tree's link if the agent is a neighbour, otherwise as `direct` decides.
     ///
     /// # Panics
-    /// For this agent itself.
-    pub fn send_peer(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
+    /// If `agent` is this agent itself.
+    pub fn send_peer(&mut self, agent: AgentId, frame: Frame) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
         if self.routes.roster.is_lost(agent) {
             // The jobs with ranks at the lost agent are being ended.
         } else if self.routes.is_parent(agent) {
-            self.send_up(frame, out);
+            self.send_up(frame);
         } else if self.routes.is_own_child(&self.neighbours, agent) {
-            self.send_child(agent, frame, out);
+            self.send_child(agent, frame);
         } else {
-            self.direct.send(agent, frame, out);
-            self.settle_direct(out);
+            self.direct.send(agent, frame, &mut self.out);
+            self.settle_direct();
         }
     }
 
-    /// Starts the links that will be needed to these agents.
-    pub fn prepare_peers(&mut self, mut agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
+    /// Starts links to those of `agents` that are not neighbours in the tree: the job will need them.
+    pub fn prepare_peers(&mut self, mut agents: Vec<AgentId>, job: JobId) {
         agents.retain(|agent| !self.routes.is_neighbour(&self.neighbours, *agent));
-        self.with_direct(out, |direct| agents.into_iter().for_each(|agent| direct.prepare(agent, job)));
+        self.with_direct(|direct| agents.into_iter().for_each(|agent| direct.prepare(agent, job)));
     }
 
     /// Handles a frame routed through the tree, to this agent or another. `branch`: the child that forwarded it;
@@ -214,18 +212,13 @@ impl Links {
     ///
     /// # Errors
     /// No correct agent sends such a frame.
-    pub fn on_routed(
-        &mut self,
-        branch: Option<AgentId>,
-        frame: Frame,
-        out: &mut Outbox,
-    ) -> Result<Option<Arrived>, PeerError> {
+    pub fn on_routed(&mut self, branch: Option<AgentId>, frame: Frame) -> Result<Option<Arrived>, PeerError> {
         let (to, from) = route::ends(&frame).ok_or(PeerError::Malformed)?;
         if !self.routes.is_on_its_way(branch, from, to) {
             return Ok(None);
         }
         if to != self.me {
-            self.route(to, frame, out);
+            self.route(to, frame);
             return Ok(None);
         }
         let job = JobId(frame.job);
@@ -235,24 +228,24 @@ impl Links {
         }
         if let Some(endpoint) = endpoint.filter(|_| !self.routes.is_neighbour(&self.neighbours, from)) {
             if let Some(dial) = self.direct.on_endpoint(from, endpoint, job) {
-                out.push(dial);
+                self.out.push(dial);
             }
-            self.settle_direct(out);
+            self.settle_direct();
         }
         let frame = frame.and_then(|(number, frame)| self.direct.on_routed(from, number, frame));
         Ok(Some(Arrived { from, job, frame }))
     }
 
     /// Handles a frame that arrived over a direct link.
-    pub fn on_direct_frame(&mut self, link: LinkId, from: AgentId, frame: Frame, out: &mut Outbox) -> Arrived {
+    pub fn on_direct_frame(&mut self, link: LinkId, from: AgentId, frame: Frame) -> Arrived {
         let job = JobId(frame.job);
-        Arrived { from, job, frame: self.direct.on_frame(from, link, frame, out) }
+        Arrived { from, job, frame: self.direct.on_frame(from, link, frame, &mut self.out) }
     }
 
     /// Handles timeouts of direct links. Returns the peers that are reached only through the tree, and why; and the
     /// peers whose jobs cannot continue.
-    pub fn check_direct(&mut self, out: &mut Outbox) -> (Vec<(AgentId, String)>, Vec<Broken>) {
-        self.with_direct(out, Direct::on_tick);
+    pub fn check_direct(&mut self) -> (Vec<(AgentId, String)>, Vec<Broken>) {
+        self.with_direct(Direct::on_tick);
         (self.direct.take_notes(), self.direct.take_broken())
     }
 

@@ -12,7 +12,7 @@
 //! members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest
 //! agent that has all members below it, and down to the members' agents. The ranks meanwhile compute.
 
-use super::array;
+use super::arena::lay_out;
 use super::connection::{
     Asked, Handled, PmiClient, PmiLink, PmiServer, RefusalText, Tables, UNREADABLE, WaitingGet, fail_unreadable,
 };
@@ -22,7 +22,7 @@ use super::state::{Event, State};
 use crate::collective::{Entry, Outcome, ReplyTo};
 use crate::io::Output;
 use crate::job::cx::Cx;
-use crate::memory::{Array, Content, Values};
+use crate::memory::{Array, Content, ShareId, Values};
 use bytes::Bytes;
 use wireup_coll::scan::Down;
 use wireup_wire::block;
@@ -72,19 +72,11 @@ impl PmiServer {
                 endpoints::table(cx.facts.spec.nodes.len(), &blocks).map(|rows| told.endpoints = Some(rows))
             }
             Outcome::Pairs(blocks) => self.publish(cx, blocks).map(|()| told.resumed = self.answer_fence(cx, waiting)),
-            Outcome::Values { max_len, shared, blocks } => {
-                array::lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
-                    .map(|array| self.answer_allgather(cx, waiting, array))
-            }
+            Outcome::Values { max_len, shared, blocks } => lay_out(&cx.facts.mapping, (max_len, shared), &blocks)
+                .map(|array| self.answer_allgather(cx, waiting, array)),
             Outcome::Places(places) => {
                 for (local, reply_to) in waiting {
-                    let mut reply = Vec::new();
-                    self.clients.own(local).answer_collective(
-                        &reply_to,
-                        &Completion::Place(&places[local.index()]),
-                        &mut reply,
-                    );
-                    self.tables.send(cx, local.into(), reply.into(), Vec::new());
+                    self.answer(cx, local, &reply_to, &Completion::Place(&places[local.index()]), Vec::new());
                 }
                 Ok(())
             }
@@ -93,6 +85,20 @@ impl PmiServer {
             cx.fail_here(Cause::Pmi { problem });
         }
         told
+    }
+
+    /// Answers a rank whose collective is complete.
+    fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        local: LocalRank,
+        reply_to: &ReplyTo,
+        told: &Completion<'_>,
+        shares: Vec<ShareId>,
+    ) {
+        let mut reply = Vec::new();
+        self.clients.own(local).answer_collective(reply_to, told, &mut reply);
+        self.tables.send(cx, local.into(), reply.into(), shares);
     }
 
     /// Publishes the pairs of all nodes after a fence.
@@ -141,7 +147,7 @@ impl PmiServer {
         if waiting.is_empty() {
             return;
         }
-        let PmiServer { clients, tables } = self;
+        let tables = &mut self.tables;
         let place = tables.arenas.place(array.byte_len(), waiting.iter().map(|(local, _)| *local));
         let share = match place {
             Some(place) => {
@@ -152,21 +158,15 @@ impl PmiServer {
         };
         tables.shares.put_made(cx);
         for (local, reply_to) in waiting {
-            let link = clients.own(local);
-            let new = place.is_some_and(|place| link.see_arena(place.arena()));
-            let mut reply = Vec::new();
-            link.answer_collective(
-                &reply_to,
-                &Completion::Array { place: place.map(|place| place.number), new },
-                &mut reply,
-            );
+            let new = place.is_some_and(|place| self.clients.own(local).see_arena(place.arena()));
+            let told = Completion::Array { place: place.map(|place| place.number), new };
             let handed = if new || place.is_none() { vec![share] } else { Vec::new() };
-            tables.send(cx, local.into(), reply.into(), handed);
+            self.answer(cx, local, &reply_to, &told, handed);
         }
         if place.is_none() {
-            tables.shares.give_up(share);
+            self.tables.shares.give_up(share);
         }
-        tables.give_memory_up(cx);
+        self.tables.give_memory_up(cx);
     }
 
     /// A group's barrier is complete: its local members may get each other's pairs.
@@ -212,34 +212,29 @@ impl PmiLink {
         if self.state == State::Closed {
             return;
         }
-        let mut encode = |command, thread: &Option<Vec<u8>>, answer: &Reply<'_>| {
-            encode_reply(self.client.dialect, command, thread.as_deref(), answer, reply);
-        };
-        match (reply_to, told) {
+        let (command, thread, answer) = match (reply_to, told) {
             (ReplyTo::Fence { thread }, Completion::Fence { .. }) => {
-                encode(Command::Barrier, thread, &barrier_out(self.subversion))
+                (Command::Barrier, thread.as_deref(), barrier_out(self.subversion))
             }
             (ReplyTo::Ring { thread }, Completion::Place(place)) => {
                 let answer = Reply::Ring { count: place.before as i32, left: &place.left, right: &place.right };
-                encode(Command::Ring, thread, &answer);
+                (Command::Ring, thread.as_deref(), answer)
             }
             (ReplyTo::OwnFence { id }, Completion::Fence { version }) => {
-                encode(Command::FenceNb, &None, &Reply::FenceNb { id: *id, version: *version });
+                (Command::FenceNb, None, Reply::FenceNb { id: *id, version: *version })
             }
             (ReplyTo::Allgather { id }, Completion::Array { place, new }) => {
-                encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: new.then_some(1) });
+                (Command::Allgather, None, Reply::Allgather { id: *id, place: *place, new: new.then_some(1) })
             }
-            (ReplyTo::Lazy | ReplyTo::Server | ReplyTo::Endpoints, _) => {}
+            (ReplyTo::Lazy, _) => return self.lazy -= 1,
+            (ReplyTo::Server | ReplyTo::Endpoints, _) => return,
             (reply_to, _) => panic!("the result does not match the collective: {reply_to:?}"),
-        }
-        match reply_to {
-            ReplyTo::Fence { .. } | ReplyTo::Ring { .. } => {
-                // The link may have been closed in the meantime.
-                self.state = self.state.next(Event::Release).unwrap_or(self.state);
-            }
-            ReplyTo::OwnFence { .. } | ReplyTo::Allgather { .. } => self.outstanding -= 1,
-            ReplyTo::Lazy => self.lazy -= 1,
-            ReplyTo::Server | ReplyTo::Endpoints => {}
+        };
+        encode_reply(self.client.dialect, command, thread, &answer, reply);
+        match command {
+            Command::FenceNb | Command::Allgather => self.outstanding -= 1,
+            // The link may have been closed in the meantime.
+            _ => self.state = self.state.next(Event::Release).unwrap_or(self.state),
         }
     }
 

@@ -2,14 +2,13 @@
 //!
 //! What a request needs of other parts of the job is an [`Asked`], which ends the reading until the job has acted on
 //! it. Replies are collected in [`Tables`]. Requests about collectives, names, processes and addresses are in
-//! `collectives`, `own_groups`, `names` and `questions`.
+//! `collectives` and `names`.
 
 use super::addresses::Addresses;
 use super::arena::{Arenas, Shares};
 use super::endpoints::Endpoints;
 use super::kvs::{Kvs, UNSPEAKABLE, shown, stored};
 use super::node_attrs::{NodeAttrs, Parked};
-use super::own_groups::OwnGroups;
 use super::relays::Relays;
 use super::state::{Event, Refused, State};
 use crate::collective::{Entry, ReplyTo};
@@ -20,12 +19,14 @@ use crate::memory::ShareId;
 use crate::plan::app_of;
 use bytes::Bytes;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{Client, LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
-use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::limits::{
+    GROUPS_PER_RANK_MAX, KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX,
+};
 use wireup_wire::names::Ask;
 use wireup_wire::peer::Cause;
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
@@ -189,6 +190,57 @@ pub enum WaitingGet {
 pub struct WaitingName {
     pub command: Command,
     pub thread: Option<Vec<u8>>,
+}
+
+/// The groups that one rank of our own client has defined, and its collectives in them that are under way.
+#[derive(Default)]
+pub struct OwnGroups {
+    /// Groups by the number that the rank has given to each.
+    defined: BTreeMap<u32, Group>,
+    /// Numbers of the requests in progress in each group, oldest first: a group's collectives end in the order in which
+    /// the rank has started them.
+    under_way: BTreeMap<Group, VecDeque<u32>>,
+}
+
+impl OwnGroups {
+    /// # Errors
+    /// Why that is refused.
+    pub fn define(&mut self, number: u32, group: Group) -> Result<(), &'static str> {
+        if self.defined.len() == GROUPS_PER_RANK_MAX {
+            return Err("too_many_groups");
+        }
+        self.defined.insert(number, group);
+        Ok(())
+    }
+
+    /// Forgets a group.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn free(&mut self, number: u32) -> Result<(), &'static str> {
+        self.defined.remove(&number).map(drop).ok_or("there_is_no_such_group")
+    }
+
+    /// Starts a collective; `None`: there is no such group.
+    pub fn start_collective(&mut self, number: u32, request: u32) -> Option<Group> {
+        let group = self.defined.get(&number)?.clone();
+        self.under_way.entry(group.clone()).or_default().push_back(request);
+        Some(group)
+    }
+
+    pub fn is_under_way(&self, group: &Group) -> bool {
+        self.under_way.contains_key(group)
+    }
+
+    /// Ends the group's oldest collective; returns the number of its request.
+    pub fn end(&mut self, group: &Group) -> Option<u32> {
+        let waiting = self.under_way.get_mut(group)?;
+        let request = waiting.pop_front();
+        if waiting.is_empty() {
+            self.under_way.remove(group);
+        }
+        request
+    }
 }
 
 impl Line {
@@ -650,7 +702,7 @@ impl Asked {
 /// values that a rank sends in one write.
 const REPLY_ROOM_KEPT: usize = 64 << 10;
 
-/// The answer to the requesting rank while its job fails.
+/// Error text for a rank whose request needs stored pairs that cannot be read; its job fails for the same reason.
 pub const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
 
 impl Tables {

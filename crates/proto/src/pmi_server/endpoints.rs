@@ -10,8 +10,7 @@
 //! The ranks start meanwhile: they wait for their own sockets, not for the table.
 
 use super::arena::Shares;
-use crate::collective::{Entering, Entry, ReplyTo};
-use crate::job::ranks::{Process, Ranks};
+use crate::collective::Entry;
 use crate::memory::{Array, Content, ShareId, Values};
 use bytes::Bytes;
 use std::fmt::Write;
@@ -81,15 +80,11 @@ impl Endpoints {
     }
 }
 
-/// The contributions of this node's ranks to the job's first allgather: the first rank contributes the node's address,
-/// the others nothing.
-pub fn entering(ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
-    let entering = |(index, process): (usize, &Process)| {
-        let value = if index == 0 { address.clone() } else { Bytes::new() };
-        let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
-        Entering { local: LocalRank(index as u16), rank: process.rank, entry, reply_to: ReplyTo::Endpoints }
-    };
-    ranks.iter().enumerate().map(entering).collect()
+/// The contribution of a local rank to the job's first allgather: the first rank contributes the node's address, the
+/// others nothing.
+pub fn entry(local: LocalRank, address: &Bytes) -> Entry {
+    let value = if local == LocalRank(0) { address.clone() } else { Bytes::new() };
+    Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value }
 }
 
 /// The table of addresses, from the contributions of all nodes.

@@ -31,7 +31,7 @@ use wireup_wire::blob::{self, Pair};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::pmi::escape::{doubled, halve};
 use wireup_wire::pmi::{Dialect, Reply};
-use wireup_wire::shared::segment::{Layout, Segment};
+use wireup_wire::shared::segment::{self, Layout, Segment};
 
 /// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per
 /// node: otherwise the bookkeeping of a slice would exceed a tenth of its bytes.
@@ -241,8 +241,8 @@ impl Kvs {
         if self.collected.is_empty() {
             return Ok(());
         }
-        let layout = layout_of(&self.collected)?;
         let blobs = || self.collected.iter().map(|blob| &blob[..]);
+        let layout = Layout::of_packed(blobs()).map_err(|error| error.to_string())?;
         let kept = self.segments.len() - self.small_before(layout.blob_len());
         let merged = &self.segments[kept..];
         let mut bytes = vec![0; layout.total_len()];
@@ -252,7 +252,7 @@ impl Kvs {
         } else {
             // The index shows which pairs are still current.
             let older: Vec<Segment<'_>> = merged.iter().map(Indexed::read).collect();
-            merge(&older, (layout, bytes, keys))?
+            segment::merge(&older, (layout, bytes, keys)).map_err(|error| error.to_string())?
         };
         self.merged.extend(self.segments.drain(kept..).filter_map(|segment| segment.share));
         let (end, blob_len) = (self.version, layout.blob_len());
@@ -276,52 +276,13 @@ impl Kvs {
 
 impl Indexed {
     fn read(&self) -> Segment<'_> {
-        read(&self.bytes)
+        Segment::read(&self.bytes).expect("a segment that was built here is valid")
     }
 
     /// Memory with the segment's bytes, created once.
     fn share(&mut self, shares: &mut Shares) -> ShareId {
         *self.share.get_or_insert_with(|| shares.make(Content::Bytes(self.bytes.clone())))
     }
-}
-
-fn read(bytes: &[u8]) -> Segment<'_> {
-    Segment::read(bytes).expect("a segment that was built here is valid")
-}
-
-fn layout_of(blobs: &[Bytes]) -> Result<Layout, String> {
-    let mut layout = Layout::default();
-    for blob in blobs {
-        let mut offset = 0;
-        while let Some((pair, next)) = blob::pair_at(blob, offset).map_err(|error| error.to_string())? {
-            layout.add(pair).map_err(|error| error.to_string())?;
-            offset = next;
-        }
-    }
-    Ok(layout)
-}
-
-/// Merges several segments, oldest first, and a newest one with its layout, bytes and number of keys. Pairs overwritten
-/// by a newer segment are left out.
-fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) -> Result<(Layout, Vec<u8>), String> {
-    let index = read(&newest);
-    let mut live = Vec::new();
-    for (at, part) in older.iter().enumerate() {
-        let newer = &older[at + 1..];
-        let is_live =
-            |pair: &Pair<'_>| index.get(pair.key).is_none() && newer.iter().all(|newer| newer.get(pair.key).is_none());
-        live.extend(part.pairs().filter(is_live));
-    }
-    if live.is_empty() && keys == layout.pair_count() {
-        // All keys of the older segments are in the newest one, which has no key twice.
-        return Ok((layout, newest));
-    }
-    let pairs = || live.iter().copied().chain(index.pairs());
-    let mut layout = Layout::default();
-    pairs().try_for_each(|pair| layout.add(pair)).map_err(|error| error.to_string())?;
-    let mut merged = vec![0; layout.total_len()];
-    layout.build(&mut merged, pairs());
-    Ok((layout, merged))
 }
 
 /// Text of a client as it is stored.

@@ -2,23 +2,20 @@
 //!
 //! - `connection`: the conversations, and the tables that answers come from
 //! - `kvs`: the pairs
-//! - `collectives`: what ranks enter together; `arena` and `array` lay out the results of allgathers
-//! - `names`: questions to the root about published names
-//! - `addresses`, `questions`: at which addresses ranks are reached
+//! - `collectives`: what ranks enter together; `arena` lays out the results of allgathers
+//! - `names`: requests about published names, for processes, and about addresses
+//! - `addresses`: at which addresses ranks are reached
 //! - `endpoints`: listening sockets that ranks have from their start
 //! - `relays`: connections between ranks that pass through agents
 
 mod addresses;
 mod arena;
-mod array;
 mod collectives;
 mod connection;
 pub mod endpoints;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
-mod own_groups;
-mod questions;
 mod relays;
 mod state;
 

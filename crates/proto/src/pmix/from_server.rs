@@ -1,9 +1,8 @@
 //! Checks the messages of this node's server process, and passes them to the parts that handle them: ranks are local or
 //! in the job, sets are in order, lengths are within bounds.
 
-use super::asks::Waits;
 use super::fences::{SubsetEntrance, WholeEntrance};
-use super::server::{Asked, AskedOfJob};
+use super::server::{Asked, AskedOfJob, Waits};
 use super::{Pmix, queries};
 use crate::io::Stream;
 use crate::job::cx::Cx;
@@ -45,10 +44,10 @@ impl Pmix {
                 self.server.on_ready(cx, version, (env, &defaults));
             }
             FromServer::Failed { problem } => self.server.cannot_serve(cx, problem),
-            FromServer::Connected { rank } => self.asked.push(Asked::Connected(local(rank))),
+            FromServer::Connected { rank } => self.server.asked.push(Asked::Connected(local(rank))),
             FromServer::Finalized { rank } => {
                 self.modex.offers.on_departed(rank, cx.now());
-                self.asked.push(Asked::Finalized(local(rank)));
+                self.server.asked.push(Asked::Finalized(local(rank)));
             }
             FromServer::Abort { rank, code, message } => {
                 cx.fail_rank(local(rank), Cause::Aborted { code, message });
@@ -67,7 +66,11 @@ impl Pmix {
             FromServer::Alive => self.server.pulse.on_answer(),
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
-                self.asked.push(Asked::OfJob(AskedOfJob::Log { local: local(rank), stream, bytes: text.into() }));
+                self.server.asked.push(Asked::OfJob(AskedOfJob::Log {
+                    local: local(rank),
+                    stream,
+                    bytes: text.into(),
+                }));
             }
         }
     }
@@ -127,7 +130,7 @@ impl Pmix {
                 self.ask_across(cx, id, until, names::Ask::Fetch(fetch));
             }
             Ask::Names { from, ask } => self.take_on(cx, id, Waits::Root, None, |pmix, _| {
-                pmix.asked.push(Asked::Name { from, id, ask });
+                pmix.server.asked.push(Asked::Name { from, id, ask });
             }),
             Ask::Control { .. } | Ask::ProcTable { here: false } => {
                 self.take_on(cx, id, Waits::Root, None, |pmix, cx| {
@@ -138,22 +141,22 @@ impl Pmix {
     }
 
     fn fence_all(&mut self, cx: &mut Cx<'_>, entrance: WholeEntrance, until: Option<Instant>) {
-        let epoch = self.fences.whole.next_epoch(cx, entrance.is_impatient);
+        let epoch = self.fences.next_epoch(entrance.is_impatient);
         self.take_on(cx, entrance.id, Waits::Fence(epoch), until, |pmix, cx| {
-            pmix.fences.whole.enter(cx, entrance, &mut pmix.server);
+            pmix.fences.enter(cx, entrance, &mut pmix.server);
         });
     }
 
     fn fence_some(&mut self, cx: &mut Cx<'_>, entrance: SubsetEntrance, until: Option<Instant>) {
         self.take_on(cx, entrance.id, Waits::Subset, until, |pmix, cx| {
-            pmix.fences.subsets.enter(cx, entrance, &mut pmix.server);
+            pmix.fences.enter_some(cx, entrance, &mut pmix.server);
         });
     }
 
     /// Asks the root for something of another job, which only the agents of that job have (`session/across`).
     fn ask_across(&mut self, cx: &mut Cx<'_>, id: u64, until: Option<Instant>, ask: names::Ask) {
         let from = cx.common.ranks.first().map_or(Rank(0), |process| process.rank);
-        self.take_on(cx, id, Waits::Across, until, |pmix, _| pmix.asked.push(Asked::Name { from, id, ask }));
+        self.take_on(cx, id, Waits::Across, until, |pmix, _| pmix.server.asked.push(Asked::Name { from, id, ask }));
     }
 
     /// Accepts a request and acts on it.

@@ -5,15 +5,15 @@
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              queries     up to the root, down again, combined at each hop
-//!                 └───────────────────  (job/rank_service) to the root: names, processes, other jobs; and back
+//!                 └───────────────────  (job) to the root: names, processes, other jobs; and back
 //! ```
 //!
 //! `Pmix` owns the parts. They send frames through `Cx` and answer the server process at once. If that process
-//! starts or ends, `server` returns a `ServerNews`, and `Pmix` tells the other parts. If the service needs another part
-//! of the job, it returns an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
+//! starts or ends, `server` notes a `ServerNews`, and `Pmix` tells the other parts. If the service needs another part
+//! of the job, `server` notes an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
 //! messages of other agents, in `from_server` for messages of the server process, which are checked there. Parts:
-//! `server` is the server process (`phase`: its states; `asks`: its requests; `pulse`: whether it still answers);
-//! `fences`, `modex`, `queries`, `libraries`; `events` says which events are reported, and to whom.
+//! `server` is the server process, with its requests and whether it still answers (`phase`: its states);
+//! `fences`, `modex`, `queries`.
 //!
 //! Along the job's tree requests go up to the root from any node, answers and orders go down: answers to their node,
 //! messages for all nodes to all children. Agents other than the root forward everything unchanged, except for the
@@ -22,43 +22,40 @@
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node
 //! violates the protocol, and ends only this job.
 
-mod asks;
-mod events;
 mod fences;
 mod from_server;
-mod libraries;
 mod modex;
 mod phase;
-mod pulse;
 mod queries;
 mod server;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use crate::collective::{Arrived, CollectiveConfig};
+use crate::collective::CollectiveConfig;
 use crate::io::{Output, SignalTarget};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
+use crate::job::ranks::{Process, ProcessState};
 use crate::time::Instant;
-use asks::Waits;
 use bytes::Bytes;
 use fences::Fences;
-use libraries::Libraries;
 use modex::Modex;
 pub use modex::{Remains, frame as modex_frame, gone as modex_gone, report_of_gone};
 use queries::{Answered, Queries};
-use server::ServerNews;
 pub use server::{Asked, AskedOfJob, ServerProcess};
+use server::{ServerNews, Waits};
 use tree::{EVERYBODY, down, up};
+use wireup_coll::allgather::Rules;
 use wireup_wire::frame::{Frame, UpFrame};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::inter_job::{InterJobReport, Order};
+use wireup_wire::job::PmiFlavour;
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Down, Up};
 use wireup_wire::names;
 use wireup_wire::peer::{self, Cause, Departed, Failure, Opened};
-use wireup_wire::pmix::{Action, Answer, Ask, Set, Status, ToServer};
+use wireup_wire::pmix::{Action, Answer, Ask, Event, Set, Status, ToServer};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
 use wireup_wire::talk::JobDown;
 
@@ -78,16 +75,15 @@ fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> C
         wireup_wire::job::Modex::Full | wireup_wire::job::Modex::Direct => None,
     };
     let compress_min = if site.compress_min == 0 { COMPRESS_MIN } else { site.compress_min };
-    CollectiveConfig { collect_max, compress_min, ..site.clone() }
+    CollectiveConfig { rules: Rules { collect_max, ..site.rules }, compress_min, ..site.clone() }
 }
 
 pub struct Pmix {
-    /// What the job must do when the service returns.
-    pub asked: Vec<Asked>,
     pub server: ServerProcess,
     pub fences: Fences,
     pub modex: Modex,
-    pub libraries: Libraries,
+    /// The first library that was reported as opened by this node or a node below it.
+    pub library: Option<Opened>,
     queries: Queries,
     /// Whether some rank of the job waits for events.
     watched: bool,
@@ -101,13 +97,12 @@ impl Pmix {
         let options = &facts.spec.options;
         options.pmi.flavour.has_pmix().then(|| {
             Box::new(Pmix {
-                asked: Vec::new(),
                 server: ServerProcess::default(),
-                fences: Fences::new(site_of_servers(site, options.pmi.modex), facts.below.len()),
+                fences: Fences::new(facts, site_of_servers(site, options.pmi.modex)),
                 modex: Modex::default(),
                 queries: Queries::default(),
                 watched: false,
-                libraries: Libraries::default(),
+                library: None,
                 tells_departed: false,
             })
         })
@@ -118,14 +113,15 @@ impl Pmix {
         let rank = cx.rank(local);
         self.modex.offers.on_departed(rank, cx.now());
         self.server.tell(cx, &ToServer::Gone { rank });
-        if let Some(message) = events::end_of(&cx.common.ranks[local.index()]).filter(|_| self.watched) {
+        if let Some(message) = end_of(&cx.common.ranks[local.index()]).filter(|_| self.watched) {
             self.say(cx, message);
         }
     }
 
     /// A local rank will enter no more fences.
     pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed) {
-        self.fences.subsets.on_departed(cx, local, departed, &mut self.server);
+        self.fences.all.barriers.on_departed(local, departed);
+        self.fences.excuse_departed(cx, &mut self.server);
         if self.tells_departed {
             cx.tell_root(InterJobReport::Departed { ranks: vec![cx.rank(local)] });
         }
@@ -133,7 +129,8 @@ impl Pmix {
 
     /// No rank is left in a child's subtree, and no more messages will come from it.
     pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize) {
-        self.fences.subsets.on_child_done(cx, child, &mut self.server);
+        self.fences.all.barriers.on_child_done(child);
+        self.fences.excuse_departed(cx, &mut self.server);
         let answered = self.queries.on_child_done(cx, child);
         self.answer_nodes(cx, answered);
     }
@@ -155,15 +152,8 @@ impl Pmix {
 
     /// A subtree has opened this library.
     pub fn on_opened(&mut self, cx: &mut Cx<'_>, opened: Opened) {
-        if let Err(problem) = self.libraries.on_opened(cx.facts, opened) {
+        if let Err(problem) = compare_libraries(&mut self.library, cx.facts, opened) {
             cx.fail_here(Cause::PmixServer { problem: problem.into() });
-        }
-    }
-
-    /// A frame of a fence of the whole job; it is too late if the fence was given up.
-    pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived) {
-        if !self.fences.whole.is_given_up(arrived.epoch) {
-            self.fences.whole.on_frame(cx, arrived, &mut self.server);
         }
     }
 
@@ -194,7 +184,7 @@ impl Pmix {
             }
             Order::TellDeparted => {
                 self.tells_departed = true;
-                let groups = &self.fences.subsets.barriers;
+                let groups = &self.fences.all.barriers;
                 let locals = (0..cx.common.ranks.len() as u16).map(LocalRank);
                 let gone = locals.filter(|local| groups.has_departed(*local));
                 let ranks: Vec<Rank> = gone.map(|local| cx.common.ranks[local.index()].rank).collect();
@@ -211,7 +201,7 @@ impl Pmix {
         self.server.on_tick(cx);
         self.follow_server(cx);
         self.check_asks(cx);
-        self.fences.subsets.on_tick(cx, &mut self.server);
+        self.fences.all.barriers.on_tick(cx);
         self.modex.offers.take_late(cx.now());
         self.end_if_emptied(cx);
         self.modex.flush(cx);
@@ -231,7 +221,7 @@ impl Pmix {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let fences = self.fences.subsets.barriers.deadline();
+        let fences = self.fences.all.barriers.deadline();
         self.server.deadline().into_iter().chain(fences).chain(self.modex.offers.deadline()).min()
     }
 
@@ -242,7 +232,6 @@ impl Pmix {
                 ServerNews::Opened(opened) => self.on_opened(cx, opened),
                 ServerNews::Served => self.modex.on_served(cx, &self.server),
                 ServerNews::Unserved => self.modex.offers.on_unserved(cx.now()),
-                ServerNews::Asked(asked) => self.asked.push(asked),
             }
         }
     }
@@ -260,7 +249,7 @@ impl Pmix {
             Ok(message) if cx.facts.root => self.at_root(cx, message),
             Ok(message) => {
                 if let Up::Impatient { epoch } = message {
-                    self.fences.whole.on_impatient(epoch);
+                    self.fences.on_impatient(epoch);
                 }
                 cx.up(cx.facts.frame(UpFrame::PmixUp, 0, 0, frame.payload.clone()));
             }
@@ -307,9 +296,9 @@ impl Pmix {
             Up::Event { code, from, affected, to, infos } => {
                 self.say_to_all(cx, Down::Event { code, from, affected, to, infos });
             }
-            Up::Impatient { epoch } => self.fences.whole.on_impatient(epoch),
+            Up::Impatient { epoch } => self.fences.on_impatient(epoch),
             // A rank's timeout has expired.
-            Up::GiveUp { epoch } if self.fences.whole.exchanges.is_open(epoch) => {
+            Up::GiveUp { epoch } if self.fences.all.exchanges.is_open(epoch) => {
                 self.say_to_all(cx, Down::Over { epoch, status: Status::Timeout });
             }
             Up::GiveUp { .. } => {}
@@ -331,11 +320,11 @@ impl Pmix {
             Down::Answer { id, answer, .. } => self.server.answer(cx, id, answer),
             Down::Watched => self.watched = true,
             Down::Event { code, from, affected, to, infos } => {
-                if let Some(to) = events::recipients(cx.facts, to) {
+                if let Some(to) = recipients(cx.facts, to) {
                     self.server.tell(cx, &ToServer::Event { code, from, affected, to, infos });
                 }
             }
-            Down::Over { epoch, status } => self.fences.whole.on_over(cx, epoch, status, &mut self.server),
+            Down::Over { epoch, status } => self.fences.on_over(cx, epoch, status, &mut self.server),
             Down::Signal { ranks, signal } => signal_some(cx, &ranks, signal),
             // A query was handled before, as a frame: the root does not query itself.
             Down::Procs { .. } => {}
@@ -414,6 +403,73 @@ fn signal_some(cx: &mut Cx<'_>, ranks: &[Rank], signal: i32) {
         if ranks.binary_search(&cx.rank(local)).is_ok() {
             let target = SignalTarget::One(local);
             cx.output(Output::Signal { job: cx.facts.id(), target, signal });
+        }
+    }
+}
+
+/// This node or a subtree has opened a library. `library`: the one that is known.
+///
+/// # Errors
+/// Why it is incompatible with the known one.
+fn compare_libraries(library: &mut Option<Opened>, facts: &Facts, other: Opened) -> Result<(), String> {
+    let Some(known) = &*library else {
+        *library = Some(other);
+        return Ok(());
+    };
+    if series(&known.version) == series(&other.version) {
+        return Ok(());
+    }
+    if facts.spec.options.pmi.flavour == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty()) {
+        // A rank that needs PMIx on a node without it will report an error; all other ranks run without PMIx.
+        if known.version.is_empty() {
+            *library = Some(other);
+        }
+        return Ok(());
+    }
+    Err(format!(
+        "the nodes have different PMIx libraries, which are incompatible: {} and {}; choose one with \
+         --pmix-library",
+        library_words(facts, known),
+        library_words(facts, &other)
+    ))
+}
+
+fn library_words(facts: &Facts, opened: &Opened) -> String {
+    let name = facts.name_of(opened.node);
+    match opened.version.as_str() {
+        "" => format!("none on node {name}"),
+        version => format!("{version} on node {name}"),
+    }
+}
+
+/// The parts of a version that must be equal: `4.2` of `4.2.9`.
+fn series(version: &str) -> Vec<&str> {
+    version.split('.').take(2).collect()
+}
+
+/// The message for the root about a local rank that has ended; `None`: its end is no event.
+///
+/// Ranks that die or exit without finalizing are reported to all nodes, once a PMIx client has registered for events
+/// (`Up::Watch`). Normal exits are not: otherwise the end of a job would cost a message from each rank to each node.
+fn end_of(process: &Process) -> Option<Up> {
+    // An exit after finalize is not reported, because every rank exits eventually; nor is the exit of a rank that has
+    // not connected.
+    let is_normal = match process.state {
+        ProcessState::Gone { exit: Some(0) } => process.finalized || !process.spoke_pmi,
+        ProcessState::Gone { exit: Some(_) } => process.finalized,
+        ProcessState::Gone { exit: None } | ProcessState::Planned | ProcessState::Running => false,
+    };
+    let (code, affected) = (Event::ProcAborted, Some(process.rank));
+    (!is_normal).then_some(Up::Event { code, from: None, affected, to: Set::All, infos: Bytes::new() })
+}
+
+/// The receivers of an event on this node: all ranks (`Some(None)`), some, or (`None`) no ranks.
+fn recipients(facts: &Facts, to: Set) -> Option<Option<Vec<Rank>>> {
+    match to {
+        Set::All => Some(None),
+        Set::Ranks(ranks) => {
+            let here: Vec<Rank> = ranks.into_iter().filter(|rank| facts.local_of(*rank).is_some()).collect();
+            Some(here).filter(|here| !here.is_empty()).map(Some)
         }
     }
 }

@@ -107,8 +107,7 @@ impl Modex {
         if blob.len() > PMIX_BLOB_BYTES_MAX {
             return Err("a rank has committed more than 64 MiB".into());
         }
-        let answered = self.offers.on_answer(request, status, blob);
-        answered.map_err(|Unasked| format!("it answered request number {request}, which does not exist"))
+        self.offers.on_answer(request, status, blob)
     }
 
     /// The server process is ready: it is asked for what other nodes have requested meanwhile.
@@ -155,7 +154,7 @@ fn seek(cx: &mut Cx<'_>, requests: Vec<(u64, Wanted)>, server: &ServerProcess) {
 
 /// The answers of an agent that no longer has the job: all of its ranks have ended.
 pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
-    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers::from_remains(remains.clone()));
+    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers { kept: remains.clone(), ..Offers::default() });
     let is_there = |wanted: &Wanted| remains.contains_key(&wanted.rank);
     let (there, gone): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(is_there);
     offers.seek(Instant(0), nobody, there);
@@ -303,16 +302,7 @@ struct Answers {
     blobs: Vec<Blob>,
 }
 
-/// The server process answered with an unknown number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unasked;
-
 impl Offers {
-    /// Offers with only this data.
-    pub fn from_remains(kept: Remains) -> Offers {
-        Offers { kept, ..Offers::default() }
-    }
-
     pub fn deadline(&self) -> Option<Instant> {
         self.sought.values().filter_map(|sought| sought.until).min()
     }
@@ -364,8 +354,12 @@ impl Offers {
     }
 
     /// The server process answers.
-    pub fn on_answer(&mut self, request: u64, status: Status, bytes: Bytes) -> Result<(), Unasked> {
-        let wanted = self.requests.remove(&request).ok_or(Unasked)?;
+    ///
+    /// # Errors
+    /// It was not asked.
+    pub fn on_answer(&mut self, request: u64, status: Status, bytes: Bytes) -> Result<(), String> {
+        let unasked = || format!("it answered request number {request}, which does not exist");
+        let wanted = self.requests.remove(&request).ok_or_else(unasked)?;
         self.give(&wanted, Found { status, bytes });
         Ok(())
     }
@@ -452,9 +446,9 @@ mod tests {
             taken,
             [(Seeker::Node(NodeId(1)), have(true, vec![])), (Seeker::Node(NodeId(2)), have(true, vec![]))]
         );
-        assert_eq!(offers.on_answer(7, Status::Ok, Bytes::new()), Err(Unasked));
+        assert!(offers.on_answer(7, Status::Ok, Bytes::new()).is_err());
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Ok(()));
-        assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Err(Unasked));
+        assert!(offers.on_answer(0, Status::Ok, "x".into()).is_err());
         let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "x".into() };
         let answers = offers.take_answers();
         assert_eq!(

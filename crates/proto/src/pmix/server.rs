@@ -4,18 +4,17 @@
 //! without PMIx (because their interface is unknown), a server process that cannot start is not an error: they are
 //! spawned without it.
 
-use super::asks::Asks;
 use super::phase::{Event, Phase};
-use super::pulse::{Beat, Pulse};
 use crate::io::{ExitStatus, Output, PmixEnd, PmixPlan, SignalTarget, Stream};
 use crate::job::cx::Cx;
 use crate::plan::{app_of, described, kernel_session};
 use crate::time::Instant;
 use bytes::Bytes;
-use wireup_wire::ids::{LocalRank, Rank};
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::ids::{Epoch, LocalRank, Rank};
 use wireup_wire::inter_job::Parent;
 use wireup_wire::job::{Binding, PmiFlavour};
-use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::limits::{PMIX_ASKS_MAX, PMIX_END_NS_MAX, PMIX_PULSE_NS, PMIX_SILENT_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::names;
 use wireup_wire::peer::{Cause, Note, Opened, PmixFault, PmixProblem, SpawnError};
 use wireup_wire::pmix::{Answer, Begin, FromServer, Status, ToServer, Unpacker, pieces};
@@ -34,8 +33,10 @@ pub struct ServerProcess {
     unpacker: Unpacker,
     /// Text that it has written to standard error before it was ready.
     said: String,
-    /// Changes of the server process on which [`super::Pmix`] has not acted yet, the oldest first.
+    /// Changes on which [`super::Pmix`] has not acted yet, the oldest first.
     pub news: Vec<ServerNews>,
+    /// What the job must do when the service returns, after `news`.
+    pub asked: Vec<Asked>,
 }
 
 /// A change of the server process that concerns other parts of the job's PMIx service.
@@ -46,8 +47,6 @@ pub enum ServerNews {
     Served,
     /// There is no server process any more.
     Unserved,
-    /// A request to parts of the job outside of the PMIx service.
-    Asked(Asked),
 }
 
 /// What the PMIx service of a job needs of the job's other parts.
@@ -146,7 +145,7 @@ impl ServerProcess {
         self.news.push(ServerNews::Opened(Opened { node: cx.facts.own_node(), version }));
         self.news.push(ServerNews::Served);
         add_defaults(cx, &mut env, defaults);
-        self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::StartRanks(env))));
+        self.asked.push(Asked::OfJob(AskedOfJob::StartRanks(env)));
     }
 
     /// The process cannot serve this node.
@@ -161,7 +160,7 @@ impl ServerProcess {
         self.news.push(ServerNews::Opened(Opened { node, version: String::new() }));
         let host = cx.facts.host();
         cx.note(Note::NoPmix { node, host, problem: problem.words });
-        self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::StartRanks(Vec::new()))));
+        self.asked.push(Asked::OfJob(AskedOfJob::StartRanks(Vec::new())));
     }
 
     /// The process has failed: kills it and ends the job.
@@ -170,7 +169,7 @@ impl ServerProcess {
         self.stop(cx);
         cx.fail_here(Cause::PmixServer { problem: problem.into() });
         if was_starting {
-            self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::DropRanks)));
+            self.asked.push(Asked::OfJob(AskedOfJob::DropRanks));
         }
     }
 
@@ -195,7 +194,7 @@ impl ServerProcess {
                 self.forget();
             }
         }
-        self.news.push(ServerNews::Asked(Asked::Gone));
+        self.asked.push(Asked::Gone);
     }
 
     fn on_ended(&mut self, cx: &mut Cx<'_>, PmixEnd { status, stderr, no_room }: PmixEnd) {
@@ -274,7 +273,7 @@ impl ServerProcess {
     pub fn drop_deferred(&mut self, cx: &mut Cx<'_>) {
         if self.phase.is_starting() {
             self.stop(cx);
-            self.news.push(ServerNews::Asked(Asked::OfJob(AskedOfJob::DropRanks)));
+            self.asked.push(Asked::OfJob(AskedOfJob::DropRanks));
         }
     }
 
@@ -304,7 +303,7 @@ impl ServerProcess {
             Phase::Killed { .. } => {
                 // The kernel cannot end the process now; the keeper keeps trying.
                 self.on_keeper_lost();
-                self.news.push(ServerNews::Asked(Asked::Gone));
+                self.asked.push(Asked::Gone);
             }
             Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => {}
         }
@@ -401,6 +400,131 @@ fn variables(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
     env.iter().filter(is_for_it).cloned().collect()
 }
 
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waits {
+    /// A fence of the whole job, with this epoch.
+    Fence(Epoch),
+    Subset,
+    Modex,
+    /// An answer of the root, which checks the timeout itself.
+    Root,
+    /// Ranks of other jobs, by way of the root.
+    Across,
+}
+
+/// The unanswered requests of a server process, and their timeouts.
+#[derive(Default)]
+pub struct Asks {
+    pub all: BTreeMap<u64, Waiting>,
+    due: BTreeSet<(Instant, u64)>,
+}
+
+pub struct Waiting {
+    waits: Waits,
+    until: Option<Instant>,
+}
+
+impl Asks {
+    /// Accepts a request.
+    ///
+    /// # Errors
+    /// How the process violates the protocol: the number is already outstanding, or there are too many.
+    pub fn insert(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), String> {
+        if self.all.contains_key(&id) {
+            return Err(format!("it used request number {id} twice"));
+        }
+        if self.all.len() >= PMIX_ASKS_MAX {
+            return Err(format!("it has more than {PMIX_ASKS_MAX} requests outstanding"));
+        }
+        self.all.insert(id, Waiting { waits, until });
+        self.due.extend(until.map(|until| (until, id)));
+        Ok(())
+    }
+
+    /// Removes an answered request; `None`: it was answered before.
+    pub fn finish(&mut self, id: u64) -> Option<Waits> {
+        let Waiting { waits, until } = self.all.remove(&id)?;
+        if let Some(until) = until {
+            self.due.remove(&(until, id));
+        }
+        Some(waits)
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(until, _)| *until)
+    }
+
+    /// The first request whose timeout has expired.
+    pub fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
+        let (until, id) = self.due.first()?;
+        (*until <= now).then(|| (*id, self.all[id].waits))
+    }
+
+    /// Drops all requests: no answer is needed any more.
+    pub fn clear(&mut self) {
+        *self = Asks::default();
+    }
+}
+
+/// What the caller must do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beat {
+    Nothing,
+    Ask,
+    /// The process has been silent for too long.
+    Dead,
+}
+
+/// Notices a PMIx server process that has stopped answering: a client may hold up the library's only thread, the
+/// library may wait for itself, or somebody may have stopped the process. Its ranks would wait in their next fence
+/// forever.
+///
+/// ```text
+///   serves ── a question every PMIX_PULSE_NS ──► the process passes it to the library's thread, which answers
+///   no answer for PMIX_SILENT_NS_MAX: the job ends, and the node is named
+/// ```
+///
+/// Cost: two short messages within the node, four times a minute.
+#[derive(Default)]
+pub struct Pulse {
+    /// When the next question is due; `None`: the process does not serve.
+    next_at: Option<Instant>,
+    /// When the oldest unanswered question was sent.
+    asked_at: Option<Instant>,
+}
+
+impl Pulse {
+    /// The process serves from now on.
+    pub fn begin(&mut self, now: Instant) {
+        (self.next_at, self.asked_at) = (Some(now + PMIX_PULSE_NS), None);
+    }
+
+    /// The process is no longer questioned.
+    pub fn end(&mut self) {
+        *self = Pulse::default();
+    }
+
+    pub fn on_answer(&mut self) {
+        self.asked_at = None;
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.next_at
+    }
+
+    pub fn on_tick(&mut self, now: Instant) -> Beat {
+        let Some(at) = self.next_at.filter(|at| *at <= now) else { return Beat::Nothing };
+        if now - at >= PMIX_PULSE_NS {
+            // This agent was stopped itself, and perhaps the process with it: an answer may be unread.
+            self.asked_at = None;
+        }
+        self.next_at = Some(now + PMIX_PULSE_NS);
+        let since = *self.asked_at.get_or_insert(now);
+        if now - since >= PMIX_SILENT_NS_MAX { Beat::Dead } else { Beat::Ask }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,5 +533,53 @@ mod tests {
     fn a_server_gets_only_the_variables_of_its_library() {
         let env = ["PMIX_MCA_a=1", "PATH=/bin", "HOME=/root", "HOMEX=1"].map(|variable| variable.as_bytes().to_vec());
         assert_eq!(variables(&env), [env[0].clone(), env[2].clone()]);
+    }
+
+    #[test]
+    fn request_numbers_are_unique_and_time_out() {
+        let mut asks = Asks::default();
+        assert_eq!(asks.insert(1, Waits::Modex, Some(Instant(9))), Ok(()));
+        assert_eq!(asks.insert(2, Waits::Root, None), Ok(()));
+        assert_eq!(asks.insert(3, Waits::Subset, Some(Instant(5))), Ok(()));
+        assert_eq!(asks.insert(1, Waits::Root, None), Err("it used request number 1 twice".into()));
+        assert_eq!((asks.deadline(), asks.overdue(Instant(4))), (Some(Instant(5)), None));
+        assert_eq!(asks.overdue(Instant(5)), Some((3, Waits::Subset)));
+        assert_eq!(asks.finish(3), Some(Waits::Subset));
+        assert_eq!(asks.finish(3), None);
+        assert_eq!(asks.finish(1), Some(Waits::Modex));
+        assert_eq!((asks.deadline(), asks.all.len()), (None, 1));
+        for id in 10..10 + PMIX_ASKS_MAX as u64 - 1 {
+            assert_eq!(asks.insert(id, Waits::Root, None), Ok(()));
+        }
+        assert!(asks.insert(5, Waits::Root, None).is_err_and(|problem| problem.contains("requests outstanding")));
+    }
+
+    /// The beats of so many questions, each at its time.
+    fn beats(pulse: &mut Pulse, count: usize) -> Vec<Beat> {
+        (0..count).map(|_| pulse.on_tick(pulse.deadline().expect("it serves"))).collect()
+    }
+
+    #[test]
+    fn a_silent_process_is_dead_after_the_limit_and_an_answer_begins_anew() {
+        let mut pulse = Pulse::default();
+        assert_eq!((pulse.deadline(), pulse.on_tick(Instant(1))), (None, Beat::Nothing));
+        pulse.begin(Instant(1));
+        assert_eq!(pulse.on_tick(Instant(2)), Beat::Nothing);
+        let questions = (PMIX_SILENT_NS_MAX / PMIX_PULSE_NS) as usize;
+        assert_eq!(beats(&mut pulse, questions), vec![Beat::Ask; questions]);
+        pulse.on_answer();
+        assert_eq!(beats(&mut pulse, questions), vec![Beat::Ask; questions]);
+        assert_eq!(beats(&mut pulse, 1), [Beat::Dead]);
+        pulse.end();
+        assert_eq!(pulse.deadline(), None);
+    }
+
+    #[test]
+    fn an_agent_that_was_stopped_itself_blames_nobody() {
+        let mut pulse = Pulse::default();
+        pulse.begin(Instant(1));
+        assert_eq!(beats(&mut pulse, 1), [Beat::Ask]);
+        let late = pulse.deadline().expect("it serves") + 2 * PMIX_SILENT_NS_MAX;
+        assert_eq!(pulse.on_tick(late), Beat::Ask);
     }
 }

@@ -2,6 +2,7 @@
 //! out.
 
 use super::*;
+use crate::collective::Arrived;
 use crate::io::{ExitStatus, Output, PmixEnd, SignalTarget};
 use crate::job::cx::Common;
 use crate::job::cx::Ending;
@@ -30,23 +31,15 @@ struct Bench {
     now: Instant,
 }
 
-fn site(me: u32) -> CollectiveConfig {
-    CollectiveConfig {
-        root: me == 0,
-        local_size: 2,
-        children: usize::from(me == 0),
-        scheme: ExchangeScheme::Tree,
-        compress_min: 0,
-        peers: [NodeId(0), NodeId(1)].into_iter().collect(),
-        place: Some(me),
-        collect_max: None,
-    }
+fn site(facts: &Facts) -> CollectiveConfig {
+    let rules = Rules { scheme: ExchangeScheme::Tree, collect_max: None };
+    CollectiveConfig { rules, compress_min: 0, ..CollectiveConfig::new(facts) }
 }
 
 impl Bench {
     fn new(me: u32, pmi: PmiFlavour) -> Bench {
         let facts = Facts::for_test_of(2, 2, me, pmi);
-        let pmix = Pmix::new(&facts, &site(me)).expect("the job offers PMIx");
+        let pmix = Pmix::new(&facts, &site(&facts)).expect("the job offers PMIx");
         let mut common = Common::new(&facts, None);
         for local in [0, 1].map(LocalRank) {
             assert!(common.ranks.on_started(local, 0, 0, 0));
@@ -69,7 +62,7 @@ impl Bench {
             act(pmix, cx);
             pmix.follow_server(cx);
         });
-        Came { acts, endings, asked: std::mem::take(&mut pmix.asked) }
+        Came { acts, endings, asked: std::mem::take(&mut pmix.server.asked) }
     }
 
     /// Something happens to the server process.
@@ -113,7 +106,7 @@ impl Bench {
             FrameKind::Up(UpFrame::GroupUp) | FrameKind::Down(DownFrame::GroupDown) => {
                 let arrived =
                     crate::collective::groups::Arrived::read(cx.facts, child, frame.clone()).expect("our own");
-                pmix.fences.subsets.on_frame(cx, arrived, &mut pmix.server);
+                pmix.fences.on_group(cx, arrived, &mut pmix.server);
             }
             other => panic!("{other:?}"),
         })
@@ -186,9 +179,9 @@ fn answered(id: u64, status: Status) -> Vec<ToServer> {
 
 #[test]
 fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
-    let mut site = site(0);
+    let mut site = site(&Facts::for_test_of(2, 2, 0, PmiFlavour::Pmix));
     let of_servers = site_of_servers(&site, ModexOption::Full);
-    assert_eq!((of_servers.compress_min, of_servers.collect_max), (COMPRESS_MIN, None));
+    assert_eq!((of_servers.compress_min, of_servers.rules.collect_max), (COMPRESS_MIN, None));
     site.compress_min = 7;
     assert_eq!(site_of_servers(&site, ModexOption::Auto).compress_min, 7, "the user's own setting");
 }
@@ -203,7 +196,7 @@ fn ranks_are_started_when_their_server_is_ready() {
         matches!(&bench.server_sends(&ready()).asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.len() == 2)
     );
     assert!(bench.pmix.server.phase.listens());
-    assert_eq!(bench.pmix.libraries.0.as_ref().map(|opened| opened.version.clone()), Some("4.2.2".into()));
+    assert_eq!(bench.pmix.library.as_ref().map(|opened| opened.version.clone()), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), Some(T + PMIX_PULSE_NS), "it is asked whether it answers");
 }
 
@@ -249,7 +242,7 @@ fn ranks_that_do_not_need_pmix_start_without_it() {
     let note = peer::decode::<wireup_wire::talk::Control>(&note.payload);
     assert!(matches!(note, Ok(wireup_wire::talk::Control::Note(peer::Note::NoPmix { .. }))));
     assert!(matches!(&came.asked[..], [Asked::OfJob(AskedOfJob::StartRanks(env))] if env.is_empty()));
-    assert_eq!(bench.pmix.libraries.0.as_ref().map(|opened| opened.version.clone()), Some(String::new()));
+    assert_eq!(bench.pmix.library.as_ref().map(|opened| opened.version.clone()), Some(String::new()));
     // The kernel cannot end the process: its end is awaited, but not forever.
     let due = bench.pmix.deadline().expect("its end has a time limit");
     assert!(matches!(bench.tick(due).asked[..], [Asked::Gone]));
@@ -304,13 +297,13 @@ fn a_fence_of_all_ranks_is_an_exchange() {
     let mut root = Bench::serving(0);
     let up = Arrived::of_tree(&root.facts, Some(0), up).expect("our own");
     assert!(to_server(&root.server_asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
-    let came = root.act(|pmix, cx| pmix.on_exchange(cx, up));
+    let came = root.act(|pmix, cx| pmix.fences.on_exchange(cx, up, &mut pmix.server));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
     let down = exchange(came, DownFrame::ExchangeDown.into()).expect("the root has all parts");
     let down = Arrived::of_tree(&bench.facts, None, down).expect("our own");
-    let came = bench.act(|pmix, cx| pmix.on_exchange(cx, down));
+    let came = bench.act(|pmix, cx| pmix.fences.on_exchange(cx, down, &mut pmix.server));
     assert!(matches!(to_server(&came)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
-    assert_eq!((bench.pmix.server.asks.all.len(), bench.pmix.fences.whole.exchanges.open()), (0, 0));
+    assert_eq!((bench.pmix.server.asks.all.len(), bench.pmix.fences.all.exchanges.open()), (0, 0));
 }
 
 #[test]
@@ -323,7 +316,7 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     assert_eq!(kinds, expected, "an agent above must know of the timeout first");
     let up: Vec<Frame> = sent.into_iter().filter(|frame| frame.kind == UpFrame::PmixUp.into()).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).acts.len()).collect::<Vec<_>>(), [0], "the root knows of it");
-    assert!(bench.pmix.fences.whole.exchanges.on_departed(departed(0)));
+    assert!(bench.pmix.fences.all.exchanges.on_departed(departed(0)));
     assert_eq!(bench.pmix.fences.broken(), None, "the fence will time out");
     let due = bench.pmix.deadline().expect("a timeout is pending");
     let came = bench.tick(due);
@@ -331,7 +324,7 @@ fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     let up = frames(came).pop().expect("the root is told");
     let down = frames(root.frame(&up)).pop().expect("the root tells all nodes");
     assert!(to_server(&bench.frame(&down)).is_empty(), "it was already answered");
-    assert!(bench.pmix.fences.whole.is_given_up(Epoch(0)));
+    assert_eq!(bench.pmix.fences.next_epoch(false), Epoch(1), "the fence was given up here too");
 }
 
 #[test]
@@ -471,4 +464,60 @@ fn bytes_that_are_not_a_message_end_the_job_once() {
     let mut bench = Bench::serving(0);
     let came = bench.server_bytes(&[0xff; 64]);
     assert!(matches!(failures(&came)[..], [Cause::PmixServer { .. }]));
+}
+
+fn opened(facts: &Facts, versions: [&str; 2]) -> (Result<(), String>, String) {
+    let mut library = None;
+    let mut last = Ok(());
+    for (node, version) in versions.into_iter().enumerate() {
+        last = compare_libraries(&mut library, facts, Opened { node: NodeId(node as u32), version: version.into() });
+    }
+    (last, library.expect("two were reported").version.clone())
+}
+
+#[test]
+fn libraries_of_one_series_are_compatible() {
+    let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Pmix);
+    assert_eq!(opened(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
+    let (result, _) = opened(&facts, ["4.2.2", "5.0.1"]);
+    let problem = result.expect_err("two series");
+    assert!(problem.contains("4.2.2 on node n0 and 5.0.1 on node n1"), "{problem}");
+    assert!(opened(&facts, ["4.2.2", ""]).0.is_err(), "the job requires PMIx");
+}
+
+#[test]
+fn a_node_may_lack_pmix_if_ranks_do_not_need_it() {
+    let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Both);
+    assert_eq!(opened(&facts, ["4.2.2", ""]), (Ok(()), "4.2.2".into()));
+    assert_eq!(opened(&facts, ["", "4.2.2"]), (Ok(()), "4.2.2".into()));
+    assert!(opened(&facts, ["4.2.2", "5.0.1"]).0.is_err());
+}
+
+fn gone(exit: Option<u8>) -> Process {
+    let mut process = Process::new(Rank(1));
+    process.state = ProcessState::Gone { exit };
+    process
+}
+
+#[test]
+fn a_normal_exit_is_not_an_event() {
+    assert_eq!(end_of(&gone(Some(0))), None);
+    let mut deserter = gone(Some(0));
+    deserter.spoke_pmi = true;
+    let mut late = gone(Some(3));
+    late.finalized = true;
+    assert_eq!(end_of(&late), None);
+    for process in [gone(None), gone(Some(3)), deserter] {
+        let sent = end_of(&process);
+        assert!(matches!(sent, Some(Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. })));
+    }
+}
+
+#[test]
+fn an_event_is_forwarded_to_its_local_ranks() {
+    let facts = Facts::for_test(2, 2, 1);
+    let recipients = |to| recipients(&facts, to);
+    assert_eq!(recipients(Set::All), Some(None));
+    assert_eq!(recipients(Set::Ranks(vec![Rank(0), Rank(3)])), Some(Some(vec![Rank(3)])));
+    assert_eq!(recipients(Set::Ranks(vec![Rank(0), Rank(1)])), None);
 }

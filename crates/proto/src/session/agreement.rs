@@ -109,7 +109,7 @@ impl Agreement {
         self.state = State::Decided(yes);
         cx.children(Control::SessionDown(SessionDown::UseTransport { yes }));
         let point = self.point.clone().filter(|_| yes);
-        cx.links.with_direct(&mut cx.out, |direct| direct.on_decided(point));
+        cx.links.with_direct(|direct| direct.on_decided(point));
     }
 }
 

@@ -7,10 +7,11 @@ use crate::clock_offset::ClockOffset;
 use crate::io::{LinkId, Output};
 use crate::job::{self, AgentCx, FromJob, Job, JobParts, JobTree};
 use crate::link::{Links, Routes};
-use crate::outbox::{Outbox, control_frame};
+use crate::outbox::control_frame;
 use crate::policy::Policy;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
@@ -31,7 +32,6 @@ pub struct Cx {
     pub policy: Policy,
     pub links: Links,
     pub jobs: Jobs,
-    pub out: Outbox,
     /// Time by which agents must have linked; later they count as missing.
     pub start_by: Instant,
     /// The offset of this agent's clock to its parent's, as far as known.
@@ -83,7 +83,6 @@ impl Cx {
             policy,
             links: Links::new(me, session.links.transport, policy, routes),
             jobs: Jobs::default(),
-            out: Outbox::default(),
             start_by: now + session.start_timeout_ns,
             clock: ClockOffset::of(&session.remote_shell),
             is_leaving: false,
@@ -131,11 +130,7 @@ impl Cx {
     }
 
     pub fn output(&mut self, output: Output) {
-        self.out.push(output);
-    }
-
-    pub fn send(&mut self, link: LinkId, frame: Frame) {
-        self.out.send(link, frame);
+        self.links.out.push(output);
     }
 
     pub fn close(&mut self, link: LinkId) {
@@ -144,7 +139,7 @@ impl Cx {
 
     /// Sends a message about the session on a link.
     pub fn answer(&mut self, link: LinkId, message: &Control) {
-        self.send(link, control_frame(JobId(0), message));
+        self.links.out.send(link, control_frame(JobId(0), message));
     }
 
     /// Sends a message about the session towards the root.
@@ -158,7 +153,7 @@ impl Cx {
         let starts = if let Control::Note(note) = &message { note.starts() } else { None };
         let added = starts.and_then(|agent| self.added.get(&agent)).filter(|_| self.policy.has_many_launchers());
         let job = added.map_or(job, |host| host.job);
-        self.links.send_up(control_frame(job, &message), &mut self.out);
+        self.links.send_up(control_frame(job, &message));
     }
 
     pub fn note(&mut self, note: Note) {
@@ -167,31 +162,17 @@ impl Cx {
 
     /// Sends a message about the session to a child.
     pub fn child(&mut self, agent: AgentId, message: Control) {
-        self.child_frame(agent, control_frame(JobId(0), &message));
-    }
-
-    pub fn child_frame(&mut self, agent: AgentId, frame: Frame) {
-        self.links.send_child(agent, frame, &mut self.out);
+        self.links.send_child(agent, control_frame(JobId(0), &message));
     }
 
     /// Sends a message about the session to all children that are linked or expected.
     pub fn children(&mut self, message: Control) {
-        self.links.send_children(&control_frame(JobId(0), &message), &mut self.out);
-    }
-
-    /// Sends a frame towards these agents, down the session's tree; each child gets the frame once.
-    pub fn pass_on(&mut self, agents: &[AgentId], frame: &Frame) {
-        self.links.pass_on(agents, frame, &mut self.out);
-    }
-
-    /// Sends a frame to any other agent.
-    pub fn peer(&mut self, agent: AgentId, frame: Frame) {
-        self.links.send_peer(agent, frame, &mut self.out);
+        self.links.send_children(&control_frame(JobId(0), &message));
     }
 
     /// Forgets frames that arrived for these jobs: nobody needs them.
     pub fn forget_direct(&mut self, jobs: &[JobId]) {
-        self.links.with_direct(&mut self.out, |direct| jobs.iter().for_each(|job| direct.forget(*job)));
+        self.links.with_direct(|direct| jobs.iter().for_each(|job| direct.forget(*job)));
     }
 
     /// Sends frames again that went through the tree to or from `top`, or agents below it in the original tree, and may
@@ -199,7 +180,7 @@ impl Cx {
     pub fn route_again(&mut self, top: AgentId) {
         let is_behind = |agent| self.tree.subtree_contains(top, agent);
         let has_moved = is_behind(self.me);
-        self.links.with_direct(&mut self.out, |direct| direct.route_again(|peer| has_moved || is_behind(peer)));
+        self.links.with_direct(|direct| direct.route_again(|peer| has_moved || is_behind(peer)));
     }
 
     /// Asks the parent for the time of its clock, at most once, and not if both agents share a machine and thus a
@@ -221,7 +202,7 @@ impl Cx {
 
     /// Lets a job act, by one of its `on_*` functions. A job that is not here does nothing.
     pub fn tell_job(&mut self, id: JobId, act: impl FnOnce(&mut JobParts, &mut job::Cx<'_>)) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(job) = self.jobs.jobs.get_mut(&id) else { return };
         let before = (job.is_ending(), job.is_forced());
         let agent = AgentCx {
             now: self.now,
@@ -229,7 +210,6 @@ impl Cx {
             clock: &self.clock,
             standing: self.policy.survives_losses(),
             links: &mut self.links,
-            out: &mut self.out,
             from_job: &mut self.from_job,
         };
         let is_over = job.act(agent, act);
@@ -365,39 +345,18 @@ pub struct Jobs {
     pub have_changed: bool,
 }
 
+impl Deref for Jobs {
+    type Target = BTreeMap<JobId, Job>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.jobs
+    }
+}
+
 impl Jobs {
-    pub fn has(&self, id: JobId) -> bool {
-        self.jobs.contains_key(&id)
-    }
-
-    pub fn get(&self, id: JobId) -> Option<&Job> {
-        self.jobs.get(&id)
-    }
-
-    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        self.jobs.get_mut(&id)
-    }
-
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         self.specs.remove(&id);
         self.jobs.remove(&id)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
-        self.jobs.iter().map(|(id, job)| (*id, job))
-    }
-
-    pub fn all(&self) -> impl Iterator<Item = &Job> {
-        self.jobs.values()
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.jobs.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
     }
 
     pub fn ids(&self) -> Vec<JobId> {
@@ -406,7 +365,7 @@ impl Jobs {
 
     /// The jobs for which `which` holds.
     pub fn ids_where(&self, which: impl Fn(&Job) -> bool) -> Vec<JobId> {
-        self.iter().filter(|(_, job)| which(job)).map(|(id, _)| id).collect()
+        self.iter().filter(|(_, job)| which(job)).map(|(id, _)| *id).collect()
     }
 
     /// The jobs of which a child runs a part.

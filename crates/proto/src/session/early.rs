@@ -60,7 +60,7 @@ impl Early {
         }
         self.set_live(newest, live);
         let with_frames = cx.links.direct.jobs().into_iter();
-        let over: Vec<JobId> = with_frames.filter(|job| !cx.jobs.has(*job) && self.is_over(*job)).collect();
+        let over: Vec<JobId> = with_frames.filter(|job| !cx.jobs.contains_key(job) && self.is_over(*job)).collect();
         cx.forget_direct(&over);
     }
 
@@ -72,7 +72,7 @@ impl Early {
 
     /// A frame of a job was handled: if the job has ended, nothing of it is kept.
     pub fn forget_if_over(&self, cx: &mut Cx, job: JobId) {
-        if cx.policy.outlives_jobs() && !cx.jobs.has(job) && self.is_over(job) {
+        if cx.policy.outlives_jobs() && !cx.jobs.contains_key(&job) && self.is_over(job) {
             cx.forget_direct(&[job]);
         }
     }
@@ -88,7 +88,7 @@ impl Early {
             return Err(PeerError::Misdirected);
         }
         let id = JobId(frame.job);
-        if cx.jobs.has(id) {
+        if cx.jobs.contains_key(&id) {
             return cx.deliver(from, frame);
         } else if self.is_over(id) {
             return self.answer_for_gone(cx, id, from, &frame);
@@ -108,7 +108,7 @@ impl Early {
             FrameKind::Peer(PeerFrame::Modex) => match peer::decode(&frame.payload)? {
                 Between::Want { wanted } => {
                     let answers = modex_gone(wanted, self.remains(id)).into_iter();
-                    answers.for_each(|answer| cx.peer(from, modex_frame(id, &answer)));
+                    answers.for_each(|answer| cx.links.send_peer(from, modex_frame(id, &answer)));
                 }
                 Between::Order(order) => self.report_of_gone(cx, id, order),
                 Between::Have { .. } | Between::Report(_) => {}
@@ -116,13 +116,13 @@ impl Early {
             FrameKind::Peer(PeerFrame::Addresses) => {
                 if let Some(answer) = all_left(peer::decode(&frame.payload)?) {
                     let payload = peer::encode(&answer).into();
-                    cx.peer(from, Frame::new(PeerFrame::Addresses, 0, id.0, 0, payload));
+                    cx.links.send_peer(from, Frame::new(PeerFrame::Addresses, 0, id.0, 0, payload));
                 }
             }
             FrameKind::Peer(PeerFrame::Relay) => {
                 let message = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())?;
                 if let Some((stream, payload)) = message.refused().map(|answer| answer.encode()) {
-                    cx.peer(from, Frame::new(PeerFrame::Relay, stream, id.0, frame.arg, payload));
+                    cx.links.send_peer(from, Frame::new(PeerFrame::Relay, stream, id.0, frame.arg, payload));
                 }
             }
             // The order has crossed with the message that this part of the job has ended.
@@ -140,7 +140,7 @@ impl Early {
     /// Answers an order of the root for a job that has ended here.
     fn report_of_gone(&self, cx: &mut Cx, id: JobId, order: Order) {
         if let Some(report) = report_of_gone(order, self.remains(id)) {
-            cx.peer(AgentId(0), modex_frame(id, &Between::Report(report)));
+            cx.links.send_peer(AgentId(0), modex_frame(id, &Between::Report(report)));
         }
     }
 

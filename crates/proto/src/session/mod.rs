@@ -135,7 +135,7 @@ impl Session {
 
     /// When to call `on_tick` if nothing else happens first.
     pub fn deadline(&self) -> Option<Instant> {
-        let jobs = self.cx.jobs.all().filter_map(Job::deadline);
+        let jobs = self.cx.jobs.values().filter_map(Job::deadline);
         jobs.chain(self.child_starts.deadline(self.cx.start_by))
             .chain(self.cx.links.direct.deadline())
             .chain(self.membership.deadline())
@@ -162,7 +162,7 @@ impl Session {
     pub fn on_tick(&mut self) {
         self.start(|child_starts, cx, _| child_starts.check(cx));
         let cx = &mut self.cx;
-        let (notes, broken) = cx.links.check_direct(&mut cx.out);
+        let (notes, broken) = cx.links.check_direct();
         for (peer, problem) in notes {
             cx.note(Note::Routed { agent: cx.me, peer, problem });
         }
@@ -366,7 +366,7 @@ impl Session {
         let cx = &mut self.cx;
         if cx.links.neighbours.has_child(agent) {
             // The lost agent's link may work, but the others continue without it.
-            cx.links.cut_child(agent, &mut cx.out);
+            cx.links.cut_child(agent);
         }
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_agent_lost(cx, agent));
         self.serve_jobs();
@@ -386,7 +386,7 @@ impl Session {
         match self.membership.on_log(&self.cx, &log) {
             Ok(None) => {}
             Ok(Some(link)) => {
-                self.cx.links.on_taken_in(link, &mut self.cx.out);
+                self.cx.links.on_taken_in(link);
                 self.on_parent_up();
             }
             Err(Unfit) => return self.leaving.leave(&mut self.cx),
@@ -432,7 +432,7 @@ impl Session {
             }
             return cx.close(link);
         }
-        cx.links.on_link_up(link, peer, &mut cx.out);
+        cx.links.on_link_up(link, peer);
         match peer {
             Peer::Child { agent: child, .. } => {
                 self.on_child_linked(child);
@@ -466,7 +466,7 @@ impl Session {
                 self.start(|child_starts, cx, _| child_starts.on_link_down(cx, child, problem));
             }
             Some(Peer::Direct(agent)) => {
-                cx.links.with_direct(&mut cx.out, |direct| direct.on_lost(agent, link, &problem));
+                cx.links.with_direct(|direct| direct.on_lost(agent, link, &problem));
             }
         }
     }
@@ -479,7 +479,7 @@ impl Session {
         self.report_ports(|ports, cx| ports.reserved(cx));
         let cx = &mut self.cx;
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_linked(cx));
-        if cx.jobs.all().any(Job::is_profiled) {
+        if cx.jobs.values().any(Job::is_profiled) {
             cx.ask_clock(self.membership.linked_to);
         }
         self.serve_jobs();
@@ -529,11 +529,11 @@ impl Session {
         let cx = &mut self.cx;
         let waiting = cx.links.neighbours.forget(child);
         let incarnation = cx.links.routes.roster.incarnation(child);
-        cx.links.on_link_up(link, Peer::Child { agent: child, incarnation }, &mut cx.out);
+        cx.links.on_link_up(link, Peer::Child { agent: child, incarnation });
         self.child_starts.on_adopted(cx, child);
         cx.child(child, Control::SessionDown(SessionDown::Log(missed)));
         self.on_child_linked(child);
-        waiting.into_iter().for_each(|frame| self.cx.child_frame(child, frame));
+        waiting.into_iter().for_each(|frame| self.cx.links.send_child(child, frame));
     }
 
     /// A frame for a job has arrived from another agent, and with it those that waited for it.
@@ -604,7 +604,7 @@ impl Session {
                 self.on_launch(spec.into());
             }
             Some(link) => {
-                self.cx.send(link, control_frame(spec.job, &told));
+                self.cx.links.out.send(link, control_frame(spec.job, &told));
                 self.serve_launchers(|launchers, cx, nodes| launchers.on_numbered(cx, nodes, link, spec));
             }
         }
@@ -615,7 +615,7 @@ impl Session {
         // The root has checked the job, so a wrong description is ignored.
         let Ok(mapping) = placement(&spec) else { return };
         let agents = agents_of(&spec, &mapping);
-        self.cx.pass_on(&agents, frame);
+        self.cx.links.pass_on(&agents, frame);
         self.early.on_live(&mut self.cx, newest, live);
         self.serve_jobs();
         let Session { cx, early, .. } = self;
@@ -656,9 +656,9 @@ impl Session {
     /// A job has ended on all of its nodes. An agent that still has it ends it locally.
     pub fn on_over(&mut self, agents: Vec<AgentId>, frame: &Frame) {
         let (job, cx) = (JobId(frame.job), &mut self.cx);
-        cx.pass_on(&agents, frame);
+        cx.links.pass_on(&agents, frame);
         self.rank_ports.on_over(cx, job);
-        match cx.jobs.has(job) {
+        match cx.jobs.contains_key(&job) {
             true => cx.tell_job(job, |job, cx| job.abandon(cx)),
             false => self.early.on_over(cx, job),
         }

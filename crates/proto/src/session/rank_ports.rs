@@ -60,7 +60,7 @@ impl RankPorts {
     /// A job has ended everywhere else, as far as the root waits for it.
     pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
         if wanted(cx).is_none() {
-        } else if cx.jobs.has(job) {
+        } else if cx.jobs.contains_key(&job) {
             self.over.insert(job);
         } else {
             cx.output(Output::RenewRankPorts { job });

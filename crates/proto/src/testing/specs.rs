@@ -3,6 +3,7 @@
 use crate::job::JobTree;
 use crate::job::facts::Facts;
 use crate::time::Instant;
+use std::sync::Arc;
 use wireup_coll::mapping::{Mapping, by_slot};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
@@ -103,41 +104,14 @@ impl Facts {
     }
 }
 
-/// The nodes of a job, which are the agents of a session in the same order, and their ranks.
-pub struct Topology {
-    pub tree: Tree,
-    pub mapping: Mapping,
-}
-
-impl Topology {
-    /// The nodes of a job. `slots`: number of ranks on each node.
-    pub fn new(slots: &[u32], fanout: u32) -> Topology {
-        let (count, size) = (slots.len() as u32, slots.iter().sum());
-        let mapping = Mapping::new(&by_slot(slots, size), size, count).expect("all ranks are placed");
-        Topology { tree: Tree::new(count, fanout), mapping }
-    }
-
-    /// The children of a node with ranks in their subtrees.
-    pub fn children(&self, node: usize) -> Vec<usize> {
-        let has_ranks = |child: &AgentId| self.tree.subtree(*child).any(|below| self.local_size(below.index()) > 0);
-        self.tree.children(AgentId(node as u32)).map(AgentId).filter(has_ranks).map(AgentId::index).collect()
-    }
-
-    /// The index of a node among the children of its parent.
-    pub fn child_index(&self, parent: usize, child: usize) -> Option<usize> {
-        self.children(parent).iter().position(|one| *one == child)
-    }
-
-    pub fn parent(&self, node: usize) -> usize {
-        self.tree.parent(AgentId(node as u32)).expect("it is not the root").index()
-    }
-
-    pub fn local_size(&self, node: usize) -> u32 {
-        self.mapping.local_size(NodeId(node as u32))
-    }
-
-    pub fn place(&self, rank: u32) -> (usize, wireup_wire::ids::LocalRank) {
-        let (node, local) = self.mapping.place(Rank(rank)).expect("the job has this rank");
-        (node.index(), local)
-    }
+/// A job with so many ranks on each agent of a session, in a tree of this fan-out, as known to each agent.
+pub fn facts_of(slots: &[u32], fanout: u32) -> Vec<Facts> {
+    let (count, size) = (slots.len() as u32, slots.iter().sum());
+    let mut spec = job_on(1, 0..count, 1);
+    spec.blocks = by_slot(slots, size);
+    spec.apps[0].ranks = size;
+    let (spec, tree) = (Arc::new(spec), Tree::new(count, fanout));
+    let mapping = Mapping::new(&spec.blocks, size, count).expect("all ranks are placed");
+    let facts = |me| Facts::new(spec.clone(), &mapping, me, JobTree::whole(me, tree));
+    (0..count).map(AgentId).map(facts).collect()
 }

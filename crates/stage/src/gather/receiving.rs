@@ -1,7 +1,7 @@
-//! The launcher's end: writes what the nodes send.
+//! The launcher's side of gathering files: writes what the nodes send.
 //!
-//! Nothing is overwritten: where a file exists already, or two sources have one target, a line names both and the rest
-//! goes on.
+//! No file is overwritten: if the target exists already, or two sources have the same target, a line names both and
+//! the other files are still written.
 
 use super::frames::{Begin, Frame, Frames, GatheredKind};
 use super::request::{GatheredNode, SENDERS_MAX, permission};

@@ -68,10 +68,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Gives a folder in it its bits and its time.
+    /// Sets the permission bits and the modification time of a folder in this one.
     ///
     /// # Errors
-    /// It is not there.
+    /// The folder does not exist, or its permission bits or time cannot be set.
     pub fn dress(&self, name: &[u8], mode: u32, modified: (i64, u32)) -> io::Result<()> {
         let inside = openat(&self.0, OsStr::from_bytes(name), AS_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
         chmodat(&inside, ".", Mode::from_raw_mode(mode), AtFlags::empty())?;

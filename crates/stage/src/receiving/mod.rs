@@ -112,7 +112,7 @@ impl<'a> Receiving<'a> {
     /// ignored.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The contents cannot be written.
     pub fn write(&mut self, clusters: &[Cluster], bytes: &[u8]) -> Result<()> {
         let mut arrived = Vec::with_capacity(clusters.len());
         for cluster in clusters {

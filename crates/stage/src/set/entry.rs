@@ -12,8 +12,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Entries of a set, and bytes of its manifest: a Python environment has some 50,000 (chosen: twenty times that).
+/// Most entries of a set. Chosen: twenty times those of a Python environment, which has some 50,000.
 pub const ENTRIES_MAX: usize = 1 << 20;
+/// Longest manifest of a set, in bytes.
 pub const MANIFEST_LEN_MAX: usize = 256 << 20;
 
 /// BLAKE3 of a file's content, or of a manifest.

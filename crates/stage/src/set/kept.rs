@@ -159,7 +159,7 @@ fn is_same(seen: &Seen, stat: &Stat) -> bool {
     seen.mode == stat.st_mode && seen.identity == Identity::of(stat)
 }
 
-/// The index of each folder's entry in `seen`, and the number of the folder that it is in.
+/// For each folder, the index of its entry in `seen` and the number of its parent folder.
 fn ways(listing: &Listing, part: &PartialListing) -> Vec<(usize, usize)> {
     let mut ways = vec![(0, 0); listing.folders.len()];
     for (number, (_, inside)) in listing.folders.iter().enumerate() {

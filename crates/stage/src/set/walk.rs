@@ -200,7 +200,7 @@ fn read(path: &Path) -> ReadFile {
 }
 
 /// # Errors
-/// It cannot be opened, or has become a link.
+/// The file cannot be opened, or has become a symbolic link.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 const NAME: &str = "libwireup-staged.so.0";
 
 impl InUse {
-    /// The path of a copy of this file, which is named by its content and stays until the store is emptied.
+    /// The path of a copy of this file. The copy is named by its content and is kept until the store is emptied.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The copy cannot be made.
     pub fn library(&self, entry: &Entry) -> Result<PathBuf> {
         let EntryKind::File { digest, len } = entry.kind else {
             return at(entry.path(), Err(io::Error::from(io::ErrorKind::InvalidInput)));

@@ -121,7 +121,7 @@ impl InUse {
     /// mount namespace of this process, which must be its own.
     ///
     /// # Errors
-    /// It cannot be mounted, or parts are missing.
+    /// The image cannot be mounted, or parts of the set are missing.
     pub fn files(&self) -> Result<Files> {
         let Some(places) = Places::read(&self.folder) else { return at(&self.tree(), Files::of_tree(&self.tree())) };
         let open = |name: &String| {
@@ -285,7 +285,7 @@ impl Store {
     /// The set, if it is here.
     ///
     /// # Errors
-    /// It cannot be locked.
+    /// The set cannot be locked.
     pub fn use_set(&self, set: &Digest) -> Result<Option<InUse>> {
         let folder = self.set_folder(set);
         let Some(lock) = self.lock(&folder)? else { return Ok(None) };
@@ -389,7 +389,7 @@ impl Store {
     /// Removes a set, unless it is in use.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The set cannot be removed.
     pub fn drop_set(&self, name: &str) -> Result<bool> {
         let folder = self.root.join("sets").join(name);
         let looks = self.looks()?;

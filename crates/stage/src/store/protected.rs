@@ -88,7 +88,7 @@ impl InUse {
     fn is_any_shown(&self) -> bool {
         let inside = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|inside| inside.path());
         let is_shown = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(SHOWN.as_bytes()));
-        // One whose keeper was killed is not locked.
+        // The keeper holds the lock: if it was killed, the kernel has released the lock.
         let is_locked = |path: &Path| {
             File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
         };

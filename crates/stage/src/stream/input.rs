@@ -18,7 +18,7 @@ pub trait Input {
     /// Waits for more. `false`: the stream has ended.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The stream cannot be read.
     fn wait(&mut self) -> io::Result<bool>;
 }
 

@@ -46,7 +46,7 @@ pub enum Cause {
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: Problem },
-    /// Frames that this agent, on node `host`, sent beside the tree cannot be put in order.
+    /// Frames that this agent, on node `host`, sent outside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that starts the ranks of a node has ended. `problem`: the error that it reported; `None`: it was
     /// killed.

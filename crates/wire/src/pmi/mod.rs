@@ -36,7 +36,7 @@ pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_requ
 pub use error::{Excerpt, PmiError, Problem};
 pub use read::{Envelope, ReplyReader, RequestReader};
 pub use reply_fields::ReplyFields;
-pub use spawn_request::{SpawnCommand, SpawnRequest, Unfit};
+pub use spawn_request::{AddedHost, HostFiles, SpawnCommand, SpawnInfo, SpawnLayout, SpawnRequest, Unfit};
 pub use table::{Command, Reply, ReplyKind, Request};
 pub use value::Raw;
 

@@ -18,6 +18,8 @@
 
 use super::{Malformed, u32_at};
 use crate::blob::{self, PAIR_OVERHEAD, Pair, Truncated};
+use alloc::vec;
+use alloc::vec::Vec;
 use thiserror::Error;
 
 /// `WKV1`.
@@ -135,6 +137,15 @@ impl<'a> Segment<'a> {
 #[error("the pairs of all fences together are larger than 4 GiB")]
 pub struct TooLarge;
 
+/// Packed pairs that cannot become a segment.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+}
+
 /// The contents of a segment: counted first, since its length must be known before it is built.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Layout {
@@ -143,6 +154,22 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// The layout of a segment with these packed pairs.
+    ///
+    /// # Errors
+    /// They are too long in total, or are no packed pairs.
+    pub fn of_packed<'b>(blobs: impl Iterator<Item = &'b [u8]>) -> Result<Layout, Unfit> {
+        let mut layout = Layout::default();
+        for blob in blobs {
+            let mut offset = 0;
+            while let Some((pair, next)) = blob::pair_at(blob, offset)? {
+                layout.add(pair)?;
+                offset = next;
+            }
+        }
+        Ok(layout)
+    }
+
     /// Adds one more pair to the count.
     ///
     /// # Errors
@@ -245,6 +272,38 @@ impl Layout {
     }
 }
 
+/// Merges several segments, oldest first, and a newest one with its layout, bytes and number of keys. Pairs overwritten
+/// by a newer segment are left out.
+///
+/// # Errors
+/// The pairs are too long in total.
+///
+/// # Panics
+/// If the bytes of the newest segment do not have its layout.
+pub fn merge(
+    older: &[Segment<'_>],
+    (layout, newest, keys): (Layout, Vec<u8>, u32),
+) -> Result<(Layout, Vec<u8>), TooLarge> {
+    let index = Segment::read(&newest).expect("the newest segment was built here");
+    let mut live = Vec::new();
+    for (at, part) in older.iter().enumerate() {
+        let newer = &older[at + 1..];
+        let is_live =
+            |pair: &Pair<'_>| index.get(pair.key).is_none() && newer.iter().all(|newer| newer.get(pair.key).is_none());
+        live.extend(part.pairs().filter(is_live));
+    }
+    if live.is_empty() && keys == layout.pair_count() {
+        // All keys of the older segments are in the newest one, which has no key twice.
+        return Ok((layout, newest));
+    }
+    let pairs = || live.iter().copied().chain(index.pairs());
+    let mut layout = Layout::default();
+    pairs().try_for_each(|pair| layout.add(pair))?;
+    let mut merged = vec![0; layout.total_len()];
+    layout.build(&mut merged, pairs());
+    Ok((layout, merged))
+}
+
 /// Writes a pair as [`blob::push`] does; returns the offset after it.
 fn write_pair(blob: &mut [u8], offset: usize, pair: Pair<'_>) -> usize {
     let (key_len, value_len) = (pair.key.len(), pair.value.len());
@@ -266,8 +325,7 @@ fn is_key_at(blob: &[u8], offset: usize, key: &[u8]) -> bool {
 mod tests {
     use super::*;
     use alloc::collections::{BTreeMap, BTreeSet};
-    use alloc::vec::Vec;
-    use alloc::{format, vec};
+    use alloc::format;
     use proptest::prelude::*;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;

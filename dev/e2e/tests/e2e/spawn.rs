@@ -369,7 +369,7 @@ fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
     assert_eq!(outcome.err().matches("n2 is added").count(), 3, "{outcome}");
 }
 
-/// Hosts that the run does not have.
+/// Requests for children may name hosts that are not part of the run.
 #[test]
 fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::four() else { return };

@@ -68,7 +68,7 @@ fn the_ranks_send_what_they_send_without_a_clock() {
 
 #[test]
 fn a_barrier_takes_a_latency_for_each_power_of_two() {
-    let costs = Costs { cores: 4, input_ns: 3_000, frame_ns: 5_000, hosts_per_machine: 1, ..Costs::default() };
+    let costs = Costs { cores: 4, input_ns: 3_000, frame_ns: 5_000, ..Costs::default() };
     for (size, powers) in [(2, 1), (5, 3), (8, 3), (33, 6)] {
         assert_eq!(barrier_ns(size, 1, timing(None)), powers * (LINK_NS + 1), "{size}");
         assert_eq!(barrier_ns(size, 1, timing(Some(costs))), powers * (LINK_NS + 1 + 8_000), "{size}");
@@ -78,7 +78,7 @@ fn a_barrier_takes_a_latency_for_each_power_of_two() {
 
 #[test]
 fn each_cost_makes_the_network_slower() {
-    let free = Costs { cores: 2, hosts_per_machine: 1, ..Costs::default() };
+    let free = Costs { cores: 2, ..Costs::default() };
     let base = barrier_ns(4, 8, timing(Some(free)));
     // Eight ranks share a card or two processors.
     for costs in [
@@ -102,7 +102,7 @@ fn a_first_message_waits_for_its_connection() {
         let report = crate::run(WorldSpec { timing, ..world }).expect_good();
         report.checks.phases.at(Point::Ready).last_ns
     };
-    let free = Costs { cores: 1, hosts_per_machine: 1, ..Costs::default() };
+    let free = Costs { cores: 1, ..Costs::default() };
     let each_ns = 1_000_000;
     // Agents have one link each, and a rank at least four connections.
     let base = ready_ns(free, 0);

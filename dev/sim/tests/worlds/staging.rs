@@ -182,7 +182,7 @@ fn tree(fanout: u32, costs: Costs) -> WorldSpec {
         stdio: none,
         terminal: none,
         think: none,
-        costs: Some(Costs { hosts_per_machine: 1, cores: 4, ..costs }),
+        costs: Some(Costs { cores: 4, ..costs }),
         ..Timing::default()
     };
     let nodes = 1 + fanout + fanout * fanout;

@@ -28,10 +28,10 @@ use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 
 use crate::net::random;
 
-/// The first argument of a process on a path: FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS. HOW is `tcp` or `ucx`, or
-/// for a bare connection the address of process 1.
+/// The first argument of a process on the path of a message; FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS follow. HOW
+/// is `tcp` or `ucx`, or for a bare connection the address of process 1.
 pub const WORD: &str = "link-process";
-/// The first argument of a rank: STEPS.
+/// The first argument of a rank; STEPS follows.
 pub const RANK: &str = "allgather-rank";
 
 /// Time for all links to come up, and for a message to arrive (chosen: as long as an agent has to start). So no process

@@ -1,7 +1,7 @@
 //! Datagrams of libfabric: one endpoint for all ranks (`FI_EP_DGRAM`).
 //!
 //! A place is an endpoint's address as others get it. Providers do not tell where a datagram comes from, nor that the
-//! process at the other end is gone: so hellos tell the own place, and nothing is ever refused.
+//! process at the other end is gone: so hellos tell the sender's place, and nothing is ever refused.
 
 use super::Wire;
 use super::endpoint::WireAddress;

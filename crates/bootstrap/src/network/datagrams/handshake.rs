@@ -64,7 +64,7 @@ pub struct Hello<'a> {
     pub from: u32,
     pub to: u32,
     pub number: Number,
-    /// The address for the answer; empty: the address that this datagram came from.
+    /// Address to send the answer to; empty: the source address of this datagram.
     pub place: &'a [u8],
     pub proof: &'a [u8],
 }

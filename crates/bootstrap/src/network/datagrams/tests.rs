@@ -372,7 +372,7 @@ fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
     world.run_until(|world| world.ends[1].endpoint.unsent(world.now) == Unsent::Nothing);
     assert!(world.now < before + 1_000);
-    // It does not wait for ever for one that is gone.
+    // It does not wait forever for one that is gone.
     assert_eq!(world.ends[1].endpoint.unsent(world.now + 10_000), Unsent::Nothing);
     assert!(world.ends.iter().all(|end| end.lost.is_empty()) && world.ends[1].got[&0].len() == 2);
 }

@@ -214,7 +214,7 @@ impl Link {
     /// The attempt may be over: begins the proof if it has succeeded. Returns whether it is over.
     ///
     /// # Errors
-    /// It has failed.
+    /// The attempt to connect has failed.
     pub fn on_ready(&mut self, secret: &Secret, me: u32, is_writable: bool) -> Result<bool, Over> {
         let (Some(socket), Stage::Connecting { to, purpose, .. }) = (&self.socket, &self.stage) else {
             return Err(Over);

@@ -69,6 +69,7 @@ impl Net {
                 let events = self.children(from).into_iter().map(|child| (child, deliver(Sender::Parent(tag))));
                 self.events.extend(events.collect::<Vec<_>>());
             }
+            Receiver::Child(..) => panic!("an allgather sends all children the same"),
             Receiver::Peer(to, tag) => {
                 self.rounds += 1;
                 let me = self.places[from].expect("only peers of the set have rounds");

@@ -56,7 +56,7 @@ impl StandbyServer {
     /// Makes the server's directory, and has the server started by a keeper without a job.
     ///
     /// # Errors
-    /// It will not start; the keeper may be gone.
+    /// The server will not start; the keeper may be gone.
     pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
         let batch = self.opening.batch(STANDBY_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
         keeper.begin_kernel_session(self.kernel_session);

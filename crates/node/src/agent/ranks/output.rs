@@ -55,7 +55,7 @@ impl RankOutput {
     /// Takes over a stream of a rank that has started.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the stream.
     pub fn watch(
         &mut self,
         local: LocalRank,

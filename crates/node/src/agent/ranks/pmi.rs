@@ -3,7 +3,7 @@
 use crate::agent::fd_backoff::FdBackoff;
 use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
-use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
+use crate::agent::pipes::{READ_BYTES, waiting_bytes};
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use bytes::Bytes;
@@ -29,7 +29,7 @@ impl PmiSocket {
     /// Watches a socket; without one (`None`) there is no conversation.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the socket.
     fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> io::Result<Self> {
         if let Some(fd) = &fd {
             reactor.add(fd, Token::Pmi(slot, client).pack(), Interest::READABLE)?;
@@ -70,7 +70,7 @@ impl PmiSockets {
     /// The rank has started: takes over the socket that it has inherited.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The reactor cannot watch the socket.
     pub fn adopt(&mut self, local: LocalRank, fd: Option<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
         // The rank runs already, so a secondary client may have connected.
         if let Some(inherited) = self.ranks[local.index()].sockets.first_mut() {
@@ -118,7 +118,7 @@ impl PmiSockets {
         let job = self.job;
         let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
         let Some(fd) = &out.fd else { return };
-        match read_requests(fd, turn.buffer) {
+        match read_socket(fd, turn.buffer) {
             Ok(Some(bytes)) if !bytes.is_empty() => {
                 turn.push_event(job, JobEvent::ClientBytes { client, bytes });
             }
@@ -206,6 +206,15 @@ impl PmiSockets {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         self.fd_backoff.due_ns()
+    }
+}
+
+/// Reads what a rank has sent through a socket; `None`: nothing is available; empty: the socket is closed.
+pub fn read_socket(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
+    match rustix::io::read(fd, &mut buffer[..READ_BYTES]) {
+        Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Drives the sockets of relays: each is one end of a connection between ranks that agents carry.
 
 use super::pmi::PmiSockets;
+use super::pmi::read_socket;
 use crate::agent::memory::Shared;
 use crate::agent::outgoing::{Outgoing, WriteState};
-use crate::agent::pipes::read_requests;
 use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use std::collections::BTreeMap;
@@ -120,7 +120,7 @@ impl Relays {
             turn.push_event(self.job, JobEvent::Relay { relay, event: RelayEvent::Connected });
         } else if (event.readable || event.hangup) && one.is_read && !one.has_ended {
             let Some(fd) = &one.out.fd else { return };
-            match read_requests(fd, turn.buffer) {
+            match read_socket(fd, turn.buffer) {
                 Ok(None) => {}
                 Ok(Some(bytes)) if bytes.is_empty() => {
                     one.has_ended = true;

@@ -84,7 +84,7 @@ impl Files {
     /// Opens a file to write at its end.
     ///
     /// # Errors
-    /// It cannot be opened or made.
+    /// The file cannot be opened or created.
     pub fn open(&self, path: &Path) -> Result<File, Problem> {
         let problem = |error: io::Error| Problem {
             text: format!("cannot write {}: {error}", path.display()),

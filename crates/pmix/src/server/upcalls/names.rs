@@ -115,7 +115,8 @@ fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     }
 }
 
-/// The range of an info. Jobs of other sessions cannot ask, so "global" means the session.
+/// How far a published name is visible: `PMIX_RANGE` in `infos`. Jobs of other sessions cannot ask, so "global" means
+/// the session.
 fn range_in(infos: View<'_>) -> Range {
     match infos.find(key::RANGE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
         Some(range::LOCAL | range::PROC_LOCAL) => Range::Node,
@@ -124,7 +125,7 @@ fn range_in(infos: View<'_>) -> Range {
     }
 }
 
-/// How long an info is kept. Nothing outlives its publisher's job.
+/// How long a published name is kept: `PMIX_PERSISTENCE` in `infos`. No name outlives its publisher's job.
 fn keep_in(infos: View<'_>) -> Keep {
     match infos.find(key::PERSISTENCE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
         Some(persist::FIRST_READ) => Keep::FirstRead,

@@ -38,7 +38,7 @@ pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
     let now = agent.now;
     let cx = &mut agent.session.cx;
     cx.set_now(now);
-    cx.peer(AgentId(to), frame);
+    cx.links.send_peer(AgentId(to), frame);
 }
 
 fn offer(from: u32) -> Option<Endpoint> {

@@ -1,23 +1,20 @@
 //! Several nodes connected by queues, with any delivery order that links allow.
 
 use super::*;
-use crate::testing::{Dice, Topology, Transit, departed};
+use crate::job::cx::{Ending, Sent};
+use crate::testing::{Dice, Transit, departed, facts_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::block;
-
-enum Message {
-    Up(usize, Epoch, Tag, Bytes),
-    Down(Epoch, Tag, Bytes),
-    Direct(NodeId, Epoch, RoundTag, Bytes),
-}
+use wireup_wire::ids::Rank;
+use wireup_wire::peer::Failure;
 
 struct Net {
-    topology: Topology,
+    facts: Vec<Facts>,
     nodes: Vec<Exchanges>,
     /// By (from, to, direct).
-    transit: Transit<(usize, usize, bool), Message>,
+    transit: Transit<(usize, usize, bool), Frame>,
     /// Number of messages over direct links.
     direct: usize,
     /// By node: epochs in the order in which they ended, with their outcomes.
@@ -27,83 +24,60 @@ struct Net {
 
 impl Net {
     fn new(slots: &[u32], fanout: u32, scheme: ExchangeScheme) -> Net {
-        let topology = Topology::new(slots, fanout);
-        let peers: Peers = (0..slots.len()).filter(|node| slots[*node] > 0).map(|node| NodeId(node as u32)).collect();
-        let config = |node: usize| CollectiveConfig {
-            root: node == 0,
-            local_size: topology.local_size(node),
-            children: topology.children(node).len(),
-            scheme,
-            compress_min: 0,
-            peers: peers.clone(),
-            place: peers.index_of(NodeId(node as u32)),
-            collect_max: None,
-        };
-        let nodes = (0..slots.len()).map(|node| Exchanges::new(config(node))).collect();
+        let facts = facts_of(slots, fanout);
+        let rules = Rules { scheme, collect_max: None };
+        let config = |facts| CollectiveConfig { rules, compress_min: 0, ..CollectiveConfig::new(facts) };
+        let nodes = facts.iter().map(|facts| Exchanges::new(config(facts))).collect();
         let ended = vec![Vec::new(); slots.len()];
-        Net { topology, nodes, transit: Transit::default(), direct: 0, ended, failed: Vec::new() }
+        Net { facts, nodes, transit: Transit::default(), direct: 0, ended, failed: Vec::new() }
+    }
+
+    fn mapping(&self) -> &Mapping {
+        &self.facts[0].mapping
     }
 
     fn enter(&mut self, rank: u32, entry: Entry) {
-        let (node, local) = self.topology.place(rank);
-        let (mut pairs, mut next) = (Vec::new(), Vec::new());
+        let (node, local) = self.mapping().place(Rank(rank)).expect("the job has this rank");
+        let node = node.index();
+        let mut pairs = Vec::new();
         let epoch = self.nodes[node].next_of(local).0;
         if node % 3 != 1 {
             // Some nodes have no pairs.
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
-        let reply_to = ReplyTo::Allgather { id: epoch };
-        let entering = Entering { local, rank: Rank(rank), entry, reply_to };
-        self.nodes[node].start(Instant(1), entering, || pairs.into(), &mut next);
-        self.carry_out(node, next);
+        let entry = (entry, ReplyTo::Allgather { id: epoch });
+        self.act(node, Instant(1), |exchanges, cx| exchanges.enter(cx, local, entry, || pairs.into()));
     }
 
-    fn carry_out(&mut self, node: usize, next: Vec<Action>) {
-        for one in next {
-            match one {
-                Action::Up { epoch, tag, payload } => {
-                    let parent = self.topology.parent(node);
-                    let child = self.topology.child_index(parent, node).expect("it has ranks");
-                    let message = Message::Up(child, epoch, tag, payload.into_bytes());
-                    self.transit.push((node, parent, false), message);
-                }
-                Action::Down { epoch, child, tag, payload } => {
-                    let payload = payload.into_bytes();
-                    for (index, to) in self.topology.children(node).into_iter().enumerate() {
-                        if child.is_none_or(|child| child == index) {
-                            self.transit.push((node, to, false), Message::Down(epoch, tag, payload.clone()));
-                        }
-                    }
-                }
-                Action::Direct { epoch, node: to, tag, payload } => {
-                    self.direct += 1;
-                    let message = Message::Direct(NodeId(node as u32), epoch, tag, payload.into_bytes());
-                    self.transit.push((node, to.index(), true), message);
-                }
-                Action::Finish(finished) => {
-                    let collective = finished.trace.collective;
-                    let text = text(finished.outcome, &self.topology.mapping);
-                    self.ended[node].push((finished.epoch, collective, text));
-                }
-                Action::Fail { problem } => self.failed.push(problem),
-            }
+    fn act(&mut self, at: usize, now: Instant, act: impl FnOnce(&mut Exchanges, &mut Cx<'_>) -> Vec<Finished>) {
+        let Net { facts, nodes, .. } = self;
+        let (finished, sent, endings) = Cx::bench(&facts[at], now, |cx| act(&mut nodes[at], cx));
+        for sent in sent {
+            let Sent::ToAgent(to, frame) = sent else { panic!("{sent:?}") };
+            let is_direct = matches!(frame.kind, FrameKind::Peer(_));
+            self.direct += usize::from(is_direct);
+            self.transit.push((at, to.index(), is_direct), frame);
+        }
+        for Finished { outcome, trace, .. } in finished {
+            let text = text(outcome, self.mapping());
+            self.ended[at].push((trace.epoch, trace.collective, text));
+        }
+        for ending in endings {
+            let Ending::Fail(Failure { cause: Cause::Pmi { problem }, .. }) = ending else { panic!("{ending:?}") };
+            self.failed.push(problem);
         }
     }
 
     /// Delivers one message; `false`: none is in transit.
     fn deliver(&mut self, dice: &mut Dice) -> bool {
-        let Some(((_, to, _), message)) = self.transit.any(dice) else { return false };
-        let (mut next, node) = (Vec::new(), &mut self.nodes[to]);
-        let (epoch, from, payload) = match message {
-            Message::Up(child, epoch, tag, payload) => (epoch, Sender::Child(child, tag), payload),
-            Message::Down(epoch, tag, payload) => (epoch, Sender::Parent(tag), payload),
-            Message::Direct(from, epoch, tag, payload) => {
-                let peer = node.config.peers.index_of(from).expect("it takes part");
-                (epoch, Sender::Peer(peer, tag), payload)
-            }
+        let Some(((from, to, _), frame)) = self.transit.any(dice) else { return false };
+        let facts = &self.facts[to];
+        let arrived = match frame.kind {
+            FrameKind::Peer(_) => self.nodes[to].of_node(NodeId(from as u32), frame),
+            _ => Arrived::of_tree(facts, facts.child_index(AgentId(from as u32)), frame),
         };
-        node.hear(Instant(2), Arrived { epoch, from, payload }, &mut next);
-        self.carry_out(to, next);
+        let arrived = arrived.expect("it was sent here");
+        self.act(to, Instant(2), |exchanges, cx| exchanges.on_frame(cx, arrived));
         true
     }
 }
@@ -144,7 +118,7 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
 /// Every rank starts all collectives in an order drawn from the seed; all complete everywhere, with the same outcomes.
 fn complete_collectives(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
     let mut net = Net::new(slots, fanout, scheme);
-    let (mut dice, size) = (Dice(seed), net.topology.mapping.job_size());
+    let (mut dice, size) = (Dice(seed), net.mapping().job_size());
     let mut begun = vec![0; size as usize];
     let mut left = size as usize * kinds.len();
     while left > 0 || !net.transit.is_empty() {
@@ -159,7 +133,7 @@ fn complete_collectives(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kind
     }
     assert_eq!(net.failed, Vec::<String>::new());
     for (node, ended) in net.ended.iter().enumerate() {
-        let takes_part = slots[node] > 0 || !net.topology.children(node).is_empty();
+        let takes_part = slots[node] > 0 || !net.facts[node].below.is_empty();
         let epochs = if takes_part { kinds.len() as u32 } else { 0 };
         assert_eq!(net.nodes[node].base(), Epoch(epochs), "node {node} forgets completed epochs");
         if slots[node] == 0 {
@@ -250,16 +224,17 @@ fn ranks_that_call_different_collectives_fail_the_job() {
 #[test]
 fn a_departure_breaks_only_collectives_that_the_rank_has_not_entered() {
     let left = |epoch| Departed { epoch: Epoch(epoch), ..departed(1) };
+    let broken = |net: &Net| net.nodes[0].broken().map(|broken| (broken.departed, broken.epoch, broken.collective));
     for scheme in schemes() {
         let mut net = Net::new(&[1, 1], 2, scheme);
         net.enter(0, Entry::Fence);
         assert!(net.nodes[0].on_departed(left(1)));
-        assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
+        assert_eq!(broken(&net), None, "the rank had entered fence 0 before it left");
         net.enter(0, Entry::Fence);
-        assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1), Collective::Fence)));
+        assert_eq!(broken(&net), Some((left(1), Epoch(1), Collective::Fence)));
         assert!(!net.nodes[0].on_departed(left(2)), "an earlier departure is known");
         assert!(net.nodes[0].on_departed(left(0)), "a rank elsewhere may wait for this one");
-        assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0), Collective::Fence)));
+        assert_eq!(broken(&net), Some((left(0), Epoch(0), Collective::Fence)));
     }
 }
 
@@ -274,7 +249,8 @@ fn the_root_knows_that_a_node_waits() {
         assert!(net.nodes[0].stall_deadline(5).is_some());
         let departed = departed(2);
         net.nodes[0].on_departed(departed);
-        assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0), Collective::Fence)), "{scheme:?}");
+        let broken = Broken { departed, epoch: Epoch(0), collective: Collective::Fence, waiting: 0 };
+        assert_eq!(net.nodes[0].broken(), Some(broken), "{scheme:?}");
     }
 }
 
@@ -296,18 +272,4 @@ fn outstanding_collectives_of_a_rank_are_bounded() {
     assert!(net.failed.is_empty());
     net.enter(0, Entry::Fence);
     assert!(net.failed[0].contains("more than 16384 collectives outstanding"), "{:?}", net.failed);
-}
-
-#[test]
-fn peers_are_the_nodes_with_ranks() {
-    for nodes in [vec![], vec![0, 1, 2], vec![1, 2], vec![0, 2, 5]] {
-        let peers: Peers = nodes.iter().copied().map(NodeId).collect();
-        assert_eq!(peers.some.is_some(), nodes == [1, 2] || nodes == [0, 2, 5], "a list only if nodes are missing");
-        assert_eq!(peers.count() as usize, nodes.len());
-        for number in 0..7 {
-            let place = nodes.iter().position(|node| *node == number).map(|place| place as u32);
-            assert_eq!(peers.index_of(NodeId(number)), place);
-            assert_eq!(peers.node(number).map(|node| node.0), nodes.get(number as usize).copied());
-        }
-    }
 }

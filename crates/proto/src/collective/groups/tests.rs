@@ -1,22 +1,17 @@
 //! Agents of a tree connected by queues, with any delivery order that links allow.
 
 use super::*;
-use crate::testing::{Dice, Topology, Transit, departed};
+use crate::job::cx::{Ending, Sent};
+use crate::testing::{Dice, Transit, departed, facts_of};
 use proptest::prelude::*;
 use wireup_wire::blob;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 
-enum Message {
-    Up(Group, Bytes),
-    Down(Group, Bytes),
-    Ask(Group, u32),
-}
-
 struct Net {
-    topology: Topology,
+    facts: Vec<Facts>,
     nodes: Vec<Barriers>,
     /// By (from, to).
-    transit: Transit<(usize, usize), Message>,
+    transit: Transit<(usize, usize), Frame>,
     /// By rank: the number of rounds of each group that it has entered, and that are complete as far as it knows.
     entered: BTreeMap<(u32, Group), u32>,
     completed: BTreeMap<(u32, Group), u32>,
@@ -30,19 +25,12 @@ fn group(text: &str, size: u32) -> Group {
     Group::parse(text.as_bytes(), size).unwrap()
 }
 
-/// The spread of a group at each agent; agents are numbered as nodes.
-fn spread(topology: &Topology, me: usize, members: &Members) -> Spread {
-    let below: Vec<AgentId> = topology.children(me).into_iter().map(|child| AgentId(child as u32)).collect();
-    let next_hop = |node: NodeId| topology.tree.next_hop(AgentId(me as u32), AgentId(node.0));
-    Spread::new(members, &topology.mapping, Some(NodeId(me as u32)), &below, me == 0, next_hop)
-}
-
 impl Net {
     fn new(slots: &[u32], fanout: u32) -> Net {
-        let topology = Topology::new(slots, fanout);
+        let facts = facts_of(slots, fanout);
         Net {
-            nodes: (0..slots.len()).map(|me| Barriers::new(topology.children(me).len())).collect(),
-            topology,
+            nodes: facts.iter().map(|facts| Barriers::new(facts.below.len(), false)).collect(),
+            facts,
             transit: Transit::default(),
             entered: BTreeMap::new(),
             completed: BTreeMap::new(),
@@ -52,44 +40,29 @@ impl Net {
         }
     }
 
-    fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Barriers, Spread, &mut Vec<Action>)) {
-        let spread = spread(&self.topology, me, &group.members);
-        let mut next = Vec::new();
-        act(&mut self.nodes[me], spread, &mut next);
-        self.carry_out(me, next);
+    fn act(&mut self, me: usize, now: Instant, act: impl FnOnce(&mut Barriers, &mut Cx<'_>) -> Vec<Over>) {
+        let Net { facts, nodes, .. } = self;
+        let (over, sent, endings) = Cx::bench(&facts[me], now, |cx| act(&mut nodes[me], cx));
+        for sent in sent {
+            let Sent::ToAgent(to, frame) = sent else { panic!("{sent:?}") };
+            self.sent += 1;
+            self.transit.push((me, to.index()), frame);
+        }
+        over.into_iter().for_each(|Over { group, waiting, pairs }| self.over(me, &group, waiting, &pairs));
+        for ending in endings {
+            let Ending::Fail(Failure { cause: Cause::Pmi { problem }, .. }) = ending else { panic!("{ending:?}") };
+            self.failed.push(problem);
+        }
     }
 
     /// The rank puts a pair that contains the round, and enters.
     fn enter(&mut self, now: Instant, rank: u32, of: &Group) {
-        let (node, local) = self.topology.place(rank);
+        let (node, local) = self.facts[0].mapping.place(Rank(rank)).expect("the job has this rank");
         let round = self.entered.entry((rank, of.clone())).or_default();
         let mut pairs = Vec::new();
         blob::push(&mut pairs, key(rank, of, *round).as_bytes(), b"v");
         *round += 1;
-        self.act(node, of, |groups, spread, out| {
-            groups.start(now, of.clone(), || spread, local, pairs.into(), out);
-        });
-    }
-
-    fn carry_out(&mut self, me: usize, next: Vec<Action>) {
-        let below = self.topology.children(me);
-        for one in next {
-            let (to, what) = match one {
-                Action::Up { group, pairs } => (self.topology.parent(me), Message::Up(group, pairs)),
-                Action::Down { group, child, pairs } => (below[child], Message::Down(group, pairs)),
-                Action::Ask { group, child, seen } => (below[child], Message::Ask(group, seen)),
-                Action::Over(Over { group, waiting, pairs }) => {
-                    self.over(me, &group, waiting, &pairs);
-                    continue;
-                }
-                Action::Fail { problem } => {
-                    self.failed.push(problem);
-                    continue;
-                }
-            };
-            self.sent += 1;
-            self.transit.push((me, to), what);
-        }
+        self.act(node.index(), now, |groups, cx| groups.enter(cx, local, of.clone(), pairs.into()));
     }
 
     fn over(&mut self, me: usize, group: &Group, waiting: Vec<LocalRank>, pairs: &[u8]) {
@@ -98,7 +71,7 @@ impl Net {
             self.published[me].push(String::from_utf8(pair.key.to_vec()).unwrap());
             at = next;
         }
-        let ranks: Vec<Rank> = self.topology.mapping.ranks_of(NodeId(me as u32)).collect();
+        let ranks: Vec<Rank> = self.facts[me].mapping.ranks_of(NodeId(me as u32)).collect();
         for local in waiting {
             let completed = self.completed.entry((ranks[local.index()].0, group.clone())).or_default();
             *completed += 1;
@@ -113,43 +86,34 @@ impl Net {
     }
 
     fn members(&self, me: usize, group: &Group) -> Vec<u32> {
+        let Facts { mapping, job_size, .. } = &self.facts[me];
         match group.members {
-            Members::Node => self.topology.mapping.ranks_of(NodeId(me as u32)).map(|rank| rank.0).collect(),
-            _ => (0..self.topology.mapping.job_size()).filter(|rank| group.members.contains(Rank(*rank))).collect(),
+            Members::Node => mapping.ranks_of(NodeId(me as u32)).map(|rank| rank.0).collect(),
+            _ => (0..*job_size).filter(|rank| group.members.contains(Rank(*rank))).collect(),
         }
     }
 
     /// Delivers one message; `false`: none is in transit.
     fn deliver(&mut self, now: Instant, dice: &mut Dice) -> bool {
-        let Some(((from, to), what)) = self.transit.any(dice) else { return false };
-        match what {
-            Message::Up(of, pairs) => {
-                let child = self.topology.child_index(to, from).unwrap();
-                self.act(to, &of.clone(), |groups, spread, out| {
-                    groups.on_child_frame(now, child, of, || spread, pairs, out);
-                });
-            }
-            Message::Down(of, pairs) => {
-                self.act(to, &of.clone(), |groups, _, out| groups.on_parent_frame(of, pairs, out))
-            }
-            Message::Ask(of, seen) => self.act(to, &of.clone(), |groups, spread, out| {
-                groups.on_ask(now, of, || spread, seen, out);
-            }),
-        }
+        let Some(((from, to), frame)) = self.transit.any(dice) else { return false };
+        let child = self.facts[to].child_index(AgentId(from as u32));
+        let arrived = Arrived::read(&self.facts[to], child, frame).expect("it was sent here");
+        self.act(to, now, |groups, cx| groups.on_frame(cx, arrived));
         true
     }
 
     fn tick(&mut self, now: Instant) {
         for me in 0..self.nodes.len() {
-            let mut next = Vec::new();
-            self.nodes[me].ask_late(now, &mut next);
-            self.carry_out(me, next);
+            self.act(me, now, |groups, cx| {
+                groups.on_tick(cx);
+                Vec::new()
+            });
         }
     }
 
     fn depart(&mut self, rank: u32) {
-        let (node, local) = self.topology.place(rank);
-        self.nodes[node].on_departed(local, departed(rank));
+        let (node, local) = self.facts[0].mapping.place(Rank(rank)).expect("the job has this rank");
+        self.nodes[node.index()].on_departed(local, departed(rank));
     }
 
     fn broken(&self) -> Vec<u32> {
@@ -171,7 +135,7 @@ const T: Instant = Instant(1_000_000_000);
 /// occasional long waits; then all depart.
 fn complete_rounds(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
     let mut net = Net::new(slots, fanout);
-    let size = net.topology.mapping.job_size();
+    let size = net.facts[0].job_size;
     let all: Vec<Group> = texts.iter().map(|text| group(text, size)).collect();
     let plans: Vec<Vec<&Group>> = (0..size)
         .map(|rank| (0..rounds).flat_map(|_| all.iter().filter(move |one| one.members.contains(Rank(rank)))).collect())
@@ -306,7 +270,7 @@ fn messages_of_a_group_stay_in_the_smallest_subtree() {
     ] {
         let mut net = Net::new(&[2; 7], 2);
         let of = group(text, 14);
-        let node = net.topology.mapping.place(Rank(6)).unwrap().0;
+        let node = net.facts[0].mapping.place(Rank(6)).unwrap().0;
         for rank in net.members(node.index(), &of) {
             net.enter(T, rank, &of);
         }
@@ -351,8 +315,12 @@ fn an_answer_about_an_earlier_round_does_not_count_for_the_next() {
 #[test]
 fn frames_of_an_unknown_group_fail_the_job() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1:5", 3));
-    net.act(1, &of, |groups, _, out| groups.on_parent_frame(of.clone(), Bytes::new(), out));
-    net.act(0, &of, |groups, spread, out| groups.on_child_frame(T, 1, of.clone(), || spread, Bytes::new(), out));
+    let arrived = |child, stream| {
+        let frame = Frame::new(UpFrame::GroupUp, stream, 1, 0, Bytes::new());
+        Arrived { child, group: of.clone(), frame }
+    };
+    net.act(1, T, |groups, cx| groups.on_frame(cx, arrived(None, OVER)));
+    net.act(0, T, |groups, cx| groups.on_frame(cx, arrived(Some(1), OVER)));
     assert_eq!(net.failed.len(), 2, "{:?}", net.failed);
     assert!(net.failed[0].contains("unexpected message for the barrier of ranks 0-1 (tag 5)"));
 }
@@ -386,7 +354,7 @@ fn stalls_name_who_is_missing() {
 
 #[test]
 fn the_number_of_marks_is_bounded() {
-    let mut groups = Barriers::new(0);
+    let mut groups = Barriers::new(0, false);
     let mut kvs = crate::pmi_server::kvs::Kvs::default();
     kvs.put(b"k", b"v");
     for rank in 0..3 * MARKS_MAX as u32 {

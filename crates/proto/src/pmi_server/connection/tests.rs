@@ -11,6 +11,7 @@ use crate::memory::{Content, ShareId};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
+use wireup_wire::group::{Members, Purpose};
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::{AppSpec, JobSpec, Spawned};
 use wireup_wire::limits::VALUE_LEN_MAX;
@@ -431,4 +432,28 @@ fn a_rank_has_left_when_the_last_of_its_libraries_has() {
     clients.secondary.remove(&secondary(1));
     assert!(clients.has_left(local));
     assert!(clients.open(secondary(1)).is_none() && clients.open(local.into()).is_some());
+}
+
+#[test]
+fn collectives_end_in_the_order_of_their_start() {
+    let group = Group { members: Members::World, tag: 7, purpose: Purpose::Gather };
+    let mut own = OwnGroups::default();
+    assert_eq!(own.define(1, group.clone()), Ok(()));
+    assert_eq!(
+        (own.start_collective(1, 10), own.start_collective(1, 11), own.start_collective(2, 12)),
+        (Some(group.clone()), Some(group.clone()), None)
+    );
+    assert!(own.free(1).is_ok() && own.free(1).is_err());
+    assert_eq!([own.end(&group), own.end(&group), own.end(&group)], [Some(10), Some(11), None]);
+    assert!(own.under_way.is_empty());
+}
+
+#[test]
+fn groups_are_limited() {
+    let mut own = OwnGroups::default();
+    let group = |tag| Group { members: Members::World, tag, purpose: Purpose::Gather };
+    for number in 0..GROUPS_PER_RANK_MAX as u32 {
+        assert_eq!(own.define(number, group(number.into())), Ok(()));
+    }
+    assert!(own.define(u32::MAX, group(-1)).is_err());
 }

@@ -118,7 +118,7 @@ impl ChildStarts {
                 begin.lost.push(child);
             } else {
                 let message = Control::SessionDown(SessionDown::Launch((*begin.spec).clone().into()));
-                cx.child_frame(child, control_frame(id, &message));
+                cx.links.send_child(child, control_frame(id, &message));
             }
         }
         if let Some(call) = self.steps.uncalled(cx, &begin) {
@@ -340,7 +340,7 @@ impl ChildStarts {
         if !cx.is_strictly_below(branch, agent) {
             return;
         }
-        wish.jobs.retain(|id| cx.jobs.get(*id).is_some_and(|job| job.has_child(branch)));
+        wish.jobs.retain(|id| cx.jobs.get(id).is_some_and(|job| job.has_child(branch)));
         let is_wanted = !wish.jobs.is_empty() || cx.policy.starts_all_agents();
         if !is_wanted || cx.now >= cx.start_by || !self.asked.insert(agent) {
             return tell_not_started(cx, branch, agent, problem);
@@ -408,7 +408,7 @@ impl ChildStarts {
     /// reports arrive.
     pub fn stop_if_ending(&mut self, cx: &mut Cx) {
         let stays = cx.policy.outlives_jobs() && !cx.is_leaving;
-        if stays || !cx.jobs.all().all(Job::is_ending) {
+        if stays || !cx.jobs.values().all(Job::is_ending) {
             return;
         }
         // Nobody needs the results of probes any more.
@@ -416,7 +416,7 @@ impl ChildStarts {
         if !self.shell_calls.is_busy() && self.children.starting().is_empty() {
             return;
         }
-        let forced = cx.jobs.all().all(Job::is_forced);
+        let forced = cx.jobs.values().all(Job::is_forced);
         let mut wishes = self.shell_calls.give_up(cx, |wish| forced || wish.purpose.is_probe());
         wishes.extend(self.shell_calls.give_up_uncalled(|_| true));
         for wish in wishes {

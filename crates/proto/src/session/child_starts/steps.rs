@@ -208,7 +208,7 @@ impl Step {
     /// Whether each job of a child already knows why it fails: it needs an agent that the step has reported.
     pub fn explains_loss_of(&self, cx: &Cx, child: AgentId) -> bool {
         let misses_some = |job: &Job| self.named.iter().any(|agent| needs(cx, job, *agent));
-        cx.jobs.all().filter(|job| job.has_child(child)).all(misses_some)
+        cx.jobs.values().filter(|job| job.has_child(child)).all(misses_some)
     }
 }
 
@@ -217,7 +217,7 @@ impl Step {
 pub fn tell_jobs(cx: &mut Cx, tasks: &[FailedTask]) {
     let jobs = if cx.policy.survives_losses() { Vec::new() } else { cx.jobs.ids() };
     for id in jobs {
-        let Some(job) = cx.jobs.get(id) else { continue };
+        let Some(job) = cx.jobs.get(&id) else { continue };
         let missing = tasks.iter().filter(|task| !task.had_begun && needs(cx, job, task.agent));
         let missing: Vec<_> = missing
             .map(|FailedTask { agent, problem, .. }| MissingAgent { agent: *agent, problem: problem.clone() })
@@ -246,7 +246,7 @@ fn agents_up_to_root(cx: &Cx, Begin { spec, mapping, .. }: &Begin) -> BTreeSet<A
 
 fn is_wanted(cx: &Cx, job: Option<JobId>) -> bool {
     match job {
-        Some(job) => cx.jobs.get(job).is_some_and(|job| !job.is_ending()),
+        Some(job) => cx.jobs.get(&job).is_some_and(|job| !job.is_ending()),
         None => !cx.is_leaving,
     }
 }

@@ -168,7 +168,7 @@ fn by_steps(me: u32, session: SessionSpec) -> Cx {
 #[test]
 fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     let mut inner = Bench::new(by_steps(1, session(15)), &[3, 4]);
-    inner.cx.links.on_link_up(UP, Peer::Parent, &mut inner.cx.out);
+    inner.cx.links.on_link_up(UP, Peer::Parent);
     let asked = |agent| Control::SessionUp(SessionUp::Probe { agent: AgentId(agent), asker: AgentId(1) });
     assert_eq!(inner.not_started(3, "no room").sent(UP), [asked(7), asked(8)]);
 

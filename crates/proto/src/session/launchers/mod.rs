@@ -124,7 +124,7 @@ impl Launchers {
             transport: cx.session.links.transport,
             nodes: nodes.own().to_vec(),
         };
-        cx.send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome))));
+        cx.links.out.send(link, control_frame(job, &Control::ToLauncher(ToLauncher::Welcome(welcome))));
     }
 
     pub fn on_down(&mut self, cx: &mut Cx, link: LinkId) {
@@ -253,7 +253,7 @@ impl Launchers {
         for (link, spec) in self.deferred.take_untold(cx.now) {
             let Ok((_, mut agents)) = agents_for(nodes, &spec) else { continue };
             agents.retain(|agent| !nodes.is_up(*agent));
-            cx.send(link, control_frame(spec.job, &Control::Note(Note::Waits { agents })));
+            cx.links.out.send(link, control_frame(spec.job, &Control::Note(Note::Waits { agents })));
         }
     }
 
@@ -276,7 +276,7 @@ impl Launchers {
             ..described(cx.tree, spec, agents)
         };
         let begun = cx.jobs.ids().into_iter().filter_map(|id| {
-            let (job, spec) = (cx.jobs.get(id)?, cx.jobs.spec(id)?);
+            let (job, spec) = (cx.jobs.get(&id)?, cx.jobs.spec(id)?);
             let state = match job.has_started() {
                 _ if job.is_ending() => JobState::Ending,
                 true => JobState::Running,
@@ -325,7 +325,7 @@ impl Launchers {
 
     fn on_kill_job(&mut self, cx: &mut Cx, link: LinkId, id: JobId, signal: Option<i32>, by: &str) {
         let is_deferred = self.deferred.jobs.contains_key(&id);
-        if !cx.jobs.has(id) && !is_deferred {
+        if !cx.jobs.contains_key(&id) && !is_deferred {
             return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
         }
         let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };
@@ -404,8 +404,9 @@ impl Launchers {
 
     /// The agents on added hosts that are needed no more: the job that each host was added for neither waits nor runs.
     pub fn unneeded(&self, cx: &Cx, nodes: &Nodes) -> Vec<AgentId> {
-        let is_needed =
-            |job: JobId| cx.jobs.has(job) || self.begun.contains_key(&job) || self.deferred.jobs.contains_key(&job);
+        let is_needed = |job: JobId| {
+            cx.jobs.contains_key(&job) || self.begun.contains_key(&job) || self.deferred.jobs.contains_key(&job)
+        };
         nodes.added().filter(|(_, job)| !is_needed(*job)).map(|(agent, _)| agent).collect()
     }
 
@@ -433,7 +434,7 @@ impl Launchers {
         self.begun.insert(id, cx.now);
         let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
         let (newest, live) = self.live();
-        cx.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
+        cx.links.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
         let tree = JobTree::of_job(&spec, cx.me, &cx.session, agents);
         let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
@@ -443,12 +444,12 @@ impl Launchers {
     pub fn start_again(&self, cx: &mut Cx, top: AgentId) {
         for spec in cx.jobs.specs().cloned().collect::<Vec<_>>() {
             let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
-            let Some(job) = cx.jobs.get(spec.job).filter(is_open) else { continue };
+            let Some(job) = cx.jobs.get(&spec.job).filter(is_open) else { continue };
             let mut agents = job.facts.agents();
             agents.retain(|agent| cx.tree.subtree_contains(top, *agent));
             if !agents.is_empty() {
                 let (newest, live) = self.live();
-                cx.pass_on(&agents, &start_frame(&spec, newest, live));
+                cx.links.pass_on(&agents, &start_frame(&spec, newest, live));
             }
         }
     }
@@ -461,14 +462,14 @@ impl Launchers {
         cx.links.owners.jobs.remove(&job);
         if let Some(agents) = traces {
             let frame = control_frame(job, &Control::JobDown(JobDown::Over { agents: agents.clone() }));
-            cx.pass_on(&agents, &frame);
+            cx.links.pass_on(&agents, &frame);
         }
     }
 
     /// A rank asks for processes: gives the new job a number, and offers it to the launcher of the rank's job.
     pub fn on_spawn(&mut self, cx: &mut Cx, parent: JobId, asker: (AgentId, Asker), from: Rank, request: SpawnRequest) {
         // A job that has ended waits for nothing.
-        let Some(job) = cx.jobs.get(parent) else { return };
+        let Some(job) = cx.jobs.get(&parent) else { return };
         let link = cx.links.owners.links_of(parent).first().copied();
         let waiting = SpawnWaiting::new(parent, asker, link);
         let problem = match request.check() {
@@ -500,7 +501,7 @@ fn refuse(cx: &mut Cx, link: LinkId, problem: String) {
 fn refuse_launch(cx: &mut Cx, link: LinkId, job: JobId, host: String, cause: Cause) {
     let failure = Failure { host, ..cause.into() };
     let ended = Control::ToLauncher(ToLauncher::Ended(Ended { failure: Some(failure), done: Default::default() }));
-    cx.send(link, control_frame(job, &ended));
+    cx.links.out.send(link, control_frame(job, &ended));
 }
 
 /// The frame that sends a job's description to the agents that run it.

@@ -51,7 +51,7 @@ impl Bench {
         for one in &news {
             match one {
                 News::Lost(agents) => agents.iter().for_each(|agent| {
-                    self.cx.links.cut_child(*agent, &mut self.cx.out);
+                    self.cx.links.cut_child(*agent);
                 }),
                 News::Returned { own, .. } => own.iter().for_each(|child| self.cx.links.neighbours.expect(*child)),
                 News::Dismissed => {}

@@ -1,7 +1,7 @@
 //! The names that the ranks of all jobs of the session have published, and the look-ups that wait for names: at the
 //! root.
 //!
-//! Requests come up a job's tree (`job/rank_service`), from PMI and PMIx alike; answers go back to the same job. A name
+//! Requests come up a job's tree (`job`), from PMI and PMIx alike; answers go back to the same job. A name
 //! exists once in each scope: of a node, of a job, of the session. It ends with its publisher's job. Look-ups that wait
 //! are answered as soon as enough of their names exist, in order of arrival.
 

@@ -177,7 +177,7 @@ fn a_session_ends_with_its_owner() {
     session.expect_gone();
 }
 
-/// The owner is the script of a batch system or a container, not its short-lived subshells.
+/// The script that a batch system or a container runs owns the session, not one of the script's short-lived subshells.
 #[test]
 fn without_a_session_leader_the_script_owns_the_session() {
     let session = Session::nowhere();

@@ -1,7 +1,7 @@
 //! PMIx server processes that are started before the children that they serve.
 //!
-//! The ranks are started by a script that shows the directory of their server: a server that was started ahead has one
-//! of another name.
+//! A script that starts the ranks prints the directory of their server. A server that was started ahead has a
+//! directory whose name ends in `-next`.
 
 use rustix::process::{Signal, kill_process};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Files that the user has named for output, in a folder in which a stranger has made entries first.
+//! Output files that the user names, in a folder where another user has made entries before.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};

@@ -44,7 +44,7 @@ impl UcxCarrier {
     /// Dials the worker of another agent, under a fresh tag.
     ///
     /// # Errors
-    /// It cannot be reached this way.
+    /// The worker cannot be reached at `point`.
     pub fn dial(shared: Rc<RefCell<Shared>>, point: &Point) -> io::Result<UcxCarrier> {
         let mut ends = shared.borrow_mut();
         let tag = ends.fresh_tag()?;

@@ -280,7 +280,7 @@ impl Sessions {
             match members.on_log(cx, &log) {
                 Ok(None) => {}
                 Ok(Some(link)) => {
-                    cx.links.on_taken_in(link, &mut cx.out);
+                    cx.links.on_taken_in(link);
                     members.on_parent_up(cx);
                 }
                 Err(Unfit) => return vec![News::Dismissed],
@@ -369,7 +369,7 @@ impl Sessions {
                 let waiting = cx.links.neighbours.forget(agent);
                 cx.links.neighbours.on_child_up(agent, link);
                 cx.child(agent, Control::SessionDown(SessionDown::Log(missed)));
-                waiting.into_iter().for_each(|frame| cx.child_frame(agent, frame));
+                waiting.into_iter().for_each(|frame| cx.links.send_child(agent, frame));
                 Vec::new()
             }
             Err(news) => news,
@@ -399,7 +399,7 @@ impl Sessions {
                 News::Lost(agents) => {
                     for agent in agents {
                         copy.starting.remove(&agent);
-                        cx.links.cut_child(agent, &mut cx.out);
+                        cx.links.cut_child(agent);
                     }
                 }
                 News::Returned { own, .. } => {
@@ -420,7 +420,7 @@ impl Sessions {
         (copy.neighbours, copy.routes) = (cx.links.neighbours, cx.links.routes);
         copy.forget_details();
         let mut seeks = None;
-        while let Some(output) = cx.out.pop() {
+        while let Some(output) = cx.links.out.pop() {
             match output {
                 Output::Send { link, frame } => world.send(number, link, frame),
                 Output::CloseLink { link } => world.close(number, link),
