@@ -151,6 +151,24 @@ mod tests {
     }
 
     #[test]
+    fn the_manifest_waits_for_the_first_node_and_contents_wait_for_all() {
+        let files = tempfile::tempdir().unwrap();
+        fs::write(files.path().join("one"), [1; 5_000]).unwrap();
+        let set = Set::collect([files.path()]).unwrap();
+        let mut sending = Sending::new(&set, 3);
+        assert!(!pull(&mut sending, 1_000).is_empty());
+        sending.output(0, b"kept\n");
+        assert!(pull(&mut sending, 1_000).is_empty());
+        sending.output(1, b"lacks\n");
+        assert!(pull(&mut sending, 1_000).len() > 40);
+        sending.output(1, b"missing 0\n");
+        assert!(pull(&mut sending, 1_000).is_empty());
+        sending.output(2, b"lacks\nmissing 0\n");
+        assert!(pull(&mut sending, 1_000).len() > 40);
+        assert_eq!(sending.next(1_000).unwrap(), Next::Waits);
+    }
+
+    #[test]
     fn a_damaged_content_is_sent_again_and_no_other() {
         let (files, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let noise = |seed: u32| (0..600_000u32).map(|at| (at.wrapping_mul(seed) >> 13) as u8).collect::<Vec<u8>>();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   name ──► each node: kept, or it lacks the set
-//!   manifest ──► each node: what is missing
+//!   manifest, when the first node lacks the set ──► each other node: what is missing
 //!   the contents that any node lacks ──► each node: kept, failed, or what was damaged
 //!                   ▲                                                        │
 //!                   └────────────── at most ROUNDS_MAX times ────────────────┘
@@ -18,9 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
 const LINE_LEN_MAX: usize = 16 << 20;
 
-/// Rounds of answers: to the name, to the manifest, and after contents, which are sent again if they were damaged
-/// (chosen).
-const ROUNDS_MAX: u32 = 5;
+/// Rounds of answers: to name and manifest, and after contents, which are sent again if they were damaged (chosen).
+const ROUNDS_MAX: u32 = 4;
 
 pub struct Sending<'a> {
     sender: Sender<'a>,
@@ -108,11 +107,8 @@ impl<'a> Sending<'a> {
                 continue;
             }
             match Answer::read(&String::from_utf8_lossy(&std::mem::take(&mut at.line))) {
-                Some(Answer::Lacks) if at.end.is_none() && self.round == 0 && at.rounds == 0 => {
-                    at.rounds = 1;
-                    self.silent -= 1;
-                }
-                Some(Answer::Missing(missing)) if at.end.is_none() && self.round > 0 && at.rounds == self.round => {
+                Some(Answer::Lacks) => self.sender.want_set(),
+                Some(Answer::Missing(missing)) if at.end.is_none() && at.rounds == self.round => {
                     at.rounds += 1;
                     self.silent -= 1;
                     match self.round {
@@ -124,7 +120,7 @@ impl<'a> Sending<'a> {
                     self.silent -= u32::from(at.rounds == self.round);
                     at.end = Some(end);
                 }
-                Some(_) | None => {}
+                Some(Answer::Missing(_) | Answer::Kept | Answer::Failed(_)) | None => {}
             }
         }
         if self.silent == 0 {
@@ -137,9 +133,6 @@ impl<'a> Sending<'a> {
         self.silent = self.nodes.iter().filter(|node| node.end.is_none()).count() as u32;
         if self.silent > 0 {
             self.round += 1;
-            if self.round == 1 {
-                return self.sender.want_set();
-            }
             self.sender.want(&std::mem::take(&mut self.wanted));
             self.bytes_wanted += self.sender.bytes_left();
         }

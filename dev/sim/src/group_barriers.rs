@@ -16,10 +16,14 @@ pub struct Group {
 impl Job {
     /// A fence of PMIx clients, or a group if there is a `tag`.
     pub fn call(&self, rank: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
-        let Group { mut members, .. } = self.group(rank, BarrierGroup { who, tag: 0 });
-        members.sort_unstable();
+        let members = match who {
+            Who::World => None,
+            _ => Some(self.group(rank, BarrierGroup { who, tag: 0 }).members),
+        };
+        let members = members.filter(|members| members.len() < self.size() as usize);
         let group = tag.map(|tag| format!("group-{tag}"));
-        let name = format!("{} of {members:?}", group.as_deref().unwrap_or(if collect { "modex" } else { "fence" }));
+        let kind = group.as_deref().unwrap_or(if collect { "modex" } else { "fence" });
+        let name = members.as_ref().map_or(kind.to_owned(), |members| format!("{kind} of {members:?}"));
         Call { name, members, collect, group }
     }
 

@@ -133,7 +133,9 @@ impl RankLinks {
     fn start(&mut self, proc: &Proc, node: &Node, step: GroupStep, nth: u32) -> bool {
         let (me, size, local) = (proc.rank, self.ranks.size(), u32::from(proc.local.0));
         let all = self.ends[me as usize].all;
-        let RingPlace { position, left, right } = proc.progress.ring;
+        let by_rank = RingPlace { position: me, left: (me + size - 1) % size, right: (me + 1) % size };
+        let RingPlace { position, left, right } =
+            if step == GroupStep::FormByRank { by_rank } else { proc.progress.ring };
         let [left, right] = [left, right].map(|rank| self.ranks.own(rank));
         let groups = &mut self.ranks.members[me as usize];
         let mut split = |colour: &[u8], key| groups.split(all, Wanted { colour: Some(colour.to_vec()), key });
@@ -144,7 +146,7 @@ impl RankLinks {
                 vec![sent, groups.receive_tagged((me + size - shift) % size, all, TAG)]
             }
             (_, 1..) => return false,
-            (GroupStep::Form, _) => vec![groups.form(all, position, size, left, right)],
+            (GroupStep::Form | GroupStep::FormByRank, _) => vec![groups.form(all, position, size, left, right)],
             (GroupStep::Order, _) => vec![split(&[], me.into())],
             (GroupStep::Node, _) => vec![split(&node.index.to_be_bytes(), 0)],
             (GroupStep::Leaders, _) => vec![split(&local.to_be_bytes(), 0)],
@@ -163,7 +165,7 @@ impl RankLinks {
             let made = if let Ok(Done::Group(made)) = &result { *made } else { None };
             let place = made.and_then(|made| groups.shape(made)).map(|shape| (shape.me, shape.size));
             let is_right = match (step, &result) {
-                (GroupStep::Form, _) => made == Some(*all),
+                (GroupStep::Form | GroupStep::FormByRank, _) => made == Some(*all),
                 (GroupStep::Order, _) => place == Some((me, size)),
                 (GroupStep::Node, _) => place == Some((proc.local.0.into(), node.ranks.len() as u32)),
                 (GroupStep::Leaders, _) => place.is_some(),

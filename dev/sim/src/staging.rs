@@ -3,8 +3,9 @@
 //!
 //! The launcher reads the files, then starts one rank on each node. All of these read the same standard input, which
 //! goes down the tree of agents: the name of the set of files, the list of the files, their contents. Each rank answers
-//! each of these parts with a line, and the launcher sends the next part when all have answered. The other job is
-//! launched when the staging job is over; its ranks do not ask the file server.
+//! each of these parts with a line. The launcher sends the list when the first rank has answered, and the contents when
+//! all have answered the list. The other job is launched when the staging job is over; its ranks do not ask the file
+//! server.
 
 use crate::phases::Point;
 use crate::spec::{JobPlan, WorldSpec};
@@ -52,7 +53,8 @@ impl JobPlan {
     }
 
     fn parts_answered(&self, answers: u64) -> usize {
-        (answers / u64::from(self.size().max(1))) as usize
+        let parts = (answers / u64::from(self.size().max(1))) as usize;
+        if parts == 0 { usize::from(answers > 0) } else { parts }
     }
 }
 

@@ -120,7 +120,7 @@ impl StdinPipe {
     }
 
     /// The rank reads what there is. True at the end of `all_bytes`, which are those of the launcher of the job, and if
-    /// it has read `until` bytes in all.
+    /// it has read at least `until` bytes in all.
     pub fn read(&mut self, cx: &mut Cx, job: u32, all_bytes: u64, until: u64) -> Result<bool, String> {
         let bytes = std::mem::take(&mut self.in_pipe);
         // Without a branch for each byte, so that processors compare many at once: all nodes read what is staged.
@@ -137,7 +137,7 @@ impl StdinPipe {
         if self.ended && self.read != all_bytes {
             return Err(format!("reads {} bytes of standard input, then its end", self.read));
         }
-        Ok(self.ended || self.read == until)
+        Ok(self.ended || self.read >= until)
     }
 }
 

@@ -100,7 +100,7 @@ impl Proc {
             }
             Step::Barrier(team) => {
                 let group = job.group(self.rank, team);
-                job.checks.group_barriers.on_enter(self.rank, &group.name, &group.members);
+                job.checks.group_barriers.on_enter(self.rank, &group.name, || group.members.into_iter());
                 return self.ask(cx, job, Op::Barrier { group: &group.text });
             }
             Step::Ring { value_bytes } => {

@@ -84,7 +84,7 @@ pub enum Step {
     },
     /// Reads standard input to its end.
     ReadStdin,
-    /// Reads standard input until so many bytes have been read in all.
+    /// Reads standard input until at least so many bytes have been read in all.
     ReadStdinTo {
         bytes: u64,
     },
@@ -131,6 +131,8 @@ pub enum Step {
 pub enum GroupStep {
     /// Builds the graph of all ranks in the order of the ring, from the neighbours that the last `Step::Ring` has told.
     Form,
+    /// Builds the graph of all ranks in the order of ranks, by a program that has got the addresses of its neighbours.
+    FormByRank,
     /// Splits the group of all ranks into one with the same members in the order of ranks, which replaces it.
     Order,
     /// Splits the group of all ranks by node.

@@ -21,7 +21,7 @@ const PPN: Flag = Flag::value(&["--ppn"], "K", "Ranks on each node; sets the num
 const MACHINE: Flag = Flag::value(
     &["--machine"],
     "FILE",
-    "The machine: here, s4, s2, frontier-like, or a file like those in dev/simulate/machines.",
+    "The machine: here, s4, s2, frontier-like, aurora, or a file like those in dev/simulate/machines.",
 )
 .or("here");
 const START: Flag = Flag::value(
@@ -34,7 +34,7 @@ const EXCHANGE: Flag = Flag::value(
     &["--exchange"],
     "WHAT",
     "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups, rank-groups, \
-     rank-alltoall or none.",
+     pmi-groups, rank-alltoall or none.",
 )
 .or("allgather");
 const STAGE: Flag = Flag::value(
@@ -164,14 +164,14 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     let machine = Machine::load(&name)?;
     let json = line.last(JSON, Value::path)?.map(Problem::create).transpose()?;
     let terminal = Terminal::new()?;
-    let (wanted, available) = (memory::estimate(&plan), memory::available());
+    let scenario = Scenario { stage_mib: line.last(STAGE, Value::at_least_one)?, ..plan.into() };
+    let (wanted, available) = (memory::estimate(&scenario), memory::available());
     let [wanted_text, available_text] = [wanted, available].map(memory::shown);
     eprintln!("memory: about {wanted_text}; this machine has {available_text} free");
     if wanted > available && !line.has(FORCE) {
         let Plan { ranks, nodes, .. } = plan;
         return Err(Problem::Memory { ranks, nodes, wanted: wanted_text, available: available_text });
     }
-    let scenario = Scenario { stage_mib: line.last(STAGE, Value::at_least_one)?, ..plan.into() };
     let simulation = Simulation::run(scenario, &machine, &name, &terminal);
     print!("{simulation}");
     if let Some((path, file)) = json {

@@ -10,11 +10,12 @@ use wireup_sim::costs::{Costs, Shared};
 use wireup_sim::spec::{Delay, Timing};
 
 /// The machine files that the program contains.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("here", include_str!("../machines/here.toml")),
     ("s4", include_str!("../machines/s4.toml")),
     ("s2", include_str!("../machines/s2.toml")),
     ("frontier-like", include_str!("../machines/frontier-like.toml")),
+    ("aurora", include_str!("../machines/aurora.toml")),
 ];
 
 /// Longest time that a file may state (ns): sums of many of them still fit into 64 bits.
@@ -277,6 +278,6 @@ mod tests {
     #[test]
     fn a_missing_file_is_named_with_the_machines_that_exist() {
         let message = Machine::load("no-such.toml").expect_err("no file").to_string();
-        assert!(message.starts_with("machine file no-such.toml: ") && message.ends_with("frontier-like"), "{message}");
+        assert!(message.starts_with("machine file no-such.toml: ") && message.ends_with("aurora"), "{message}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The constants are fitted to the peaks of simulations with 64 to 4,096 nodes and 4,096 to 65,536 ranks.
 
-use crate::plan::{Exchange, Plan, Start};
+use crate::plan::{Exchange, Plan, Scenario, Start};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
@@ -11,13 +11,19 @@ const PROGRAM: f64 = 6e6;
 /// A rank (bytes).
 const RANK: f64 = 2_700.0;
 /// A rank that uses PMIx, in addition (bytes).
-const PMIX_RANK: f64 = 23_500.0;
+const PMIX_RANK: f64 = 2_200.0;
 /// An agent (bytes), without what it stores of other nodes.
 const AGENT: f64 = 23_000.0;
 /// An agent and the simulated PMIx server of its node, in addition (bytes).
-const PMIX_AGENT: f64 = 62_000.0;
+const PMIX_AGENT: f64 = 10_000.0;
+/// What a PMIx server holds of each rank after a full modex (bytes).
+const MODEX_RANK: f64 = 9.5;
+/// A node that keeps staged files (bytes).
+const STAGED_NODE: f64 = 4_200.0;
 /// A rank that puts a value before a fence, in addition (bytes): at the rank and its agent, and at each agent.
 const PUT: [f64; 2] = [1_000.0, 2.9];
+/// A pair of key and value at an agent (bytes), without its value.
+const PAIR: f64 = 17.0;
 /// A rank in a network of the ranks (bytes), for each power of two below their number.
 const NETWORK_RANK: f64 = 2_700.0;
 /// A row of an alltoall at a rank (bytes), without its value.
@@ -25,23 +31,31 @@ const ROW: f64 = 46.0;
 
 const MIB: f64 = 1_048_576.0;
 
-/// Memory (bytes) that the simulation of this plan takes.
-pub fn estimate(plan: &Plan) -> u64 {
+/// Memory (bytes) that the simulation of this scenario takes.
+pub fn estimate(scenario: &Scenario) -> u64 {
+    let plan = &scenario.plan;
     let [ranks, nodes] = [plan.ranks, plan.nodes].map(f64::from);
     // What an agent stores of each node. The agents of a session know each other.
     let listed_node = if plan.start == Start::Session { 18.0 } else { 10.0 };
     let is_pmix = matches!(plan.exchange, Exchange::PmixFull | Exchange::PmixDirect);
     let [rank, agent] = if is_pmix { [RANK + PMIX_RANK, AGENT + PMIX_AGENT] } else { [RANK, AGENT] };
-    let puts = matches!(plan.exchange, Exchange::Fence | Exchange::Ifence);
-    let put = if puts { PUT[0] + nodes * PUT[1] } else { 0.0 };
-    (PROGRAM + ranks * (rank + put) + nodes * (agent + nodes * listed_node) + network_bytes(plan)) as u64
+    let put = match plan.exchange {
+        Exchange::Fence | Exchange::Ifence => PUT[0] + nodes * PUT[1],
+        // All agents keep the pairs until the ranks have their groups.
+        Exchange::PmiGroups => PUT[0] + nodes * (PAIR + f64::from(plan.value_bytes)),
+        _ => 0.0,
+    };
+    let modex = if plan.exchange == Exchange::PmixFull { ranks * nodes * MODEX_RANK } else { 0.0 };
+    let staged = scenario.stage_mib.map_or(0.0, |_| f64::from(scenario.stores()) * STAGED_NODE);
+    let jobs = ranks * (rank + put) + network_bytes(plan) + modex + staged;
+    (PROGRAM + jobs + nodes * (agent + nodes * listed_node)) as u64
 }
 
 /// What ranks hold for a network of their own (bytes).
 fn network_bytes(plan: &Plan) -> f64 {
     let ranks = f64::from(plan.ranks);
     let rows = match plan.exchange {
-        Exchange::RankGroups => 0.0,
+        Exchange::RankGroups | Exchange::PmiGroups => 0.0,
         Exchange::RankAlltoall => ranks * ranks * (ROW + f64::from(plan.value_bytes)),
         _ => return 0.0,
     };
@@ -84,18 +98,27 @@ mod tests {
             (Exchange::Allgather, Start::Srun, 1024, 4, 55_576),
             (Exchange::Fence, session, 4096, 16, 1_390_764),
             (Exchange::Fence, session, 256, 16, 36_036),
-            (Exchange::PmixFull, session, 64, 64, 118_308),
-            (Exchange::PmixFull, session, 2048, 2, 352_372),
-            (Exchange::PmixDirect, session, 1024, 4, 202_968),
+            (Exchange::PmixFull, session, 64, 64, 24_788),
+            (Exchange::PmixFull, session, 2048, 2, 215_544),
+            (Exchange::PmixFull, session, 2048, 16, 779_696),
+            (Exchange::PmixDirect, session, 1024, 4, 72_356),
             (Exchange::RankGroups, Start::Ssh, 64, 16, 35_700),
             (Exchange::RankGroups, Start::Ssh, 32, 128, 139_624),
+            (Exchange::PmiGroups, session, 1024, 36, 2_831_000),
             (Exchange::RankAlltoall, Start::Ssh, 128, 16, 314_552),
         ] {
             let (ranks, scheme) = (nodes * ppn, ExchangeScheme::Auto);
             let value_bytes = VALUE_BYTES;
             let plan = Plan { ranks, nodes, ppn, fanout: 8, start, exchange, scheme, value_bytes, seed: 1 };
-            let ratio = estimate(&plan) as f64 / (f64::from(measured_kib) * 1024.0);
-            assert!((0.8..1.25).contains(&ratio), "{plan:?}: {ratio}");
+            assert_near(&plan.into(), measured_kib);
+            if (exchange, nodes, ppn) == (Exchange::Allgather, 1024, 4) && start == session {
+                assert_near(&Scenario { stage_mib: Some(16), ..plan.into() }, 60_236);
+            }
         }
+    }
+
+    fn assert_near(scenario: &Scenario, measured_kib: u32) {
+        let ratio = estimate(scenario) as f64 / (f64::from(measured_kib) * 1024.0);
+        assert!((0.8..1.25).contains(&ratio), "{scenario:?}: {ratio}");
     }
 }

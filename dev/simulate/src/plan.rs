@@ -50,15 +50,17 @@ pub enum Exchange {
     PmixDirect,
     /// Barriers by PMI-1: of the ranks of each node, of those with the same place on their nodes, of all.
     Groups,
-    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`); then,
-    /// in it, the groups of nodes and of leaders, messages to log2 P other ranks, and a barrier of all.
+    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`), and in
+    /// it the groups of nodes and of leaders; then messages to log2 P other ranks, and a barrier of all.
     RankGroups,
+    /// As `RankGroups`, but a text client of PMI-1 puts, fences, and gets the addresses of both neighbours.
+    PmiGroups,
     /// As `RankGroups`, but then only an alltoall.
     RankAlltoall,
     None,
 }
 
-pub const EXCHANGES: [(&str, Exchange); 11] = [
+pub const EXCHANGES: [(&str, Exchange); 12] = [
     ("allgather", Exchange::Allgather),
     ("fence", Exchange::Fence),
     ("iallgather", Exchange::Iallgather),
@@ -68,6 +70,7 @@ pub const EXCHANGES: [(&str, Exchange); 11] = [
     ("pmix-direct", Exchange::PmixDirect),
     ("groups", Exchange::Groups),
     ("rank-groups", Exchange::RankGroups),
+    ("pmi-groups", Exchange::PmiGroups),
     ("rank-alltoall", Exchange::RankAlltoall),
     ("none", Exchange::None),
 ];
@@ -211,28 +214,30 @@ impl Plan {
                 Step::Pmix(PmixStep::Finalize),
             ]
         };
+        let get = Step::Get { pair, value_bytes, whose };
+        let [form, form_by_rank, order] = [GroupStep::Form, GroupStep::FormByRank, GroupStep::Order].map(Step::Group);
         // A rank and its address in hexadecimal.
-        let ring = Step::Ring { value_bytes: 2 * (4 + ADDRESS_LEN as u16) };
-        let [form, order] = [GroupStep::Form, GroupStep::Order].map(Step::Group);
+        let ring = [Step::Ring { value_bytes: 2 * (4 + ADDRESS_LEN as u16) }, form, order];
         let collective = |call| Step::Group(GroupStep::Collective(call));
+        let [node, leaders, talk] =
+            [GroupStep::Node, GroupStep::Leaders, GroupStep::Talk(self.partners())].map(Step::Group);
+        let groups = [node, leaders, exchanged, talk, collective(Call::Barrier), ready];
         let pmi = |steps: &[Step]| [&[Step::Init], steps, &[Step::Finalize]].concat();
         let steps = match self.exchange {
             Exchange::Allgather => pmi(&[start_allgather, wait, exchanged, ready]),
             Exchange::Iallgather => pmi(&[start_allgather, ready, wait, exchanged]),
             Exchange::Ifence => pmi(&[put, Step::StartFence, ready, wait, exchanged]),
-            Exchange::Fence => pmi(&[put, Step::Fence, exchanged, Step::Get { pair, value_bytes, whose }, ready]),
+            Exchange::Fence => pmi(&[put, Step::Fence, exchanged, get, ready]),
             Exchange::Ring => pmi(&[Step::Ring { value_bytes }, exchanged, ready]),
             Exchange::Groups => {
                 let places = Who::Alike(u16::try_from(self.ppn).unwrap_or(u16::MAX));
                 pmi(&[barrier(Who::Node), barrier(places), barrier(Who::World), exchanged, ready])
             }
-            Exchange::RankGroups => {
-                let [node, leaders, talk] =
-                    [GroupStep::Node, GroupStep::Leaders, GroupStep::Talk(self.partners())].map(Step::Group);
-                pmi(&[ring, form, order, exchanged, node, leaders, talk, collective(Call::Barrier), ready])
-            }
+            Exchange::RankGroups => pmi(&[&ring[..], &groups].concat()),
+            Exchange::PmiGroups => pmi(&[&[put, Step::Fence, get, form_by_rank], &groups[..]].concat()),
             Exchange::RankAlltoall => {
-                pmi(&[ring, form, order, collective(Call::Alltoall(value_bytes.into())), exchanged, ready])
+                let alltoall = collective(Call::Alltoall(value_bytes.into()));
+                pmi(&[&ring[..], &[alltoall, exchanged, ready]].concat())
             }
             Exchange::PmixFull => pmix(true),
             Exchange::PmixDirect => pmix(false),
@@ -240,9 +245,12 @@ impl Plan {
         };
         let steps = [steps, vec![Step::Exit { code: 0 }]].concat();
         match self.exchange {
-            Exchange::Fence | Exchange::Groups | Exchange::PmixFull | Exchange::PmixDirect | Exchange::None => {
-                Script::new(Dialect::Pmi1, &steps)
-            }
+            Exchange::Fence
+            | Exchange::Groups
+            | Exchange::PmiGroups
+            | Exchange::PmixFull
+            | Exchange::PmixDirect
+            | Exchange::None => Script::new(Dialect::Pmi1, &steps),
             _ => Script::own(&steps),
         }
     }

@@ -28,6 +28,17 @@ enum Quantity {
     Exchange,
     /// From the begin of the last rank's program until the last rank has the values that it gets.
     Values,
+    /// From the exec of the launcher until the last rank has exchanged.
+    Exchanged,
+}
+
+/// The steps of a published start that the simulator has no mechanism for.
+#[derive(Clone, Copy)]
+struct OtherSteps {
+    /// Time of these steps (s), by the laws of `lab/model/steps.py` with constants from the column "baseline" alone.
+    seconds: f64,
+    /// The published time of all steps (s).
+    published: f64,
 }
 
 /// A start of a job.
@@ -47,6 +58,7 @@ struct Statement {
     quantity: Quantity,
     /// The published value (s), and who published it.
     published: Option<(f64, &'static str)>,
+    other_steps: Option<OtherSteps>,
 }
 
 /// Size of Moody's program with its libraries: what a file server that sends 1.2 GB/s, as the links do, sends in the
@@ -66,6 +78,7 @@ const MOODY: Statement = Statement {
     scheme: ExchangeScheme::Auto,
     quantity: Quantity::Ready,
     published: Some((110.0, "Moody 2016, baseline")),
+    other_steps: None,
 };
 /// By the tree: the simulator holds what agents receive by it once, and not once for each agent.
 const LARGE: Statement = Statement {
@@ -78,17 +91,44 @@ const LARGE: Statement = Statement {
     ..MOODY
 };
 
-/// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences. The
-/// simulator has no mechanism for its other steps (31.8 s of 110 s), such as the connections of all processes.
+/// Moody's rows `Finalize` and `Other` of the baseline (s).
+const FINALIZE_AND_OTHER: f64 = 2.1 + 11.5;
+/// Rows of Moody's profile of the baseline that no step changes (s): `coll_arch_init`, `psm_ep_open`, `psm_other_init`.
+const FIXED: f64 = 1.225 + 0.068 + 0.009;
+/// `psm_ep_connect` of the baseline (s): each process connects to all.
+const CONNECT: f64 = 10.286;
+/// A loop in which each process handles the addresses of all in its groups (s): 9.45 us an address.
+const ADDRESSES: f64 = 0.697;
+
+/// Other steps beside gets: the fixed ones, connections to all, `shm_coll`, and `psm_bcast_uuid`, which is a fence.
+const OTHERS_WITH_GETS: f64 = FIXED + CONNECT + 6.171 + 0.442 + FINALIZE_AND_OTHER;
+/// Other steps beside groups: `shm_coll` and `psm_bcast_uuid` take next to no time.
+const OTHERS_WITH_GROUPS: f64 = FIXED + CONNECT + 2.0 * ADDRESSES + FINALIZE_AND_OTHER;
+/// Other steps if connections are made on demand: the addresses of endpoints are not exchanged either.
+const OTHERS_ON_DEMAND: f64 = FIXED + ADDRESSES + FINALIZE_AND_OTHER;
+
+/// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences.
 const MVAPICH2: Statement = Statement {
     name: "MVAPICH2's first barrier and gets, file server",
     get_loops: 2,
     exchange: Exchange::Fence,
     published: Some((78.2, "Moody 2016, baseline: proc_sync_1, populate_vcs, psm_ep_allgather")),
+    other_steps: Some(OtherSteps { seconds: OTHERS_WITH_GETS, published: 110.0 }),
     ..MOODY
 };
 
-const STATEMENTS: [Statement; 13] = [
+/// MVAPICH2's `MPI_Init` with a staged program, a ring and the groups that are made from it, in place of gets.
+const MOODY_GROUPS: Statement = Statement {
+    name: "MVAPICH2 with PMIX_Ring and groups",
+    stage_mib: Some(MOODY_MIB),
+    exchange: Exchange::RankGroups,
+    quantity: Quantity::Exchanged,
+    published: Some((0.803, "Moody 2016, PMIX_Ring: proc_sync_1, create_groups")),
+    other_steps: Some(OtherSteps { seconds: OTHERS_WITH_GROUPS, published: 23.0 }),
+    ..MOODY
+};
+
+const STATEMENTS: [Statement; 17] = [
     Statement {
         name: "PMI ring",
         loads: false,
@@ -114,7 +154,23 @@ const STATEMENTS: [Statement; 13] = [
         name: "MVAPICH2's first barrier and gets, staged",
         stage_mib: Some(MOODY_MIB),
         published: Some((50.3, "Moody 2016, staged: proc_sync_1, populate_vcs, psm_ep_allgather")),
+        other_steps: Some(OtherSteps { seconds: OTHERS_WITH_GETS, published: 82.0 }),
         ..MVAPICH2
+    },
+    Statement {
+        name: "MVAPICH2 with a PMI ring and groups",
+        exchange: Exchange::PmiGroups,
+        published: Some((5.263, "Moody 2016, PMI ring: proc_sync_1, create_groups")),
+        other_steps: Some(OtherSteps { seconds: OTHERS_WITH_GROUPS, published: 32.2 }),
+        ..MOODY_GROUPS
+    },
+    MOODY_GROUPS,
+    Statement {
+        name: "MVAPICH2 with a connection manager",
+        quantity: Quantity::Ready,
+        published: None,
+        other_steps: Some(OtherSteps { seconds: OTHERS_ON_DEMAND, published: 10.0 }),
+        ..MOODY_GROUPS
     },
     Statement {
         name: "rendezvous of Gloo",
@@ -131,6 +187,17 @@ const STATEMENTS: [Statement; 13] = [
         ppn: 8,
         quantity: Quantity::Exchange,
         published: Some((100.0, "TCPStore")),
+        ..LARGE
+    },
+    // mpich#7175: 700 nodes with 96 ranks each.
+    Statement {
+        name: "a PMIx fence that hung on Aurora",
+        machine: "aurora",
+        ranks: 67_200,
+        ppn: 96,
+        exchange: Exchange::PmixFull,
+        quantity: Quantity::Exchange,
+        scheme: ExchangeScheme::Auto,
         ..LARGE
     },
     Statement { name: "229,376 ranks", ranks: 229_376, ppn: 56, published: Some((22.0, "MVAPICH2")), ..LARGE },
@@ -179,6 +246,7 @@ impl Statement {
             Quantity::Ready => "ready",
             Quantity::Exchange => "exchange",
             Quantity::Values => "values",
+            Quantity::Exchanged => "exchanged",
         }
     }
 
@@ -190,16 +258,24 @@ impl Statement {
         lines::joined(head, fields)
     }
 
+    fn scenario(&self, plan: Plan) -> Scenario {
+        Scenario { plan, stage_mib: self.stage_mib, get_loops: self.get_loops }
+    }
+
     /// The predicted time (s).
     fn predict(&self, plan: Plan, machine: &Machine, terminal: &Terminal) -> Result<f64, Problem> {
-        let scenario = Scenario { plan, stage_mib: self.stage_mib, get_loops: self.get_loops };
-        let simulation = Simulation::complete(scenario, machine, self.machine, terminal)?;
+        let simulation = Simulation::complete(self.scenario(plan), machine, self.machine, terminal)?;
+        Ok(self.value(&simulation))
+    }
+
+    fn value(&self, simulation: &Simulation) -> f64 {
         let [begun, exchanged, ready] = ["begun", "exchanged", "ready"].map(|phase| simulation.end_s(phase));
-        Ok(match self.quantity {
+        match self.quantity {
             Quantity::Ready => ready,
             Quantity::Exchange => exchanged - begun,
             Quantity::Values => ready - begun,
-        })
+            Quantity::Exchanged => exchanged,
+        }
     }
 }
 
@@ -224,39 +300,61 @@ pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Termin
         })
     });
     let is_small = |statement: &Statement| statement.ranks <= ranks_max;
+    let mut last = None;
     for statement in STATEMENTS.into_iter().filter(is_small) {
-        if predict(&statement, &mut lines, terminal)? {
+        if predict(&statement, &mut last, &mut lines, terminal)? {
             show_sensitivities(&statement, sensitivity_ranks, &mut lines, terminal)?;
         }
     }
     for statement in growing.filter(is_small) {
-        predict(&statement, &mut lines, terminal)?;
+        predict(&statement, &mut last, &mut lines, terminal)?;
     }
     Ok(())
 }
 
+/// The last simulation, which the next statement may be about, too.
+type Last = Option<((Scenario, &'static str, bool), Simulation)>;
+
 /// False if this machine has not enough memory for the simulation.
-fn predict(statement: &Statement, lines: &mut Lines, terminal: &Terminal) -> Result<bool, Problem> {
+fn predict(statement: &Statement, last: &mut Last, lines: &mut Lines, terminal: &Terminal) -> Result<bool, Problem> {
     let plan = statement.plan(u32::MAX);
     let case = statement.case(&plan);
     let exchange = name_of(&EXCHANGES, &plan.exchange);
     let head = format!("{}, {} ranks, {exchange}", statement.name, plan.ranks);
-    let (wanted, available) = (memory::estimate(&plan), memory::available());
+    let scenario = statement.scenario(plan);
+    let (wanted, available) = (memory::estimate(&scenario), memory::available());
     if wanted > available {
         let why = format!("needs about {} of memory; {} are free", memory::shown(wanted), memory::shown(available));
         println!("{head}: {why}");
         lines.write(statement.line("failed", "simulated", &case, json!({ "round": 0, "why": why })))?;
         return Ok(false);
     }
-    let seconds = statement.predict(plan, &statement.machine()?, terminal)?;
-    lines.write(statement.line("sample", "simulated", &case, json!({ "round": 0, "value": seconds })))?;
-    let mut published = String::new();
-    if let Some((value, source)) = statement.published {
-        lines.write(statement.line("summary", "published", &case, json!({ "median": value, "source": source })))?;
-        published = format!("; published {value} s");
+    let of = (scenario, statement.machine, statement.loads);
+    let simulation = match last.take() {
+        Some((same, simulation)) if same == of => simulation,
+        _ => Simulation::complete(scenario, &statement.machine()?, statement.machine, terminal)?,
+    };
+    let seconds = statement.value(&simulation);
+    *last = Some((of, simulation));
+    let mut write = |predicted: f64, published: Option<f64>, fields: Value| {
+        let line =
+            |record, contestant, own| statement.line(record, contestant, &case, lines::joined(own, fields.clone()));
+        lines.write(line("sample", "simulated", json!({ "round": 0, "value": predicted })))?;
+        published.map_or(Ok(()), |value| lines.write(line("summary", "published", json!({ "median": value }))))
+    };
+    let source = statement.published.map_or(json!({}), |(_, source)| json!({ "source": source }));
+    let published = statement.published.map(|(value, _)| value);
+    write(seconds, published, source)?;
+    println!("{head}: {seconds:.6} s{}", shown(published));
+    if let Some(OtherSteps { seconds: others, published }) = statement.other_steps {
+        write(seconds + others, Some(published), json!({ "quantity": "total" }))?;
+        println!("  with {others:.1} s of other steps: {:.1} s{}", seconds + others, shown(Some(published)));
     }
-    println!("{head}: {seconds:.6} s{published}");
     Ok(true)
+}
+
+fn shown(published: Option<f64>) -> String {
+    published.map_or(String::new(), |value| format!("; published {value} s"))
 }
 
 fn show_sensitivities(

@@ -621,7 +621,7 @@ impl Session {
         let Session { cx, early, .. } = self;
         let is_lost = |agent: &AgentId| cx.links.routes.roster.is_lost(*agent);
         if agents.contains(&cx.me) && !agents.iter().any(is_lost) && !early.is_over(spec.job) {
-            let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
+            let tree = JobTree::of_job(&spec, cx.me, &cx.session, agents);
             self.begin_job(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         }
     }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Call {
     /// Name of the call, unique among all calls.
     pub name: String,
-    /// Members of the call, in ascending order.
-    pub members: Vec<u32>,
+    /// Members of the call, in ascending order; `None`: all ranks of the job.
+    pub members: Option<Vec<u32>>,
     pub collect: bool,
     /// Name of the group; `None`: the call is a fence.
     pub group: Option<String>,
@@ -62,6 +62,16 @@ pub fn records(seed: u64, bytes: &[u8]) -> Option<BTreeMap<u32, u32>> {
         *latest = version.max(*latest);
     }
     Some(known)
+}
+
+impl Call {
+    /// The members of the call, in a job of this many ranks.
+    pub fn members(&self, size: u32) -> Box<dyn Iterator<Item = u32> + '_> {
+        match &self.members {
+            None => Box::new(0..size),
+            Some(members) => Box::new(members.iter().copied()),
+        }
+    }
 }
 
 impl ModexCheck {

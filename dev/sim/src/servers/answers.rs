@@ -78,8 +78,9 @@ impl Server {
     ) -> Result<(), String> {
         let has_left = |rank: &u32| procs[*rank as usize].has_left();
         // A member that runs on cannot be reached if it is behind a node that was lost.
-        let is_one_gone = cx.checks.was_any_struck(&job.plan.nodes) || call.members.iter().any(has_left);
-        let (seed, size, modex) = (job.seed, job.size(), job.plan.options.pmi.modex);
+        let is_one_gone =
+            cx.checks.was_any_struck(&job.plan.nodes) || call.members(job.size()).any(|rank| has_left(&rank));
+        let (seed, modex) = (job.seed, job.plan.options.pmi.modex);
         let checks = &mut job.checks;
         let known = match (answer, &call.group) {
             (Answer::Fenced { blocks }, None) => {
@@ -110,9 +111,8 @@ impl Server {
         for rank in ranks {
             checks.group_barriers.on_release(*rank, &call.name)?;
         }
-        let brings = call.group.is_some()
-            || (call.collect && modex == Modex::Full)
-            || (call.collect && call.members.len() < size as usize);
+        let brings =
+            call.group.is_some() || (call.collect && modex == Modex::Full) || (call.collect && call.members.is_some());
         if brings {
             checks.modex.check_data(call, &known, has_left)?;
         }

@@ -76,7 +76,8 @@ impl Server {
 
     /// A rank enters a fence or a group; the agent is asked when all local members have entered.
     fn enter(&mut self, cx: &mut Cx, job: &mut Job, rank: u32, call: Call, timeout_s: Option<u32>) {
-        job.checks.group_barriers.on_enter(rank, &call.name, &call.members);
+        let size = job.size();
+        job.checks.group_barriers.on_enter(rank, &call.name, || call.members(size));
         job.checks.modex.on_enter(rank, &call, timeout_s.is_some());
         self.entered.entry(call.clone()).or_default().push((rank, timeout_s));
         self.go_on_together(cx, job, call);
@@ -94,8 +95,8 @@ impl Server {
 
     /// Asks the agent if all local members have entered.
     fn go_on_together(&mut self, cx: &mut Cx, job: &Job, call: Call) {
-        let is_here = |member: &&u32| self.ranks.contains(member) && !self.lost.contains(member);
-        let members_here = call.members.iter().filter(is_here).count();
+        let is_member = |rank: &u32| call.members.as_ref().is_none_or(|members| members.binary_search(rank).is_ok());
+        let members_here = self.ranks.iter().filter(|rank| is_member(rank) && !self.lost.contains(rank)).count();
         if self.entered.get(&call).is_none_or(|ranks| ranks.len() < members_here) {
             return;
         }
@@ -104,10 +105,9 @@ impl Server {
         let ranks: Vec<u32> = ranks.into_iter().map(|(rank, _)| rank).collect();
         let committed = ranks.iter().filter_map(|rank| self.commits.local.get(rank).map(|version| (*rank, *version)));
         let bytes: Vec<u8> = committed.flat_map(|(rank, version)| record(job.seed, rank, version)).collect();
-        let is_whole = call.members.len() == job.size() as usize;
-        let set = match is_whole && (call.group.is_none() || self.host.is_multiple_of(2)) {
+        let set = match call.members.is_none() && (call.group.is_none() || self.host.is_multiple_of(2)) {
             true => Set::All,
-            false => Set::Ranks(call.members.iter().copied().map(Rank).collect()),
+            false => Set::Ranks(call.members(job.size()).map(Rank).collect()),
         };
         let ask = match &call.group {
             None => {

@@ -97,7 +97,7 @@ const HEADS: [u64; 2] = [37, 200];
 /// launcher has read the files.
 fn start(nodes: u32, requests: u32, staged: Option<u64>) -> RunReport {
     let load = Step::Load { requests, request_ns: MS / 5 };
-    let steps = [load, Step::Init, Step::Fence, Step::Finalize];
+    let steps = [load, Step::Init, Step::Fence, Step::Reach(Point::Exchanged), Step::Finalize];
     let plain = WorldSpec::even(7, nodes, 1, Script::new(Dialect::Pmi1, &steps));
     let event_max = 2_000_000_000;
     // The time limit for starts must cover the whole run: on 16,384 nodes the file server is busy for 223 s.
@@ -111,6 +111,11 @@ fn stage(world: WorldSpec, bytes: u64) -> WorldSpec {
     world.staged(nodes, [HEADS[0], HEADS[1], bytes])
 }
 
+/// When the last rank leaves its first barrier.
+fn barrier_ns(report: &RunReport) -> u64 {
+    report.checks.phases.at(Point::Exchanged).last_ns
+}
+
 fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
     let [without, with] = [start(nodes, requests, None), start(nodes, 0, Some(bytes))];
     assert_eq!((without.jobs.succeeded, with.jobs.succeeded), (1, 2));
@@ -119,9 +124,8 @@ fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
         (with.checks.stdin_bytes, staged.count),
         (u64::from(nodes) * (HEADS.iter().sum::<u64>() + bytes), nodes)
     );
-    // The last node enters the barrier: from the start of the session, and so with the time for staging.
-    let [without_ns, with_ns] =
-        [&without, &with].map(|report| report.checks.exchange_ns.iter().copied().max().unwrap_or(0));
+    // The last node leaves the barrier: from the start of the session, and so with the time for staging.
+    let [without_ns, with_ns] = [&without, &with].map(barrier_ns);
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
     assert!(with_ns > staged.last_ns && with_ns * times < without_ns, "{with_ns} {without_ns}");
     for report in [without, with] {
@@ -149,9 +153,7 @@ fn sixteen_thousand_nodes() {
         (without.jobs.succeeded, with.jobs.succeeded, staging.checks.stdin_bytes),
         (1, 1, u64::from(nodes) * bytes)
     );
-    // Only the first 4,096 frames of the barrier are timed: a quarter of the nodes.
-    let [without_ns, with_ns] =
-        [&without, &with].map(|report| report.checks.exchange_ns.iter().copied().max().unwrap_or(0));
+    let [without_ns, with_ns] = [&without, &with].map(barrier_ns);
     let with_ns = staging.elapsed_ns + with_ns;
     println!("{nodes} nodes: staged after {} ms", staging.elapsed_ns / MS);
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
@@ -206,14 +208,14 @@ fn each_link_carries_the_staged_bytes_once() {
     }
 }
 
-/// An agent sends each KiB to each of its children, one after the other: by its network card, or by its processor,
-/// which also reads it. The agents of all levels do so at the same time, so that only the time until the first piece
-/// has come to the last level does not grow with the size.
+/// An agent sends each KiB to two others, one after the other, whatever the session's fan-out: by its network card, or
+/// by its processor, which also reads it. The agents of all levels do so at the same time, so that only the time until
+/// the first piece has come to the last level does not grow with the size.
 #[test]
-fn staging_takes_the_time_in_which_an_agent_sends_all_to_all_of_its_children() {
+fn staging_takes_the_time_in_which_an_agent_sends_all_to_two_others() {
     let (small, kib_ns) = (3 << 20, 2_000);
     for fanout in [2, 4] {
-        let f = u64::from(fanout);
+        let f = 2;
         for (costs, each_kib_ns) in [
             (Costs { card_kib_ns: kib_ns, ..Costs::default() }, f * kib_ns),
             (Costs { kib_ns, ..Costs::default() }, (f + 1) * kib_ns),

@@ -435,7 +435,7 @@ impl Launchers {
         let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
         let (newest, live) = self.live();
         cx.links.pass_on(&agents, &start_frame(&spec, newest, live.clone()));
-        let tree = JobTree::new(cx.me, cx.tree.fanout(), agents);
+        let tree = JobTree::of_job(&spec, cx.me, &cx.session, agents);
         let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
         self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
     }
