@@ -12,6 +12,7 @@ const HEAD_LEN: usize = 48;
 const ENTRY_LEN: usize = 24;
 /// The kind and the architecture of an entry (glibc's `ldconfig.h`): libraries of glibc for this processor.
 const FLAGS: u32 = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
+/// The bits of an entry's flags that say for which architecture it is.
 const ARCHITECTURE: u32 = 0xff00;
 
 /// An entry of the list that concerns processors of this kind.
@@ -24,8 +25,9 @@ pub struct Entry<'a> {
     flags: u32,
 }
 
-/// The entries of this name, in the order in which the loader looks at them. A damaged list ends where it is damaged.
-pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Entry<'a>> {
+/// The entries of this name, in the order in which the loader looks at them; `None`: the list is damaged, and what
+/// follows means nothing.
+pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Option<Entry<'a>>> {
     let head = match cache.starts_with(MAGIC) {
         true => 0,
         false => cache.windows(MAGIC.len()).position(|window| window == MAGIC).unwrap_or(cache.len()),
@@ -38,18 +40,21 @@ pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Entry<'
         let is_for_all = number(at + 16)? == 0 && number(at + 20)? == 0;
         Some((number(at)?, cache.get(number(at + 4)? as usize..)?, cache.get(number(at + 8)? as usize..)?, is_for_all))
     };
-    (0..count).map_while(numbers).filter_map(move |(flags, key, value, is_for_all)| {
+    (0..count).map(numbers).filter_map(move |numbers| {
+        let Some((flags, key, value, is_for_all)) = numbers else { return Some(None) };
         let is_named = key.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0));
         let is_meant = (flags ^ FLAGS) & ARCHITECTURE == 0 && is_named && value.starts_with(b"/");
-        let zero = value.iter().position(|byte| *byte == 0).filter(|_| is_meant)?;
-        Some(Entry { path: &value[..=zero], is_for_all, flags })
+        is_meant.then(|| {
+            let zero = value.iter().position(|byte| *byte == 0)?;
+            Some(Entry { path: &value[..=zero], is_for_all, flags })
+        })
     })
 }
 
-/// The path of a library, with a zero at its end, if the loader would have no choice.
+/// The path of a library, with a zero at its end, if the list is not damaged and the loader would have no choice.
 pub fn find<'a>(cache: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut found = entries(cache, name);
-    let only = found.next().filter(|entry| entry.is_for_all && entry.flags == FLAGS)?;
+    let only = found.next()?.filter(|entry| entry.is_for_all && entry.flags == FLAGS)?;
     found.next().is_none().then_some(only.path)
 }
 
@@ -107,8 +112,17 @@ mod tests {
         let list =
             [(FLAGS, 1 << 30, "libx.so", "/v3/libx.so"), (FLAGS, 0, "libx.so", "/a/libx.so"), (3, 0, "libx.so", "/b")];
         let cache = cache(&list);
-        let found: Vec<_> = entries(&cache, b"libx.so").map(|entry| (entry.path, entry.is_for_all)).collect();
+        let found: Vec<_> = entries(&cache, b"libx.so").flatten().map(|entry| (entry.path, entry.is_for_all)).collect();
         assert_eq!(found, [(&b"/v3/libx.so\0"[..], false), (b"/a/libx.so\0", true)]);
+    }
+
+    #[test]
+    fn nothing_is_found_in_a_list_that_is_damaged_behind_the_first_entry() {
+        let mut cache = cache(&[(FLAGS, 0, "libx.so", "/a/libx.so"), (FLAGS, 0, "liby.so", "/a/liby.so")]);
+        assert!(find(&cache, b"libx.so").is_some());
+        let key_of_the_second = HEAD_LEN + ENTRY_LEN + 4;
+        cache[key_of_the_second..][..4].fill(0xff);
+        assert_eq!(find(&cache, b"libx.so"), None);
     }
 
     #[test]

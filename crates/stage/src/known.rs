@@ -24,7 +24,7 @@ const KEPT_LEN_MAX: u64 = 256 << 20;
 /// (chosen: the libraries of a large environment).
 const UNUSED_MAX: usize = 4096;
 
-/// Bytes before what is kept, for [`seal`].
+/// Length of the check at the beginning of a file.
 pub(crate) const CHECK_LEN: usize = 8;
 
 /// What a file has had as long as it has not changed: device, number, length, seconds and nanoseconds of its two times.
@@ -79,8 +79,11 @@ pub(crate) fn read(path: &Path) -> Vec<u8> {
     if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() }
 }
 
+/// Number of the format: a file of another one counts as damaged.
+const FORMAT: u64 = 1;
+
 fn check(kept: &[u8]) -> [u8; CHECK_LEN] {
-    XxHash3_64::oneshot(kept).to_le_bytes()
+    XxHash3_64::oneshot_with_seed(FORMAT, kept).to_le_bytes()
 }
 
 /// Writes the check into the first [`CHECK_LEN`] bytes.
@@ -89,7 +92,7 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     bytes[..CHECK_LEN].copy_from_slice(&check);
 }
 
-/// What is behind the check; `None`: it is damaged.
+/// The contents after the check; `None`: the file is damaged.
 pub(crate) fn opened(bytes: &[u8]) -> Option<&[u8]> {
     let (expected, kept) = bytes.split_first_chunk()?;
     (*expected == check(kept)).then_some(kept)

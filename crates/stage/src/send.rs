@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   name ──► each node: kept, or it lacks the set
-//!   manifest, when the first node lacks the set ──► each other node: what is missing
+//!   manifest, as soon as one node lacks the set ──► each node that lacks it: what is missing
 //!   the contents that any node lacks ──► each node: kept, failed, or what was damaged
 //!                   ▲                                                        │
 //!                   └────────────── at most ROUNDS_MAX times ────────────────┘

@@ -82,7 +82,7 @@ impl Content {
 /// What the bytes of a program file say about it.
 ///
 /// # Errors
-/// The file is not a program, or a broken one.
+/// The bytes are not a program, or the program is damaged.
 pub fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;

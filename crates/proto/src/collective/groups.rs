@@ -201,8 +201,8 @@ impl Barrier {
     /// The parent waits for members of this subtree; when it asked it had received `seen` frames from this agent.
     /// Returns the children to be asked in turn.
     fn on_ask(&mut self, now: Instant, seen: u32) -> Vec<usize> {
-        let is_answered = |round: &Round| round.up.is_some_and(|up| up.wrapping_sub(seen) as i32 > 0);
-        if self.rounds.iter().any(is_answered) {
+        let is_on_its_way = |round: &Round| round.up.is_some_and(|up| up.wrapping_sub(seen) as i32 > 0);
+        if self.rounds.iter().any(is_on_its_way) {
             return Vec::new();
         }
         self.round(now, |round| round.left > 0);

@@ -123,10 +123,10 @@ pub enum Up {
     Nowhere,
 }
 
-/// Most children of an agent in the tree of a job that stages files. An agent sends the files to one child after the
-/// other, by one network card, so their transfer takes as many times as there are children; each level adds only the
-/// time of one piece. Chosen by simulation: on the machine `s2`, 16 MiB reach 256 nodes in 353 ms with a fan-out of
-/// 16, in 143 ms with 4, in 106 ms with 2.
+/// Most children of an agent in the tree of a job that stages files. An agent sends the files to all of its children by
+/// one network card, so with n children the transfer takes n times as long as with one; each level adds only the time
+/// of one piece. Chosen with `wireup simulate --machine s2`: 16 MiB reach 256 nodes in 353 ms with a fan-out of 16, in
+/// 143 ms with 4, in 106 ms with 2.
 const STAGING_FANOUT_MAX: u32 = 2;
 
 /// The tree of one job, along which its frames travel, as seen by one agent.
@@ -158,11 +158,10 @@ impl JobTree {
 
     /// The tree of a job of a standing session; `agents` have ranks of the job.
     pub fn of_job(spec: &JobSpec, me: AgentId, session: &SessionSpec, agents: Vec<AgentId>) -> Self {
-        let is_staging = spec.options.stdio.stdin == StdinTarget::AllByMemory;
         // Without direct links, the frames of another tree would take several hops of the session's tree.
         let has_direct = session.links.transport != AgentTransport::Tree;
-        let fanout_max = if is_staging && has_direct { STAGING_FANOUT_MAX } else { u32::MAX };
-        JobTree::new(me, session.fanout.min(fanout_max), agents)
+        let is_narrow = has_direct && spec.options.stdio.stdin == StdinTarget::AllByMemory;
+        JobTree::new(me, session.fanout.min(if is_narrow { STAGING_FANOUT_MAX } else { u32::MAX }), agents)
     }
 
     /// The tree of these agents and the root; `me` is one of them.

@@ -1,7 +1,7 @@
 //! Chooses nodes for the ranks of a job that a rank has asked for.
 //!
 //! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots
-//! there are, are spread evenly among the others: where there are fewer ranks, one more.
+//! there are, are spread evenly: each goes to the node that has the fewest ranks so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;

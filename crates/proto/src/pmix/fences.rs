@@ -34,6 +34,7 @@ use wireup_wire::pmix::{Answer, Status};
 
 /// The fences and groups of this node's ranks, for which the server process enters.
 pub struct Fences {
+    /// Exchanges (fences of the whole job) and barriers (fences of some ranks, groups).
     pub all: Collectives,
     /// The number of the server's request for each fence of the whole job that is awaited.
     requested: BTreeMap<Epoch, u64>,

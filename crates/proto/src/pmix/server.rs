@@ -229,14 +229,14 @@ impl ServerProcess {
         // The process may have ended before, so a refusal is no error.
         let _ = self.phase.on(Event::Gone);
         self.pulse.end();
-        self.asks.clear();
+        self.asks = Asks::default();
     }
 
     /// No local rank is left. Returns whether the process still has their data; it does not if it was not ready.
     pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.phase {
             Phase::Serving => {
-                self.asks.clear();
+                self.asks = Asks::default();
                 self.phase.on(Event::RanksGone).expect("it serves");
                 return true;
             }
@@ -264,7 +264,7 @@ impl ServerProcess {
             let (job, target) = (cx.facts.id(), SignalTarget::Server);
             cx.output(Output::Signal { job, target, signal: SIGKILL });
             self.pulse.end();
-            self.asks.clear();
+            self.asks = Asks::default();
             self.news.push(ServerNews::Unserved);
         }
     }
@@ -460,14 +460,9 @@ impl Asks {
         let (until, id) = self.due.first()?;
         (*until <= now).then(|| (*id, self.all[id].waits))
     }
-
-    /// Drops all requests: no answer is needed any more.
-    pub fn clear(&mut self) {
-        *self = Asks::default();
-    }
 }
 
-/// What the caller must do now.
+/// What [`Pulse::on_tick`] asks of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beat {
     Nothing,
