@@ -122,7 +122,12 @@ impl Forker {
                 ));
             }
             let (mut bytes, mut fds) = ([0; 4], VecDeque::new());
-            match (socket::receive(&self.socket, &mut bytes, &mut fds)?, fds.pop_front()) {
+            let length = socket::receive(&self.socket, &mut bytes, &mut fds).or_else(|error| match error.kind() {
+                // It was killed before it read the request.
+                io::ErrorKind::ConnectionReset => Ok(0),
+                _ => Err(error),
+            })?;
+            match (length, fds.pop_front()) {
                 (4, Some(fd)) => keeper = Some((u32::from_ne_bytes(bytes), fd)),
                 (0, _) => return Err(gone()),
                 (1, None) => return Ok(keeper.ok_or_else(|| io::Error::from_raw_os_error(bytes[0].into()))),
