@@ -7,7 +7,7 @@
    repeat COUNT [KEY VALUE]...  COUNT times one child, one after the other
    missing PROGRAM            asks for PROGRAM, which cannot be started, and goes on
    fail                       two children that exit with code 9 while the parents wait for them
-   late                       the parents end first; the children write later */
+   late                       the parents end first, unless FAMILY_UNTIL is set; the children write later */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +151,10 @@ int main(int argc, char **argv)
         /* MPICH's parents would not wait until the children have connected to all of them. */
         MPI_Barrier(between);
         MPI_Comm_disconnect(&between);
+        if (getenv("FAMILY_UNTIL") != NULL) {
+            /* The whole family is seen until then. */
+            wait_until_allowed();
+        }
         printf("parent %d ends\n", rank);
     }
     MPI_Finalize();
