@@ -14,7 +14,7 @@ pub fn real_name(library: &str) -> String {
 /// Where a library is.
 ///
 /// # Errors
-/// The library is nowhere; the error is the folder next to the program, where it should be.
+/// The library is not found; the error is the folder next to the program, where it should be.
 pub fn find(program: &Path, library: &str) -> Result<PathBuf, PathBuf> {
     // A program's path always has a folder.
     let beside = program.parent().unwrap_or(Path::new("."));

@@ -36,7 +36,7 @@ pub enum Stage<M: Memory> {
     /// The pieces of a value that are still to be put, the next one last.
     Putting(Vec<Vec<u8>>),
     UnderWay,
-    /// The request is over: with the allgather's array, if the server has made one, or its failure.
+    /// The request is over. `Ok`: the allgather's array, if the server has made one.
     Over(Result<Option<Values<M>>, Failure>),
 }
 

@@ -18,15 +18,15 @@ const ARCHITECTURE: u32 = 0xff00;
 /// An entry of the list that concerns processors of this kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// Absolute, with a zero at its end.
+    /// Absolute path, with a zero byte at its end.
     pub path: &'a [u8],
     /// The library may be used on all processors of this kind, and not only on some.
     pub is_for_all: bool,
     flags: u32,
 }
 
-/// The entries of this name, in the order in which the loader looks at them; `None`: the list is damaged, and what
-/// follows means nothing.
+/// The entries of this name, in the order in which the loader looks at them; `None`: the list is damaged, and later
+/// items are meaningless.
 pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Option<Entry<'a>>> {
     let head = match cache.starts_with(MAGIC) {
         true => 0,

@@ -79,7 +79,7 @@ pub(crate) fn read(path: &Path) -> Vec<u8> {
     if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() }
 }
 
-/// Number of the format: a file of another one counts as damaged.
+/// Version of the format; a file of another version counts as damaged.
 const FORMAT: u64 = 1;
 
 fn check(kept: &[u8]) -> [u8; CHECK_LEN] {
@@ -104,9 +104,9 @@ pub struct Known {
     /// The files that were kept, sorted, each with where its value ends.
     old: Vec<(Identity, usize)>,
     values: Vec<u8>,
-    /// Which of `old` were asked for.
+    /// Which of the kept files have been asked for.
     used: Vec<bool>,
-    /// The one that was asked for last.
+    /// The index of the kept file that was asked for last.
     last: usize,
     new: BTreeMap<Identity, Vec<u8>>,
 }

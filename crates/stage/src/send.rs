@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
 const LINE_LEN_MAX: usize = 16 << 20;
 
-/// Rounds of answers: to name and manifest, and after contents, which are sent again if they were damaged (chosen).
+/// Most times that contents are sent; they are sent again if a node reports that they were damaged (chosen).
 const ROUNDS_MAX: u32 = 4;
 
 pub struct Sending<'a> {

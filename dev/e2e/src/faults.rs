@@ -163,7 +163,8 @@ impl Started {
     }
 
     /// Processes of the job on the hub, including the launcher. Processes of nodes begin and end meanwhile. So only
-    /// those count that exist both before and after the nodes are listed: one of a node would be in its list.
+    /// those count that exist both before and after the nodes are listed: a process of a node that exists both times is
+    /// in that node's list.
     pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
         let before = self.mark.processes();
         let elsewhere: Vec<u32> =

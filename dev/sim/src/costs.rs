@@ -15,8 +15,8 @@ use wireup_proto::io::Input;
 pub struct Shared {
     /// Number of hosts on a machine, which share its processors.
     pub hosts: u32,
-    /// A turn of an agent, for each turn that other agents of its machine have had since its own last one, up to
-    /// [`TURNS_MAX`]: their memory has replaced its own in the caches of the processors.
+    /// Extra processor time of an agent's turn (ns), for each turn of other agents of its machine since its last one,
+    /// at most [`TURNS_MAX`] of them: their memory has replaced its own in the caches of the processors.
     pub cold_ns: u64,
 }
 
@@ -131,7 +131,7 @@ impl Machines {
         *first
     }
 
-    /// The agent of a host begins a turn; returns what that costs because other agents had turns in between (ns).
+    /// Begins a turn of a host's agent; returns its extra cost (ns) after turns of other agents on the machine.
     pub fn begins_turn(&mut self, host: u32) -> u64 {
         let machine = self.machine_of(host);
         let (turns, last) = (&mut self.turns[machine], &mut self.last_turns[host as usize]);

@@ -88,7 +88,7 @@ impl Cx {
         }
     }
 
-    /// The agent of a host begins a turn; returns what that costs because other agents had turns in between (ns).
+    /// Begins a turn of a host's agent; returns its extra cost (ns) after turns of other agents on the machine.
     pub fn begins_turn(&mut self, host: u32) -> u64 {
         self.machines.as_mut().map_or(0, |machines| machines.begins_turn(host))
     }

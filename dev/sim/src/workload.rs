@@ -131,7 +131,8 @@ pub enum Step {
 pub enum GroupStep {
     /// Builds the graph of all ranks in the order of the ring, from the neighbours that the last `Step::Ring` has told.
     Form,
-    /// Builds the graph of all ranks in the order of ranks, by a program that has got the addresses of its neighbours.
+    /// Builds the graph of all ranks in the order of ranks, from the neighbours' addresses that the program has got by
+    /// PMI.
     FormByRank,
     /// Splits the group of all ranks into one with the same members in the order of ranks, which replaces it.
     Order,

@@ -1,8 +1,7 @@
 //! Machine files: how long work takes on the nodes, in the network and at the file server of a machine.
 //!
-//! A file is TOML. `costs` has the fields of [`Costs`], and `shared` those of
-//! [`Shared`]; times are nanoseconds. Each number should have a comment that
-//! says where it comes from.
+//! A file is TOML. `costs` has the fields of [`Costs`], and `shared` those of [`Shared`]; times are nanoseconds. Each
+//! number should have a comment that says where it comes from.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -31,7 +30,7 @@ pub struct Machine {
     /// Time from the exec of the launcher until it asks for agents.
     pub launcher_ns: u64,
     pub costs: Costs,
-    /// Without this section, each node is a machine.
+    /// Nodes that share a machine; without this section each node is a machine of its own.
     #[serde(default)]
     pub shared: Shared,
     pub network: Network,

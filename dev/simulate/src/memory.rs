@@ -1,6 +1,6 @@
 //! Memory that a simulation takes, estimated before it begins.
 //!
-//! The constants are fitted to the peaks of simulations with 64 to 4,096 nodes and 4,096 to 65,536 ranks.
+//! The constants are fitted to the peaks of simulations with 32 to 4,096 nodes and 1,024 to 131,072 ranks.
 
 use crate::plan::{Exchange, Plan, Scenario, Start};
 use procfs::process::Process;

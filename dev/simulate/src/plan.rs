@@ -50,8 +50,8 @@ pub enum Exchange {
     PmixDirect,
     /// Barriers by PMI-1: of the ranks of each node, of those with the same place on their nodes, of all.
     Groups,
-    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`), and in
-    /// it the groups of nodes and of leaders; then messages to log2 P other ranks, and a barrier of all.
+    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`). In it
+    /// a group for each node and one of the nodes' leaders; then messages to log2 P other ranks, and a barrier of all.
     RankGroups,
     /// As `RankGroups`, but a text client of PMI-1 puts, fences, and gets the addresses of both neighbours.
     PmiGroups,

@@ -37,7 +37,7 @@ enum Quantity {
 struct OtherSteps {
     /// Time of these steps (s), by the laws of `lab/model/steps.py` with constants from the column "baseline" alone.
     seconds: f64,
-    /// The published time of all steps (s).
+    /// The published time of all steps (s); for the connection manager, the bound that Moody estimates.
     published: f64,
 }
 
@@ -97,14 +97,15 @@ const FINALIZE_AND_OTHER: f64 = 2.1 + 11.5;
 const FIXED: f64 = 1.225 + 0.068 + 0.009;
 /// `psm_ep_connect` of the baseline (s): each process connects to all.
 const CONNECT: f64 = 10.286;
-/// A loop in which each process handles the addresses of all in its groups (s): 9.45 us an address.
+/// One loop in which each process handles the address of every process once (s): 73,728 times 9.45 us.
 const ADDRESSES: f64 = 0.697;
 
-/// Other steps beside gets: the fixed ones, connections to all, `shm_coll`, and `psm_bcast_uuid`, which is a fence.
+/// Steps of a start with gets that are not simulated: the fixed ones, connections to all, `shm_coll`, and
+/// `psm_bcast_uuid`, which is a fence.
 const OTHERS_WITH_GETS: f64 = FIXED + CONNECT + 6.171 + 0.442 + FINALIZE_AND_OTHER;
-/// Other steps beside groups: `shm_coll` and `psm_bcast_uuid` take next to no time.
+/// Steps of a start with groups that are not simulated; `shm_coll` and `psm_bcast_uuid` take next to no time.
 const OTHERS_WITH_GROUPS: f64 = FIXED + CONNECT + 2.0 * ADDRESSES + FINALIZE_AND_OTHER;
-/// Other steps if connections are made on demand: the addresses of endpoints are not exchanged either.
+/// Steps that are not simulated if connections are made on demand: the addresses of endpoints are not exchanged either.
 const OTHERS_ON_DEMAND: f64 = FIXED + ADDRESSES + FINALIZE_AND_OTHER;
 
 /// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences.

@@ -26,7 +26,7 @@ impl Upkeep {
         Upkeep { open_max: None, due: net::now_ms() + WATCH_MS, awaited: BTreeSet::new() }
     }
 
-    /// Checks the ranks that this process waits for now; returns those that it waited for at the last check, too.
+    /// Records the ranks for which this process waits now; returns those for which it also waited at the last check.
     pub fn still_awaited(&mut self, now: u64, ranks: BTreeSet<u32>) -> Vec<u32> {
         self.due = now + WATCH_MS;
         let before = core::mem::replace(&mut self.awaited, ranks);

@@ -1,7 +1,7 @@
 //! The agent's main loop: wait, read what is ready, pass it to the state machine, perform its outputs.
 //!
 //! Each turn works in batches: all ready descriptors are read (`wait`, `on_event`), then every keeper and every link
-//! is written once (`perform`). Only PMI replies are sent at once, since a rank waits for each of them.
+//! is written once (`settle`). Only PMI replies are sent at once, since a rank waits for each of them.
 
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;

@@ -44,7 +44,7 @@ use wireup_wire::route::Point;
 /// The link to the launcher in this same process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
 
-/// Checks of unacknowledged bytes within `--node-timeout`.
+/// Number of checks of unacknowledged bytes within `--node-timeout`.
 const LOOKS: u64 = 4;
 /// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short
 /// `--node-timeout` is.

@@ -123,7 +123,7 @@ impl Forker {
             }
             let (mut bytes, mut fds) = ([0; 4], VecDeque::new());
             let length = socket::receive(&self.socket, &mut bytes, &mut fds).or_else(|error| match error.kind() {
-                // It was killed before it read the request.
+                // The forker was killed before it read the request.
                 io::ErrorKind::ConnectionReset => Ok(0),
                 _ => Err(error),
             })?;

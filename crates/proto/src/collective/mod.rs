@@ -12,7 +12,7 @@ use crate::time::Instant;
 pub use exchanges::{Arrived, Broken, CollectiveConfig, Entry, Exchanges, Finished, Outcome, ReplyTo};
 use groups::Barriers;
 
-/// The collectives of one party: those of all ranks of the job, and those of some.
+/// The collectives of the ranks, or of their PMIx servers: those of the whole job, and those of some ranks.
 pub struct Collectives {
     pub exchanges: Exchanges,
     pub barriers: Barriers,

@@ -226,11 +226,6 @@ impl<'a> Cx<'a> {
         self.agent.from_job.push_back(FromJob::Asked(self.facts.id(), message));
     }
 
-    /// Makes the links to these agents ahead, since they will be needed.
-    pub fn prepare_links(&mut self, agents: Vec<AgentId>) {
-        self.agent.links.prepare_peers(agents, self.facts.id());
-    }
-
     /// The children on the path to this agent that have not finished, or all of them.
     pub fn children_towards(&self, to: Option<AgentId>) -> Vec<AgentId> {
         let is_on_the_way = |agent| to.is_none_or(|to| self.facts.tree.subtree_contains(agent, to));

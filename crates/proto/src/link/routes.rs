@@ -5,6 +5,8 @@
 //! entries are forwarded before everything else; so a frame never reaches an agent that knows less of the log than the
 //! hop before. So a frame goes up, then down, and never in a loop: a frame from the parent whose receiver is not below
 //! this agent is dropped. Its sender learns from the log that it may be lost, and sends it again.
+//!
+//! [`Neighbours`] has the links to the agents next to this one in the tree, and the frames that wait for such links.
 
 use crate::io::LinkId;
 use crate::policy::Policy;

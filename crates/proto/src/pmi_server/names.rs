@@ -1,5 +1,5 @@
-//! Checks and answers a rank's requests about others: sends those about services by name, and those for more processes,
-//! to the root's names, and passes on the answers; looks addresses up.
+//! A rank's requests about published names, for processes, and about addresses. The first two go to the root (`Names`
+//! in `job`), whose answers are passed on; addresses are looked up.
 //!
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may
 //! withdraw what another one has published.

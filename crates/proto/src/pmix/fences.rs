@@ -16,7 +16,7 @@
 
 use super::server::ServerProcess;
 use super::tree::up;
-use crate::collective::groups::{Arrived as Barrier, Over, too_much};
+use crate::collective::groups::{Arrived as GroupArrived, Over, too_much};
 use crate::collective::{Arrived, Broken, CollectiveConfig, Collectives, Entry, Finished, Outcome, ReplyTo};
 use crate::job::cx::Cx;
 use crate::job::facts::Facts;
@@ -225,7 +225,7 @@ impl Fences {
     }
 
     /// A frame along the tree.
-    pub fn on_group(&mut self, cx: &mut Cx<'_>, arrived: Barrier, server: &mut ServerProcess) {
+    pub fn on_group(&mut self, cx: &mut Cx<'_>, arrived: GroupArrived, server: &mut ServerProcess) {
         let over = self.all.barriers.on_frame(cx, arrived);
         self.on_groups_over(cx, over, server);
         self.excuse_departed(cx, server);

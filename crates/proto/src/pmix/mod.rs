@@ -10,10 +10,10 @@
 //!
 //! `Pmix` owns the parts. They send frames through `Cx` and answer the server process at once. If that process
 //! starts or ends, `server` notes a `ServerNews`, and `Pmix` tells the other parts. If the service needs another part
-//! of the job, `server` notes an [`Asked`]. The methods of `Pmix` are here for inputs from the job and
-//! messages of other agents, in `from_server` for messages of the server process, which are checked there. Parts:
-//! `server` is the server process, with its requests and whether it still answers (`phase`: its states);
-//! `fences`, `modex` and `queries` serve its requests, as drawn above.
+//! of the job, `server` notes an [`Asked`]. The methods of `Pmix` are here for inputs from the job and messages of
+//! other agents, in `from_server` for messages of the server process, which are checked there. Parts: `server` is the
+//! server process, with its requests and whether it still answers (`phase`: its states); `fences`, `modex` and
+//! `queries` serve its requests, as drawn above.
 //!
 //! Along the job's tree requests go up to the root from any node, answers and orders go down: answers to their node,
 //! messages for all nodes to all children. Agents other than the root forward everything unchanged, except for the

@@ -356,7 +356,7 @@ impl Offers {
     /// The server process answers.
     ///
     /// # Errors
-    /// It was not asked.
+    /// No request has this number.
     pub fn on_answer(&mut self, request: u64, status: Status, bytes: Bytes) -> Result<(), String> {
         let unasked = || format!("it answered request number {request}, which does not exist");
         let wanted = self.requests.remove(&request).ok_or_else(unasked)?;

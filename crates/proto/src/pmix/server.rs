@@ -35,7 +35,7 @@ pub struct ServerProcess {
     said: String,
     /// Changes on which [`super::Pmix`] has not acted yet, the oldest first.
     pub news: Vec<ServerNews>,
-    /// What the job must do when the service returns, after `news`.
+    /// Requests to the job, which it handles after `news` when the service has returned.
     pub asked: Vec<Asked>,
 }
 

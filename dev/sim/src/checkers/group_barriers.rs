@@ -25,7 +25,7 @@ struct Member {
 }
 
 impl GroupBarriers {
-    /// `members` has the members of the group, the same ones for each of them.
+    /// `members`: the members of the group; every rank passes the same ones.
     pub fn on_enter<M: Iterator<Item = u32>>(&mut self, rank: u32, name: &str, members: impl FnOnce() -> M) {
         let new = || Group { members: members().map(|member| (member, Member::default())).collect(), whole: 0 };
         let group = self.groups.entry(name.to_owned()).or_insert_with(new);

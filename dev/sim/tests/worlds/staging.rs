@@ -111,7 +111,7 @@ fn stage(world: WorldSpec, bytes: u64) -> WorldSpec {
     world.staged(nodes, [HEADS[0], HEADS[1], bytes])
 }
 
-/// When the last rank leaves its first barrier.
+/// Time at which the last rank leaves its first barrier (ns from the start of the session).
 fn barrier_ns(report: &RunReport) -> u64 {
     report.checks.phases.at(Point::Exchanged).last_ns
 }
@@ -124,7 +124,7 @@ fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
         (with.checks.stdin_bytes, staged.count),
         (u64::from(nodes) * (HEADS.iter().sum::<u64>() + bytes), nodes)
     );
-    // The last node leaves the barrier: from the start of the session, and so with the time for staging.
+    // Times count from the start of the session, so `with_ns` includes the staging.
     let [without_ns, with_ns] = [&without, &with].map(barrier_ns);
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
     assert!(with_ns > staged.last_ns && with_ns * times < without_ns, "{with_ns} {without_ns}");

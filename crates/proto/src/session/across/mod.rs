@@ -1,7 +1,6 @@
 //! Collectives and requests of PMIx between ranks of several jobs, at the root, which knows all jobs of the session.
 //!
-//! Requests come up a job's tree as those for names do (`job`); answers and orders go down the tree of the
-//! job concerned.
+//! Requests come up a job's tree as those for names do (`job`). Answers and orders go down the tree of their job.
 //!
 //! ```text
 //!   job A, node 0 ── Join ─►┐                                  job A, node 0 ── Fetch ─► root ── Give ─► job B, node 1
