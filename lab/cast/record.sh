@@ -1,5 +1,5 @@
 #!/bin/sh
-# Records docs/figures/cast.json and cast.svg: real commands on hosts that are network namespaces of this machine.
+# Records demo.cast and demo.svg: real commands on hosts that are network namespaces of this machine.
 #
 #   sh lab/cast/record.sh           as root, after cargo build --release -p wireup -p wireup-testbed and cargo xtask setup
 #
@@ -21,13 +21,15 @@ if [ "$1" = play ]; then
     show "wireup run --hosts 'n[0-2]' --ppn 2 ./app" 4
     show "wireup run --hosts 'n[0-2]' -n 3 ./app crash" 5
     show "wireup run --hosts 'n[0-2]' -n 3 --timeout 4 --stall-report 2 ./app hang" 5
-    show "for host in n0 n1 n2; do ssh \$host 'ps --no-headers -C wireup,wireup-keeper,app || echo \$(hostname): nothing is left'; done" 5
+    left="ps --no-headers -C wireup,wireup-keeper,app || echo \$(hostname): nothing is left"
+    show "for host in n0 n1 n2; do ssh \$host '$left'; done" 5
     exit
 fi
 python3 -m venv "$work"
 "$work/bin/pip" install --quiet asciinema==2.4.0 termtosvg==1.1.0 setuptools==75.8.0
 target/peers/mpich/bin/mpicc lab/cast/app.c -o "$work/app"
 "$release/wireup-testbed" run -n 4 --sshd-option n3:PubkeyAuthentication=no --no-trap --share "$work" -- \
-    "$work/bin/asciinema" rec --quiet --overwrite --cols 116 --rows 14 --env TERM -c "sh $0 play" "$work/cast.json"
-sed "s/\($(uname -r | cut -d- -f1)\)-[^,]*/\1/g" "$work/cast.json" >docs/figures/cast.json
-"$work/bin/termtosvg" render docs/figures/cast.json docs/figures/cast.svg --loop-delay 4000
+    "$work/bin/asciinema" rec --quiet --overwrite --cols 116 --rows 14 --env TERM \
+    -c "sh $PWD/lab/cast/record.sh play" "$work/demo.cast"
+sed "s/\($(uname -r | cut -d- -f1)\)-[^,]*/\1/g" "$work/demo.cast" >lab/cast/demo.cast
+"$work/bin/termtosvg" render lab/cast/demo.cast lab/cast/demo.svg --loop-delay 4000
