@@ -23,7 +23,8 @@ pub const COMMANDS: [&Command; 14] = [
 ];
 
 /// Commands without a table of flags.
-pub const OTHERS: [(&str, &str); 4] = [
+pub const OTHERS: [(&str, &str); 5] = [
+    ("mpiexec", "start a job, with the options of other launchers"),
     ("bench", "compare the speed of launchers"),
     ("simulate", "predict the start of a large job on a described machine"),
     ("help", "show this text; wireup help COMMAND explains a command and its flags"),
@@ -33,7 +34,7 @@ pub const OTHERS: [(&str, &str); 4] = [
 const OVERVIEW: &str = "\
 wireup starts parallel jobs: many processes (ranks) on one or many nodes that find each other through PMI.
 
-  wireup run -n 16 ./app                      16 ranks on this machine
+  wireup -n 16 ./app                          16 ranks on this machine; the same as wireup run -n 16 ./app
   wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
   sbatch -N 4 --wrap 'wireup run ./app'       in a batch job: its nodes, its number of ranks
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 virtual nodes on this machine
@@ -59,10 +60,11 @@ mod page;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_flags::Help;
 
     #[test]
     fn help_lines_have_at_most_120_columns() {
-        for text in COMMANDS.map(Command::help).into_iter().chain([overview()]) {
+        for text in COMMANDS.map(|command| command.help(Help::All)).into_iter().chain([overview()]) {
             for line in text.lines() {
                 assert!(line.len() <= 120 && line == line.trim_end(), "{line}");
             }

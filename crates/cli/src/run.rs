@@ -37,11 +37,11 @@ use wireup_wire::peer::Containment;
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match parsed::parse(args) {
-        Ok(None) => {
-            out::print(&RUN.help());
+        Ok(Err(help)) => {
+            out::print(&RUN.help(help));
             0
         }
-        Ok(Some(parsed)) => start_parsed(parsed, process_ns),
+        Ok(Ok(parsed)) => start_parsed(parsed, process_ns),
         Err(problem) => out::fail(&problem),
     }
 }

@@ -98,13 +98,13 @@ flag_table! {
         object), hwtcpus, oversubscribe, nooversubscribe, nolocal.")
         => map: Map = mapping::map_by;
     RANK_BY = Flag::value(&["--rank-by"], "HOW", "How ranks are numbered: slot: in the order of --map-by (default); \
-        node: one per node in turn; fill: consecutively on each node, and on each object within it.")
+        node: one per node in turn; fill: consecutively on each node, and on each object within it.").advanced()
         => rank_by: Option<RankBy> = mapping::rank_by;
     RANKFILE = Flag::value(&["--rankfile"], "FILE", "Read where each rank runs from FILE, one rank per line: rank 0=n1 \
-        slot=0-1, where slot is a list of cores or socket:cores separated by semicolons, or * for all.")
+        slot=0-1, where slot is a list of cores or socket:cores separated by semicolons, or * for all.").advanced()
         => rankfile: Option<PathBuf> = Value::path;
     RANK_MAP = Flag::value(&["--rank-map"], "LIST",
-        "The node of each rank, counted from 0: 0,0,1,1; the list is repeated for further ranks.")
+        "The node of each rank, counted from 0: 0,0,1,1; the list is repeated for further ranks.").advanced()
         => rank_map: Option<Vec<u32>> = mapping::rank_map;
     SLOTS = Flag::value(&["--slots"], "N", "Allow at most N ranks per node, and fill each node up to N before the next \
         (default: no limit, or the slots in the host list).")
@@ -113,12 +113,12 @@ flag_table! {
         the first node; max_slots in a host file still applies.")
         => oversubscribe: bool = on;
     USIZE = Flag::value(&["--usize"], "N", "Set MPI_UNIVERSE_SIZE, the number of ranks that could run at once \
-        (default: the number of slots, if any are given).")
+        (default: the number of slots, if any are given).").advanced()
         => options.pmi.universe_size = Value::at_least_one;
     NO_OVERSUBSCRIBE = Flag::switch(&["--nooversubscribe"],
-        "Refuse more ranks than slots, or than CPUs of this machine if no slots are given.")
+        "Refuse more ranks than slots, or than CPUs of this machine if no slots are given.").advanced()
         => no_oversubscribe: bool = on;
-    NO_LOCAL = Flag::switch(&["--nolocal"], "Run no ranks on this machine, even if it is one of the hosts.")
+    NO_LOCAL = Flag::switch(&["--nolocal"], "Run no ranks on this machine, even if it is one of the hosts.").advanced()
         => no_local: bool = on;
     BIND_TO = Flag::value(&["--bind-to"], "WHAT", "even: divide a node's cores among its ranks, if each gets 2 or \
         more; otherwise one NUMA domain each; with a single domain, no binding (default, but with an OBJECT in \
@@ -126,20 +126,20 @@ flag_table! {
         of each local rank (0-1,4+6). After a colon: overload-allowed. Ranks on virtual nodes are never bound.")
         => bind: Bind = mapping::bind_to;
     CPU_SET = Flag::value(&["--cpu-set"], "LIST",
-        "Bind ranks only to these CPUs of each node: 0-7,16-23, numbered as in taskset.")
+        "Bind ranks only to these CPUs of each node: 0-7,16-23, numbered as in taskset.").advanced()
         => options.binding.cpus = mapping::cpu_set;
     GPUS_PER_RANK = Flag::value(&["--gpus-per-rank"], "N", "Show each rank N GPUs of its node, through \
         CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK; if these are already set, \
         the GPUs listed there are divided, otherwise all that exist.")
         => options.process.gpus_per_rank = Value::at_least_one;
     INSTANT_ON = Flag::switch(&["--instant-on"], "Give each rank a listening socket before it starts, and tell all \
-        ranks where the others listen (for libwireup).")
+        ranks where the others listen (for libwireup).").advanced()
         => instant_on: bool = on;
     RESERVE_PORTS = Flag::switch(&["--reserve-ports"], "Like --instant-on, but only reserve the ports: the library in \
-        each rank opens its own sockets there (for libfabric).")
+        each rank opens its own sockets there (for libfabric).").advanced()
         => reserve_ports: bool = on;
     RANK_PORTS = Flag::value(&["--rank-ports"], "LOW-HIGH", "Ports for --instant-on and --reserve-ports, consecutive \
-        on each node (default: 10240-32767); implies --instant-on if neither is given.")
+        on each node (default: 10240-32767); implies --instant-on if neither is given.").advanced()
         => port_range: Option<PortRange> = port_range;
 
     [MACHINES: "Hosts and agents"]
@@ -154,9 +154,10 @@ flag_table! {
         => host_files: Vec<PathBuf> = Value::path;
     START = Flag::value(&["--start"], "HOW", "ssh-tree: agents start the agents below them (default); ssh-flat: all \
         agents are started from here; serial-ssh: one ssh per rank, one after another, for comparisons only.")
+        .advanced()
         => start: Option<Start> = |value| value.choice(Start::NAMED);
     FANOUT = Flag::value(&["--fanout"], "K",
-        "Children of each agent in the tree (default: a shallow tree, at most 32 children each).")
+        "Children of each agent in the tree (default: a shallow tree, at most 32 children each).").advanced()
         => fanout: Option<u32> = Value::at_least_one;
     REMOTE_SHELL = Flag::value(&["--remote-shell"], "CMD", "Start agents with this command, called as CMD HOST \
         COMMAND; words that name files here (ssh -F conf/cfg) become absolute paths (default: in a Slurm allocation \
@@ -168,17 +169,18 @@ flag_table! {
         => interface: Option<String> = interface::checked;
     PLAIN_LINKS = Flag::switch(&["--plain-links"],
         "Do not encrypt the links between agents; both ends still authenticate each other with the run's secret.")
+        .advanced()
         => plain_links: bool = on;
     START_TIMEOUT = Flag::value(&["--start-timeout"], "SECONDS",
         "Fail if a host has not started by then, with one message that lists all such hosts (default: 60).")
         => start_timeout_ns: Option<u64> = Value::some_seconds_ns;
     NODE_TIMEOUT = Flag::value(&["--node-timeout"], "SECONDS",
-        "Consider a node lost if it has not answered for this long (default: 30).")
+        "Consider a node lost if it has not answered for this long (default: 30).").advanced()
         => node_timeout_ns: Option<u64> = Value::some_seconds_ns;
     CONTAIN = Flag::value(&["--contain"], "HOW", "auto: where wireup has CAP_SYS_ADMIN, run ranks in a PID namespace, \
         so that the kernel cleans up even after kill -9 (default); user: without that right, run them in a user \
         namespace too, where set-user-ID programs do not work and other users' files appear to belong to nobody; none: \
-        use no namespace.")
+        use no namespace.").advanced()
         => contain: Option<Contain> = |value| value.choice(Contain::NAMED);
 
     [IN_SESSION: "Sessions (wireup up)"]
@@ -192,7 +194,7 @@ flag_table! {
         => no_session: bool = on;
     PLACE = Flag::value(&["--place"], "HOW", "Which nodes of the session to use, unless --hosts, --virtual-nodes, \
         --rankfile or --rank-map decides: spread: those with the fewest ranks of all jobs per slot (default); pack: \
-        the first ones with free slots; if no slots are given, always the first ones.")
+        the first ones with free slots; if no slots are given, always the first ones.").advanced()
         => place: Option<SeatOrder> = |value| value.choice(SEAT_ORDERS);
     DETACH = Flag::switch(&["--detach"], "Return when the job has started, and print its number; wireup attach shows \
         its output and returns its exit code.")
@@ -212,49 +214,54 @@ flag_table! {
     ENV_FILE = Flag::value(&["--env-file"], "FILE",
         "Set the variables in FILE for all ranks: one NAME=VALUE per line, as in a shell but without expansion.")
         => env_files: Vec<PathBuf> = Value::path;
-    GENV = Flag { takes: Takes::Variable, ..Flag::switch(&["--genv"], "Set a variable for the ranks of all programs.") }
+    GENV = Flag { takes: Takes::Variable, ..Flag::switch(&["--genv"],
+        "Set a variable for the ranks of all programs.") }.advanced()
         => genv: Vec<Vec<u8>> = Value::variable;
     GENV_LIST = Flag::value(&["--genvlist"], "NAMES", "Pass only these variables of the current environment to the \
-        ranks: A,B,OMP_*; none; all (default). Variables set by other flags are added.")
+        ranks: A,B,OMP_*; none; all (default). Variables set by other flags are added.").advanced()
         => genv_list: Option<EnvList> = EnvList::read;
     ENV_LIST = Flag::value(&["--envlist"], "NAMES",
         "Per program: pass only these variables of the current environment to its ranks, written as in --genvlist.")
+        .advanced()
         => env_list: Option<EnvList> = EnvList::read;
     RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.")
         => options.process.rank_env = on;
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
-        mpiexec).")
+        mpiexec).").advanced()
         => options.process.launcher_env = on;
     PMI = Flag::value(&["--pmi"], "WHICH", "auto: what the program's libraries need; scripts, shells and interpreters \
         get both (default); simple: PMI-1 and PMI-2; pmix: a PMIx server on each node (Open MPI); both; none.")
         => pmi: Option<PmiFlavour> = |value| value.choice(PMIS);
     MODEX = Flag::value(&["--modex"], "WHEN", "When data committed by PMIx programs is sent to other nodes: full: with \
         the fence that collects it; direct: when a rank first asks for it; auto: full while it is small (default).")
+        .advanced()
         => options.pmi.modex = |value| value.choice(MODEXES);
     PMIX_LIBRARY = Flag::value(&["--pmix-library"], "PATH",
-        "The libpmix for the PMIx server on each node (default: the program's own, otherwise the system's).")
+        "The libpmix for the PMIx server on each node (default: the program's own, otherwise the system's).").advanced()
         => pmix_library: Option<PathBuf> = Value::path;
     EXCHANGE = Flag::value(&["--exchange"], "SCHEME", "How nodes exchange the data of fences and allgathers: tree, \
-        ring, log, or auto, by number of nodes and bytes (default).")
+        ring, log, or auto, by number of nodes and bytes (default).").advanced()
         => options.exchange.scheme = |value| value.choice(&wireup_coll::allgather::schemes().collect::<Vec<_>>());
     EARLY_WIREUP = Flag::value(&["--early-wireup"], "WHEN", "Open the links for the first exchange while ranks start: \
-        yes, no, or auto, with --exchange ring or log only (default).")
+        yes, no, or auto, with --exchange ring or log only (default).").advanced()
         => options.exchange.early_wireup = |value| value.choice(EARLY_WIREUPS);
     AGENT_TRANSPORT = Flag::value(&["--agent-transport"], "HOW", "How agents that are not neighbours in the tree \
-        communicate: tree (hop by hop), tcp, ucx, or auto, which is tcp (default).")
+        communicate: tree (hop by hop), tcp, ucx, or auto, which is tcp (default).").advanced()
         => transport: Option<AgentTransport> = |value| value.choice(&AgentTransport::named().collect::<Vec<_>>());
     EXCHANGE_COMPRESS = Flag::value(&["--exchange-compress"], "BYTES", "Compress what a node contributes to an \
         exchange if it has this many bytes or more and shrinks, which helps on slow links (default: 0, never).")
+        .advanced()
         => options.exchange.compress_bytes_min = Value::number;
     PMI_FENCE = Flag::value(&["--pmi-fence"], "WHEN", "strict: a fence ends when all ranks have entered it (default); \
         lazy: a fence returns at once and the first get waits; unsafe if the program uses the fence as a barrier.")
+        .advanced()
         => options.pmi.fence = |value| value.choice(PMI_FENCES);
     PMI_VERSION = Flag::value(&["--pmi-version"], "VERSION", "The PMI-1 version offered to programs: 1.1, or 1.2 with \
-        barriers of groups (default: the version they ask for).")
+        barriers of groups (default: the version they ask for).").advanced()
         => options.pmi.version = |value| value.choice(PMI_VERSIONS);
     MEMORY_ALLOC_KINDS = Flag::value(&["--memory-alloc-kinds"], "KINDS", "Request these kinds of memory from the MPI \
-        library, such as mpi:alloc_mem,system; MPICH 5 supports it (default: none).")
+        library, such as mpi:alloc_mem,system; MPICH 5 supports it (default: none).").advanced()
         => options.pmi.memory_alloc_kinds = memory_kinds;
 
     [FILES: "Staging files"]
@@ -268,10 +275,10 @@ flag_table! {
         "Also stage this file, folder or pattern, such as plugins and data that the program opens; implies --stage.")
         => stage = |value| value.path().map(StageWord::Also);
     STAGE_LIBRARY = Flag::switch(&["--stage-library"],
-        "Where nothing can be mounted, show the copies through a library in each process; implies --stage.")
+        "Where nothing can be mounted, show the copies through a library in each process; implies --stage.").advanced()
         => stage = |_| Ok(StageWord::ByLibrary);
     STAGE_ROOM = Flag::value(&["--stage-room"], "MIB", "Keep at most this many MiB of staged files on a node; the \
-        least recently used are removed (default: half of the free space).")
+        least recently used are removed (default: half of the free space).").advanced()
         => stage = |value| value.at_least_one().map(StageWord::RoomMib);
     STAGE_OUT = Flag::value(&["--stage-out"], "PATTERN=>DIR", "After the job, even if it failed, gather matching files \
         of the nodes into DIR here; {rank} and {node} stand for each rank and its node; existing files are not \
@@ -287,8 +294,9 @@ flag_table! {
         => options.stdio.label = on;
     LABEL_PATTERN = Flag::value(&["--label-pattern"], "PATTERN",
         "Start each line of output with this text, in which %r, %h, %n and %s mean the same as in --output-files.")
+        .advanced()
         => output.label = pattern;
-    TIMESTAMP = Flag::switch(&["--timestamp"], "Start each line of output with the time it arrived.")
+    TIMESTAMP = Flag::switch(&["--timestamp"], "Start each line of output with the time it arrived.").advanced()
         => output.timestamp = on;
     MERGE_OUTPUT = Flag::switch(&["--merge-output"], "Send the standard error of the ranks to standard output.")
         => output.merge = on;
@@ -297,21 +305,22 @@ flag_table! {
         => output.directory = Value::path;
     OVERWRITE = Flag::switch(&["--overwrite"],
         "Let --output-dir replace the files of an earlier run; those of ranks that this job does not have are kept.")
+        .advanced()
         => output.overwrite = on;
     OUTPUT_FILES = Flag::value(&["--output-files"], "PATTERN", "Write standard output to these files instead: %r is \
         the rank (%0r padded with zeros), %h the host, %n the number of the node, %s the number of ranks, %% a percent \
-        sign; folders are created.")
+        sign; folders are created.").advanced()
         => output.files[0] = pattern;
     ERROR_FILES = Flag::value(&["--error-files"], "PATTERN",
-        "Write standard error to these files instead, with the pattern of --output-files.")
+        "Write standard error to these files instead, with the pattern of --output-files.").advanced()
         => output.files[1] = pattern;
-    TEE = Flag::switch(&["--tee"], "Also show output that is written to files.") => output.tee = on;
+    TEE = Flag::switch(&["--tee"], "Also show output that is written to files.").advanced() => output.tee = on;
     LINE_BUFFERED = Flag::switch(&["--line-buffered"], "Never show part of a line before the line ends (default: short \
-        parts after 0.2 s, such as prompts, of the rank that reads standard input).")
+        parts after 0.2 s, such as prompts, of the rank that reads standard input).").advanced()
         => options.stdio.line_buffered = on;
     STDOUT = Flag::value(&["--stdout"], "KIND", "Connect each rank's standard output to a pipe or to a pseudo-terminal \
         (pty), to which C programs write line by line (default: auto, a pty for programs that use only PMIx, such as \
-        those of Open MPI).")
+        those of Open MPI).").advanced()
         => stdout: Option<RankStdout> = |value| value.choice(STDOUTS);
     PTY = Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"],
         "Give one rank a pseudo-terminal (default: 0).") }
@@ -321,6 +330,7 @@ flag_table! {
 
     EARLY_START = Flag::switch(&["--early-start"], "Start the ranks of each host as soon as the host is ready \
         (default: no rank starts before all hosts are ready, so that a job with a missing host has run nothing).")
+        .advanced()
         => early_start: bool = on;
     TIMEOUT = Flag::value(&["--timeout"], "SECONDS",
         "End the job after this time, with exit code 124 (default: 0, never).")
@@ -340,13 +350,13 @@ flag_table! {
     DISPLAY_MAP = Flag::switch(&["--display-map"], "Show which ranks run on which node, then run.")
         => display_map: bool = on;
     REPORT_BINDINGS = Flag::switch(&["--report-bindings"],
-        "Show the processors of each node and which ranks are bound to them.")
+        "Show the processors of each node and which ranks are bound to them.").advanced()
         => options.report_bindings = on;
     DRY_RUN = Flag::switch(&["--dry-run"], "Show the map and what was chosen; start nothing.") => dry_run: bool = on;
     PROFILE = Flag::value(&["--profile"], "FILE",
         "Show how long each phase of the start took; write a trace for https://ui.perfetto.dev to FILE.")
         => profile: Option<PathBuf> = trace_file;
-    RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.")
+    RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
 
     [UNLISTED: "Not listed"]

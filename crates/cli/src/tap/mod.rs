@@ -58,7 +58,7 @@ Exit code: the program's; if a signal killed it, tap dies by the same signal; 12
 pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let [_, command, words @ ..] = argv else { return None };
     let mut words = words.iter().map(|word| OsString::from_vec(word.clone())).peekable();
-    let line = COMMAND.parse_program(&mut words).ok().flatten().filter(|_| command == b"tap")?;
+    let line = COMMAND.parse_program(&mut words).ok().and_then(Result::ok).filter(|_| command == b"tap")?;
     let program: Vec<Vec<u8>> = line.words.into_iter().chain(words).map(OsString::into_vec).collect();
     (!program.is_empty()).then_some(program)
 }
@@ -81,9 +81,9 @@ struct Settings {
 pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<i32>) -> u8 {
     let mut args = args.peekable();
     let line = match COMMAND.parse_program(&mut args) {
-        Ok(Some(line)) => line,
-        Ok(None) => {
-            out::print(&COMMAND.help());
+        Ok(Ok(line)) => line,
+        Ok(Err(help)) => {
+            out::print(&COMMAND.help(help));
             return 0;
         }
         Err(error) => return out::fail(&error.to_string()),
