@@ -17,8 +17,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals and watches for them. Those that our caller has made us ignore, as under `nohup`, stay ignored:
-    /// a blocked signal would be delivered to a descriptor even so.
+    /// Blocks the signals and watches for them. Those that our caller has made us ignore, as under `nohup`, stay
+    /// ignored: a blocked signal would be delivered to a descriptor even so.
     pub fn new(reactor: &Reactor, passed_on: Token, stop: Token) -> Result<Signals, RunError> {
         let watch = |signals: &[i32], token: Token| {
             let heeded: Vec<i32> = signals.iter().copied().filter(|&signal| !is_ignored(signal)).collect();
@@ -41,8 +41,8 @@ impl Signals {
         self.stop.is_pending(SIGTSTP)
     }
 
-    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has removed it. Returns after a `SIGCONT`, or at
-    /// once and false, since the kernel does not stop a process group that no shell could continue.
+    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has removed it. Returns after a `SIGCONT`, or
+    /// at once and false, since the kernel does not stop a process group that no shell could continue.
     pub fn stop(&self) -> bool {
         deliver(SIGTSTP);
         self.passed_on.is_pending(SIGCONT)
