@@ -5,13 +5,14 @@ use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 14] = [
+pub const COMMANDS: [&Command; 15] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
     &session::status::COMMAND,
     &session::jobs::COMMAND,
     &session::kill::COMMAND,
+    &session::logs::COMMAND,
     &session::attach::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,

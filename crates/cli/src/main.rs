@@ -7,7 +7,7 @@
 //!       ├─► stage/    `--stage`, `--stage-out`, `wireup stage`
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
-//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
+//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`
 //!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
 //! ```
 //!
@@ -43,7 +43,7 @@ mod surroundings;
 mod tap;
 mod words;
 
-use session::{attach, down, jobs, kill, status, up};
+use session::{attach, down, jobs, kill, logs, status, up};
 use std::ffi::OsString;
 use wireup_flags::nearest;
 use wireup_os::clock::monotonic_ns;
@@ -87,6 +87,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "status" => flags::run_command(&status::COMMAND, args, status::run),
         "jobs" => flags::run_command(&jobs::COMMAND, args, jobs::run),
         "kill" => flags::run_command(&kill::COMMAND, args, kill::run),
+        "logs" => flags::run_command(&logs::COMMAND, args, logs::run),
         "attach" => flags::run_command(&attach::COMMAND, args, attach::run),
         "stage" => flags::run_command(&stage::command::COMMAND, args, stage::command::run),
         "stage-node" => stage::node::main(args),

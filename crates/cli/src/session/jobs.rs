@@ -12,7 +12,7 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 pub const COMMAND: Command = Command {
     name: "jobs",
-    purpose: "show the jobs of a session, including finished detached jobs whose output was not shown yet",
+    purpose: "show the jobs of a session, including finished detached jobs whose output is kept",
     intro: "
   wireup jobs
   wireup jobs --session lab

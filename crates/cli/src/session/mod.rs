@@ -1,4 +1,4 @@
-//! `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`: standing sessions, and how a run finds one.
+//! `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`: standing sessions, and how a run finds one.
 
 mod find;
 
@@ -7,6 +7,7 @@ pub mod detach;
 pub mod down;
 pub mod jobs;
 pub mod kill;
+pub mod logs;
 pub mod node_job;
 pub mod own_session;
 pub mod status;
