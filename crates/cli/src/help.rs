@@ -5,7 +5,7 @@ use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 15] = [
+pub const COMMANDS: [&Command; 16] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -14,6 +14,7 @@ pub const COMMANDS: [&Command; 15] = [
     &session::kill::COMMAND,
     &session::logs::COMMAND,
     &session::attach::COMMAND,
+    &session::why::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,
     &advise::COMMAND,

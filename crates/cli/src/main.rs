@@ -7,7 +7,7 @@
 //!       ├─► stage/    `--stage`, `--stage-out`, `wireup stage`
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
-//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`
+//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
 //!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
 //! ```
 //!
@@ -43,7 +43,7 @@ mod surroundings;
 mod tap;
 mod words;
 
-use session::{attach, down, jobs, kill, logs, status, up};
+use session::{attach, down, jobs, kill, logs, status, up, why};
 use std::ffi::OsString;
 use wireup_flags::nearest;
 use wireup_os::clock::monotonic_ns;
@@ -89,7 +89,9 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "kill" => flags::run_command(&kill::COMMAND, args, kill::run),
         "logs" => flags::run_command(&logs::COMMAND, args, logs::run),
         "attach" => flags::run_command(&attach::COMMAND, args, attach::run),
+        "why" => flags::run_command(&why::COMMAND, args, why::run),
         "stage" => flags::run_command(&stage::command::COMMAND, args, stage::command::run),
+        "stacks" => wireup_node::stacks::main(args),
         "stage-node" => stage::node::main(args),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),

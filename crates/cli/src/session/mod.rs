@@ -1,4 +1,4 @@
-//! `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`: standing sessions, and how a run finds one.
+//! `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`: standing sessions, and how a run finds one.
 
 mod find;
 
@@ -12,6 +12,7 @@ pub mod node_job;
 pub mod own_session;
 pub mod status;
 pub mod up;
+pub mod why;
 
 pub use find::{find, session_nodes};
 

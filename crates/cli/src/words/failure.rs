@@ -106,8 +106,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was ended; raise --timeout, or use --stall-report 10 to see \
-             which ranks others wait for",
+            "the job reached its time limit of {} and was ended; if it needs more time, raise --timeout",
             seconds(*after_ns)
         ),
         Cause::Interrupted { signal } => format!("the job was ended by {}", signals::name(*signal)),

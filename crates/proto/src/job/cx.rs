@@ -182,6 +182,15 @@ impl<'a> Cx<'a> {
         self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
+    /// Sends a report about the waits of ranks towards the launcher, and at the root to those that watch the job.
+    pub fn report(&mut self, message: JobUp) {
+        let frame = control_frame(self.facts.id(), &Control::JobUp(message));
+        if self.facts.root {
+            self.agent.links.report(&frame);
+        }
+        self.up(frame);
+    }
+
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
         self.agent.links.send_peer(agent, frame);
     }
@@ -192,6 +201,10 @@ impl<'a> Cx<'a> {
 
     pub fn for_node(&mut self, node: NodeId, frame: Frame) {
         self.for_agent(self.facts.agent_of(node), frame);
+    }
+
+    pub fn control_to(&mut self, child: AgentId, message: JobDown) {
+        self.for_agent(child, control_frame(self.facts.id(), &Control::JobDown(message)));
     }
 
     /// Sends a control message to all children.

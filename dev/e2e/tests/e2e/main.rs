@@ -51,3 +51,4 @@ mod terminal;
 mod traffic;
 mod two_users;
 mod waits_in_init;
+mod why;
