@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, clean, doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 16] = [
+pub const COMMANDS: [&Command; 17] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -22,6 +22,7 @@ pub const COMMANDS: [&Command; 16] = [
     &pmi::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
+    &clean::COMMAND,
 ];
 
 /// Commands without a table of flags.

@@ -8,7 +8,7 @@
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
-//!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
+//!   doctor/  tap/  advise  pmi  replay  install  clean    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -17,6 +17,7 @@
 
 mod advise;
 mod bounded_file;
+mod clean;
 mod doctor;
 mod env_file;
 mod environment;
@@ -101,6 +102,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
+        "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),
         "help" | "--help" | "-h" => help(args),
