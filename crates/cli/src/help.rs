@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, clean, doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, clean, configuration, doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 17] = [
+pub const COMMANDS: [&Command; 18] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -23,6 +23,7 @@ pub const COMMANDS: [&Command; 17] = [
     &replay::COMMAND,
     &install::COMMAND,
     &clean::COMMAND,
+    &configuration::COMMAND,
 ];
 
 /// Commands without a table of flags.

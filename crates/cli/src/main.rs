@@ -8,6 +8,7 @@
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
+//!   configuration     `wireup config`, and the files with defaults of flags
 //!   doctor/  tap/  advise  pmi  replay  install  clean    the commands with these names
 //! ```
 //!
@@ -18,6 +19,7 @@
 mod advise;
 mod bounded_file;
 mod clean;
+mod configuration;
 mod doctor;
 mod env_file;
 mod environment;
@@ -103,6 +105,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
         "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
+        "config" => flags::run_command(&configuration::COMMAND, args, configuration::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),
         "help" | "--help" | "-h" => help(args),

@@ -5,6 +5,7 @@ mod allocation;
 mod bad_input;
 mod bounded_waits;
 mod causes;
+mod configuration;
 mod containment;
 mod direct;
 mod doctor;
