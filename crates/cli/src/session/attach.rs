@@ -17,13 +17,13 @@ use wireup_wire::signal::SIGINT;
 
 pub const COMMAND: Command = Command {
     name: "attach",
-    purpose: "show the output of a detached job from beginning to end and return the job's exit code",
+    purpose: "show all output of a detached job until it ends, and return its exit code",
     intro: "
   job=$(wireup run --detach -n 64 ./app)
   wireup attach $job
 
-Ctrl-C is passed on to the job, a second one ends it; closing the terminal does not affect the job. wireup logs only
-shows the output.
+Ctrl-C is passed on to the job, a second one ends it; closing the terminal does not affect it. wireup logs only shows
+the output.
 ",
     words: Words::Named(&["JOB"]),
     sections: &[Section { title: "Flags", flags: &[SESSION] }],

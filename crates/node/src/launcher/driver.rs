@@ -29,12 +29,13 @@ use wireup_wire::peer::{Cause, Ended, TracePart};
 use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
 /// Signals that are passed on to the job.
-const SIGNALS: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
+const SIGNALS: [i32; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGWINCH];
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
 const STDOUT_TOKEN: Token = Token::Launcher(2);
 const STDERR_TOKEN: Token = Token::Launcher(3);
+const STOP_TOKEN: Token = Token::Launcher(4);
 
 /// Number of descriptors per rank in its agent; `FILES_BESIDES`: number of other descriptors of an agent.
 const FILES_PER_RANK: u64 = 4;
@@ -48,6 +49,9 @@ struct LauncherDriver<'w> {
     launcher: Launcher,
     words: &'w mut dyn FnMut(&Notice) -> String,
     signals: SignalFd,
+    /// Readable while a `SIGTSTP` is pending. It is never read: the kernel removes it when a `SIGCONT` follows, so the
+    /// order of the two is never lost.
+    stop: SignalFd,
     stdin: Stdin,
     /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
     talking: Option<Talking<'w>>,
@@ -106,10 +110,14 @@ impl<'w> LauncherDriver<'w> {
         let reactor = root.reactor();
         // Signals that our caller has made us ignore, as under `nohup`, stay ignored: a blocked signal would be
         // delivered to the descriptor even so.
-        let heeded: Vec<i32> = SIGNALS.into_iter().filter(|&signal| !wireup_os::process::is_ignored(signal)).collect();
-        let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
-        let watch = system("watching descriptors");
-        reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
+        let watch = |signals: &[i32], token: Token| -> Result<SignalFd, RunError> {
+            let is_heeded = |signal: &i32| !wireup_os::process::is_ignored(*signal);
+            let heeded: Vec<i32> = signals.iter().copied().filter(is_heeded).collect();
+            let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
+            reactor.add(&signals, token.pack(), Interest::READABLE).map_err(system("watching descriptors"))?;
+            Ok(signals)
+        };
+        let (signals, stop) = (watch(&SIGNALS, SIGNAL_TOKEN)?, watch(&[SIGTSTP], STOP_TOKEN)?);
         let style = LineStyle { label: config.job.options.stdio.label, alone: config.job.job_size() == 1 };
         let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
         let decoration = Decoration::new(&config.output, &places).map(Arc::new);
@@ -144,6 +152,7 @@ impl<'w> LauncherDriver<'w> {
             launcher,
             words,
             signals,
+            stop,
             stdin: Stdin::new(STDIN_TOKEN),
             talking: program.map(Talking::new),
             output,
@@ -297,6 +306,10 @@ impl<'w> LauncherDriver<'w> {
     fn on_event(&mut self, event: Event) {
         match Token::unpack(event.token) {
             Some(SIGNAL_TOKEN) => self.on_signals(),
+            Some(STOP_TOKEN) if self.stop.is_pending(SIGTSTP) => {
+                self.tell(LauncherInput::Signal { signal: SIGTSTP, sender: None });
+            }
+            Some(STOP_TOKEN) => {}
             Some(STDIN_TOKEN) => self.read_stdin(),
             Some(STDOUT_TOKEN) => self.on_written(Stream::Out),
             Some(STDERR_TOKEN) => self.on_written(Stream::Err),
@@ -355,18 +368,17 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Stops this process as `^Z` would have done; it goes on here after a `SIGCONT`.
+    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has removed it; goes on after a `SIGCONT`.
     fn suspend(&mut self) {
         self.root.settle();
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
-        // The process has been continued before it could stop, and nobody would continue it again.
-        if self.signals.is_pending(SIGCONT) {
-            return;
+        wireup_os::process::deliver(SIGTSTP);
+        // The kernel does not stop a process group that no shell could continue.
+        if let (Some(terminal), false) = (&self.terminal, self.signals.is_pending(SIGCONT)) {
+            terminal.set_raw();
         }
-        // Cannot fail for our own pid.
-        let _ = wireup_os::process::kill(wireup_os::process::own_pid(), 19);
     }
 
     fn leave(mut self, code: u8) -> RunOutcome {
