@@ -13,6 +13,7 @@ use crate::flags::table::{self, DECIDED_BY_SESSION, Parsed, RUN};
 use crate::{bounded_file, out};
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -162,10 +163,17 @@ impl Configuration {
     /// Adds the settings of a file, which belongs to `owner` or to root. A missing file has none.
     fn read(&mut self, path: &Path, owner: u32, is_site: bool) -> Result<(), String> {
         let shown = path.display();
-        let metadata = match File::open(path).and_then(|file| file.metadata()) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            metadata => metadata.map_err(|error| format!("{shown}: {error}"))?,
+        let opened = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // The home directory may be that of another user.
+            Err(error)
+                if !is_site && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotADirectory) =>
+            {
+                return Ok(());
+            }
+            opened => opened.and_then(|file| Ok((file.metadata()?, file))),
         };
+        let (metadata, file) = opened.map_err(|error| format!("{shown}: {error}"))?;
         // Whoever can write it decides what this user runs.
         if ![0, owner].contains(&metadata.uid()) || metadata.mode() & 0o022 != 0 {
             let owner = if is_site { "root" } else { "you or root" };
@@ -173,7 +181,7 @@ impl Configuration {
                 "{shown} is not used: it must belong to {owner}, and nobody else may write to it (chmod go-w {shown})"
             ));
         }
-        let text = bounded_file::read(path, FILE_BYTES_MAX).map_err(|problem| format!("{shown}: {problem}"))?;
+        let text = bounded_file::read_open(file, FILE_BYTES_MAX).map_err(|problem| format!("{shown}: {problem}"))?;
         let text = String::from_utf8(text).map_err(|_| format!("{shown}: not valid UTF-8"))?;
         self.parse(&text, &shown.to_string(), is_site)
     }

@@ -182,13 +182,15 @@ impl<'a> Cx<'a> {
         self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
-    /// Sends a report about the waits of ranks towards the launcher, and at the root to those that watch the job.
+    /// Sends a report about the waits of ranks towards the launcher, and at the root to those that watch the job. Lines
+    /// for which these have asked are not to appear among the job's output, so then the launcher gets no `Stall`.
     pub fn report(&mut self, message: JobUp) {
+        let is_stall = matches!(message, JobUp::Stall(_));
         let frame = control_frame(self.facts.id(), &Control::JobUp(message));
-        if self.facts.root {
-            self.agent.links.report(&frame);
+        let is_watched = self.facts.root && self.agent.links.report(&frame);
+        if !(is_watched && is_stall) {
+            self.up(frame);
         }
-        self.up(frame);
     }
 
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {

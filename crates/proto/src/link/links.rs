@@ -120,12 +120,12 @@ impl Links {
         }
     }
 
-    /// At the root: sends a report about the waits of a job's ranks to all that watch the job.
-    pub fn report(&mut self, frame: &Frame) {
+    /// At the root: sends a report about the waits of a job's ranks to all that watch the job. Returns whether anybody
+    /// does.
+    pub fn report(&mut self, frame: &Frame) -> bool {
         let job = JobId(frame.job);
-        for (_, link) in self.owners.watchers.range((job, LinkId(0))..=(job, LinkId(u32::MAX))) {
-            self.out.send(*link, frame.clone());
-        }
+        let watchers = self.owners.watchers.range((job, LinkId(0))..=(job, LinkId(u32::MAX)));
+        watchers.map(|(_, link)| self.out.send(*link, frame.clone())).count() > 0
     }
 
     /// Removes a child. Returns whether it was linked.

@@ -45,7 +45,8 @@ fn why_shows_who_is_late_and_equal_stacks_once() {
         !calls(&outcome.out(), "ranks 0-2").is_empty()
     });
     expect_stuck(&session.wireup(&format!("why {job}")).succeed().out());
-    assert!(!logs().contains("call stack"), "the job's output has nothing of it");
+    let errors = session.wireup(&format!("logs {job}")).succeed();
+    assert_eq!(errors.err(), "", "the job's output has nothing of it");
     session.wireup("why 99").finish().expect_code(125).expect_err_line(&["there is no job 99"]);
     session.down("--kill");
 }
