@@ -5,9 +5,11 @@ use super::tree::Tree;
 use std::collections::BTreeSet;
 
 /// Flags of other programs that pages name.
-const FOREIGN_FLAGS: [&str; 11] = [
-    "--bin", "--cflags", "--compress", "--cpus-per-task", "--enable-recovery", "--exclusive", "--flag", "--libs",
-    "--network", "--with-pm", "--with-pmi",
+const FOREIGN_FLAGS: [&str; 22] = [
+    "--bin", "--cflags", "--compress", "--cpus-per-task", "--distribution", "--enable-recovery", "--exclusive",
+    "--flag", "--gpus-per-task", "--libs", "--master-addr", "--master-port", "--max-restarts", "--multi-prog",
+    "--network", "--nnodes", "--nproc-per-node", "--preload-binary", "--rdzv-endpoint", "--time", "--with-pm",
+    "--with-pmi",
 ];
 /// Pages that tests print from the code.
 const PRINTED: [&str; 2] = ["docs/reference/flags.md", "docs/reference/mpiexec.md"];

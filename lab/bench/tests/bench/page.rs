@@ -1,7 +1,7 @@
 //! `docs/reference/bench.md` is printed from the help texts. `BLESS=1` writes it.
 
 use wireup_bench::flags::{DRY_RUN, HOSTS, JSON, LIMIT, NO_WORDS, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG};
-use wireup_flags::{Command, Section};
+use wireup_flags::{Command, Help, Section};
 use xtask::layout;
 
 /// Flags that the page explains once.
@@ -13,7 +13,7 @@ const OF_MOST: Section = Section {
 /// The help without the flags of [`OF_MOST`].
 fn own_help(command: &Command, of_most: &str) -> String {
     let without = |text: String, flag: &str| text.replace(&format!("\n  --{}", flag.trim_end()), "");
-    let text = of_most.split("\n  --").skip(1).fold(command.help(), without);
+    let text = of_most.split("\n  --").skip(1).fold(command.help(Help::All), without);
     let emptied = ["\nHosts:\n", "\nRuns:\n", "\nResults:\n"];
     emptied.iter().fold(text + "\n", |text, title| text.replace(&format!("{title}\n"), "\n")).trim_end().to_owned()
         + "\n"
@@ -22,7 +22,7 @@ fn own_help(command: &Command, of_most: &str) -> String {
 #[test]
 fn the_page_of_flags_is_the_programs_help() {
     let path = layout::root().join("docs/reference/bench.md");
-    let of_most = Command { sections: &[OF_MOST], ..NO_WORDS }.help();
+    let of_most = Command { sections: &[OF_MOST], ..NO_WORDS }.help(Help::All);
     let mut text = "# wireup bench\n\nPrinted from the help texts of `wireup-bench`, a program of its own: \
                     `cargo build --release -p wireup-bench` builds it next to `wireup`.\n"
         .to_owned();
