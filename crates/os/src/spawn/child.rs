@@ -42,10 +42,10 @@ pub(super) struct Task {
 /// The process that makes the child.
 pub(super) struct Parent {
     pub pid: c_int,
-    /// The CPU on which it runs; -1: unknown.
+    /// The CPU on which the process runs; -1: unknown.
     pub cpu: c_int,
-    /// Its own parent, whose descendants may trace the child where the security module Yama restricts that; 0: it is
-    /// outside of this PID namespace.
+    /// The parent of the process, whose descendants may trace the child where the security module Yama restricts that;
+    /// 0: that parent is outside of this PID namespace.
     pub tracer: c_int,
 }
 
