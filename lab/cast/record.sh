@@ -20,7 +20,7 @@ if [ "$1" = play ]; then
     show "wireup doctor --hosts 'n[0-3]'" 6
     show "wireup run --hosts 'n[0-2]' --ppn 2 ./app" 4
     show "wireup run --hosts 'n[0-2]' -n 3 ./app crash" 5
-    show "wireup run --hosts 'n[0-2]' -n 3 --timeout 4 --stall-report 2 ./app hang" 5
+    show "wireup run --hosts 'n[0-2]' -n 3 --timeout 4 ./app hang" 5
     left="ps --no-headers -C wireup,wireup-keeper,app || echo \$(hostname): nothing is left"
     show "for host in n0 n1 n2; do ssh \$host '$left'; done" 5
     exit
