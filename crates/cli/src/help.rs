@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, doctor, install, pmi, replay, report, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 14] = [
+pub const COMMANDS: [&Command; 15] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -18,6 +18,7 @@ pub const COMMANDS: [&Command; 14] = [
     &advise::COMMAND,
     &tap::COMMAND,
     &pmi::COMMAND,
+    &report::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
 ];
@@ -41,6 +42,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup doctor --hosts n[0-63]               check whether these machines can run jobs
   wireup advise --hosts n[0-63] -n 1024       which flags start such a job soonest
   mpirun -n 64 wireup tap ./app               a profile of a start under another launcher
+  wireup report trace.json                    a page about a run that was profiled with --profile
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
   wireup bench exchange                       ranks' first exchange by every scheme

@@ -8,7 +8,7 @@
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
-//!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
+//!   doctor/  tap/  report/  advise  pmi  replay  install    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -35,6 +35,7 @@ mod replay;
 #[cfg(test)]
 #[path = "../../../dev/fuzz/replay.rs"]
 mod replay_corpus;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -97,6 +98,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "pmi" => pmi::main(args),
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
+        "report" => flags::run_command(&report::COMMAND, args, report::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),
