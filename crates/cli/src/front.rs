@@ -45,6 +45,11 @@ pub fn name(program: &OsStr) -> Option<&'static str> {
     NAMES.into_iter().find(|known| name == *known)
 }
 
+/// The help text of the launcher with this name.
+pub fn help(name: &OsStr) -> Option<String> {
+    NAMES.into_iter().find(|known| name == *known).map(help::text)
+}
+
 /// Runs a job. `args` are the words after the name.
 pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
     // Agents are started by the path of this file, whose name would make them fronts.

@@ -18,20 +18,20 @@ use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
 const FRONT: Flag = Flag::switch(
     &["--front"],
-    "Also make links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; names that others have \
-     are left alone.",
+    "Also create links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; existing files are not \
+     replaced.",
 );
 
 pub const COMMAND: Command = Command {
     name: "install",
-    purpose: "put the program and its C libraries with their headers in place",
+    purpose: "install the program, its C libraries and their headers",
     intro: "
   wireup install --prefix /opt/wireup
 
-  /opt/wireup/bin/wireup                         with wireup-bench and wireup-simulate if they are beside this program
+  /opt/wireup/bin/wireup                         and wireup-bench, wireup-simulate if they are next to this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
-  /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where no mounts can be made
+  /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where nothing can be mounted
   /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h; wireup_ucc.h, for UCC
   /opt/wireup/share/wireup/nvshmem_bootstrap_wireup.c    a plugin for NVSHMEM, to be compiled
   /opt/wireup/share/man/man3/wireup.3
@@ -40,8 +40,8 @@ pub const COMMAND: Command = Command {
 With --front also, in /opt/wireup/bin: mpiexec, mpirun, mpiexec.hydra, orterun, prterun, which take the options of
 these launchers.
 
-The libraries are copied from beside this program, or from ../lib seen from there. After `pip install` give a folder
-of its own: pip removes only what it installed itself.
+The libraries are copied from the folder of this program, or from ../lib next to it. After pip install, choose another
+prefix than pip's: pip removes only what it installed itself.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[PREFIX, FRONT] }],
@@ -84,7 +84,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         let kept = front(&prefix.join("bin")).map_err(|problem| format!("install: {problem}"))?;
         for name in kept {
             out::tell(&format!(
-                "install: {} is not a link to wireup and stays; remove it, or use another --prefix",
+                "install: {} is not a link to wireup and was kept; remove it, or use another --prefix",
                 prefix.join("bin").join(name).display()
             ));
         }
@@ -167,7 +167,7 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     let find = |name: &str| {
         libraries::find(program, name).map_err(|beside| {
             format!(
-                "{} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                "{} was not found next to this program, in {}, or in ../lib; to build it: cargo xtask libraries",
                 real_name(name),
                 beside.display()
             )

@@ -45,8 +45,10 @@ mod tap;
 mod words;
 
 use session::{attach, down, jobs, kill, status, up};
-use std::ffi::OsString;
-use wireup_flags::nearest;
+use std::ffi::{OsStr, OsString};
+use std::iter;
+use std::os::unix::ffi::OsStrExt;
+use wireup_flags::{Help, nearest};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
@@ -70,6 +72,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     }
     let code = match args.next() {
         Some(command) if command == "tap" => tap::main(args, process_ns, ignored),
+        Some(flag) if is_flag_of_run(&flag) => run::main(iter::once(flag).chain(args), process_ns),
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {
             out::print_err(&help::overview());
@@ -77,6 +80,11 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
         }
     };
     i32::from(out::finish(code))
+}
+
+/// Whether a command line that begins with this word is one of `wireup run`: `wireup -n 4 ./app`.
+fn is_flag_of_run(word: &OsStr) -> bool {
+    word.as_bytes().starts_with(b"-") && !["--help", "-h", "--version", "-V"].iter().any(|own| word == *own)
 }
 
 fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -129,8 +137,12 @@ fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
     if let Some(command) = ["bench", "simulate"].into_iter().find(|command| topic == *command) {
         return external::run_of_sources(command, args.chain(["--help".into()]));
     }
+    if let Some(text) = front::help(&topic) {
+        out::print(&text);
+        return 0;
+    }
     match help::COMMANDS.iter().find(|command| topic == command.name) {
-        Some(command) => out::print(&command.help()),
+        Some(command) => out::print(&command.help(Help::Usual)),
         None if topic.is_empty() || help::OTHERS.iter().any(|(name, _)| topic == *name) => {
             out::print(&help::overview())
         }
@@ -149,7 +161,7 @@ fn version(mut args: impl Iterator<Item = OsString>) -> u8 {
 
 /// The likeliest mistake is a program in place of a command.
 fn unknown_command(word: &str) -> String {
-    if word.starts_with('-') || word.contains('/') {
+    if word.contains('/') {
         return format!("unknown command {word}; did you mean wireup run {word}?");
     }
     let commands = help::COMMANDS.iter().map(|command| command.name).chain(help::OTHERS.map(|(name, _)| name));
@@ -164,9 +176,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_line_that_begins_with_a_flag_is_one_of_run() {
+        assert!(["-n", "-n4", "--virtual-nodes=2", "-nonsense"].iter().all(|word| is_flag_of_run(word.as_ref())));
+        assert!(!["run", "./app", "--help", "-h", "--version", "-V"].iter().any(|word| is_flag_of_run(word.as_ref())));
+    }
+
+    #[test]
     fn unknown_commands_get_a_suggestion() {
         assert_eq!(unknown_command("./app"), "unknown command ./app; did you mean wireup run ./app?");
-        assert_eq!(unknown_command("-n"), "unknown command -n; did you mean wireup run -n?");
         assert_eq!(unknown_command("rnu"), "unknown command rnu; did you mean wireup run?");
         assert!(unknown_command("hostname").contains("start a program with wireup run hostname"));
     }

@@ -38,11 +38,11 @@ use wireup_wire::peer::Containment;
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match parsed::parse(args) {
-        Ok(None) => {
-            out::print(&RUN.help());
+        Ok(Err(help)) => {
+            out::print(&RUN.help(help));
             0
         }
-        Ok(Some(parsed)) => start_parsed(parsed, process_ns),
+        Ok(Ok(parsed)) => start_parsed(parsed, process_ns),
         Err(problem) => out::fail(&problem),
     }
 }
@@ -140,8 +140,8 @@ fn in_session(
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
-            "these nodes of session {name} are lost and not used: {hosts}; see wireup status for the reasons; wireup \
-             up restarts them"
+            "session {name} has lost these nodes, which are not used: {hosts}; wireup status shows why; wireup up \
+             restarts them"
         ));
     }
     // While standard error is still the terminal.
@@ -197,7 +197,7 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
         () => return Ok(()),
     };
     Err(format!(
-        "--detach cannot be combined with {refused}, which needs wireup run to keep running; leave one of them out"
+        "--detach cannot be combined with {refused}, for which wireup run must keep running; leave one of them out"
     ))
 }
 
@@ -253,15 +253,15 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     let (each, ranks) = (count.max(1) as usize, resolved.job.job_size());
     if each > have {
         return Some(format!(
-            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in \
+            "each rank should get {each} {noun}, but this machine has only {have}, shared by all ranks; lower pe= in \
              --map-by, or the number in --bind-to"
         ));
     }
     let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };
     (ranks as usize > have / each).then(|| {
         format!(
-            "--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with \
-             --bind-to none"
+            "--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or do not bind them \
+             (--bind-to none)"
         )
     })
 }
@@ -378,7 +378,7 @@ fn about(mut resolved: Resolved) -> Result<About, String> {
     Ok(About {
         wireup: env!("CARGO_PKG_VERSION").to_owned(),
         program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
-        settings: settings.split("; ").map(str::to_owned).collect(),
+        settings: settings.lines().flat_map(|line| line.split("; ")).map(str::to_owned).collect(),
         fanout: resolved.session.fanout,
         simulated: None,
     })

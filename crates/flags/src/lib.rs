@@ -19,6 +19,7 @@ mod value;
 
 pub use command::{Command, Flag, Section, Takes, Words};
 pub use error::Error;
+pub use help::Help;
 pub use line::{Given, Line};
 pub use nearest::nearest;
 pub use value::Value;

@@ -16,7 +16,7 @@ pub mod ranks;
 mod stalls;
 mod stdio;
 
-use crate::collective::{Arrived, Collectives};
+use crate::collective::Arrived;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
@@ -608,9 +608,9 @@ impl JobParts {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(profile) = cx.common.profile.take() {
-            let RankService { pmix, collectives: Collectives { exchanges, barriers }, .. } = &self.service;
-            let of_servers = pmix.as_ref().map(|pmix| pmix.fences.all.exchanges.traffic).unwrap_or_default();
-            let traffic = [exchanges.traffic, barriers.traffic, of_servers];
+            let of_pmix = self.service.pmix.as_ref().map(|pmix| &pmix.fences.all);
+            let collectives = [Some(&self.service.collectives), of_pmix].into_iter().flatten();
+            let traffic = collectives.flat_map(|of| [of.exchanges.traffic, of.barriers.traffic]);
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
         }
         if cx.facts.root {

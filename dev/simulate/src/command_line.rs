@@ -152,9 +152,9 @@ fn with_line(
     run: impl FnOnce(&Line) -> Result<u8, Problem>,
 ) -> Result<u8, Problem> {
     match command.parse(words.iter().cloned())? {
-        Some(line) => run(&line),
-        None => {
-            print!("{}", command.help());
+        Ok(line) => run(&line),
+        Err(help) => {
+            print!("{}", command.help(help));
             Ok(0)
         }
     }

@@ -8,21 +8,23 @@ pub use super::table::{Parsed, Program};
 pub use super::values::{EnvList, Stage, Start, Variable};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use wireup_flags::Line;
+use wireup_flags::{Help, Line};
 
-/// Parses the words after `wireup run`; `None`: they ask for help.
+/// Parses the words after `wireup run`; or finds the help that they request.
 ///
 /// # Errors
 /// The words are no command line of `wireup run`.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>, String> {
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Result<Parsed, Help>, String> {
     let all: Vec<OsString> = args.into_iter().collect();
     let mut words = all.iter().cloned().peekable();
     let mut lines = Vec::new();
     loop {
-        let Some(line) = RUN.parse_program(&mut words)? else { return Ok(None) };
-        lines.push(line);
+        match RUN.parse_program(&mut words)? {
+            Ok(line) => lines.push(line),
+            Err(help) => return Ok(Err(help)),
+        }
         if words.next().is_none() {
-            return Parsed::of_lines(lines, &all, "wireup run").map(Some);
+            return Parsed::of_lines(lines, &all, "wireup run").map(Ok);
         }
     }
 }

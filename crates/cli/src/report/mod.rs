@@ -21,7 +21,7 @@ const OUTPUT: Flag = Flag::value(&["-o", "--output"], "FILE", "Write the page he
 
 pub const COMMAND: Command = Command {
     name: "report",
-    purpose: "a page for a web browser from traces of wireup run --profile",
+    purpose: "write a page for a web browser from traces of wireup run --profile",
     intro: "
   wireup report trace.json                     the page is report.html
   wireup report before.json after.json         two runs compared

@@ -248,6 +248,7 @@ class Timeline {
                 pen.strokeRect(1, y - 1, width - 2, this.rowHeight + 2);
             }
         }
+        const coarse = this.name ? " Collectives are recorded for nodes only." : "";
         const inside = this.name ? ` of ${this.name}` : "";
         const noun = this.name ? "rank" : "node";
         const [first, last] = this.range;
@@ -256,7 +257,7 @@ class Timeline {
                 + ` height of a colour is the share of them in that phase.` : "";
         if (!this.status.textContent) this.tell(this.rowText(this.selected));
         this.where.textContent = `${plural(last - first, noun)}${inside}, ${shortTime(this.time[0])} to`
-            + ` ${shortTime(this.time[1])}.${each}`;
+            + ` ${shortTime(this.time[1])}.${each}${coarse}`;
     }
 
     drawAxis(pen, color, height) {

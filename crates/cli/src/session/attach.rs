@@ -17,13 +17,13 @@ use wireup_wire::signal::SIGINT;
 
 pub const COMMAND: Command = Command {
     name: "attach",
-    purpose: "show the output of a detached job from its beginning, as it grows, to its end",
+    purpose: "show all output of a detached job until it ends, and return its exit code",
     intro: "
   job=$(wireup run --detach -n 64 ./app)
   wireup attach $job
 
-Ctrl-C is passed on to the job, a second one ends it; a terminal that is closed leaves it alone. Of a job's output
-32 MiB are kept; wireup run --output-dir keeps all. What was shown to its end is removed.
+Ctrl-C is passed on to the job, a second one ends it; closing the terminal does not affect it. Up to 32 MiB of a job's
+output are kept; wireup run --output-dir keeps everything. Output that was shown to its end is removed.
 ",
     words: Words::Named(&["JOB"]),
     sections: &[Section { title: "Flags", flags: &[SESSION] }],

@@ -22,10 +22,10 @@ use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
 /// The flag that names the session.
 pub const SESSION: Flag =
-    Flag { help: "The name of the session (default: that in WIREUP_SESSION, else default).", ..table::SESSION };
+    Flag { help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\").", ..table::SESSION };
 /// Names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
-const JSON: Flag = Flag::switch(&["--json"], "For programs.");
+const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {

@@ -130,7 +130,7 @@ fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
     let outcome = outcome.expect_code(137);
     outcome.expect_err_line(&["rank 1", "killed by the kernel because memory ran out"]);
     let outcome = Run::job("-n 2").sh("test $WIREUP_RANK = 0 && exec sleep 1000; kill -9 $$").finish().expect_code(137);
-    assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("somebody sent it"), "{outcome}");
+    assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("check dmesg"), "{outcome}");
 }
 
 /// Runs `script` as root of its own mount namespace, with a full /tmp; the product and `spew` are in /mnt.

@@ -1,5 +1,6 @@
 //! `docs/reference/bench.md` is printed from the help texts. `BLESS=1` writes it.
 
+use wireup_flags::Help;
 use xtask::layout;
 
 #[test]
@@ -9,7 +10,7 @@ fn the_page_of_flags_is_the_programs_help() {
                     `cargo build --release -p wireup-bench` builds it next to `wireup`.\n"
         .to_owned();
     for command in wireup_bench::COMMANDS {
-        text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help()));
+        text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help(Help::All)));
     }
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &text).expect("the page can be written");
