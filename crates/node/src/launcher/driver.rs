@@ -247,6 +247,7 @@ impl<'w> LauncherDriver<'w> {
             Notice::Trace(part) => self.traces.push((**part).clone()),
             Notice::Failed(_)
             | Notice::Stall(_)
+            | Notice::Stacks(_)
             | Notice::Note(_)
             | Notice::OfJob { .. }
             | Notice::NotStarted { .. }
