@@ -182,7 +182,7 @@ fn resolve_on(
             ..typed.process
         },
         binding,
-        profile: flags.profile.is_some(),
+        profile: flags.profile.is_some() || flags.report.is_some(),
         ..typed
     };
     Ok(Resolved {

@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, some_time, stage,
-    stage_out, stdin, trace_file,
+    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, report_file,
+    some_time, stage, stage_out, stdin, trace_file,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,6 +40,7 @@ const RUN_INTRO: &str = "
   wireup run -n 8 --label ./app : -n 2 ./other        two programs in one job: ranks 0-7 and 8-9
   wireup run -n 4 -x OMP_NUM_THREADS=2 ./app          set a variable for the ranks
   wireup run -n 64 --profile trace.json ./app         how long each phase of the start takes
+  wireup run -n 64 --report start.html ./app          the same as a page for a web browser
   wireup run -n 64 --dry-run ./app                    show what would happen
 
 usage: wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
@@ -356,6 +357,9 @@ flag_table! {
     PROFILE = Flag::value(&["--profile"], "FILE",
         "Show how long each phase of the start took; write a trace for https://ui.perfetto.dev to FILE.")
         => profile: Option<PathBuf> = trace_file;
+    REPORT = Flag::value(&["--report"], "FILE",
+        "Write a page for a web browser to FILE: timeline, slowest nodes and ranks, settings.")
+        => report: Option<PathBuf> = report_file;
     RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
 
