@@ -52,8 +52,6 @@ pub struct Flag {
 pub enum Takes {
     Nothing,
     Word(&'static str),
-    /// One word `NAME=VALUE`, or two: `NAME VALUE`.
-    Variable,
     /// A number; 0 if no number follows.
     MaybeNumber(&'static str),
     /// A word, but only behind `=`; else it is empty.

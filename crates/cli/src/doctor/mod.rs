@@ -39,7 +39,7 @@ nothing on the hosts.
     sections: &[Section {
         title: "Flags",
         flags: &[
-            flag::HOSTS,
+            flag::HOSTS_ALONE,
             flag::HOST_FILE,
             Flag {
                 help: "Command to reach hosts, as for wireup run (default: srun in a Slurm allocation, otherwise ssh).",

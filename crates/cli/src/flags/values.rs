@@ -143,7 +143,7 @@ impl EnvList {
     }
 }
 
-pub fn export(value: &Value) -> Result<Variable, Error> {
+pub fn variable(value: &Value) -> Result<Variable, Error> {
     if value.word.as_bytes().contains(&b'=') || value.word.is_empty() {
         return value.variable().map(Variable::Set);
     }

@@ -58,13 +58,32 @@ started are reported; the session runs without them. If a node is lost later, on
                 flag::RANK_PORTS,
             ],
         },
-        Section { title: "Hosts and agents", flags: flag::MACHINES },
-        Section { title: "Diagnostics", flags: &[flag::VERBOSE, flag::RECORD] },
+        Section { title: "Hosts and agents", flags: MACHINES },
+        Section { title: "Diagnostics", flags: &[VERBOSE, flag::RECORD] },
     ],
     end: "
 Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
 ",
 };
+
+const MACHINES: &[Flag] = &[
+    flag::HOSTS_ALONE,
+    flag::HOST_FILE,
+    flag::START,
+    flag::FANOUT,
+    flag::REMOTE_SHELL,
+    flag::INTERFACE,
+    flag::PLAIN_LINKS,
+    Flag {
+        help: "Report hosts that have not started by then, and go on without them (default: 60).",
+        ..flag::START_TIMEOUT
+    },
+    flag::NODE_TIMEOUT,
+    flag::CONTAIN,
+];
+
+const VERBOSE: Flag =
+    Flag { help: "Show which hosts wireup was copied to, and the network of the agents.", ..flag::VERBOSE };
 
 const INSTANT_ON: Flag = Flag {
     takes: Takes::MaybeNumber("PORTS"),

@@ -11,7 +11,7 @@ use crate::{environment, out};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use wireup_flags::{Command, Line, Section, Words};
+use wireup_flags::{Command, Flag, Line, Section, Words};
 
 pub const COMMAND: Command = Command {
     name: "stage",
@@ -26,12 +26,14 @@ Files are stored by content: only new and changed files are sent. They outlive t
 are dropped, or when space is needed (--stage-room) and they are the least recently used.
 ",
     words: Words::Named(&["up|list|drop", "[PATH or SET]..."]),
-    sections: &[Section {
-        title: "Flags",
-        flags: &[SESSION, flag::STAGE, flag::STAGE_ROOM, flag::DRY_RUN, flag::VERBOSE],
-    }],
+    sections: &[Section { title: "Flags", flags: &[SESSION, STAGE, STAGE_ROOM, DRY_RUN] }],
     end: "",
 };
+
+const STAGE: Flag =
+    Flag { help: "=DIR keeps the copies there (default: in the node's memory, /dev/shm).", ..flag::STAGE };
+const STAGE_ROOM: Flag = Flag { is_advanced: false, ..flag::STAGE_ROOM };
+const DRY_RUN: Flag = Flag { help: "List the files that up would stage, and send nothing.", ..flag::DRY_RUN };
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let what = line.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
