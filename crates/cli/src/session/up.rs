@@ -1,6 +1,6 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
-use super::{attach_to, happens_within};
+use super::{SESSION, attach_to, happens_within, named};
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
@@ -10,7 +10,7 @@ use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
+use wireup_flags::{Command, Flag, Line, Section, Takes, Words};
 use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, SessionDirectory, crash_log, daemon, unended,
 };
@@ -22,12 +22,10 @@ use wireup_wire::session::{NodeState, PortsPerNode, Presence};
 use wireup_wire::signal::SIGTERM;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
-/// With the name that other commands use.
-const NAME: Flag = Flag::value(
-    &["--name", "--session"],
-    "NAME",
-    "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\", which wireup run uses).",
-);
+const NAME: Flag = Flag {
+    help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\", which wireup run uses).",
+    ..SESSION
+};
 const LINGER: Flag = Flag::switch(&["--linger"], "Keep the session running after logging out, until wireup down.");
 
 pub const COMMAND: Command = Command {
@@ -35,7 +33,7 @@ pub const COMMAND: Command = Command {
     purpose: "start a session: agents that keep running, so that jobs start at once",
     intro: "
   wireup up --hosts 'n[0-63]'           agents on 64 machines; returns when they have started
-  wireup up --hostfile hosts --name lab
+  wireup up lab --hostfile hosts        a session of that name
   wireup up --virtual-nodes 4           4 nodes that are all this machine
   wireup run -n 256 ./app               runs there: no ssh, no new agents (--session lab for a named one)
   wireup up                             restarts the lost nodes of a running session
@@ -44,7 +42,7 @@ pub const COMMAND: Command = Command {
 The session ends with the log-in that started it, unless --linger is given. Only you can use it. Nodes that cannot be
 started are reported; the session runs without them. If a node is lost later, only the jobs on it end.
 ",
-    words: Words::Named(&[]),
+    words: Words::Named(&["[NAME]"]),
     sections: &[
         Section {
             title: "The session",
@@ -107,7 +105,7 @@ const BEGINNING_MAX: Duration = Duration::from_secs(5);
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
-    let name = line.last(NAME, Value::text)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let name = named(line)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
     if let Some(standing) = &mut spec.standing {
@@ -281,7 +279,7 @@ fn names_nothing_new(line: &Line, name: &str) -> Result<(), String> {
     match line.given.iter().any(|given| !given.is(NAME) && !given.is(flag::VERBOSE)) {
         true => Err(format!(
             "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
-             wireup down ends it; --name NAME starts another session"
+             wireup down ends it; wireup up NAME starts another one"
         )),
         false => Ok(()),
     }
