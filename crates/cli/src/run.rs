@@ -14,10 +14,10 @@ use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{linked, out, show};
+use crate::{linked, out, rank_results, show};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::Mapping;
@@ -29,7 +29,6 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::output_file::{self, Existing};
 use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
-use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::{BindTo, JobSpec, Object, StdinTarget};
 use wireup_wire::peer::Containment;
@@ -192,6 +191,7 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
         () if parsed.pty.is_some() => "--pty",
         () if !matches!(parsed.stdin, None | Some(StdinTarget::None)) => "--stdin",
         () if parsed.profile.is_some() => "--profile",
+        () if parsed.json.is_some() => "--json",
         () => return Ok(()),
     };
     Err(format!(
@@ -285,12 +285,10 @@ fn start(
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let (places, growth) = (resolved.named_places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
-    let profile =
-        match resolved.flags.profile.clone().map(|path| (output_file::open(&path, Existing::Empty, 0o666), path)) {
-            None => None,
-            Some((Ok(file), path)) => Some((file, path)),
-            Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
-        };
+    let [profile, results] = match [&resolved.flags.profile, &resolved.flags.json].map(ResultFile::create) {
+        [Ok(profile), Ok(results)] => [profile, results],
+        [Err(problem), _] | [_, Err(problem)] => return out::fail(&problem),
+    };
     let config = RunConfig {
         places,
         growth,
@@ -330,27 +328,48 @@ fn start(
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces);
-    match profile {
-        Some((file, path)) => show_profile(file, &path, &outcome, &phases),
-        None => outcome.code,
+    let written = results
+        .map_or(Ok(()), |file| write_results(file, &resolved, &outcome))
+        .and(profile.map_or(Ok(()), |file| show_profile(file, &outcome, &phases)));
+    match written {
+        Err(problem) if outcome.code == 0 => out::fail(&problem),
+        Err(problem) => {
+            out::tell(&problem);
+            outcome.code
+        }
+        Ok(()) => outcome.code,
     }
 }
 
-/// Prints the table and writes the trace. An otherwise successful run fails if its trace cannot be written.
-fn show_profile(file: File, path: &Path, outcome: &RunOutcome, phases: &[Phase]) -> u8 {
-    out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
-    match trace::write(file, &outcome.stamps, phases, &outcome.traces) {
-        Ok(()) => {
-            out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
-            outcome.code
-        }
-        Err(error) => {
-            out::tell(&unwritable(path, &error));
-            if outcome.code == 0 { OURS } else { outcome.code }
+/// A file that is written when the job has ended.
+struct ResultFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl ResultFile {
+    fn create(path: &Option<PathBuf>) -> Result<Option<ResultFile>, String> {
+        let Some(path) = path.clone() else { return Ok(None) };
+        match output_file::open(&path, Existing::Empty, 0o666) {
+            Ok(file) => Ok(Some(ResultFile { file, path })),
+            Err(error) => Err(unwritable(&path, &error)),
         }
     }
+}
+
+fn write_results(mut to: ResultFile, resolved: &Resolved, outcome: &RunOutcome) -> Result<(), String> {
+    let text = rank_results::json(resolved, &mapping(resolved)?, outcome);
+    to.file.write_all(text.as_bytes()).map_err(|error| unwritable(&to.path, &error))
+}
+
+/// Prints the table and writes the trace.
+fn show_profile(to: ResultFile, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
+    out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
+    trace::write(to.file, &outcome.stamps, phases, &outcome.traces).map_err(|error| unwritable(&to.path, &error))?;
+    out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", to.path.display()));
+    Ok(())
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> String {
-    format!("cannot write the trace {}: {error}; give a writable file to --profile", path.display())
+    format!("cannot write {}: {error}; choose a file that can be written", path.display())
 }

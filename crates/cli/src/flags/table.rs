@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Variable, memory_kinds, pattern, port_range, some_time, stage,
-    stage_out, stdin, trace_file, variable,
+    Contain, EnvList, Stage, StageWord, Start, Variable, memory_kinds, pattern, port_range, result_file, some_time,
+    stage, stage_out, stdin, variable,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -351,7 +351,10 @@ flag_table! {
     DRY_RUN = Flag::switch(&["--dry-run"], "Show the map and what was chosen; start nothing.") => dry_run: bool = on;
     PROFILE = Flag::value(&["--profile"], "FILE",
         "Show how long each phase of the start took; write a trace for https://ui.perfetto.dev to FILE.")
-        => profile: Option<PathBuf> = trace_file;
+        => profile: Option<PathBuf> = result_file;
+    JSON = Flag::value(&["--json"], "FILE",
+        "Write how the job and each rank ended to FILE: rank, node, pid, exit code or signal.")
+        => json: Option<PathBuf> = result_file;
     RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
 
@@ -384,7 +387,7 @@ const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2"
 
 /// `--hosts` for commands that run no program.
 pub const HOSTS_ALONE: Flag = Flag {
-    help: "These hosts: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]; a number after a colon: slots of the host.",
+    help: "These hosts: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]; a number after a colon is its slots.",
     ..HOSTS
 };
 

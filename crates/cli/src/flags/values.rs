@@ -169,10 +169,10 @@ pub fn stage_out(value: &Value) -> Result<Rule, Error> {
     Rule::parse(value.word.as_bytes()).map_err(|problem| value.refused(problem))
 }
 
-/// The trace cannot share standard output with the ranks.
-pub fn trace_file(value: &Value) -> Result<PathBuf, Error> {
+/// What is written when the job has ended cannot share standard output with the ranks.
+pub fn result_file(value: &Value) -> Result<PathBuf, Error> {
     match value.word.as_bytes() {
-        b"-" => Err(value.refused("the trace goes to a file; name one (./- for a file of that name)")),
+        b"-" => Err(value.refused("it goes to a file; name one (./- for a file of that name)")),
         _ => value.path(),
     }
 }
