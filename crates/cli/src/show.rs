@@ -90,15 +90,20 @@ fn even(machine: &Machine, ranks: u32) -> String {
     }
 }
 
-/// The choices, a line each: `key: value (why)`.
-pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
-    let job = &resolved.job;
-    let pmi = match job.options.pmi.flavour {
+/// The PMI that ranks are offered, in words.
+pub fn pmi(flavour: PmiFlavour) -> &'static str {
+    match flavour {
         PmiFlavour::Simple => "1 or 2, over an inherited socket",
         PmiFlavour::Pmix => "PMIx, by a server process on each node",
         PmiFlavour::Both => "1, 2 or PMIx, by a socket and a server process on each node",
         PmiFlavour::None => "none",
-    };
+    }
+}
+
+/// The choices, a line each: `key: value (why)`.
+pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
+    let job = &resolved.job;
+    let pmi = pmi(job.options.pmi.flavour);
     let library = job.options.pmi.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
     let pmi = format!("pmi: {pmi}{library} ({})", resolved.pmi_why);
     let first = job.nodes.first();

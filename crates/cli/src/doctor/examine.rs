@@ -41,6 +41,8 @@ pub struct Plan {
     pub timeout_ns: u64,
     /// Send the program to hosts that lack it.
     pub sends: bool,
+    /// Files that ranks need.
+    pub files: Vec<Vec<u8>>,
 }
 
 /// What is known about a host.
@@ -175,6 +177,7 @@ fn ask_nodes(
         let question = Question {
             interface: interface.map(str::to_owned),
             cwd: plan.cwd.clone(),
+            files: plan.files.clone(),
             program: spec.program.clone(),
             remote_shell: spec.remote_shell.clone(),
             neighbours: hosts.iter().filter_map(|host| seen[*host].neighbour.clone()).collect(),

@@ -2,7 +2,7 @@
 
 use super::examine::Seen;
 use super::finding::{Bytes, Finding, bytes, limit, plain};
-use crate::words::one_line;
+use crate::words::{count, one_line};
 use wireup_node::doctor::{Facts, LimitsOf};
 use wireup_wire::peer::{Problem, ProblemKind};
 
@@ -155,6 +155,14 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
         found.push(Finding::problem(
             format!("working directory {}: {problem}", setting.cwd),
             "run with --wdir DIR, a directory that all hosts have; or mount this one there",
+        ));
+    }
+    if let [first, others @ ..] = &facts.missing[..] {
+        let more =
+            if others.is_empty() { String::new() } else { format!(" and {} more", count(others.len() as u32, "file")) };
+        found.push(Finding::problem(
+            format!("{first}{more} missing, which the program needs"),
+            "copy it there, mount its file system, or run with --stage",
         ));
     }
     if let Some(files) = facts.limits.open_files.hard.filter(|files| *files < OPEN_FILES_MIN) {

@@ -22,6 +22,8 @@ pub struct Question {
     pub interface: Option<String>,
     /// The directory that ranks would work in.
     pub cwd: Vec<u8>,
+    /// Files that ranks need.
+    pub files: Vec<Vec<u8>>,
     /// The path of the doctor's program.
     pub program: String,
     pub remote_shell: RemoteShell,
@@ -83,7 +85,10 @@ fn answer() -> io::Result<()> {
     let log_in = LogIn::of_agent();
     let ssh = log_in.get("SSH_CONNECTION").and_then(|text| SshConnection::parse(text.to_str()?));
     let cwd = PathBuf::from(OsString::from_vec(question.cwd));
+    let files = question.files.into_iter().map(|file| PathBuf::from(OsString::from_vec(file)));
+    let missing = files.filter(|file| !file.exists()).map(|file| file.display().to_string()).collect();
     let facts = facts::read(question.interface.as_deref(), ssh, &cwd, &|name| log_in.get(name));
+    let facts = Facts { missing, ..facts };
     say(&DoctorReport::Facts(Box::new(facts)))?;
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse::<usize>().ok());
     if let Some(host) = own.and_then(|rank| question.neighbours.get(rank)) {
@@ -119,6 +124,7 @@ mod tests {
         let question = Question {
             interface: Some("ib0".into()),
             cwd: b"/a\nb\xff".to_vec(),
+            files: vec![b"/app".to_vec()],
             program: "/bin/wireup".into(),
             remote_shell: RemoteShell::Ssh(vec!["ssh".into()]),
             neighbours: vec!["n1".into()],

@@ -37,6 +37,7 @@ pub fn facts() -> Facts {
         cache: Cache { path: "/h/.cache/wireup".into(), free: Some(1 << 30), problem: None },
         clock_ns: 100 * SECOND_NS,
         cwd_problem: None,
+        missing: Vec::new(),
     }
 }
 
@@ -63,7 +64,8 @@ fn said(seen: &[Seen]) -> (String, bool) {
     let cases: Vec<Case> =
         seen.iter().map(|seen| Case { host: &seen.host, facts: seen.facts.as_ref(), seen: Some(seen) }).collect();
     let setting = Setting { shell: "ssh".into(), cwd: "/work dir".into(), interface: None, program_bytes: 15 << 20 };
-    report(&cases, &facts(), &setting)
+    let report = Report::new(&cases, &facts(), &setting);
+    (report.text(), report.has_problem())
 }
 
 #[test]
@@ -101,7 +103,11 @@ fn hosts_that_do_not_answer_are_reported_as_in_a_run() {
 
 #[test]
 fn causes_of_a_failing_run_are_problems() {
-    let cases: [(Spoil, &str); 4] = [
+    let cases: [(Spoil, &str); 5] = [
+        (
+            &|seen| facts_of(seen).missing = vec!["/apps/a".into(), "/apps/b".into()],
+            "/apps/a and 1 more file missing, which the program needs",
+        ),
         (
             &|seen| facts_of(seen).cwd_problem = Some("does not exist".into()),
             "working directory /work dir: does not exist",
