@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::Mapping;
 use wireup_node::keeper::Keeper;
-use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, Starting};
+use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, ShowStarting, Starting};
 use wireup_node::session::Attached;
 use wireup_node::trace::{self, Phase};
 use wireup_os::clock::monotonic_ns;
@@ -344,10 +344,10 @@ fn start(
 }
 
 /// Shows which nodes are starting, if a person may have to wait for them.
-fn starting(resolved: &Resolved) -> Option<Box<dyn FnMut(Starting<'_>)>> {
+fn starting(resolved: &Resolved) -> Option<ShowStarting> {
     let waits = !resolved.in_session && resolved.session.agents.len() > 1 && Progress::has_reader();
     let mut progress = Progress::new();
-    waits.then(|| -> Box<dyn FnMut(Starting<'_>)> {
+    waits.then(|| -> ShowStarting {
         Box::new(move |starting| match starting {
             Starting::Nodes(nodes) => progress.show_starting(nodes),
             Starting::Nothing => progress.end(),

@@ -4,7 +4,7 @@ use super::program::{Program, Talking};
 use super::root::Root;
 use super::stdin::Stdin;
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
-use super::{Reach, RunConfig, RunError, RunOutcome, Stamps, Starting};
+use super::{Reach, RunConfig, RunError, RunOutcome, ShowStarting, Stamps, Starting};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
@@ -60,7 +60,7 @@ struct LauncherDriver<'w> {
     talking: Option<Talking<'w>>,
     output: [Writer; 2],
     /// Shows which nodes are starting, and when it does so next (ns).
-    starting: Option<(Box<dyn FnMut(Starting<'_>)>, u64)>,
+    starting: Option<(ShowStarting, u64)>,
     terminal: Option<RawTerminal>,
     /// What is known so far.
     outcome: RunOutcome,

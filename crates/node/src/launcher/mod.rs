@@ -31,7 +31,7 @@ pub struct RunConfig {
     pub timeout_ns: Option<u64>,
     pub output: Output,
     /// Shows a person which nodes are still starting, until the job has started.
-    pub starting: Option<Box<dyn FnMut(Starting<'_>)>>,
+    pub starting: Option<ShowStarting>,
     /// Where the output goes if the job is detached, in place of standard output and error.
     pub spool: Option<Arc<Spool>>,
     /// Times of `CLOCK_MONOTONIC` (ns) when the program began; `resolved_ns`: when its command line had been parsed.
@@ -46,6 +46,8 @@ pub enum Starting<'a> {
     /// Something else is about to be shown.
     Nothing,
 }
+
+pub type ShowStarting = Box<dyn FnMut(Starting<'_>)>;
 
 /// Where the root agent runs.
 pub enum Reach {
