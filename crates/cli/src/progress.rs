@@ -71,7 +71,7 @@ fn columns() -> usize {
     wireup_os::pty::size(rustix::stdio::stderr()).map_or(80, |(_, columns)| usize::from(columns).max(20))
 }
 
-/// The text without what would begin a second line of the terminal.
+/// The part of the text that fits on one line of the terminal.
 fn cut(text: &str, columns: usize) -> String {
     text.chars().take(columns - 1).collect()
 }

@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// What `--json` says of hosts: a finding, or a subject that is as it should be. `level`: a word for a column.
+/// A JSON object about hosts: a finding, or a subject that is in order. `level`: a word for a column.
 pub fn row(hosts: &[&str], subject: &str, level: &str, text: &str, fix: Option<&str>) -> Value {
     json!({ "hosts": hosts, "subject": subject, "level": level.trim_end(), "text": text, "fix": fix })
 }

@@ -40,7 +40,7 @@ impl Group {
         row(&hosts, "finding", self.finding.level.word(), &self.text(), self.finding.cure.as_deref())
     }
 
-    /// Parts of it come from the host.
+    /// The text on one line, since parts of it come from the host.
     fn text(&self) -> String {
         one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text))
     }

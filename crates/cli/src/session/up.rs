@@ -100,7 +100,7 @@ const NOT_ALL: u8 = 1;
 /// Time in addition to the start time: the root reports missing nodes only after that.
 const TELLING: Duration = Duration::from_secs(30);
 
-/// How often a person sees anew which nodes are starting.
+/// The time between two looks at which nodes are starting (chosen).
 const PROGRESS: Duration = Duration::from_millis(500);
 
 /// The time to wait for a session that another `wireup up` is starting: its process listens within milliseconds.
