@@ -2,7 +2,7 @@
 
 use super::examine::Seen;
 use super::finding::{Bytes, Finding, bytes, limit, plain};
-use crate::words::{count, one_line};
+use crate::words::one_line;
 use wireup_node::doctor::{Facts, LimitsOf};
 use wireup_wire::peer::{Problem, ProblemKind};
 
@@ -158,10 +158,9 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
         ));
     }
     if let [first, others @ ..] = &facts.missing[..] {
-        let more =
-            if others.is_empty() { String::new() } else { format!(" and {} more", count(others.len() as u32, "file")) };
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
         found.push(Finding::problem(
-            format!("{first}{more} missing, which the program needs"),
+            format!("the program needs {first}{more}, missing there"),
             "copy it there, mount its file system, or run with --stage",
         ));
     }

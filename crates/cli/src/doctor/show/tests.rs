@@ -106,7 +106,7 @@ fn causes_of_a_failing_run_are_problems() {
     let cases: [(Spoil, &str); 5] = [
         (
             &|seen| facts_of(seen).missing = vec!["/apps/a".into(), "/apps/b".into()],
-            "/apps/a and 1 more file missing, which the program needs",
+            "the program needs /apps/a and 1 more, missing there",
         ),
         (
             &|seen| facts_of(seen).cwd_problem = Some("does not exist".into()),
