@@ -52,6 +52,8 @@ pub struct Seen {
     /// Why it has no agent, or no rank.
     pub problem: Option<Problem>,
     pub facts: Option<Facts>,
+    /// The files that ranks need and that it lacks.
+    pub missing: Vec<String>,
     /// The beginning of what its rank has written to standard error.
     pub said: Vec<u8>,
     /// This machine's wall clock (ns): before the host read its own, and after.
@@ -279,6 +281,7 @@ impl Program for Asking<'_> {
                     seen.clock_ns = (self.begun_ns, wall_clock_ns());
                     seen.facts = Some(*facts);
                 }
+                Ok(DoctorReport::Missing(files)) => seen.missing = files,
                 Ok(DoctorReport::Neighbour(result)) => seen.onward = Some(result),
                 // A line that is none of the doctor's.
                 Err(_) => {}

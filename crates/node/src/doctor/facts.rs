@@ -39,8 +39,6 @@ pub struct Facts {
     pub clock_ns: u64,
     /// Why ranks could not work in the directory.
     pub cwd_problem: Option<String>,
-    /// Files that ranks need and that are not here.
-    pub missing: Vec<String>,
 }
 
 /// `None` in a limit: unlimited.
@@ -115,7 +113,6 @@ pub fn read(
         cache: cache(variable),
         clock_ns: wall_clock_ns(),
         cwd_problem: directory_problem(cwd),
-        missing: Vec::new(),
     }
 }
 

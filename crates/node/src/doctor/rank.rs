@@ -37,6 +37,8 @@ pub struct Question {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum DoctorReport {
     Facts(Box<Facts>),
+    /// The files that ranks need and that are not there.
+    Missing(Vec<String>),
     /// Whether the remote shell reaches the neighbour, or why not.
     Neighbour(Result<(), String>),
 }
@@ -85,11 +87,11 @@ fn answer() -> io::Result<()> {
     let log_in = LogIn::of_agent();
     let ssh = log_in.get("SSH_CONNECTION").and_then(|text| SshConnection::parse(text.to_str()?));
     let cwd = PathBuf::from(OsString::from_vec(question.cwd));
-    let files = question.files.into_iter().map(|file| PathBuf::from(OsString::from_vec(file)));
-    let missing = files.filter(|file| !file.exists()).map(|file| file.display().to_string()).collect();
     let facts = facts::read(question.interface.as_deref(), ssh, &cwd, &|name| log_in.get(name));
-    let facts = Facts { missing, ..facts };
     say(&DoctorReport::Facts(Box::new(facts)))?;
+    let files = question.files.into_iter().map(|file| PathBuf::from(OsString::from_vec(file)));
+    let missing = files.filter(|file| !file.exists()).map(|file| file.display().to_string());
+    say(&DoctorReport::Missing(missing.collect()))?;
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse::<usize>().ok());
     if let Some(host) = own.and_then(|rank| question.neighbours.get(rank)) {
         let limit = Duration::from_nanos(question.probe_ns);

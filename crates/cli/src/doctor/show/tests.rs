@@ -37,13 +37,13 @@ pub fn facts() -> Facts {
         cache: Cache { path: "/h/.cache/wireup".into(), free: Some(1 << 30), problem: None },
         clock_ns: 100 * SECOND_NS,
         cwd_problem: None,
-        missing: Vec::new(),
     }
 }
 
 fn well(host: &str, neighbour: &str) -> Seen {
     Seen {
         host: host.into(),
+        missing: Vec::new(),
         problem: None,
         said: Vec::new(),
         facts: Some(facts()),
@@ -105,7 +105,7 @@ fn hosts_that_do_not_answer_are_reported_as_in_a_run() {
 fn causes_of_a_failing_run_are_problems() {
     let cases: [(Spoil, &str); 5] = [
         (
-            &|seen| facts_of(seen).missing = vec!["/apps/a".into(), "/apps/b".into()],
+            &|seen| seen.missing = vec!["/apps/a".into(), "/apps/b".into()],
             "the program needs /apps/a and 1 more, missing there",
         ),
         (
