@@ -1,18 +1,20 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, clean, configuration, doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 14] = [
+pub const COMMANDS: [&Command; 18] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
     &session::status::COMMAND,
     &session::jobs::COMMAND,
     &session::kill::COMMAND,
+    &session::logs::COMMAND,
     &session::attach::COMMAND,
+    &session::why::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,
     &advise::COMMAND,
@@ -20,6 +22,8 @@ pub const COMMANDS: [&Command; 14] = [
     &pmi::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
+    &clean::COMMAND,
+    &configuration::COMMAND,
 ];
 
 /// Commands without a table of flags.

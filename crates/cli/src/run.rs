@@ -15,7 +15,7 @@ use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{linked, out, rank_results, show};
+use crate::{configuration, linked, out, rank_results, show};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
-    match parsed::parse(args) {
+    match configuration::load().and_then(|()| parsed::parse(args)) {
         Ok(Err(help)) => {
             out::print(&RUN.help(help));
             0
@@ -75,6 +75,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         ));
     }
     let mut parsed = parsed;
+    configuration::complete_own(&mut parsed)?;
     if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
         let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;

@@ -16,6 +16,7 @@ use super::keeper_link::KeeperLink;
 use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::pmix::{PmixServer, StandbyServer};
+use super::stack_taker::{self, StackTaker};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
@@ -33,7 +34,7 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::{
     ExitStatus, JobEvent, KernelSession, RelayAct, RelayId, SignalTarget, SpawnPlan, Started, Stream,
 };
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::job::RankStdout;
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::secondary_client::VARIABLE;
@@ -54,6 +55,8 @@ pub struct JobRanks {
     pub pmix: Option<PmixServer>,
     /// A server process that the keeper has started ahead, until the job gets it or it has ended.
     standby: Option<StandbyServer>,
+    /// The process that takes the ranks' call stacks, if somebody has asked for them.
+    stacks: Option<StackTaker>,
     /// Exits of ranks that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
     /// Whether a rank was killed, by this agent or by another process: who kills further ranks does not matter.
@@ -93,6 +96,7 @@ impl JobRanks {
             relays: Relays::new(job, slot),
             pmix: None,
             standby,
+            stacks: None,
             deferred: Vec::new(),
             has_killed: false,
             lacks_namespace,
@@ -260,13 +264,38 @@ impl JobRanks {
         self.relays.on_act(relay, act, host, &mut self.clients, turn);
     }
 
+    /// Has the call stacks of these ranks taken, unless that is in progress.
+    pub fn take_stacks(&mut self, processes: &[(Rank, u32)], turn: &mut Turn<'_>) {
+        if self.stacks.is_some() {
+            return;
+        }
+        match StackTaker::start(processes, Token::Stacks(self.slot).pack(), turn.now_ns, turn.reactor) {
+            Ok(taker) => self.stacks = Some(taker),
+            Err(error) => {
+                let ranks: Vec<Rank> = processes.iter().map(|(rank, _)| *rank).collect();
+                let stacks = stack_taker::failed(&ranks, &format!("no process can be started: {error}"));
+                turn.push_event(self.job, JobEvent::Stacks { stacks });
+            }
+        }
+    }
+
+    pub fn on_stacks(&mut self, turn: &mut Turn<'_>) {
+        let Some(stacks) = self.stacks.as_mut().and_then(|taker| taker.read(turn.now_ns, turn.reactor)) else { return };
+        self.stacks.take().into_iter().for_each(|taker| taker.close(turn.reactor));
+        turn.push_event(self.job, JobEvent::Stacks { stacks });
+    }
+
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        if self.stacks.as_ref().is_some_and(|taker| taker.deadline_ns() <= turn.now_ns) {
+            self.on_stacks(turn);
+        }
         self.clients.on_tick(turn);
         self.output.on_tick(turn);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.output.deadline_ns().into_iter().chain(self.clients.deadline_ns()).min()
+        let of_stacks = self.stacks.as_ref().map(StackTaker::deadline_ns);
+        [self.output.deadline_ns(), self.clients.deadline_ns(), of_stacks].into_iter().flatten().min()
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Task {
     pub step: AtomicU32,
     pub errno: AtomicI32,
     pub parent: c_int,
+    /// The parent's parent, whose descendants may trace the child where the security module Yama restricts that.
+    pub tracer: c_int,
     /// The CPU on which the parent runs; -1: unknown.
     pub parent_cpu: c_int,
     /// Whether the parent has another child to start, now. The spawner keeps the flag alive.
@@ -78,6 +80,8 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {
         leave();
     }
+    // An error means that there is no Yama.
+    let _ = call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PTRACER as usize, task.tracer as usize, 0, 0]);
     for (source, target) in task.fds {
         if source == target && source >= 0 {
             call(Step::Stdio, libc::SYS_fcntl, [source as usize, libc::F_SETFD as usize, 0, 0])?;

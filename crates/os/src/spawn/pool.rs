@@ -149,6 +149,8 @@ impl Spawner {
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
             parent: self.own_pid,
+            // 0 if it is outside of this PID namespace.
+            tracer: rustix::process::Pid::as_raw(rustix::process::getppid()),
             parent_cpu: own_cpu(),
             more_follow: &raw const *self.more_follow,
             execution: command.program.execution(&slot.environment),
