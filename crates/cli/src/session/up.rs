@@ -112,7 +112,7 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     configuration::load()?;
     let typed = line;
-    let line = &configuration::complete(&COMMAND, typed, &[])?;
+    let line = &configuration::complete(&COMMAND, typed, &[SESSION])?;
     let name = named(line)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
