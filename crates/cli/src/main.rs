@@ -9,7 +9,7 @@
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
 //!   configuration     `wireup config`, and the files with defaults of flags
-//!   doctor/  tap/  advise  pmi  replay  install  clean    the commands with these names
+//!   doctor/  tap/  report/  advise  pmi  replay  install  clean    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -40,6 +40,7 @@ mod replay;
 #[cfg(test)]
 #[path = "../../../dev/fuzz/replay.rs"]
 mod replay_corpus;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -113,6 +114,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "pmi" => pmi::main(args),
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
+        "report" => flags::run_command(&report::COMMAND, args, report::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
         "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
         "config" => flags::run_command(&configuration::COMMAND, args, configuration::run),

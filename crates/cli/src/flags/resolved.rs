@@ -183,7 +183,7 @@ fn resolve_on(
         },
         binding,
         // Ranks report their ends in it.
-        profile: flags.profile.is_some() || flags.json.is_some(),
+        profile: flags.profile.is_some() || flags.report.is_some() || flags.json.is_some(),
         ..typed
     };
     Ok(Resolved {

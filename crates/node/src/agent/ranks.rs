@@ -57,12 +57,18 @@ pub struct JobRanks {
     standby: Option<StandbyServer>,
     /// The process that takes the ranks' call stacks, if somebody has asked for them.
     stacks: Option<StackTaker>,
-    /// Exits of ranks that are reported after the exit of the PMIx server.
+    exits: Exits,
+    /// Whether the ranks have no PID namespace, although the session has had one.
+    lacks_namespace: bool,
+}
+
+/// How ranks have ended.
+#[derive(Default)]
+struct Exits {
+    /// Exits that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
     /// Whether a rank was killed, by this agent or by another process: who kills further ranks does not matter.
     has_killed: bool,
-    /// Whether the ranks have no PID namespace, although the session has had one.
-    lacks_namespace: bool,
 }
 
 impl JobRanks {
@@ -97,8 +103,7 @@ impl JobRanks {
             pmix: None,
             standby,
             stacks: None,
-            deferred: Vec::new(),
-            has_killed: false,
+            exits: Exits::default(),
             lacks_namespace,
         })
     }
@@ -137,7 +142,7 @@ impl JobRanks {
             SignalTarget::One(local) => Some(local.0.into()),
             SignalTarget::Server => return self.stop_pmix(),
         };
-        self.has_killed |= signal == SIGKILL;
+        self.exits.has_killed |= signal == SIGKILL;
         self.keeper.request(&Request::Signal { slot, signal });
     }
 
@@ -190,7 +195,7 @@ impl JobRanks {
                 if self.pmix.as_ref().is_some_and(|pmix| pmix.is_dying) {
                     // The rank may have died because of the server: the server's exit, with its cause, is reported
                     // first.
-                    self.deferred.push((slot, status));
+                    self.exits.deferred.push((slot, status));
                     return Ok(());
                 }
                 self.on_exited(local, turn);
@@ -211,7 +216,7 @@ impl JobRanks {
     /// Whether the kernel killed the rank because memory ran out. The kernel's log is read once for each job.
     fn ran_out_of_memory(&mut self, local: LocalRank, status: ExitStatus) -> bool {
         let is_killed = matches!(status, ExitStatus::Signalled { signal: SIGKILL, .. });
-        if !is_killed || std::mem::replace(&mut self.has_killed, true) {
+        if !is_killed || std::mem::replace(&mut self.exits.has_killed, true) {
             return false;
         }
         self.pids.get(local.index()).is_some_and(|pid| ran_out_of_memory(*pid))

@@ -15,7 +15,7 @@ use wireup_wire::peer::{self, Stack};
 const SPARE_NS: u64 = 2_000_000_000;
 
 pub struct StackTaker {
-    /// It ends when its standard input is closed.
+    /// The process `wireup stacks`, which ends when its standard input is closed.
     child: Child,
     output: Stream,
     bytes: Vec<u8>,

@@ -33,7 +33,7 @@ use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STACKS_WAIT_NS, STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::names::NewJob;
-use wireup_wire::peer::{self, Cause, Done, Ended, Failure, PeerError, Stack};
+use wireup_wire::peer::{self, Cause, Done, Ended, Failure, PeerError};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use wireup_wire::talk::{Control, FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
@@ -205,7 +205,15 @@ impl Launcher {
             Control::JobUp(JobUp::Started { ranks, .. }) => self.on_started(job, ranks),
             Control::JobUp(JobUp::Failed(failure)) => self.on_failed(job, failure),
             Control::JobUp(JobUp::Stall(report)) => self.notice_of(job, Notice::Stall(report)),
-            Control::JobUp(JobUp::Stacks(stacks)) => self.on_stacks(now, job, stacks),
+            Control::JobUp(JobUp::Stacks(stacks)) if self.asked_why.remove(&job) => {
+                self.notice_of(job, Notice::Stacks(stacks));
+                if let Some(limit) = self.timeout.as_mut().filter(|limit| limit.has_asked && self.asked_why.is_empty())
+                {
+                    limit.at = now;
+                }
+            }
+            // `wireup why` has asked.
+            Control::JobUp(JobUp::Stacks(_)) => {}
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::ToLauncher(ToLauncher::Ended(ended)) => self.on_ended(job, ended),
             Control::ToLauncher(ToLauncher::Spawn { job: child, from, request }) => {
@@ -369,7 +377,11 @@ impl Launcher {
         let is_first_again = |(first, at)| first == signal && now - at < SAME_SIGNAL_NS;
         let is_repeated = sender.is_some() && self.interrupted.is_some_and(is_first_again);
         match signal {
-            SIGALRM => self.ask_why(),
+            SIGALRM => {
+                self.asked_why = self.family.members.keys().copied().collect();
+                self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None }));
+                self.control_all(&Control::JobDown(JobDown::StackAsk));
+            }
             SIGHUP | SIGINT | SIGQUIT | SIGTERM if is_repeated => {}
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
@@ -404,39 +416,21 @@ impl Launcher {
     }
 
     fn on_tick(&mut self, now: Instant) {
-        if let Some(limit) = self.timeout.take_if(|limit| now >= limit.at) {
-            self.on_time_limit(now, limit);
+        let is_running = self.phase == Phase::Running && !self.family.is_starting(self.spec.job);
+        match self.timeout.take_if(|limit| now >= limit.at) {
+            // The ranks report where they wait before they are ended.
+            Some(limit) if is_running && !limit.has_asked => {
+                self.timeout = Some(TimeLimit { at: now + STACKS_WAIT_NS, has_asked: true, ..limit });
+                self.on_signal(now, SIGALRM, None);
+            }
+            Some(TimeLimit { after_ns, .. }) => {
+                self.be_impatient(now);
+                self.end_job(Cause::TimedOut { after_ns }, self.spec.options.kill_grace_ns);
+            }
+            None => {}
         }
         if self.unwritten.deadline().is_some_and(|until| now >= until) {
             self.discard_output();
-        }
-    }
-
-    /// The job has had its time. It is ended after its ranks have reported where they wait.
-    fn on_time_limit(&mut self, now: Instant, TimeLimit { after_ns, has_asked, .. }: TimeLimit) {
-        if self.phase == Phase::Running && !has_asked && !self.family.is_starting(self.spec.job) {
-            self.timeout = Some(TimeLimit { at: now + STACKS_WAIT_NS, after_ns, has_asked: true });
-            return self.ask_why();
-        }
-        self.be_impatient(now);
-        self.end_job(Cause::TimedOut { after_ns }, self.spec.options.kill_grace_ns);
-    }
-
-    /// Asks all jobs where their ranks wait.
-    fn ask_why(&mut self) {
-        self.asked_why = self.family.members.keys().copied().collect();
-        self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None }));
-        self.control_all(&Control::JobDown(JobDown::StackAsk));
-    }
-
-    /// The call stacks of a job's ranks, for which this launcher or `wireup why` has asked.
-    fn on_stacks(&mut self, now: Instant, job: JobId, stacks: Vec<Stack>) {
-        if !self.asked_why.remove(&job) {
-            return;
-        }
-        self.notice_of(job, Notice::Stacks(stacks));
-        if let Some(limit) = self.timeout.as_mut().filter(|limit| limit.has_asked && self.asked_why.is_empty()) {
-            limit.at = now;
         }
     }
 

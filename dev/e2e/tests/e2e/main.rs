@@ -33,6 +33,7 @@ mod program_transfer;
 mod record;
 mod relays;
 mod remote_environment;
+mod report;
 mod sessions;
 mod shared_memory;
 mod signals;
