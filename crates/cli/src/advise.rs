@@ -54,7 +54,7 @@ const JOB: &[Flag] = &[
     flag::SLOTS,
     flag::OVERSUBSCRIBE,
     flag::VIRTUAL_NODES,
-    flag::HOSTS,
+    flag::HOSTS_ALONE,
     flag::HOST_FILE,
     flag::REMOTE_SHELL,
 ];

@@ -50,7 +50,7 @@ const SITE: &str = "/etc/wireup.toml";
 /// Most bytes of a file. Chosen: a thousand times more than all flags take.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Flags of a single program of a job.
-const PER_PROGRAM: [Flag; 5] = [table::RANKS, table::WDIR, table::ENV, table::EXPORT, table::ENV_LIST];
+const PER_PROGRAM: [Flag; 4] = [table::RANKS, table::WDIR, table::ENV, table::ENV_LIST];
 /// Flags that exclude each other, and the variable that has the same meaning.
 const ALTERNATIVES: [(&[Flag], &str); 2] = [
     (&[table::SESSION, table::NO_SESSION], "WIREUP_SESSION"),
@@ -292,11 +292,9 @@ fn words(flag: &Flag, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     let wants = match flag.takes {
         Takes::Nothing => "true or false",
         Takes::Word(name) | Takes::MaybeNumber(name) | Takes::Attached(name) => name,
-        Takes::Variable => "\"NAME=VALUE\"",
     };
     let word = |text: &str| match flag.takes {
         Takes::Nothing => None,
-        Takes::Variable if !text.contains('=') => None,
         _ => Some(vec![text.into()]),
     };
     let found = match value {
@@ -305,7 +303,7 @@ fn words(flag: &Flag, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
             return Ok(each.collect::<Result<Vec<_>, _>>()?.concat());
         }
         DeValue::Boolean(on) => match flag.takes {
-            Takes::Word(_) | Takes::Variable => None,
+            Takes::Word(_) => None,
             _ if !on => Some(Vec::new()),
             Takes::MaybeNumber(_) => Some(vec!["0".into()]),
             Takes::Nothing | Takes::Attached(_) => Some(vec![OsString::new()]),

@@ -34,6 +34,8 @@ mod linked;
 mod out;
 mod pmi;
 mod program;
+mod progress;
+mod rank_results;
 mod replay;
 #[cfg(test)]
 #[path = "../../../dev/fuzz/replay.rs"]
@@ -97,7 +99,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "up" => flags::run_command(&up::COMMAND, args, |line| up::run(line, process_ns)),
         "down" => flags::run_command(&down::COMMAND, args, down::run),
         "status" => flags::run_command(&status::COMMAND, args, status::run),
-        "jobs" => flags::run_command(&jobs::COMMAND, args, jobs::run),
+        "jobs" | "ps" => flags::run_command(&jobs::COMMAND, args, jobs::run),
         "kill" => flags::run_command(&kill::COMMAND, args, kill::run),
         "logs" => flags::run_command(&logs::COMMAND, args, logs::run),
         "attach" => flags::run_command(&attach::COMMAND, args, attach::run),
@@ -149,7 +151,8 @@ fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
         out::print(&text);
         return 0;
     }
-    match help::COMMANDS.iter().find(|command| topic == command.name) {
+    let name = if topic == "ps" { session::jobs::COMMAND.name.into() } else { topic.clone() };
+    match help::COMMANDS.iter().find(|command| name == command.name) {
         Some(command) => out::print(&command.help(Help::Usual)),
         None if topic.is_empty() || help::OTHERS.iter().any(|(name, _)| topic == *name) => {
             out::print(&help::overview())

@@ -9,21 +9,22 @@ use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
+use crate::progress::Progress;
 use crate::report::Report;
 use crate::session;
 use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{configuration, linked, out, show};
+use crate::{configuration, linked, out, rank_results, show};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::Mapping;
 use wireup_node::keeper::Keeper;
-use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
+use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, ShowStarting, Starting};
 use wireup_node::session::Attached;
 use wireup_node::trace::{About, Phase, Trace};
 use wireup_os::clock::monotonic_ns;
@@ -195,6 +196,7 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
         () if !matches!(parsed.stdin, None | Some(StdinTarget::None)) => "--stdin",
         () if parsed.profile.is_some() => "--profile",
         () if parsed.report.is_some() => "--report",
+        () if parsed.json.is_some() => "--json",
         () => return Ok(()),
     };
     Err(format!(
@@ -214,7 +216,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         out::tell(warning);
     }
     if resolved.flags.dry_run {
-        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping)));
+        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
             let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
@@ -234,7 +236,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         out::print_err(&show::map(resolved, mapping));
     }
     if resolved.flags.verbose {
-        out::tell(&show::choices(resolved, mapping));
+        show::choices(resolved, mapping).iter().for_each(|line| out::tell(line));
     }
     Ok(true)
 }
@@ -299,6 +301,7 @@ fn start(
         reach,
         timeout_ns: resolved.flags.timeout_ns,
         output: resolved.flags.output.clone(),
+        starting: starting(&resolved),
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
@@ -341,8 +344,21 @@ fn start(
     }
 }
 
-/// What is written about the time of the start.
+/// Shows which nodes are starting, if a person may have to wait for them.
+fn starting(resolved: &Resolved) -> Option<ShowStarting> {
+    let waits = !resolved.in_session && resolved.session.agents.len() > 1 && Progress::has_reader();
+    let mut progress = Progress::new();
+    waits.then(|| -> ShowStarting {
+        Box::new(move |starting| match starting {
+            Starting::Nodes(nodes) => progress.show_starting(nodes),
+            Starting::Nothing => progress.end(),
+        })
+    })
+}
+
+/// What is written when the job has ended.
 struct Profiles {
+    results: Option<(File, PathBuf)>,
     trace: Option<(File, PathBuf)>,
     report: Option<Report>,
 }
@@ -353,12 +369,17 @@ impl Profiles {
             Ok(file) => Ok((file, path)),
             Err(error) => Err(unwritable(&path, &error)),
         };
+        let results = flags.json.clone().map(open).transpose()?;
         let trace = flags.profile.clone().map(open).transpose()?;
         let report = flags.report.clone().map(|path| Report::create(path, "--report")).transpose()?;
-        Ok(Profiles { trace, report })
+        Ok(Profiles { results, trace, report })
     }
 
     fn write(self, resolved: Resolved, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
+        if let Some((mut file, path)) = self.results {
+            let text = rank_results::json(&resolved, &mapping(&resolved)?, outcome);
+            file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
+        }
         if self.trace.is_none() && self.report.is_none() {
             return Ok(());
         }
@@ -379,12 +400,12 @@ fn about(mut resolved: Resolved) -> Result<About, String> {
     Ok(About {
         wireup: env!("CARGO_PKG_VERSION").to_owned(),
         program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
-        settings: settings.lines().flat_map(|line| line.split("; ")).map(str::to_owned).collect(),
+        settings,
         fanout: resolved.session.fanout,
         simulated: None,
     })
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> String {
-    format!("cannot write the trace {}: {error}; give a writable file to --profile", path.display())
+    format!("cannot write {}: {error}; choose a file that can be written", path.display())
 }

@@ -34,7 +34,7 @@ pub struct Section {
     pub flags: &'static [Flag],
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// With dashes, as in help texts and messages; the first one is the flag's identity.
     pub names: &'static [&'static str],
@@ -47,13 +47,20 @@ pub struct Flag {
     pub is_advanced: bool,
 }
 
+/// Commands explain a flag in words of their own.
+impl PartialEq for Flag {
+    fn eq(&self, other: &Flag) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Flag {}
+
 /// The value of a flag. The text is its name in help texts and messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
     Nothing,
     Word(&'static str),
-    /// One word `NAME=VALUE`, or two: `NAME VALUE`.
-    Variable,
     /// A number; 0 if no number follows.
     MaybeNumber(&'static str),
     /// A word, but only behind `=`; else it is empty.

@@ -8,6 +8,9 @@ const FOREIGN: &[(&[&str], &str, &str)] = &[
         "links are encrypted by default; --plain-links turns that off"),
     (&["ntasks", "num-procs"], "n", "the number of ranks is -n N"),
     (&["ntasks-per-node", "tasks-per-node", "ranks-per-node", "pernode"], "ppn", "ranks on each node: --ppn N"),
+    // Open MPI's mpirun, too, takes it for ranks on each node.
+    (&["N"], "ppn", "srun and flux mean nodes by it, mpirun ranks per node; for N ranks per node use --ppn N, for N \
+        nodes name them with --hosts or use --virtual-nodes N"),
     (&["nodelist", "w", "nodes"], "hosts", "hosts are named with --hosts 'n[0-3]'"),
     (&["chdir", "D"], "wdir", "the working directory of the ranks is --wdir DIR"),
     (&["export"], "env", "ranks get your environment; --env NAME=VALUE adds to it"),
@@ -21,9 +24,12 @@ const FOREIGN: &[(&[&str], &str, &str)] = &[
     (&["time", "t"], "timeout", "the job ends after --timeout SECONDS"),
 ];
 
-/// What to use instead of a flag that the command lacks. `has`: whether it has one of ours.
+/// What to use instead of a flag that the command lacks. A number may follow one letter directly. `has`: whether the
+/// command has one of our flags.
 pub fn hint(name: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
-    FOREIGN.iter().find(|(names, ours, _)| names.contains(&name) && has(ours)).map(|(.., hint)| *hint)
+    let letter = name.get(..1).filter(|_| name[1..].bytes().all(|byte| byte.is_ascii_digit()));
+    let is_it = |names: &[&str]| names.iter().any(|known| *known == name || Some(*known) == letter);
+    FOREIGN.iter().find(|(names, ours, _)| is_it(names) && has(ours)).map(|(.., hint)| *hint)
 }
 
 #[cfg(test)]
@@ -33,6 +39,9 @@ mod tests {
     #[test]
     fn hints_are_for_commands_that_have_the_flag() {
         assert!(hint("encrypt", |ours| ours == "plain-links").is_some_and(|hint| hint.contains("by default")));
+        for typed in ["N", "N4"] {
+            assert!(hint(typed, |ours| ours == "ppn").is_some_and(|hint| hint.contains("--ppn N")), "{typed}");
+        }
         assert_eq!((hint("encrypt", |_| false), hint("frobnicate", |_| true)), (None, None));
     }
 }

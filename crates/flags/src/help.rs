@@ -47,7 +47,6 @@ impl Flag {
         let value = match self.takes {
             Takes::Nothing => String::new(),
             Takes::Word(value) => format!(" {value}"),
-            Takes::Variable => " NAME=VALUE".to_owned(),
             Takes::MaybeNumber(value) => format!(" [{value}]"),
             Takes::Attached(value) => format!("[={value}]"),
         };

@@ -141,15 +141,6 @@ impl Command {
                 word
             }
             (Takes::MaybeNumber(_), None) => words.next_if(|word| is_number(word)).unwrap_or_else(|| "0".into()),
-            (Takes::Variable, attached) => {
-                let next = |words: &mut Peekable<W>| words.next_if(|word| !self.is_separator(word));
-                let mut word = attached.or_else(|| next(words)).ok_or_else(|| missing("NAME=VALUE"))?;
-                if !word.as_bytes().contains(&b'=') {
-                    word.push("=");
-                    word.push(words.next().ok_or_else(|| missing("NAME=VALUE"))?);
-                }
-                word
-            }
         };
         Ok(Value { flag: name, word })
     }
@@ -171,10 +162,9 @@ mod tests {
     const RANKS: Flag = Flag::value(&["-n", "-np"], "N", "Ranks.");
     const LABEL: Flag = Flag::switch(&["--label", "-l"], "Label lines.");
     const PTY: Flag = Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"], "A terminal.") };
-    const ENV: Flag = Flag { takes: Takes::Variable, ..Flag::switch(&["--env"], "A variable.") };
     const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Rounds.").or("5");
     const QUIET: Flag = Flag::switch(&["--quiet"], "");
-    const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, LABEL, PTY, ENV, ROUNDS, QUIET] }];
+    const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, LABEL, PTY, ROUNDS, QUIET] }];
 
     const fn command(words: Words) -> Command {
         Command { name: "try", purpose: "try it", intro: "", words, sections: SECTIONS, end: "" }
@@ -196,9 +186,6 @@ mod tests {
     fn a_value_may_follow_its_flag_in_any_usual_form() {
         for text in ["-n 4", "-np 4", "--np 4", "-n4", "-n=4", "--np=4", "--n 4"] {
             assert_eq!(line(&RUN, text).last(RANKS, Value::number), Ok(Some(4)), "{text}");
-        }
-        for text in ["-env A 1", "--env A=1", "--env=A=1"] {
-            assert_eq!(line(&RUN, text).all(ENV, Value::variable), Ok(vec![b"A=1".to_vec()]), "{text}");
         }
         for (text, rank) in [("--pty", Some(0)), ("--pty 3", Some(3)), ("--pty=3 4", Some(3)), ("-l", None)] {
             assert_eq!(line(&RUN, text).last(PTY, Value::number), Ok(rank), "{text}");
@@ -234,7 +221,7 @@ mod tests {
         let refused = |command, text| parsed(command, text).expect_err(text);
         assert_eq!(refused(&KILL, ""), "wireup try: JOB is missing; see wireup help try");
         assert_eq!(refused(&REPLAY, "-l"), "wireup try: FILE... is missing; see wireup help try");
-        let accepts = "JOB [CODE] -n --label --pty --env --rounds";
+        let accepts = "JOB [CODE] -n --label --pty --rounds";
         assert_eq!(refused(&KILL, "7 8 9"), format!("wireup try does not know 9; it accepts {accepts}"));
     }
 
@@ -247,7 +234,6 @@ mod tests {
         assert_eq!(refused("-l4"), "unknown flag -l4; see wireup help try for the flags");
         assert_eq!(refused("-n"), "-n needs a value: -n N");
         assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
-        assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");
         let wrong =
             "--rounds needs a value: --rounds N, but --label follows; if that is the value, write --rounds=--label";
         assert_eq!(refused("--rounds --label"), wrong);

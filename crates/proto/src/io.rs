@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
 use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdioOptions};
+pub use wireup_wire::peer::ExitStatus;
 use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError, Stack};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
@@ -53,13 +54,6 @@ pub enum Peer {
 pub enum Stream {
     Out = 1,
     Err = 2,
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ExitStatus {
-    Exited(u8),
-    Signalled { signal: i32, core_dumped: bool },
 }
 
 /// Number of this end of a connection between two ranks that agents relay. Numbers are not reused within a job.

@@ -15,10 +15,10 @@ use wireup_wire::job::{
 };
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
-    self, AgentSpec, Bootstrap, Cause, Containment, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
-    GroupStall, Hello, InitStall, Lacking, LinkOptions, MissingAgent, Note, Opened, PROTOCOL_VERSION, PmixFault,
-    RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, Stack, StallReport, TracePart,
-    Traffic, bootstrap_message, encode, probe,
+    self, AgentSpec, Bootstrap, Cause, Containment, Departed, Done, Ended, ExchangeTraffic, ExitStatus, Failure,
+    FenceTrace, Gone, GroupStall, Hello, InitStall, Lacking, LinkOptions, MissingAgent, Note, Opened, PROTOCOL_VERSION,
+    PmixFault, RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, Stack, StallReport,
+    TracePart, Traffic, bootstrap_message, encode, probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
@@ -396,7 +396,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         clock_offset_ns: -5,
         clock_error_ns: 2,
         clock_of: AgentId(0),
-        ranks: vec![RankTrace { rank: Rank(1), pid: 2, ..RankTrace::default() }],
+        ranks: vec![RankTrace { rank: Rank(1), pid: 2, status: Some(ExitStatus::Exited(3)), ..RankTrace::default() }],
         fences: vec![FenceTrace {
             epoch: Epoch(0),
             collective: Collective::Allgather,

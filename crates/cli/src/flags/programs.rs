@@ -29,7 +29,7 @@ pub fn apps(
         let (env, missing) = environment::app_env(&program.flags.env, lookup);
         warnings.extend(missing.iter().map(|name| {
             format!(
-                "-x {}: not set in this environment, so the ranks will not have it; to set it, write -x NAME=VALUE",
+                "--env {}: not set in this environment, so the ranks will not have it; to set it, use --env NAME=VALUE",
                 name.display()
             )
         }));

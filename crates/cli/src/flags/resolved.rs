@@ -182,7 +182,8 @@ fn resolve_on(
             ..typed.process
         },
         binding,
-        profile: flags.profile.is_some() || flags.report.is_some(),
+        // Ranks report their ends in it.
+        profile: flags.profile.is_some() || flags.report.is_some() || flags.json.is_some(),
         ..typed
     };
     Ok(Resolved {

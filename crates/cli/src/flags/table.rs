@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, report_file,
-    some_time, stage, stage_out, stdin, trace_file,
+    Contain, EnvList, Stage, StageWord, Start, Variable, memory_kinds, pattern, port_range, result_file, some_time,
+    stage, stage_out, stdin, variable,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ const RUN_INTRO: &str = "
   wireup run --hostfile hosts --label ./app           machines from a file, one rank per slot
   wireup run -n 64 --virtual-nodes 4 ./app            4 nodes on this machine, 16 ranks each
   wireup run -n 8 --label ./app : -n 2 ./other        two programs in one job: ranks 0-7 and 8-9
-  wireup run -n 4 -x OMP_NUM_THREADS=2 ./app          set a variable for the ranks
+  wireup run -n 4 --env OMP_NUM_THREADS=2 ./app       set a variable for the ranks
   wireup run -n 64 --profile trace.json ./app         how long each phase of the start takes
   wireup run -n 64 --report start.html ./app          the same as a page for a web browser
   wireup run -n 64 --dry-run ./app                    show what would happen
@@ -52,7 +52,7 @@ working directory.
 const RUN_END: &str = "
 Ranks get WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE and WIREUP_NODE, and your environment without
 the variables of an outer launcher. If the job uses other machines, variables that make sense only on this machine are
-removed too, unless -x names them: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS,
+removed too, unless --env names them: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS,
 WIREUP_SESSION. Working directory, umask and soft limits (ulimit) are those of wireup run, as far as each machine's
 hard limits allow.
 
@@ -89,7 +89,7 @@ flag_table! {
     VIRTUAL_NODES = Flag::value(&["--virtual-nodes"], "N",
         "Start N agents on this machine, each acting as a node (node0, node1, ...).")
         => virtual_nodes: Option<u32> = |value| value.number_in(1, VIRTUAL_NODES_MAX);
-    PPN = Flag::value(&["--ppn", "--npernode", "--perhost", "-N"], "N",
+    PPN = Flag::value(&["--ppn", "--npernode", "--perhost"], "N",
         "Put N consecutive ranks on each node in turn; further ranks start again at the first node.")
         => ppn: Option<u32> = |value| value.number_in(1, PPN_MAX);
     MAP_BY = Flag::value(&["--map-by"], "HOW", "slot: consecutive ranks together, divided evenly among the nodes \
@@ -151,7 +151,7 @@ flag_table! {
         a later program names hosts as well, each program runs on its own hosts.")
         => hosts: Vec<String> = Value::text;
     HOST_FILE = Flag::value(&["--hostfile", "-f", "--machinefile"], "FILE",
-        "Run on the hosts in FILE, one host or range per line: n0, n0:4, n0 slots=4 max_slots=8; # starts a comment.")
+        "Read hosts from FILE, one host or range per line: n0, n0:4, n0 slots=4 max_slots=8; # starts a comment.")
         => host_files: Vec<PathBuf> = Value::path;
     START = Flag::value(&["--start"], "HOW", "ssh-tree: agents start the agents below them (default); ssh-flat: all \
         agents are started from here; serial-ssh: one ssh per rank, one after another, for comparisons only.")
@@ -206,17 +206,13 @@ flag_table! {
     WDIR = Flag::value(&["--wdir", "--wd"], "DIR",
         "Per program: working directory of the ranks (default: the current one).")
         => wdir: Option<PathBuf> = Value::path;
-    ENV = Flag { takes: Takes::Variable, ..Flag::switch(&["--env"],
-        "Per program: set a variable for its ranks; NAME=VALUE or NAME VALUE.") }
-        => env: Vec<Variable> = |value| value.variable().map(Variable::Set);
-    EXPORT = Flag::value(&["-x"], "NAME[=V]",
-        "Per program: set a variable for its ranks; -x NAME passes on its current value.")
-        => env = export;
+    ENV = Flag::value(&["--env", "-x"], "NAME[=VALUE]",
+        "Per program: set a variable for its ranks; NAME alone takes the value from this environment.")
+        => env: Vec<Variable> = variable;
     ENV_FILE = Flag::value(&["--env-file"], "FILE",
         "Set the variables in FILE for all ranks: one NAME=VALUE per line, as in a shell but without expansion.")
         => env_files: Vec<PathBuf> = Value::path;
-    GENV = Flag { takes: Takes::Variable, ..Flag::switch(&["--genv"],
-        "Set a variable for the ranks of all programs.") }.advanced()
+    GENV = Flag::value(&["--genv"], "NAME=VALUE", "Set a variable for the ranks of all programs.").advanced()
         => genv: Vec<Vec<u8>> = Value::variable;
     GENV_LIST = Flag::value(&["--genvlist"], "NAMES", "Pass only these variables of the current environment to the \
         ranks: A,B,OMP_*; none; all (default). Variables set by other flags are added.").advanced()
@@ -356,10 +352,13 @@ flag_table! {
     DRY_RUN = Flag::switch(&["--dry-run"], "Show the map and what was chosen; start nothing.") => dry_run: bool = on;
     PROFILE = Flag::value(&["--profile"], "FILE",
         "Show how long each phase of the start took; write a trace for https://ui.perfetto.dev to FILE.")
-        => profile: Option<PathBuf> = trace_file;
+        => profile: Option<PathBuf> = result_file;
     REPORT = Flag::value(&["--report"], "FILE",
         "Write a page for a web browser to FILE: timeline, slowest nodes and ranks, settings.")
-        => report: Option<PathBuf> = report_file;
+        => report: Option<PathBuf> = result_file;
+    JSON = Flag::value(&["--json"], "FILE",
+        "Write how the job and each rank ended to FILE: rank, node, pid, exit code or signal.")
+        => json: Option<PathBuf> = result_file;
     RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
 
@@ -389,6 +388,12 @@ const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
 const SEAT_ORDERS: &[(&str, SeatOrder)] = &[("spread", SeatOrder::Spread), ("pack", SeatOrder::Pack)];
 const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
+
+/// `--hosts` for commands that run no program.
+pub const HOSTS_ALONE: Flag = Flag {
+    help: "These hosts: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]; a number after a colon is its slots.",
+    ..HOSTS
+};
 
 /// One program with its own flags: the words between two `:`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

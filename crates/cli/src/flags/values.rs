@@ -143,7 +143,7 @@ impl EnvList {
     }
 }
 
-pub fn export(value: &Value) -> Result<Variable, Error> {
+pub fn variable(value: &Value) -> Result<Variable, Error> {
     if value.word.as_bytes().contains(&b'=') || value.word.is_empty() {
         return value.variable().map(Variable::Set);
     }
@@ -169,18 +169,10 @@ pub fn stage_out(value: &Value) -> Result<Rule, Error> {
     Rule::parse(value.word.as_bytes()).map_err(|problem| value.refused(problem))
 }
 
-/// The trace cannot share standard output with the ranks.
-pub fn trace_file(value: &Value) -> Result<PathBuf, Error> {
-    file_for(value, "the trace goes to a file; name one (./- for a file of that name)")
-}
-
-pub fn report_file(value: &Value) -> Result<PathBuf, Error> {
-    file_for(value, "the report goes to a file; name one (./- for a file of that name)")
-}
-
-fn file_for(value: &Value, refused: &'static str) -> Result<PathBuf, Error> {
+/// What is written when the job has ended cannot share standard output with the ranks.
+pub fn result_file(value: &Value) -> Result<PathBuf, Error> {
     match value.word.as_bytes() {
-        b"-" => Err(value.refused(refused)),
+        b"-" => Err(value.refused("it goes to a file; name one (./- for a file of that name)")),
         _ => value.path(),
     }
 }

@@ -96,7 +96,7 @@ fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), Stri
                 rest
             }
             ("x", [word, rest @ ..]) => {
-                translation.give(&flag::EXPORT, &Typed::new("-x", [word]), word.into())?;
+                translation.give(&flag::ENV, &Typed::new("-x", [word]), word.into())?;
                 rest
             }
             _ => return Err(format!("{first}: write -mca NAME VALUE or -x NAME=VALUE")),

@@ -16,7 +16,7 @@ use std::path::Path;
 use wireup_flags::Flag;
 
 /// Flags that belong to one program, and of which every value counts.
-const ADDED_TO_PROGRAM: &[Flag] = &[flag::ENV, flag::EXPORT];
+const ADDED_TO_PROGRAM: &[Flag] = &[flag::ENV];
 /// Files of options that name further files.
 const DEPTH_MAX: u32 = 8;
 

@@ -31,9 +31,9 @@ rules! {
 
     // Variables of the ranks.
 
-    EXPORT: Action::Gives(&flag::EXPORT, Make::Export),
-        "as `-x NAME[=V]`; `NAME*` stands for all variables that begin so, which ranks have anyway",
-        "mpirun -x A=1 -x B* ./a" => "-x A=1 ./a";
+    EXPORT: Action::Gives(&flag::ENV, Make::Export),
+        "as `--env NAME[=VALUE]`; `NAME*` stands for all variables that begin so, which ranks have anyway",
+        "mpirun -x A=1 -x B* ./a" => "--env A=1 ./a";
     ERROR_HANDLER: Action::Gives(&flag::ENV, Make::Behind("OMPI_MCA_mpi_initial_errhandler=")),
         "sets `OMPI_MCA_mpi_initial_errhandler`, which Open MPI reads; other libraries know no such setting",
         "mpiexec -initial-errhandler mpi_errors_abort ./a"

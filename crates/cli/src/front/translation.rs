@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use wireup_flags::{Flag, Given, Line, Value};
 
 /// Flags of which every value counts.
-const REPEATED: &[Flag] = &[flag::ENV, flag::EXPORT, flag::GENV, flag::ENV_FILE, flag::HOSTS, flag::HOST_FILE];
+const REPEATED: &[Flag] = &[flag::ENV, flag::GENV, flag::ENV_FILE, flag::HOSTS, flag::HOST_FILE];
 /// Flags that belong to one program.
 pub const OF_PROGRAM: &[Flag] = &[flag::RANKS, flag::WDIR, flag::ENV_LIST];
 /// Flags whose values are a word with properties (`core:overload-allowed`), which may be given apart

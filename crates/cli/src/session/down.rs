@@ -1,11 +1,11 @@
 //! `wireup down`: ends a session.
 
-use super::{LOOK, SESSION, happens_within, name_of, nobody};
+use super::{LOOK, SESSION, happens_within, named, nobody, of_variable};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
 use wireup_flags::{Command, Flag, Line, Section, Words};
-use wireup_node::session::{CallError, Calling, Claim, SessionDirectory, crash_log, unended};
+use wireup_node::session::{CallError, Calling, Claim, DEFAULT_NAME, SessionDirectory, crash_log, unended};
 use wireup_os::process;
 use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
@@ -18,11 +18,11 @@ pub const COMMAND: Command = Command {
     intro: "
   wireup down                   unless it has jobs
   wireup down --kill            and kills its jobs
-  wireup down --session lab
+  wireup down lab               the session of that name
 
 Returns when nothing of the session is left on this machine. Also removes what a killed session left behind.
 ",
-    words: Words::Named(&[]),
+    words: Words::Named(&["[NAME]"]),
     sections: &[Section { title: "Flags", flags: &[KILL, SESSION] }],
     end: "",
 };
@@ -35,7 +35,7 @@ const PROCESS_MAX: Duration = Duration::from_secs(10);
 const ALONE_MAX: Duration = Duration::from_secs(3);
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let name = name_of(line)?;
+    let name = named(line)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     match end(&name, line.has(KILL))? {
         Some(jobs) => {
             let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };

@@ -14,7 +14,7 @@ pub const COMMAND: Command = Command {
     name: "jobs",
     purpose: "list the jobs of a session, and finished detached jobs whose output is kept",
     intro: "
-  wireup jobs
+  wireup jobs                   or wireup ps
   wireup jobs --session lab
   wireup jobs --json            as JSON
 ",

@@ -2,13 +2,16 @@
 
 use super::{SESSION, attach_to, name_of};
 use crate::out;
-use crate::words::signal_number;
+use crate::words::{count, signal_number};
 use wireup_flags::{Command, Flag, Line, Section, Words};
+use wireup_node::session::Attached;
 use wireup_wire::ids::JobId;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 const SIGNAL: Flag =
     Flag::value(&["--signal"], "SIGNAL", "Send this signal, such as TERM or SIGUSR1, by name or number.");
+
+const ALL: Flag = Flag::switch(&["--all"], "All jobs of the session.");
 
 pub const COMMAND: Command = Command {
     name: "kill",
@@ -17,36 +20,56 @@ pub const COMMAND: Command = Command {
   wireup kill 7                 SIGTERM to its ranks, and SIGKILL after --kill-grace
   wireup kill --signal USR1 7
   wireup kill --session lab 7
+  wireup kill --all             all jobs of the session
 
 wireup jobs lists the numbers.
 ",
-    words: Words::Named(&["JOB"]),
-    sections: &[Section { title: "Flags", flags: &[SIGNAL, SESSION] }],
+    words: Words::Named(&["[JOB]"]),
+    sections: &[Section { title: "Flags", flags: &[SIGNAL, ALL, SESSION] }],
     end: "",
 };
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let name = name_of(line)?;
-    let job = job(line)?;
     let signal = line.last(SIGNAL, |value| {
         let advice = "give the name of a signal, such as TERM or SIGUSR1, or its number";
         signal_number(&value.text()?).ok_or_else(|| value.refused(advice))
     })?;
+    let all = line.has(ALL);
+    let one = match (all, line.words.is_empty()) {
+        (true, false) => return Err("wireup kill: --all means every job; leave it out, or the job's number".to_owned()),
+        (false, true) => {
+            return Err("wireup kill: JOB is missing; give its number (see wireup jobs), or --all".to_owned());
+        }
+        (true, true) => None,
+        (false, false) => Some(job(line)?),
+    };
     let mut session = attach_to(&name)?;
-    kill(&mut session, job, signal, "wireup kill")?;
+    let Some(job) = one else { return kill_all(&mut session, &name, signal) };
+    kill(&mut session, job, signal, BY)?;
     if signal.is_none() {
         out::tell(&format!("ending job {job}"));
     }
     Ok(0)
 }
 
+/// How the user has asked for it, for messages of the job's launcher.
+const BY: &str = "wireup kill";
+
+fn kill_all(session: &mut Attached, name: &str, signal: Option<i32>) -> Result<u8, String> {
+    let jobs = super::jobs::list(session)?;
+    // A job that has ended meanwhile, perhaps with its parent, is refused.
+    let reached = jobs.iter().filter(|entry| kill(session, entry.job, signal, BY).is_ok()).count();
+    match (reached, signal) {
+        (0, _) => out::tell(&format!("session {name} has no jobs")),
+        (_, None) => out::tell(&format!("ending {}", count(reached as u32, "job"))),
+        (_, Some(_)) => {}
+    }
+    Ok(0)
+}
+
 /// Sends a signal to a job; without a signal, ends the job.
-pub fn kill(
-    session: &mut wireup_node::session::Attached,
-    job: JobId,
-    signal: Option<i32>,
-    by: &str,
-) -> Result<(), String> {
+pub fn kill(session: &mut Attached, job: JobId, signal: Option<i32>, by: &str) -> Result<(), String> {
     let message = Control::FromLauncher(FromLauncher::KillJob { job, signal, by: by.to_owned() });
     let answer = session.ask(&message, None, |answer| match answer {
         Control::ToLauncher(ToLauncher::Decided(Ok(()))) => Some(Ok(())),

@@ -23,11 +23,15 @@ use wireup_flags::{Error, Flag, Line, Value};
 use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
 /// The flag that names the session.
-pub const SESSION: Flag =
-    Flag { help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\").", ..table::SESSION };
+pub const SESSION: Flag = Flag {
+    names: &["--session", "--name"],
+    help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\").",
+    ..table::SESSION
+};
 /// Names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
-const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
+/// For what is printed on standard output.
+pub const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {
@@ -39,6 +43,19 @@ pub fn attach_to(name: &str) -> Result<Attached, String> {
 /// The session that a command is about: the one that the flag names, else the variable, else the default.
 pub fn name_of(line: &Line) -> Result<String, Error> {
     Ok(line.last(SESSION, Value::text)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned()))
+}
+
+/// The session that the word of a command names, or its flag; `None`: neither.
+///
+/// # Errors
+/// Both do.
+fn named(line: &Line) -> Result<Option<String>, Error> {
+    let word = line.words.first().map(|word| Value { flag: "the session's name".to_owned(), word: word.clone() });
+    match (word, line.last(SESSION, Value::text)?) {
+        (Some(word), None) => word.text().map(Some),
+        (Some(word), Some(_)) => Err(word.refused("--session names the session too; leave one of them out")),
+        (None, flag) => Ok(flag),
+    }
 }
 
 /// Pause between two looks whether something has happened.

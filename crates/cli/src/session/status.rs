@@ -1,12 +1,12 @@
 //! `wireup status`: shows the nodes of one session or of all sessions.
 
-use super::{JSON, SESSION, attach_to, nobody};
+use super::{JSON, SESSION, attach_to, named, nobody};
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{count, one_line, since};
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wireup_flags::{Command, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
 use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory};
 use wireup_wire::limits::KVS_BYTES_MAX;
@@ -19,10 +19,10 @@ pub const COMMAND: Command = Command {
     purpose: "show your sessions, their nodes, and which nodes are lost and why",
     intro: "
   wireup status                 all sessions
-  wireup status --session lab
+  wireup status lab             the session of that name
   wireup status --json          as JSON
 ",
-    words: Words::Named(&[]),
+    words: Words::Named(&["[NAME]"]),
     sections: &[Section { title: "Flags", flags: &[ONLY, JSON] }],
     end: "
 Exit code: 0 all nodes are up, 1 some are lost or a session does not answer, 125 there is no session.
@@ -45,7 +45,7 @@ struct Status {
 }
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let asked = line.last(ONLY, Value::text)?;
+    let asked = named(line)?;
     let names = match &asked {
         Some(name) => vec![name.clone()],
         None => SessionDirectory::names().map_err(|error| error.to_string())?,

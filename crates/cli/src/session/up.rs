@@ -1,6 +1,6 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
-use super::{attach_to, happens_within};
+use super::{SESSION, attach_to, happens_within, named};
 use crate::configuration;
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
@@ -9,9 +9,10 @@ use crate::flags::session_nodes::StatedSlots;
 use crate::flags::table as flag;
 use crate::hosts::collapse_short;
 use crate::out;
+use crate::progress::Progress;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
+use wireup_flags::{Command, Flag, Line, Section, Takes, Words};
 use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, SessionDirectory, crash_log, daemon, unended,
 };
@@ -23,12 +24,10 @@ use wireup_wire::session::{NodeState, PortsPerNode, Presence};
 use wireup_wire::signal::SIGTERM;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
-/// With the name that other commands use.
-const NAME: Flag = Flag::value(
-    &["--name", "--session"],
-    "NAME",
-    "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\", which wireup run uses).",
-);
+const NAME: Flag = Flag {
+    help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\", which wireup run uses).",
+    ..SESSION
+};
 const LINGER: Flag = Flag::switch(&["--linger"], "Keep the session running after logging out, until wireup down.");
 
 pub const COMMAND: Command = Command {
@@ -36,7 +35,7 @@ pub const COMMAND: Command = Command {
     purpose: "start a session: agents that keep running, so that jobs start at once",
     intro: "
   wireup up --hosts 'n[0-63]'           agents on 64 machines; returns when they have started
-  wireup up --hostfile hosts --name lab
+  wireup up lab --hostfile hosts        a session of that name
   wireup up --virtual-nodes 4           4 nodes that are all this machine
   wireup run -n 256 ./app               runs there: no ssh, no new agents (--session lab for a named one)
   wireup up                             restarts the lost nodes of a running session
@@ -45,7 +44,7 @@ pub const COMMAND: Command = Command {
 The session ends with the log-in that started it, unless --linger is given. Only you can use it. Nodes that cannot be
 started are reported; the session runs without them. If a node is lost later, only the jobs on it end.
 ",
-    words: Words::Named(&[]),
+    words: Words::Named(&["[NAME]"]),
     sections: &[
         Section {
             title: "The session",
@@ -59,13 +58,32 @@ started are reported; the session runs without them. If a node is lost later, on
                 flag::RANK_PORTS,
             ],
         },
-        Section { title: "Hosts and agents", flags: flag::MACHINES },
-        Section { title: "Diagnostics", flags: &[flag::VERBOSE, flag::RECORD] },
+        Section { title: "Hosts and agents", flags: MACHINES },
+        Section { title: "Diagnostics", flags: &[VERBOSE, flag::RECORD] },
     ],
     end: "
 Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
 ",
 };
+
+const MACHINES: &[Flag] = &[
+    flag::HOSTS_ALONE,
+    flag::HOST_FILE,
+    flag::START,
+    flag::FANOUT,
+    flag::REMOTE_SHELL,
+    flag::INTERFACE,
+    flag::PLAIN_LINKS,
+    Flag {
+        help: "Report hosts that have not started by then, and go on without them (default: 60).",
+        ..flag::START_TIMEOUT
+    },
+    flag::NODE_TIMEOUT,
+    flag::CONTAIN,
+];
+
+const VERBOSE: Flag =
+    Flag { help: "Show which hosts wireup was copied to, and the network of the agents.", ..flag::VERBOSE };
 
 const INSTANT_ON: Flag = Flag {
     takes: Takes::MaybeNumber("PORTS"),
@@ -83,6 +101,9 @@ const NOT_ALL: u8 = 1;
 /// Time in addition to the start time: the root reports missing nodes only after that.
 const TELLING: Duration = Duration::from_secs(30);
 
+/// The time between two looks at which nodes are starting (chosen).
+const PROGRESS: Duration = Duration::from_millis(500);
+
 /// The time to wait for a session that another `wireup up` is starting: its process listens within milliseconds.
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
 /// The time for such a process to end.
@@ -91,8 +112,8 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     configuration::load()?;
     let typed = line;
-    let line = &configuration::complete(&COMMAND, typed, &[])?;
-    let name = line.last(NAME, Value::text)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let line = &configuration::complete(&COMMAND, typed, &[SESSION])?;
+    let name = named(line)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
     if let Some(standing) = &mut spec.standing {
@@ -215,17 +236,23 @@ pub fn await_nodes(
     on_note: &mut dyn FnMut(Note),
 ) -> Result<Vec<NodeState>, String> {
     let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
-    let answer = session.ask(&Control::FromLauncher(FromLauncher::AskNodes { revive: true }), Some(limit), |message| {
-        match message {
-            Control::ToLauncher(ToLauncher::Nodes(nodes)) => Some(Ok(nodes)),
-            Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
-            Control::Note(note) => {
-                on_note(note);
-                None
-            }
-            _ => None,
+    let ask = |revive| Control::FromLauncher(FromLauncher::AskNodes { revive });
+    let mut progress = Progress::new();
+    let interval = if Progress::has_reader() { PROGRESS } else { limit };
+    let answer = session.ask_meanwhile(&ask(true), limit, (&ask(false), interval), |message| match message {
+        Control::ToLauncher(ToLauncher::Nodes(nodes)) => {
+            progress.show_starting(&nodes);
+            Some(Ok(nodes))
         }
+        Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
+        Control::Note(note) => {
+            progress.end();
+            on_note(note);
+            None
+        }
+        _ => None,
     });
+    progress.end();
     match answer {
         Ok(answer) => answer,
         Err(CallError::Ended { .. }) => Err(format!("session {name} ended while it was starting; see wireup status")),
@@ -266,7 +293,7 @@ fn names_nothing_new(line: &Line, name: &str) -> Result<(), String> {
     match line.given.iter().any(|given| !given.is(NAME) && !given.is(flag::VERBOSE)) {
         true => Err(format!(
             "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
-             wireup down ends it; --name NAME starts another session"
+             wireup down ends it; wireup up NAME starts another one"
         )),
         false => Ok(()),
     }

@@ -10,6 +10,7 @@ mod stacks;
 mod stall;
 mod voice;
 
+pub use failure::line as failure_line;
 pub use missing::{lines as missing_lines, sentence as missing_sentence};
 pub use profile::{Row, table};
 pub use ranges::ranges;

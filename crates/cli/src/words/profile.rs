@@ -223,6 +223,7 @@ mod tests {
                 init_ns: 110 * MS,
                 finalize_ns: 0,
                 exit_ns: 150 * MS + late,
+                status: None,
             }],
             fences: vec![FenceTrace {
                 epoch: Epoch(0),

@@ -190,6 +190,7 @@ impl Ranks {
         process.state = ProcessState::Gone { exit };
         process.closed = false;
         process.trace.exit_ns = now.0;
+        process.trace.status = Some(status);
         let finalized = process.finalized;
         self.busy -= usize::from(!process.is_busy());
         self.alive -= 1;

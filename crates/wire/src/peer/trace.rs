@@ -74,6 +74,15 @@ pub struct RankTrace {
     pub init_ns: u64,
     pub finalize_ns: u64,
     pub exit_ns: u64,
+    /// `None`: it has not started, or its agent was lost.
+    pub status: Option<ExitStatus>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ExitStatus {
+    Exited(u8),
+    Signalled { signal: i32, core_dumped: bool },
 }
 
 /// One fence, or another collective, as observed by one agent.

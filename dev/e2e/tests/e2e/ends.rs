@@ -1,6 +1,8 @@
 //! How a job ends: exit codes, the line with the reason, time limits.
 
+use std::fs;
 use wireup_e2e::Run;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{plain, program};
 use wireup_e2e::tables::{fails, prints};
 use xtask::programs::Flavour;
@@ -32,6 +34,21 @@ fn the_first_failing_rank_gives_exit_code_and_message() {
          wireup run -n 2 python3 -c 'print(1)' => 1, 1
          wireup run -n 256 --virtual-nodes 4 echo x | grep -c x => 256",
     );
+}
+
+/// Ranks that were terminated because of the first failure are listed, too.
+#[test]
+fn the_end_of_each_rank_is_written_to_a_file() {
+    let folder = Folder::new("ends-json");
+    let file = folder.at("ends");
+    let script = "case $WIREUP_RANK in 0) exit 0;; 2) exit 9;; *) exec sleep 1000;; esac";
+    let run = Run::job(&format!("-n 4 --virtual-nodes 2 --kill-grace 30 --json {}", file.display()));
+    run.sh(script).finish().expect_code(9);
+    let ends: serde_json::Value = serde_json::from_slice(&fs::read(file).expect("a file")).expect("JSON");
+    assert_eq!(ends["exit_code"], 9, "{ends}");
+    let end = |rank: usize| [&ends["ranks"][rank]["exit_code"], &ends["ranks"][rank]["signal"]].map(|end| end.as_u64());
+    assert_eq!([0, 1, 2, 3].map(end), [[Some(0), None], [None, Some(15)], [Some(9), None], [None, Some(15)]], "{ends}");
+    assert!(ends["ranks"][3]["node"] == "node1" && ends["ranks"][3]["pid"].is_u64(), "{ends}");
 }
 
 #[test]

@@ -20,8 +20,8 @@ fn ranks_have_the_variables_that_describe_them_and_those_that_flags_set() {
          job -n 4 --virtual-nodes 2 sh -c \"$LOCAL\" => 0 0 2, 1 1 2, 2 0 2, 3 1 2
          job -n 1 sh -c \"$WORLD\" => no no no
          job -n 4 --virtual-nodes 2 --rank-env sh -c \"$WORLD\" => 0 4 0, 1 4 1, 2 4 0, 3 4 1
-         job -n 1 -genv ALL one -x GIVEN=two -x INHERITED -env MINE three sh -c \"$FLAGS\" => one two four three
-         job -genv ALL a -n 1 -env MINE b sh -c \"$OWN\" : -n 1 -env OTHER x sh -c \"$OWN\" => 0 a b, 1 a no
+         job -n 1 -genv ALL=one -x GIVEN=two --env INHERITED -env MINE=three sh -c \"$FLAGS\" => one two four three
+         job -genv ALL=a -n 1 -env MINE=b sh -c \"$OWN\" : -n 1 -env OTHER=x sh -c \"$OWN\" => 0 a b, 1 a no
          cd /usr; job -n 2 --virtual-nodes 2 pwd => /usr, /usr
          job -n 1 -wdir / pwd : -n 1 -wdir /usr pwd => /, /usr",
     );

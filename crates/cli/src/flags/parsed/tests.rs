@@ -36,13 +36,12 @@ fn alternative_spellings_of_flags_mean_the_same() {
     for line in ["-wdir /t ./a", "--wdir /t ./a", "--wdir=/t ./a", "-wd /t ./a"] {
         assert_eq!(parsed(line).programs[0].flags.wdir, Some("/t".into()), "{line}");
     }
-    for line in ["-env A 1 ./a", "--env A=1 ./a", "-env A=1 ./a", "-x A=1 ./a", "--env=A=1 ./a"] {
+    for line in ["--env A=1 ./a", "-env A=1 ./a", "-x A=1 ./a", "--env=A=1 ./a"] {
         assert_eq!(parsed(line).programs[0].flags.env, [set("A=1")], "{line}");
     }
-    for line in ["-genv A 1 ./a", "--genv A=1 ./a"] {
-        assert_eq!(parsed(line).genv, [b"A=1".to_vec()], "{line}");
-    }
-    for line in ["-ppn 2 ./a", "--ppn 2 ./a", "-perhost 2 ./a", "-N 2 ./a"] {
+    assert_eq!(parsed("--env A ./a").programs[0].flags.env, [Variable::Export("A".into())]);
+    assert_eq!(parsed("--genv A=1 ./a").genv, [b"A=1".to_vec()]);
+    for line in ["-ppn 2 ./a", "--ppn 2 ./a", "-perhost 2 ./a"] {
         assert_eq!(parsed(line).ppn, Some(2), "{line}");
     }
     for line in ["-l ./a", "--label ./a", "-prepend-rank ./a", "-label ./a"] {
@@ -64,7 +63,7 @@ fn the_program_ends_the_flags() {
 #[test]
 fn programs_have_their_own_flags_and_share_the_common_ones() {
     let line =
-        parsed("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K V -wdir /w --fanout 3 ./b : -np 1 ./c");
+        parsed("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K=V -wdir /w --fanout 3 ./b : -np 1 ./c");
     let ranks: Vec<Option<u32>> = line.programs.iter().map(|program| program.flags.ranks).collect();
     assert_eq!(ranks, [Some(8), Some(2), Some(1)]);
     assert_eq!(line.programs[0].argv, ["./a", "x", "y"]);
@@ -82,6 +81,7 @@ fn every_global_flag_sets_its_field() {
     let line = parsed(
         "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
          --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
+         --json r.json \
          --overwrite --place pack --record rec --contain none --dry-run --display-map -v ./a",
     );
     let expected = Parsed {
@@ -105,6 +105,7 @@ fn every_global_flag_sets_its_field() {
         pty: Some(0),
         timeout_ns: Some(1_500_000_000),
         profile: Some("t.json".into()),
+        json: Some("r.json".into()),
         record: Some("rec".into()),
         contain: Some(Contain::None),
         dry_run: true,
@@ -144,7 +145,8 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; see wireup help run for the flags");
     assert_eq!(refused("-n"), "-n needs a value: -n N");
     assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
-    assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");
+    assert_eq!(refused("-env"), "-env needs a value: -env NAME[=VALUE]");
+    assert!(refused("-N 2 ./a").contains("for N ranks per node use --ppn N, for N nodes name them with --hosts"));
     assert_eq!(refused("--label=3 ./a"), "--label takes no value, remove \"=3\"");
     assert_eq!(refused("-np x ./a"), "-np x: give a whole number from 1 to 4194304");
     assert_eq!(refused("--fanout 0 ./a"), "--fanout 0: give a whole number from 1 to 4294967295");

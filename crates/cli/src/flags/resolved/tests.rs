@@ -80,12 +80,12 @@ fn stalls_are_reported_after_30_seconds_by_default() {
 
 #[test]
 fn programs_keep_their_own_settings() {
-    let resolved = resolved("-n 1 -x HOME -x NOT ./a : -n 2 -env B 2 -wdir tmp ./b");
+    let resolved = resolved("-n 1 -x HOME -x NOT ./a : -n 2 -env B=2 -wdir tmp ./b");
     assert_eq!(resolved.job.apps[0].env, [b"HOME=/h".to_vec()]);
     assert_eq!((resolved.job.apps[1].ranks, &resolved.job.apps[1].cwd[..]), (2, &b"/tmp"[..]));
     assert_eq!(resolved.job.apps[1].env, [b"B=2".to_vec()]);
     assert_eq!(resolved.warnings.len(), 1);
-    assert!(resolved.warnings[0].starts_with("-x NOT: not set in this environment"));
+    assert!(resolved.warnings[0].starts_with("--env NOT: not set in this environment"));
 }
 
 #[test]

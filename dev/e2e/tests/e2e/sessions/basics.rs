@@ -47,7 +47,8 @@ fn a_run_chooses_the_session_that_fits() {
     outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job only"]);
     assert_eq!(nodes("--no-session").sorted_lines().last().expect("lines"), "0");
     nodes("--fanout 1").expect_quiet();
-    session.wireup("down --session lab").succeed();
+    session.wireup("status lab").succeed();
+    session.wireup("down lab").succeed();
     session.down("");
 }
 
@@ -79,6 +80,11 @@ fn status_and_jobs_list_nodes_and_jobs_and_kill_ends_one() {
     outcome.expect_err_line(&["SIGUSR1"]);
     let outcome = session.wireup(&format!("kill {job}")).finish().expect_code(125);
     outcome.expect_err_line(&["job", &job]);
+    let jobs = [1, 2].map(|ranks| session.job(&format!("-n {ranks}")).sh("exec sleep 1000").start());
+    session.await_that("both jobs run", || session.wireup("ps").succeed().out().matches("running").count() == 2);
+    session.wireup("kill --all").succeed().expect_err_line(&["ending 2 jobs"]);
+    jobs.map(|running| running.finish().expect_err_line(&["the job was terminated by wireup kill"]));
+    session.wireup("kill --all").succeed().expect_err_line(&["session default has no jobs"]);
     session.down("");
 }
 

@@ -1,0 +1,83 @@
+//! `wireup run --json`: how the job and each of its ranks ended, as one JSON object.
+
+use crate::flags::resolved::Resolved;
+use crate::words::{Setting, failure_line};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use wireup_coll::Mapping;
+use wireup_node::launcher::RunOutcome;
+use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::peer::{ExitStatus, RankTrace};
+
+/// The object, on lines of its own. Fields of a rank whose end is unknown, because its node was lost or it was never
+/// started, are `null`.
+pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> String {
+    let job = &resolved.job;
+    let traces: HashMap<Rank, &RankTrace> =
+        outcome.traces.iter().flat_map(|part| &part.ranks).map(|trace| (trace.rank, trace)).collect();
+    let nodes = (0..job.nodes.len() as u32).map(NodeId);
+    let mut ranks: Vec<(Rank, NodeId)> =
+        nodes.flat_map(|node| mapping.ranks_of(node).map(move |rank| (rank, node))).collect();
+    ranks.sort_unstable();
+    let ranks = ranks.iter().map(|(rank, node)| of_rank(*rank, &job.nodes[node.index()].name, traces.get(rank)));
+    let setting = Setting::of(job, &resolved.session);
+    let failure = outcome.ended.failure.as_ref().map(|failure| failure_line(failure, &setting));
+    format!("{:#}\n", json!({ "exit_code": outcome.code, "failure": failure, "ranks": ranks.collect::<Vec<_>>() }))
+}
+
+fn of_rank(rank: Rank, node: &str, trace: Option<&&RankTrace>) -> Value {
+    let (mut exit_code, mut signal, mut core_dumped) = (None, None, None);
+    match trace.and_then(|trace| trace.status) {
+        Some(ExitStatus::Exited(code)) => exit_code = Some(code),
+        Some(ExitStatus::Signalled { signal: number, core_dumped: core }) => {
+            (signal, core_dumped) = (Some(number), Some(core));
+        }
+        None => {}
+    }
+    json!({
+        "rank": rank.0,
+        "node": node,
+        "pid": trace.map(|trace| trace.pid).filter(|pid| *pid > 0),
+        "exit_code": exit_code,
+        "signal": signal,
+        "core_dumped": core_dumped,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::parsed::parsed_words;
+    use crate::flags::resolved::resolve;
+    use crate::surroundings::Surroundings;
+    use wireup_node::launcher::Stamps;
+    use wireup_wire::peer::{Cause, Ended, Failure, TracePart};
+
+    #[test]
+    fn each_rank_is_listed_in_order_with_its_end() {
+        let trace = |rank, pid, status| RankTrace { rank: Rank(rank), pid, status, ..RankTrace::default() };
+        let killed = Some(ExitStatus::Signalled { signal: 11, core_dumped: false });
+        let ranks = vec![trace(1, 21, killed), trace(0, 20, Some(ExitStatus::Exited(0)))];
+        let cause = Cause::Signalled { signal: 11, core_dumped: false };
+        let failure = Failure { node: NodeId(0), host: "node0".into(), rank: Some(Rank(1)), pid: Some(21), cause };
+        let outcome = RunOutcome {
+            code: 139,
+            ended: Ended { failure: Some(failure), done: Default::default() },
+            traces: vec![TracePart { ranks, ..TracePart::default() }],
+            interrupted: false,
+            stamps: Stamps::default(),
+        };
+        let parsed = parsed_words("-n 3 --virtual-nodes 2 --ppn 2 ./a".split(' '));
+        let resolved = resolve(parsed, Surroundings::example()).expect("valid");
+        let mapping = Mapping::new(&resolved.job.blocks, 3, 2).expect("three ranks fit");
+        let found: Value = serde_json::from_str(&json(&resolved, &mapping, &outcome)).expect("JSON");
+        assert_eq!(found["exit_code"], 139);
+        assert!(found["failure"].as_str().is_some_and(|line| line.starts_with("rank 1 on node0 (pid 21)")), "{found}");
+        let expected = json!([
+            { "rank": 0, "node": "node0", "pid": 20, "exit_code": 0, "signal": null, "core_dumped": null },
+            { "rank": 1, "node": "node0", "pid": 21, "exit_code": null, "signal": 11, "core_dumped": false },
+            { "rank": 2, "node": "node1", "pid": null, "exit_code": null, "signal": null, "core_dumped": null },
+        ]);
+        assert_eq!(found["ranks"], expected);
+    }
+}
