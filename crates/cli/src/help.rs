@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, doctor, generate, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 14] = [
+pub const COMMANDS: [&Command; 15] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -20,6 +20,7 @@ pub const COMMANDS: [&Command; 14] = [
     &pmi::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
+    &generate::COMMAND,
 ];
 
 /// Commands without a table of flags.
@@ -30,7 +31,7 @@ pub const OTHERS: [(&str, &str); 4] = [
     ("version", "the version"),
 ];
 
-const OVERVIEW: &str = "\
+pub const OVERVIEW: &str = "\
 wireup starts parallel jobs: many processes (ranks), over many nodes, that find each other by PMI.
 
   wireup run -n 16 ./app                      16 ranks on this machine

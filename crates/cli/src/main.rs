@@ -8,7 +8,7 @@
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
-//!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
+//!   doctor/  tap/  advise  pmi  replay  install  generate    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -17,12 +17,14 @@
 
 mod advise;
 mod bounded_file;
+mod complete;
 mod doctor;
 mod env_file;
 mod environment;
 mod external;
 mod flags;
 mod front;
+mod generate;
 mod help;
 mod hosts;
 mod install;
@@ -97,6 +99,8 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "pmi" => pmi::main(args),
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
+        "generate" => flags::run_command(&generate::COMMAND, args, generate::run),
+        "complete" => complete::main(args),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),

@@ -16,7 +16,7 @@ pub enum Purpose {
 use Purpose::{Demo, Test};
 
 /// The packages: the first purpose that needs each, and what it does there.
-const PACKAGES: [(&str, Purpose, &str); 27] = [
+const PACKAGES: [(&str, Purpose, &str); 30] = [
     ("gcc", Demo, "compiles the test programs"),
     ("libc6-dev", Demo, "their C library, the static one too"),
     ("python3-venv", Demo, "holds the peers that come from PyPI"),
@@ -43,7 +43,10 @@ const PACKAGES: [(&str, Purpose, &str); 27] = [
     ("cmake", Test, "finds mpiexec as users' projects do"),
     ("make", Test, "builds them, and suites of others"),
     ("pypy3", Test, "a language that compiles at run time, which is staged"),
-    ("groff-base", Test, "checks the man page"),
+    ("groff-base", Test, "checks the manual pages"),
+    ("mandoc", Test, "checks them too: BSD and Alpine show pages by it"),
+    ("fish", Test, "a shell whose completions are tested, next to bash"),
+    ("zsh", Test, "another one"),
 ];
 
 /// Installs packages without starting their daemons on this machine, unless the machine has its own rule for that.

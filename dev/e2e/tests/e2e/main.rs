@@ -34,6 +34,7 @@ mod relays;
 mod remote_environment;
 mod sessions;
 mod shared_memory;
+mod shells;
 mod signals;
 mod slurm;
 mod spawn;
