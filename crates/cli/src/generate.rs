@@ -1,26 +1,12 @@
 //! `wireup generate`: manual pages and completions for shells, from the tables of flags.
 
+pub mod flags;
+
 use crate::front;
 use crate::{complete, help, out};
 use std::fs;
 use std::path::Path;
-use wireup_flags::{Command, Line, ManPage, Words};
-
-pub const COMMAND: Command = Command {
-    name: "generate",
-    purpose: "print completions for a shell, or write the manual pages",
-    intro: "
-  wireup generate complete-bash >~/.local/share/bash-completion/completions/wireup
-  wireup generate complete-zsh >~/.zfunc/_wireup           a folder of fpath
-  wireup generate complete-fish >~/.config/fish/completions/wireup.fish
-  wireup generate man ~/.local/share/man/man1              wireup.1, wireup-run.1 and so on
-
-wireup install puts all of them in place, and so do packages.
-",
-    words: Words::Named(&["WHAT", "[DIR]"]),
-    sections: &[],
-    end: "",
-};
+use wireup_flags::{Line, ManPage};
 
 const VERSION: &str = concat!("wireup ", env!("CARGO_PKG_VERSION"));
 

@@ -1,7 +1,9 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, doctor, generate, install, pmi, replay, session, stage, tap};
+use crate::generate::flags as generate;
+use crate::install::flags as install;
+use crate::{advise, doctor, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.

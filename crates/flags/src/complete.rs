@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Completion {
-    /// These flags, as far as the shell finds that they begin with what is typed.
+    /// Flags of the command; the shell leaves out those that do not begin with what is typed.
     Flags(Vec<&'static Flag>),
     /// The name of a program that can be executed.
     Program,

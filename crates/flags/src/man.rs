@@ -100,9 +100,10 @@ mod tests {
         let body = page.split_once(".TH").expect("a title").1;
         assert_eq!(
             body,
-            " WIREUP-TRY 1 \"\" \"wireup 1\" \"User Commands\"\n.SH NAME\nwireup\\-try \\- try it\n.SH SYNOPSIS\nwireup try \
-             [FLAGS] JOB\n.SH DESCRIPTION\n.RS 2\n.EX\nwireup try   one\n\\&.dotted\n.EE\n.RE\n.PP\nIt tries.\n\\*(Aq\
-             Quoted\\*(Aq.\n.SH FLAGS\n.TP\n\\fB\\-r, \\-\\-rounds N\\fR\nRounds (default: 5).\n.SH NOTES\nEnd.\n"
+            " WIREUP-TRY 1 \"\" \"wireup 1\" \"User Commands\"\n.SH NAME\nwireup\\-try \\- try it\n.SH SYNOPSIS\n\
+             wireup try [FLAGS] JOB\n.SH DESCRIPTION\n.RS 2\n.EX\nwireup try   one\n\\&.dotted\n.EE\n.RE\n.PP\n\
+             It tries.\n\\*(AqQuoted\\*(Aq.\n.SH FLAGS\n.TP\n\\fB\\-r, \\-\\-rounds N\\fR\n\
+             Rounds (default: 5).\n.SH NOTES\nEnd.\n"
         );
     }
 }

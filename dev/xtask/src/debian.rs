@@ -96,6 +96,15 @@ fn installed(package: &str) -> bool {
     output.is_ok_and(|output| output.stdout.ends_with(b"ok installed"))
 }
 
+/// Debian's name for an architecture of Rust's.
+pub(crate) fn architecture(name: &str) -> &str {
+    match name {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 /// A command that runs as root: by `sudo` unless we are root.
 pub fn as_root(program: &str) -> Command {
     let mut command = if is_root() {

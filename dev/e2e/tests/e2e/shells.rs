@@ -28,7 +28,7 @@ done"#;
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty inner env TERM=dumb zsh -f -i
-zpty -w inner 'fpath=(. $fpath); autoload -Uz compinit; compinit -u -D'
+zpty -w inner 'fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D'
 zpty -w inner 'show() { print -r -- "[$BUFFER]END" }; zle -N show; bindkey "^X" show; print re""ady'
 zpty -r -m inner said '*ready*'
 for line; do
