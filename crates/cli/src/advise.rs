@@ -18,24 +18,24 @@ const MACHINE: Flag = Flag::value(
     &["--machine"],
     "FILE",
     "The machine: here, s4, s2, frontier-like, or a machine file (default: wireup/machine-local.toml, machine-ssh.toml \
-     or machine-srun.toml in $XDG_CONFIG_HOME or ~/.config, as agents are started, if it exists; else a built-in one).",
+     or machine-srun.toml in $XDG_CONFIG_HOME or ~/.config, by how agents are started; otherwise a built-in one).",
 );
 const VALUE_BYTES: Flag =
-    Flag::value(&["--value-bytes"], "B", "Length of what each rank publishes for the others (default: 256).");
+    Flag::value(&["--value-bytes"], "B", "Bytes that each rank publishes for the others (default: 256).");
 const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the advice as one JSON object.");
 const PASSED_ON: [Flag; 3] = [MACHINE, VALUE_BYTES, JSON];
 
 pub const COMMAND: Command = Command {
     name: ADVISE,
-    purpose: "say which flags of wireup run start a job soonest",
+    purpose: "find the flags of wireup run that start a job fastest",
     intro: "
-  wireup advise --hosts n[0-63]:16 ./app        fan-out, exchange scheme, session, staging: what to choose, and why
-  wireup advise -n 1024                         in an allocation of a batch system: its nodes
+  wireup advise --hosts 'n[0-63]:16' ./app      which fan-out, exchange, session and staging to choose, and why
+  wireup advise -n 1024                         in a batch job: its nodes
   wireup advise --virtual-nodes 8 -n 64 --json advice.json
 
-Simulates the start of the job with each candidate, by the code that agents and ranks run; starts nothing. The
-simulations run in the separate program wireup-simulate (cargo build --release -p wireup-simulate). Name the program of
-the job to know whether staging its files is worth the time.
+Simulates the start of the job with each candidate, using the code of the real agents and ranks; starts nothing. Needs
+the separate program wireup-simulate (cargo build --release -p wireup-simulate). If the job's program is given, also
+says whether staging its files saves time.
 ",
     words: Words::Program,
     sections: &[

@@ -19,7 +19,7 @@ pub fn run(command: &str, args: impl Iterator<Item = OsString>) -> Option<u8> {
 pub fn run_of_sources(command: &str, args: impl Iterator<Item = OsString>) -> u8 {
     run(command, args).unwrap_or_else(|| {
         out::fail(&format!(
-            "wireup {command} is a program of its own, wireup-{command}, which is neither next to wireup nor on PATH; \
+            "wireup {command} needs the program wireup-{command}, which is neither next to wireup nor on PATH; \
              build it in wireup's sources: cargo build --release -p wireup-{command}"
         ))
     })

@@ -3,51 +3,58 @@
 use crate::flags::table::RUN;
 use crate::generate::flags as generate;
 use crate::install::flags as install;
-use crate::{advise, doctor, pmi, replay, session, stage, tap};
+use crate::{advise, clean, configuration, doctor, pmi, replay, report, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 15] = [
+pub const COMMANDS: [&Command; 20] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
     &session::status::COMMAND,
     &session::jobs::COMMAND,
     &session::kill::COMMAND,
+    &session::logs::COMMAND,
     &session::attach::COMMAND,
+    &session::why::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,
     &advise::COMMAND,
     &tap::COMMAND,
     &pmi::COMMAND,
+    &report::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
     &generate::COMMAND,
+    &clean::COMMAND,
+    &configuration::COMMAND,
 ];
 
 /// Commands without a table of flags.
-pub const OTHERS: [(&str, &str); 4] = [
-    ("bench", "measure launchers side by side"),
+pub const OTHERS: [(&str, &str); 5] = [
+    ("mpiexec", "start a job, with the options of other launchers"),
+    ("bench", "compare the speed of launchers"),
     ("simulate", "predict the start of a large job on a described machine"),
-    ("help", "this text; wireup help COMMAND explains a command and its flags"),
-    ("version", "the version"),
+    ("help", "show this text; wireup help COMMAND explains a command and its flags"),
+    ("version", "show the version"),
 ];
 
 pub const OVERVIEW: &str = "\
-wireup starts parallel jobs: many processes (ranks), over many nodes, that find each other by PMI.
+wireup starts parallel jobs: many processes (ranks) on one or many nodes that find each other through PMI.
 
-  wireup run -n 16 ./app                      16 ranks on this machine
+  wireup -n 16 ./app                          16 ranks on this machine; the same as wireup run -n 16 ./app
   wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
-  sbatch -N 4 --wrap 'wireup run ./app'       in an allocation: its nodes, its number of ranks
-  wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
-  wireup up --hosts n[0-63]                   a session there: runs find its agents and start at once
-  wireup doctor --hosts n[0-63]               check whether these machines can run jobs
-  wireup advise --hosts n[0-63] -n 1024       which flags start such a job soonest
-  mpirun -n 64 wireup tap ./app               a profile of a start under another launcher
+  sbatch -N 4 --wrap 'wireup run ./app'       in a batch job: its nodes, its number of ranks
+  wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 virtual nodes on this machine
+  wireup up --hosts 'n[0-63]'                 a session: agents that keep running, so jobs start at once
+  wireup doctor --hosts 'n[0-63]'             check whether these machines can run jobs
+  wireup advise --hosts 'n[0-63]' -n 1024     which flags start such a job fastest
+  mpirun -n 64 wireup tap ./app               profile the start under another launcher
+  wireup report trace.json                    show a profile of wireup run in a web browser
   wireup pmi exchange                         a PMI test client, for any launcher
-  wireup bench launch                         this launcher beside the others installed here
-  wireup bench exchange                       ranks' first exchange by every scheme
-  wireup simulate -n 73728 --machine s2       a start on a machine that you do not have
+  wireup bench launch                         compare the launchers installed here
+  wireup bench exchange                       compare the exchange schemes
+  wireup simulate -n 73728 --machine s2       predict the start on a machine you do not have
 ";
 
 pub fn overview() -> String {
@@ -62,10 +69,11 @@ mod page;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_flags::Help;
 
     #[test]
     fn help_lines_have_at_most_120_columns() {
-        for text in COMMANDS.map(Command::help).into_iter().chain([overview()]) {
+        for text in COMMANDS.map(|command| command.help(Help::All)).into_iter().chain([overview()]) {
             for line in text.lines() {
                 assert!(line.len() <= 120 && line == line.trim_end(), "{line}");
             }

@@ -58,7 +58,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         let kept = front(&prefix.join("bin")).map_err(|problem| format!("install: {problem}"))?;
         for name in kept {
             out::tell(&format!(
-                "install: {} is not a link to wireup and stays; remove it, or use another --prefix",
+                "install: {} is not a link to wireup and was kept; remove it, or use another --prefix",
                 prefix.join("bin").join(name).display()
             ));
         }
@@ -143,7 +143,7 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     let find = |name: &str| {
         libraries::find(program, name).map_err(|beside| {
             format!(
-                "{} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                "{} was not found next to this program, in {}, or in ../lib; to build it: cargo xtask libraries",
                 real_name(name),
                 beside.display()
             )

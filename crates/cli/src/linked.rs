@@ -51,7 +51,7 @@ fn advice(family: LibraryFamily, offered: PmiFlavour) -> &'static str {
     match family {
         LibraryFamily::Pmix if !offered.has_pmix() => "it needs PMIx: use --pmi auto or --pmi pmix",
         LibraryFamily::Pmix => {
-            "if it reached MPI_Init, its Open MPI did not look for PMIx: was it built, or told, to use something else?"
+            "if it reached MPI_Init, its Open MPI did not look for PMIx: is it configured to use something else?"
         }
         LibraryFamily::Mpich if !offered.has_simple() => "it needs PMI-1: use --pmi auto or --pmi simple",
         LibraryFamily::Mpich => {

@@ -7,8 +7,9 @@
 //!       ├─► stage/    `--stage`, `--stage-out`, `wireup stage`
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
-//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
-//!   doctor/  tap/  advise  pmi  replay  install  generate    the commands with these names
+//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
+//!   configuration     `wireup config`, and the files with defaults of flags
+//!   doctor/  tap/  report/  advise  pmi  replay  install  generate  clean    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -17,7 +18,9 @@
 
 mod advise;
 mod bounded_file;
+mod clean;
 mod complete;
+mod configuration;
 mod doctor;
 mod env_file;
 mod environment;
@@ -37,6 +40,7 @@ mod replay;
 #[cfg(test)]
 #[path = "../../../dev/fuzz/replay.rs"]
 mod replay_corpus;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -45,9 +49,11 @@ mod surroundings;
 mod tap;
 mod words;
 
-use session::{attach, down, jobs, kill, status, up};
-use std::ffi::OsString;
-use wireup_flags::nearest;
+use session::{attach, down, jobs, kill, logs, status, up, why};
+use std::ffi::{OsStr, OsString};
+use std::iter;
+use std::os::unix::ffi::OsStrExt;
+use wireup_flags::{Help, nearest};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
@@ -71,6 +77,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     }
     let code = match args.next() {
         Some(command) if command == "tap" => tap::main(args, process_ns, ignored),
+        Some(flag) if is_flag_of_run(&flag) => run::main(iter::once(flag).chain(args), process_ns),
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {
             out::print_err(&help::overview());
@@ -78,6 +85,11 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
         }
     };
     i32::from(out::finish(code))
+}
+
+/// Whether a command line that begins with this word is one of `wireup run`: `wireup -n 4 ./app`.
+fn is_flag_of_run(word: &OsStr) -> bool {
+    word.as_bytes().starts_with(b"-") && !["--help", "-h", "--version", "-V"].iter().any(|own| word == *own)
 }
 
 fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -89,8 +101,11 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "status" => flags::run_command(&status::COMMAND, args, status::run),
         "jobs" => flags::run_command(&jobs::COMMAND, args, jobs::run),
         "kill" => flags::run_command(&kill::COMMAND, args, kill::run),
+        "logs" => flags::run_command(&logs::COMMAND, args, logs::run),
         "attach" => flags::run_command(&attach::COMMAND, args, attach::run),
+        "why" => flags::run_command(&why::COMMAND, args, why::run),
         "stage" => flags::run_command(&stage::command::COMMAND, args, stage::command::run),
+        "stacks" => wireup_node::stacks::main(args),
         "stage-node" => stage::node::main(args),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),
@@ -99,9 +114,12 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "pmi" => pmi::main(args),
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
+        "report" => flags::run_command(&report::COMMAND, args, report::run),
         "generate" => flags::run_command(&generate::flags::COMMAND, args, generate::run),
         "complete" => complete::main(args),
         "install" => flags::run_command(&install::flags::COMMAND, args, install::run),
+        "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
+        "config" => flags::run_command(&configuration::COMMAND, args, configuration::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),
         "help" | "--help" | "-h" => help(args),
@@ -131,8 +149,12 @@ fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
     if let Some(command) = ["bench", "simulate"].into_iter().find(|command| topic == *command) {
         return external::run_of_sources(command, args.chain(["--help".into()]));
     }
+    if let Some(text) = front::help(&topic) {
+        out::print(&text);
+        return 0;
+    }
     match help::COMMANDS.iter().find(|command| topic == command.name) {
-        Some(command) => out::print(&command.help()),
+        Some(command) => out::print(&command.help(Help::Usual)),
         None if topic.is_empty() || help::OTHERS.iter().any(|(name, _)| topic == *name) => {
             out::print(&help::overview())
         }
@@ -151,7 +173,7 @@ fn version(mut args: impl Iterator<Item = OsString>) -> u8 {
 
 /// The likeliest mistake is a program in place of a command.
 fn unknown_command(word: &str) -> String {
-    if word.starts_with('-') || word.contains('/') {
+    if word.contains('/') {
         return format!("unknown command {word}; did you mean wireup run {word}?");
     }
     let commands = help::COMMANDS.iter().map(|command| command.name).chain(help::OTHERS.map(|(name, _)| name));
@@ -166,9 +188,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_line_that_begins_with_a_flag_is_one_of_run() {
+        assert!(["-n", "-n4", "--virtual-nodes=2", "-nonsense"].iter().all(|word| is_flag_of_run(word.as_ref())));
+        assert!(!["run", "./app", "--help", "-h", "--version", "-V"].iter().any(|word| is_flag_of_run(word.as_ref())));
+    }
+
+    #[test]
     fn unknown_commands_get_a_suggestion() {
         assert_eq!(unknown_command("./app"), "unknown command ./app; did you mean wireup run ./app?");
-        assert_eq!(unknown_command("-n"), "unknown command -n; did you mean wireup run -n?");
         assert_eq!(unknown_command("rnu"), "unknown command rnu; did you mean wireup run?");
         assert!(unknown_command("hostname").contains("start a program with wireup run hostname"));
     }

@@ -22,12 +22,16 @@ use wireup_os::clock::monotonic_ns;
 
 /// Runs the client; the arguments are those after `pmi`. Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    let flags = match COMMAND.parse(args).and_then(|line| line.as_ref().map(flags::read).transpose()) {
-        Ok(Some(flags)) => flags,
-        Ok(None) => {
-            say(&COMMAND.help());
+    let read = match COMMAND.parse(args) {
+        Ok(Ok(line)) => flags::read(&line),
+        Ok(Err(help)) => {
+            say(&COMMAND.help(help));
             return 0;
         }
+        Err(problem) => Err(problem),
+    };
+    let flags = match read {
+        Ok(flags) => flags,
         Err(problem) => {
             out::tell(&problem.to_string());
             return 2;

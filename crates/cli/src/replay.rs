@@ -13,14 +13,14 @@ use wireup_proto::replay::{Recorded, ReplayReport, replay};
 
 pub const COMMAND: Command = Command {
     name: "replay",
-    purpose: "run recordings of wireup run --record again",
+    purpose: "replay recordings made by wireup run --record",
     intro: "
   wireup replay DIR                 all recordings in it
-  wireup replay DIR/agent-1.rec     one agent's
+  wireup replay DIR/agent-1.rec     that of one agent
 
-Plays each agent's inputs through the same code, without processes or sockets, and checks that it asks for the same
-as it did then. Shows the number of inputs and of outputs, and a digest of the outputs. Exit code: 0 the same as
-recorded, 1 not, 125 no recording.
+Feeds each agent's recorded inputs to the same code, without processes or sockets, and compares its outputs with the
+recorded ones. Shows the number of inputs and outputs, and a digest of the outputs. Exit code: 0 identical, 1
+different, 125 no recording.
 ",
     words: Words::Named(&["RECORDING..."]),
     sections: &[],

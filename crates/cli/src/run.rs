@@ -9,12 +9,13 @@ use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
+use crate::report::Report;
 use crate::session;
 use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{linked, out, show};
+use crate::{configuration, linked, out, show};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -24,7 +25,7 @@ use wireup_coll::Mapping;
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
-use wireup_node::trace::{self, Phase};
+use wireup_node::trace::{About, Phase, Trace};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::output_file::{self, Existing};
 use wireup_os::process::PidNamespace;
@@ -36,12 +37,12 @@ use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
-    match parsed::parse(args) {
-        Ok(None) => {
-            out::print(&RUN.help());
+    match configuration::load().and_then(|()| parsed::parse(args)) {
+        Ok(Err(help)) => {
+            out::print(&RUN.help(help));
             0
         }
-        Ok(Some(parsed)) => start_parsed(parsed, process_ns),
+        Ok(Ok(parsed)) => start_parsed(parsed, process_ns),
         Err(problem) => out::fail(&problem),
     }
 }
@@ -75,6 +76,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         ));
     }
     let mut parsed = parsed;
+    configuration::complete_own(&mut parsed)?;
     if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
         let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
@@ -139,8 +141,8 @@ fn in_session(
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
-            "these nodes of session {name} are lost and not used: {hosts}; see wireup status for the reasons; wireup \
-             up restarts them"
+            "session {name} has lost these nodes, which are not used: {hosts}; wireup status shows why; wireup up \
+             restarts them"
         ));
     }
     // While standard error is still the terminal.
@@ -192,10 +194,11 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
         () if parsed.pty.is_some() => "--pty",
         () if !matches!(parsed.stdin, None | Some(StdinTarget::None)) => "--stdin",
         () if parsed.profile.is_some() => "--profile",
+        () if parsed.report.is_some() => "--report",
         () => return Ok(()),
     };
     Err(format!(
-        "--detach cannot be combined with {refused}, which needs wireup run to keep running; leave one of them out"
+        "--detach cannot be combined with {refused}, for which wireup run must keep running; leave one of them out"
     ))
 }
 
@@ -251,15 +254,15 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     let (each, ranks) = (count.max(1) as usize, resolved.job.job_size());
     if each > have {
         return Some(format!(
-            "each rank is to have {each} {noun}, but this machine has {have}, which all ranks share; lower pe= in \
+            "each rank should get {each} {noun}, but this machine has only {have}, shared by all ranks; lower pe= in \
              --map-by, or the number in --bind-to"
         ));
     }
     let with = if each > 1 { format!(" with {each} {noun} each") } else { String::new() };
     (ranks as usize > have / each).then(|| {
         format!(
-            "--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or leave them free with \
-             --bind-to none"
+            "--bind-to {name}: {ranks} ranks{with} share {have} {noun}; start fewer ranks, or do not bind them \
+             (--bind-to none)"
         )
     })
 }
@@ -285,12 +288,10 @@ fn start(
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let (places, growth) = (resolved.named_places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
-    let profile =
-        match resolved.flags.profile.clone().map(|path| (output_file::open(&path, Existing::Empty, 0o666), path)) {
-            None => None,
-            Some((Ok(file), path)) => Some((file, path)),
-            Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
-        };
+    let profiles = match Profiles::create(&resolved.flags) {
+        Ok(profiles) => profiles,
+        Err(problem) => return out::fail(&problem),
+    };
     let config = RunConfig {
         places,
         growth,
@@ -330,25 +331,58 @@ fn start(
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces);
-    match profile {
-        Some((file, path)) => show_profile(file, &path, &outcome, &phases),
-        None => outcome.code,
-    }
-}
-
-/// Prints the table and writes the trace. An otherwise successful run fails if its trace cannot be written.
-fn show_profile(file: File, path: &Path, outcome: &RunOutcome, phases: &[Phase]) -> u8 {
-    out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
-    match trace::write(file, &outcome.stamps, phases, &outcome.traces) {
-        Ok(()) => {
-            out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
-            outcome.code
-        }
-        Err(error) => {
-            out::tell(&unwritable(path, &error));
+    match profiles.write(resolved, &outcome, &phases) {
+        Ok(()) => outcome.code,
+        Err(problem) => {
+            out::tell(&problem);
+            // An otherwise successful run fails if its profile cannot be written.
             if outcome.code == 0 { OURS } else { outcome.code }
         }
     }
+}
+
+/// What is written about the time of the start.
+struct Profiles {
+    trace: Option<(File, PathBuf)>,
+    report: Option<Report>,
+}
+
+impl Profiles {
+    fn create(flags: &Parsed) -> Result<Profiles, String> {
+        let open = |path: PathBuf| match output_file::open(&path, Existing::Empty, 0o666) {
+            Ok(file) => Ok((file, path)),
+            Err(error) => Err(unwritable(&path, &error)),
+        };
+        let trace = flags.profile.clone().map(open).transpose()?;
+        let report = flags.report.clone().map(|path| Report::create(path, "--report")).transpose()?;
+        Ok(Profiles { trace, report })
+    }
+
+    fn write(self, resolved: Resolved, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
+        if self.trace.is_none() && self.report.is_none() {
+            return Ok(());
+        }
+        let trace = Trace::new(about(resolved)?, &outcome.stamps, phases, &outcome.traces);
+        if let Some((file, path)) = self.trace {
+            out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
+            trace.write(file).map_err(|error| unwritable(&path, &error))?;
+            out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
+        }
+        self.report.map_or(Ok(()), |mut report| report.write_run(&trace))
+    }
+}
+
+/// What a trace says about the run.
+fn about(mut resolved: Resolved) -> Result<About, String> {
+    resolved.isolates = isolates(resolved.session.containment);
+    let settings = show::choices(&resolved, &mapping(&resolved)?);
+    Ok(About {
+        wireup: env!("CARGO_PKG_VERSION").to_owned(),
+        program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
+        settings: settings.lines().flat_map(|line| line.split("; ")).map(str::to_owned).collect(),
+        fanout: resolved.session.fanout,
+        simulated: None,
+    })
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> String {

@@ -43,6 +43,8 @@ pub struct Flag {
     pub help: &'static str,
     /// The value if the flag is not given.
     pub default: Option<&'static str>,
+    /// Few users need it: only `--help-all` lists it.
+    pub is_advanced: bool,
 }
 
 /// The value of a flag. The text is its name in help texts and messages.
@@ -61,17 +63,22 @@ pub enum Takes {
 impl Flag {
     /// A flag without a value.
     pub const fn switch(names: &'static [&'static str], help: &'static str) -> Flag {
-        Flag { names, takes: Takes::Nothing, help, default: None }
+        Flag { names, takes: Takes::Nothing, help, default: None, is_advanced: false }
     }
 
     /// A flag with a value of this name.
     pub const fn value(names: &'static [&'static str], value: &'static str, help: &'static str) -> Flag {
-        Flag { names, takes: Takes::Word(value), help, default: None }
+        Flag { takes: Takes::Word(value), ..Flag::switch(names, help) }
     }
 
     /// This flag with a default, which is read like a typed value.
     pub const fn or(self, default: &'static str) -> Flag {
         Flag { default: Some(default), ..self }
+    }
+
+    /// This flag, listed only by `--help-all`.
+    pub const fn advanced(self) -> Flag {
+        Flag { is_advanced: true, ..self }
     }
 
     pub fn name(&self) -> &'static str {

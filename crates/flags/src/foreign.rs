@@ -8,16 +8,16 @@ const FOREIGN: &[(&[&str], &str, &str)] = &[
         "links are encrypted by default; --plain-links turns that off"),
     (&["ntasks", "num-procs"], "n", "the number of ranks is -n N"),
     (&["ntasks-per-node", "tasks-per-node", "ranks-per-node", "pernode"], "ppn", "ranks on each node: --ppn N"),
-    (&["nodelist", "w", "nodes"], "hosts", "hosts are named with --hosts n[0-3]"),
+    (&["nodelist", "w", "nodes"], "hosts", "hosts are named with --hosts 'n[0-3]'"),
     (&["chdir", "D"], "wdir", "the working directory of the ranks is --wdir DIR"),
     (&["export"], "env", "ranks get your environment; --env NAME=VALUE adds to it"),
-    (&["mpi"], "pmi", "wireup finds out which PMI a program needs; --pmi chooses one"),
+    (&["mpi"], "pmi", "wireup detects which PMI a program needs; --pmi overrides it"),
     (&["mca", "gmca", "prtemca", "pmixmca"], "env",
         "parameters of Open MPI are set by variables, --env OMPI_MCA_name=value; wireup mpiexec takes this flag"),
     (&["cpu-bind", "cpu_bind"], "bind-to", "ranks are bound with --bind-to core"),
     (&["rsh", "launcher", "launcher-exec", "bootstrap"], "remote-shell", "the remote shell is --remote-shell CMD"),
     // Every command has --help.
-    (&["version", "V"], "help", "the version is shown by wireup version"),
+    (&["version", "V"], "help", "wireup version shows the version"),
     (&["time", "t"], "timeout", "the job ends after --timeout SECONDS"),
 ];
 

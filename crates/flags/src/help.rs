@@ -6,16 +6,35 @@ use crate::command::{Command, Flag, Takes};
 const TEXT_COLUMN: usize = 26;
 const WIDTH: usize = 118;
 
+/// Which flags a help text lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Help {
+    /// The flags that most users need.
+    Usual,
+    All,
+}
+
 impl Command {
-    pub fn help(&self) -> String {
+    pub fn help(&self, which: Help) -> String {
         let mut text = format!("wireup {}: {}.\n{}", self.name, self.purpose, self.intro);
-        for section in self.sections.iter().filter(|section| section.flags.iter().any(|flag| !flag.is_hidden())) {
-            text.push_str(&format!("\n{}:\n", section.title));
-            for flag in section.flags.iter().filter(|flag| !flag.is_hidden()) {
-                text.push_str(&entry(&flag.heading(), &flag.explanation()));
+        for section in self.sections {
+            let listed = section.flags.iter().filter(|flag| !flag.is_hidden());
+            let listed = listed.filter(|flag| which == Help::All || !flag.is_advanced);
+            let entries: String = listed.map(|flag| entry(&flag.heading(), &flag.explanation())).collect();
+            if !entries.is_empty() {
+                text.push_str(&format!("\n{}:\n{entries}", section.title));
             }
         }
-        text + self.end
+        text + &self.other_help(which) + self.end
+    }
+
+    /// The line that names the other help text, if there are two.
+    fn other_help(&self, which: Help) -> String {
+        match (self.listed().filter(|flag| flag.is_advanced).count(), which) {
+            (0, _) => String::new(),
+            (more, Help::Usual) => format!("\n{more} more flags, for special cases: wireup {} --help-all\n", self.name),
+            (_, Help::All) => format!("\nThe usual flags only: wireup {} --help\n", self.name),
+        }
     }
 }
 
@@ -77,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_flags_and_empty_sections_are_left_out_of_the_help() {
+    fn each_help_text_lists_its_flags_and_no_empty_section() {
         const SECTIONS: &[Section] = &[
             Section {
                 title: "Flags",
@@ -86,9 +105,11 @@ mod tests {
                     Flag::value(&["--rounds"], "N", "Rounds.").or("5"),
                     Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"], "A terminal.") },
                     Flag::switch(&["--secret"], ""),
+                    Flag::switch(&["--odd"], "Odd.").advanced(),
                 ],
             },
             Section { title: "Hidden", flags: &[Flag::switch(&["--other"], "")] },
+            Section { title: "Advanced", flags: &[Flag::switch(&["--odder"], "Odder.").advanced()] },
         ];
         let words = Words::Named(&[]);
         let command = Command {
@@ -99,8 +120,12 @@ mod tests {
             sections: SECTIONS,
             end: "\nEnd.\n",
         };
-        let expected = "wireup try: try it.\n\n  wireup try\n\nFlags:\n  -l, --label             Label lines.\n  \
-                        --rounds N              Rounds (default: 5).\n  --pty [RANK]            A terminal.\n\nEnd.\n";
-        assert_eq!(command.help(), expected);
+        let usual = "wireup try: try it.\n\n  wireup try\n\nFlags:\n  -l, --label             Label lines.\n  \
+                     --rounds N              Rounds (default: 5).\n  --pty [RANK]            A terminal.\n\n2 more \
+                     flags, for special cases: wireup try --help-all\n\nEnd.\n";
+        assert_eq!(command.help(Help::Usual), usual);
+        let all = command.help(Help::All);
+        assert!(all.contains("A terminal.\n  --odd                   Odd.\n\nAdvanced:\n  --odder"), "{all}");
+        assert!(all.ends_with("Odder.\n\nThe usual flags only: wireup try --help\n\nEnd.\n"), "{all}");
     }
 }

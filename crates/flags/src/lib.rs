@@ -23,6 +23,7 @@ mod value;
 pub use command::{Command, Flag, Section, Takes, Words};
 pub use complete::Completion;
 pub use error::Error;
+pub use help::Help;
 pub use line::{Given, Line};
 pub use man::ManPage;
 pub use nearest::nearest;

@@ -3,6 +3,7 @@
 use crate::command::{Command, Flag, Takes, Words};
 use crate::error::Error;
 use crate::foreign;
+use crate::help::Help;
 use crate::line::{Given, Line};
 use crate::nearest::nearest;
 use crate::value::Value;
@@ -10,17 +11,21 @@ use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Every command has it. It ends the reading.
+/// Every command has both. They end the reading.
 const HELP: &Flag = &Flag::switch(&["--help", "-h"], "Show this text.");
+const HELP_ALL: &Flag = &Flag::switch(&["--help-all"], "Show all flags.");
 
 impl Command {
-    /// Parses the words after the command's name; `None` if help was requested.
-    pub fn parse(&self, words: impl IntoIterator<Item = OsString>) -> Result<Option<Line>, Error> {
+    /// Parses the words after the command's name, or finds the help that they request.
+    pub fn parse(&self, words: impl IntoIterator<Item = OsString>) -> Result<Result<Line, Help>, Error> {
         self.parse_program(&mut words.into_iter().peekable())
     }
 
     /// Parses words up to the lone `:` that separates programs, which is left in `words`.
-    pub fn parse_program<W: Iterator<Item = OsString>>(&self, words: &mut Peekable<W>) -> Result<Option<Line>, Error> {
+    pub fn parse_program<W: Iterator<Item = OsString>>(
+        &self,
+        words: &mut Peekable<W>,
+    ) -> Result<Result<Line, Help>, Error> {
         let mut line = Line::default();
         let mut flags_ended = false;
         while let Some(word) = words.next_if(|word| !self.is_separator(word)) {
@@ -31,31 +36,31 @@ impl Command {
                 flags_ended = true;
             } else {
                 match self.flag(&word, words)? {
-                    Some(given) => line.given.push(given),
-                    None => return Ok(None),
+                    Ok(given) => line.given.push(given),
+                    Err(help) => return Ok(Err(help)),
                 }
             }
         }
         match self.words {
             Words::Named(names) => match names.get(line.words.len()) {
                 Some(word) if !word.starts_with('[') => Err(Error::MissingWord { command: self.name, word }),
-                _ => Ok(Some(line)),
+                _ => Ok(Ok(line)),
             },
-            Words::Program => Ok(Some(line)),
+            Words::Program => Ok(Ok(line)),
         }
     }
 
-    /// Parses one flag, whose first word is `word`, with its value from `words`; `None` if it asks for help.
+    /// Parses one flag, whose first word is `word`, with its value from `words`, or finds the help that it requests.
     pub fn flag<W: Iterator<Item = OsString>>(
         &self,
         word: &OsStr,
         words: &mut Peekable<W>,
-    ) -> Result<Option<Given>, Error> {
+    ) -> Result<Result<Given, Help>, Error> {
         let (flag, name, attached) = self.look_up(word)?;
-        if flag == HELP {
-            return Ok(None);
+        if flag == HELP || flag == HELP_ALL {
+            return Ok(Err(if flag == HELP { Help::Usual } else { Help::All }));
         }
-        Ok(Some(Given { flag, value: self.value(flag, name, attached, words)? }))
+        Ok(Ok(Given { flag, value: self.value(flag, name, attached, words)? }))
     }
 
     fn is_separator(&self, word: &OsStr) -> bool {
@@ -104,7 +109,7 @@ impl Command {
     }
 
     fn find(&self, name: &str) -> Option<&'static Flag> {
-        self.flags().chain([HELP]).find(|flag| flag.names.iter().any(|one| undashed(one) == name))
+        self.flags().chain([HELP, HELP_ALL]).find(|flag| flag.names.iter().any(|one| undashed(one) == name))
     }
 
     /// Whether it is certainly meant as a flag.
@@ -179,7 +184,7 @@ mod tests {
     const KILL: Command = command(Words::Named(&["JOB", "[CODE]"]));
     const REPLAY: Command = command(Words::Named(&["FILE..."]));
 
-    fn parsed(command: &Command, line: &str) -> Result<Option<Line>, String> {
+    fn parsed(command: &Command, line: &str) -> Result<Result<Line, Help>, String> {
         command.parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
     }
 
@@ -216,7 +221,8 @@ mod tests {
         assert_eq!(words.next(), Some(":".into()));
         assert_eq!(line(&RUN, "-n 2 -- -odd-name").words, ["-odd-name"]);
         assert_eq!(line(&RUN, "-").words, ["-"]);
-        assert_eq!(parsed(&RUN, "-l --help"), Ok(None));
+        assert_eq!(parsed(&RUN, "-l --help"), Ok(Err(Help::Usual)));
+        assert_eq!(parsed(&RUN, "--help-all ./a"), Ok(Err(Help::All)));
         assert_eq!(line(&RUN, "./a -h").words, ["./a", "-h"]);
     }
 
@@ -224,7 +230,7 @@ mod tests {
     fn missing_and_surplus_words_are_refused() {
         assert_eq!(line(&KILL, "7 -l 8").words, ["7", "8"]);
         assert_eq!(line(&REPLAY, "a b c").words.len(), 3);
-        assert_eq!(parsed(&KILL, "7 -h"), Ok(None));
+        assert_eq!(parsed(&KILL, "7 -h"), Ok(Err(Help::Usual)));
         let refused = |command, text| parsed(command, text).expect_err(text);
         assert_eq!(refused(&KILL, ""), "wireup try: JOB is missing; see wireup help try");
         assert_eq!(refused(&REPLAY, "-l"), "wireup try: FILE... is missing; see wireup help try");

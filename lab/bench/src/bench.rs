@@ -129,13 +129,19 @@ fn prepare(
 ) -> Result<Result<(Bench, Run), String>, Problem> {
     debug_assert!(matches!(program.words, Words::Program));
     let shown = words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    let Some(line) = program.parse(words)? else { return Ok(Err(program.help())) };
+    let line = match program.parse(words)? {
+        Ok(line) => line,
+        Err(help) => return Ok(Err(program.help(help))),
+    };
     let mut words = line.words.into_iter();
     let missing = Error::MissingWord { command: program.name, word: "BENCHMARK" };
     let word = Value { flag: format!("wireup {}", program.name), word: words.next().ok_or(missing)? };
     let names: Vec<(&'static str, Benchmark)> = benchmarks.iter().map(|one| (one.0, *one)).collect();
     let (name, command, run) = word.choice(&names)?;
-    let Some(line) = command.parse(words)? else { return Ok(Err(command.help())) };
+    let line = match command.parse(words)? {
+        Ok(line) => line,
+        Err(help) => return Ok(Err(command.help(help))),
+    };
     let hosts = hosts(&line)?;
     let (limit, json) = (line.last(LIMIT, Value::at_least_one)?, line.last(JSON, Value::path)?);
     let wireup_args = line.all(WIREUP_ARG, Value::text)?;

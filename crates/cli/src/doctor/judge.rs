@@ -62,8 +62,7 @@ pub fn unreached(case: &Case) -> Option<Problem> {
             let said = String::from_utf8_lossy(&case.seen?.said);
             let (colon, said) = if said.trim().is_empty() { ("", "") } else { (": ", said.trim()) };
             Some(ProblemKind::Advised.with(format!(
-                "an agent started there, but no rank has reported{colon}{said}; see what \"wireup run\" says with this \
-                 host alone"
+                "an agent started there, but no rank has reported{colon}{said}; try wireup run with this host alone"
             )))
         }
     }
@@ -143,7 +142,7 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
             let which = setting.interface.as_deref().unwrap_or_default();
             let text = format!("no address there matches --interface {which}");
             let have = problem.split_once("; ").map(|(_, have)| format!("{text}; {have}"));
-            let cure = "name an interface that all hosts have, or a network (10.1.0.0/16)";
+            let cure = "choose an interface that all hosts have, or a network (10.1.0.0/16)";
             let problem = Finding::problem(text, cure);
             found.push(Finding { single: have, ..problem });
         }

@@ -21,14 +21,14 @@ use std::path::PathBuf;
 use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::doctor::{Facts, facts_here};
 
-const SEND: Flag = Flag::switch(&["--send"], "Send wireup to hosts without it, as a run would.");
+const SEND: Flag = Flag::switch(&["--send"], "Send wireup to hosts that lack it, as a run would.");
 
 pub const COMMAND: Command = Command {
     name: "doctor",
-    purpose: "check whether machines can run jobs, and how to fix what is wrong",
+    purpose: "check whether machines can run jobs, and say how to fix problems",
     intro: "
-  wireup doctor                                   this machine alone, or the allocation of a batch system
-  wireup doctor --hosts n[0-63]                   each host by ssh, all at once, as a run would start there
+  wireup doctor                                   this machine, or the batch job's hosts
+  wireup doctor --hosts 'n[0-63]'                 each host by ssh, all at once, as a job would start there
   wireup doctor --hostfile hosts --interface ib0
 
 For each host it checks limits, interfaces, clock and versions; whether the host can connect back to this machine, as
@@ -42,20 +42,23 @@ nothing on the hosts.
             flag::HOSTS,
             flag::HOST_FILE,
             Flag {
-                help: "How hosts are reached, as for wireup run (default: in a Slurm allocation srun, else ssh).",
+                help: "Command to reach hosts, as for wireup run (default: srun in a Slurm allocation, otherwise ssh).",
                 ..flag::REMOTE_SHELL
             },
-            Flag { help: "What links may use; as for wireup run.", ..flag::INTERFACE },
             Flag {
-                help: "How long 64 hosts may take, which are called at a time (default: 10).",
+                help: "Network between agents: an interface (eth0), one of its addresses, or a network (10.1.0.0/16).",
+                ..flag::INTERFACE
+            },
+            Flag {
+                help: "Time limit for each batch of 64 hosts, which are called at once (default: 10).",
                 ..flag::START_TIMEOUT
             },
-            Flag { help: "The directory of the ranks (default: this one).", ..flag::WDIR },
+            Flag { help: "Check that this directory exists on each host (default: the current one).", ..flag::WDIR },
             SEND,
         ],
     }],
     end: "
-Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 no host could be examined.
+Exit code: 0 no problem (perhaps remarks), 1 some host has a problem, 125 no host could be examined.
 ",
 };
 

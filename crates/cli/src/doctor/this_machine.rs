@@ -156,7 +156,7 @@ fn memory(facts: &Facts) -> Line {
 fn interfaces(facts: &Facts) -> Vec<Line> {
     let offered = facts.offered.iter().flatten().map(|address| {
         let said = format!("{} {}: agents on other machines connect to this address", address.interface, address.ip);
-        let cure = "other machines cannot connect to this one; bring up a network interface";
+        let cure = "other machines cannot connect to this one: bring up a network interface";
         line("interface", said).wise_if(address.ip.is_loopback(), cure)
     });
     let left_out = facts
@@ -171,9 +171,7 @@ fn interfaces(facts: &Facts) -> Vec<Line> {
 fn working_directory(surroundings: &Surroundings) -> Line {
     match &surroundings.cwd {
         Ok(cwd) => line("directory", cwd.display().to_string()),
-        Err(problem) => {
-            line("directory", format!("does not exist any more: {problem}")).needed("cd to an existing one")
-        }
+        Err(problem) => line("directory", format!("no longer exists: {problem}")).needed("cd to an existing one"),
     }
 }
 
@@ -258,7 +256,7 @@ mod tests {
             "TasksMax",
             "mount a tmpfs at /dev/shm",
             "interface       problem  no address matches",
-            "directory       problem  does not exist any more: deleted",
+            "directory       problem  no longer exists: deleted",
             "/no/such/shell not found",
             "launched by     ok       Slurm; its variables about single tasks",
         ] {

@@ -147,7 +147,7 @@ fn property(value: &Value, word: &str, properties: &mut MapProperties) -> Result
         // What these ask for is always so: spawned jobs and several nodes are handled alike.
         "span" | "inherit" | "noinherit" | "ordered" => {}
         _ => {
-            let advice = "behind the colon write pe=K, step=K, hwtcpus, oversubscribe, nooversubscribe or nolocal";
+            let advice = "after the colon write pe=K, step=K, hwtcpus, oversubscribe, nooversubscribe or nolocal";
             return Err(value.part(word).refused(advice));
         }
     }
@@ -174,9 +174,7 @@ pub fn bind_to(value: &Value) -> Result<Bind, Error> {
             "if-supported" | "ordered" | "no-overload" => {}
             number if number.bytes().all(|byte| byte.is_ascii_digit()) => count = value.part(number).at_least_one()?,
             _ => {
-                return Err(value
-                    .part(word)
-                    .refused("behind the colon write a number of objects, or overload-allowed"));
+                return Err(value.part(word).refused("after the colon write a number of objects, or overload-allowed"));
             }
         }
     }
@@ -252,7 +250,7 @@ mod tests {
         assert_eq!(mapped("core:step=2").properties.step, 2);
         let refused = |word: &str| map_by(&value(word)).expect_err(word).to_string();
         assert_eq!(refused("numaa"), "--map-by numaa: did you mean numa?");
-        assert!(refused("slot:peg=2").contains("behind the colon write pe=K"));
+        assert!(refused("slot:peg=2").contains("after the colon write pe=K"));
         assert!(refused("ppr:2").contains("ppr:N:node"));
         assert!(refused("node:oversubscribe:nooversubscribe").contains("contradict"));
         assert!(refused("node:step=2").contains("needs an object"));

@@ -36,11 +36,11 @@ pub fn run_command(
     act: impl FnOnce(&Line) -> Result<u8, String>,
 ) -> u8 {
     match command.parse(args) {
-        Ok(None) => {
-            out::print(&command.help());
+        Ok(Err(help)) => {
+            out::print(&command.help(help));
             0
         }
-        Ok(Some(line)) => act(&line).unwrap_or_else(|problem| out::fail(&problem)),
+        Ok(Ok(line)) => act(&line).unwrap_or_else(|problem| out::fail(&problem)),
         Err(error) => out::fail(&error.to_string()),
     }
 }

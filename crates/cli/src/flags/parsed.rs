@@ -3,26 +3,29 @@
 //! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone
 //! `:`, where the flags of the next program begin.
 
-use super::table::{HOST_FILE, RUN};
+use super::table::{DECIDED_BY_SESSION, HOST_FILE, RUN};
 pub use super::table::{Parsed, Program};
 pub use super::values::{EnvList, Stage, Start, Variable};
+use crate::configuration;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use wireup_flags::Line;
+use wireup_flags::{Help, Line};
 
-/// Parses the words after `wireup run`; `None`: they ask for help.
+/// Parses the words after `wireup run`; or finds the help that they request.
 ///
 /// # Errors
 /// The words are no command line of `wireup run`.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Parsed>, String> {
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Result<Parsed, Help>, String> {
     let all: Vec<OsString> = args.into_iter().collect();
     let mut words = all.iter().cloned().peekable();
     let mut lines = Vec::new();
     loop {
-        let Some(line) = RUN.parse_program(&mut words)? else { return Ok(None) };
-        lines.push(line);
+        match RUN.parse_program(&mut words)? {
+            Ok(line) => lines.push(line),
+            Err(help) => return Ok(Err(help)),
+        }
         if words.next().is_none() {
-            return Parsed::of_lines(lines, &all, "wireup run").map(Some);
+            return Parsed::of_lines(lines, &all, "wireup run").map(Ok);
         }
     }
 }
@@ -52,7 +55,7 @@ impl Parsed {
             whole.given.extend_from_slice(&line.given);
             programs.push(Program { flags: Parsed::read(&line)?, argv: line.words });
         }
-        Ok(Parsed { programs, ..Parsed::read(&whole)? })
+        Ok(Parsed { programs, ..Parsed::read(&configuration::complete(&RUN, &whole, DECIDED_BY_SESSION)?)? })
     }
 }
 

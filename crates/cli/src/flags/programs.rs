@@ -66,8 +66,8 @@ pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Res
             Choice { mixed: Some(programs), .. } => {
                 return Err(format!(
                     "{programs}: ranks of different MPI libraries cannot form one job, MPI_Init would not return; \
-                     build the programs with the same MPI, or start each in a job of its own (to start them \
-                     nevertheless: --pmi both)"
+                     build the programs with the same MPI, or start each in its own job (to start them \
+                     anyway: --pmi both)"
                 ));
             }
             choice => choice,
@@ -99,7 +99,7 @@ fn working_directory(wdir: Option<&Path>, surroundings: &Surroundings, local: bo
     let current = || match &surroundings.cwd {
         Ok(cwd) => Ok(cwd.clone()),
         Err(problem) => Err(format!(
-            "the current directory does not exist any more ({problem}); cd to an existing one, or give --wdir DIR"
+            "the current directory no longer exists ({problem}); cd to an existing one, or give --wdir DIR"
         )),
     };
     match wdir {

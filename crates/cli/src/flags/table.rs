@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, some_time, stage,
-    stage_out, stdin, trace_file,
+    Contain, EnvList, Stage, StageWord, Start, Variable, export, memory_kinds, pattern, port_range, report_file,
+    some_time, stage, stage_out, stdin, trace_file,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,36 +33,37 @@ pub const RUN: Command = Command {
 
 const RUN_INTRO: &str = "
   wireup run ./app                                    one rank per cpu of this machine
-  wireup run -n 16 ./app input.dat                    16 ranks; what follows the program is the program's
-  wireup run --hosts n[0-3] --ppn 16 ./app            4 machines, 16 ranks each
-  wireup run --hostfile hosts --label ./app           machines from a file, a rank per slot
+  wireup run -n 16 ./app input.dat                    16 ranks; what follows the program belongs to it
+  wireup run --hosts 'n[0-3]' --ppn 16 ./app          4 machines, 16 ranks each
+  wireup run --hostfile hosts --label ./app           machines from a file, one rank per slot
   wireup run -n 64 --virtual-nodes 4 ./app            4 nodes on this machine, 16 ranks each
   wireup run -n 8 --label ./app : -n 2 ./other        two programs in one job: ranks 0-7 and 8-9
-  wireup run -n 4 -x OMP_NUM_THREADS=2 ./app          a variable for the ranks
-  wireup run -n 64 --profile trace.json ./app         where the time of the start goes
-  wireup run -n 64 --dry-run ./app                    what would happen
+  wireup run -n 4 -x OMP_NUM_THREADS=2 ./app          set a variable for the ranks
+  wireup run -n 64 --profile trace.json ./app         how long each phase of the start takes
+  wireup run -n 64 --report start.html ./app          the same as a page for a web browser
+  wireup run -n 64 --dry-run ./app                    show what would happen
 
 usage: wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
 Flags come before the program; one dash is as good as two (-np, -wdir). \"Per program\" flags belong to the program
-that follows them, all others to the job. A program that is named without a slash is looked for on PATH, then in the
+that follows them, all others to the job. A program without a slash in its name is searched for on PATH, then in the
 working directory.
 ";
 
 const RUN_END: &str = "
-Ranks have WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREUP_NODE in their environment; the rest is
-this environment without the variables of an outer launcher. In a job with other machines, variables that apply only to
-this machine are removed too, unless -x names them: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*,
-DBUS_SESSION_BUS_ADDRESS, WIREUP_SESSION. Working directory, umask and soft limits (ulimit) are those of wireup run on
-every machine, as far as its hard limits allow.
+Ranks get WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE and WIREUP_NODE, and your environment without
+the variables of an outer launcher. If the job uses other machines, variables that make sense only on this machine are
+removed too, unless -x names them: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS,
+WIREUP_SESSION. Working directory, umask and soft limits (ulimit) are those of wireup run, as far as each machine's
+hard limits allow.
 
-Without --hosts and --hostfile the hosts are those of WIREUP_HOSTS (written as --hosts), else those of the surrounding
-batch job (Slurm, PBS, LSF, Flux, Grid Engine), else this machine.
+Without --hosts and --hostfile, the hosts are those in WIREUP_HOSTS (same format as --hosts), otherwise those of the
+batch job (Slurm, PBS, LSF, Flux, Grid Engine), otherwise this machine.
 
-While a job runs: Ctrl-C is passed on to the ranks, a second one kills them; other signals are passed on; SIGALRM
-(kill -ALRM) to wireup shows which ranks the others wait for.
+Ctrl-C is passed on to the ranks; a second one kills them. Other signals are passed on, except SIGALRM: kill -ALRM on
+wireup shows which ranks the others wait for.
 
-Exit code: that of the first rank that failed, 128 + signal if a signal killed it; 124 after --timeout, 125 if wireup
-itself could not do what was asked, 126 if the program cannot be executed, 127 if it is not found.
+Exit code: that of the first rank that failed, or 128 + signal if a signal killed it; 124 after --timeout; 125 if wireup
+itself failed; 126 if the program cannot be executed; 127 if it is not found.
 ";
 
 flag_table! {
@@ -79,126 +80,128 @@ flag_table! {
         pub output: Output,
     }
 
-    [RANKS_AND_NODES: "How many, and where"]
+    [RANKS_AND_NODES: "Ranks and placement"]
 
-    RANKS = Flag::value(&["-n", "-np"], "N", "Per program: number of ranks (default: nodes times --ppn; else in an \
-        allocation one per task; with hosts one per slot, or per host if no slots are stated; else one per allowed \
-        cpu).")
+    RANKS = Flag::value(&["-n", "-np"], "N", "Per program: number of ranks (default: nodes times --ppn; in an \
+        allocation, one per task; with hosts, one per slot, or one per host if no slots are given; otherwise one per \
+        available CPU).")
         => ranks: Option<u32> = |value| value.number_in(1, JOB_SIZE_MAX);
     VIRTUAL_NODES = Flag::value(&["--virtual-nodes"], "N",
-        "Start N agents on this machine, each a node of its own (node0, node1, ...).")
+        "Start N agents on this machine, each acting as a node (node0, node1, ...).")
         => virtual_nodes: Option<u32> = |value| value.number_in(1, VIRTUAL_NODES_MAX);
     PPN = Flag::value(&["--ppn", "--npernode", "--perhost", "-N"], "N",
-        "N consecutive ranks on each node in turn; ranks beyond that start over at node 0.")
+        "Put N consecutive ranks on each node in turn; further ranks start again at the first node.")
         => ppn: Option<u32> = |value| value.number_in(1, PPN_MAX);
-    MAP_BY = Flag::value(&["--map-by"], "HOW", "slot: consecutive ranks together, divided evenly (default); node: one \
-        rank a node in turn; ppr:N:node: N a node and no more; also ppr:N:OBJECT; an OBJECT: as slot, and on a node \
-        ranks go to the objects in turn (thread, core, l1cache, l2cache, l3cache, numa, socket); seq: a rank on each \
-        host of the list in order; behind a colon: pe=K (K cores for each rank), step=K (each K-th object), hwtcpus, \
-        oversubscribe, nooversubscribe, nolocal.")
+    MAP_BY = Flag::value(&["--map-by"], "HOW", "slot: consecutive ranks together, divided evenly among the nodes \
+        (default); node: one rank per node in turn; ppr:N:node: N per node and no more; ppr:N:OBJECT; OBJECT: like \
+        slot, with the ranks of a node on its objects in turn (thread, core, l1cache, l2cache, l3cache, numa, socket); \
+        seq: one rank on each host of the list, in order. After a colon: pe=K (K cores per rank), step=K (every K-th \
+        object), hwtcpus, oversubscribe, nooversubscribe, nolocal.")
         => map: Map = mapping::map_by;
-    RANK_BY = Flag::value(&["--rank-by"], "HOW", "slot: in the order of --map-by (default); node: one rank a node in \
-        turn; fill: consecutive ranks on each node, and on each object of it.")
+    RANK_BY = Flag::value(&["--rank-by"], "HOW", "How ranks are numbered: slot: in the order of --map-by (default); \
+        node: one per node in turn; fill: consecutively on each node, and on each object within it.").advanced()
         => rank_by: Option<RankBy> = mapping::rank_by;
-    RANKFILE = Flag::value(&["--rankfile"], "FILE", "Where each rank runs, a rank a line: rank 0=n1 slot=0-1, where \
-        slot is cores, socket:cores, several with a semicolon, or * for all.")
+    RANKFILE = Flag::value(&["--rankfile"], "FILE", "Read where each rank runs from FILE, one rank per line: rank 0=n1 \
+        slot=0-1, where slot is a list of cores or socket:cores separated by semicolons, or * for all.").advanced()
         => rankfile: Option<PathBuf> = Value::path;
     RANK_MAP = Flag::value(&["--rank-map"], "LIST",
-        "The node of each rank, counted from 0: 0,0,1,1; repeated for further ranks.")
+        "The node of each rank, counted from 0: 0,0,1,1; the list is repeated for further ranks.").advanced()
         => rank_map: Option<Vec<u32>> = mapping::rank_map;
-    SLOTS = Flag::value(&["--slots"], "N", "Refuse more than N ranks on a node, and fill node after node up to N \
-        (default: no limit, or what the list of hosts states).")
+    SLOTS = Flag::value(&["--slots"], "N", "Allow at most N ranks per node, and fill each node up to N before the next \
+        (default: no limit, or the slots in the host list).")
         => slots: Option<u32> = Value::at_least_one;
-    OVERSUBSCRIBE = Flag::switch(&["--oversubscribe"], "Take more ranks than there are slots: those beyond start over \
-        at the first node; max_slots of a host file stay.")
+    OVERSUBSCRIBE = Flag::switch(&["--oversubscribe"], "Allow more ranks than slots: the extra ranks start again at \
+        the first node; max_slots in a host file still applies.")
         => oversubscribe: bool = on;
-    USIZE = Flag::value(&["--usize"], "N",
-        "Tell MPI that N ranks could run at once (MPI_UNIVERSE_SIZE; default: the slots, if any are stated).")
+    USIZE = Flag::value(&["--usize"], "N", "Set MPI_UNIVERSE_SIZE, the number of ranks that could run at once \
+        (default: the number of slots, if any are given).").advanced()
         => options.pmi.universe_size = Value::at_least_one;
     NO_OVERSUBSCRIBE = Flag::switch(&["--nooversubscribe"],
-        "Refuse more ranks than there are slots; without stated slots, than cpus of this machine.")
+        "Refuse more ranks than slots, or than CPUs of this machine if no slots are given.").advanced()
         => no_oversubscribe: bool = on;
-    NO_LOCAL = Flag::switch(&["--nolocal"], "Run no ranks on this machine, even if it is one of the hosts.")
+    NO_LOCAL = Flag::switch(&["--nolocal"], "Run no ranks on this machine, even if it is one of the hosts.").advanced()
         => no_local: bool = on;
-    BIND_TO = Flag::value(&["--bind-to"], "WHAT", "even: a node's cores divided among its ranks, 2 or more each; with \
-        fewer, a NUMA domain each; with one domain, not bound (default, but with an OBJECT in --map-by that object, \
-        and with pe=K K cores); none; an OBJECT (as for --map-by), or OBJECT:N for N of them; user:LIST: cpus of each \
-        local rank (0-1,4+6); behind a colon: overload-allowed; virtual nodes share the machine unbound.")
+    BIND_TO = Flag::value(&["--bind-to"], "WHAT", "even: divide a node's cores among its ranks, if each gets 2 or \
+        more; otherwise one NUMA domain each; with a single domain, no binding (default, but with an OBJECT in \
+        --map-by that object, and with pe=K K cores); none; OBJECT (as in --map-by) or OBJECT:N; user:LIST: the CPUs \
+        of each local rank (0-1,4+6). After a colon: overload-allowed. Ranks on virtual nodes are never bound.")
         => bind: Bind = mapping::bind_to;
     CPU_SET = Flag::value(&["--cpu-set"], "LIST",
-        "Bind ranks to these cpus of each node only: 0-7,16-23, as taskset numbers them.")
+        "Bind ranks only to these CPUs of each node: 0-7,16-23, numbered as in taskset.").advanced()
         => options.binding.cpus = mapping::cpu_set;
-    GPUS_PER_RANK = Flag::value(&["--gpus-per-rank"], "N", "Each rank sees N GPUs of its node: CUDA_VISIBLE_DEVICES, \
-        ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK, divided where they are set, else of those that \
-        are there.")
+    GPUS_PER_RANK = Flag::value(&["--gpus-per-rank"], "N", "Show each rank N GPUs of its node, through \
+        CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK; if these are already set, \
+        the GPUs listed there are divided, otherwise all that exist.")
         => options.process.gpus_per_rank = Value::at_least_one;
-    INSTANT_ON = Flag::switch(&["--instant-on"],
-        "Give each rank a listening socket before it starts, and tell all ranks where the others listen (libwireup).")
+    INSTANT_ON = Flag::switch(&["--instant-on"], "Give each rank a listening socket before it starts, and tell all \
+        ranks where the others listen (for libwireup).").advanced()
         => instant_on: bool = on;
-    RESERVE_PORTS = Flag::switch(&["--reserve-ports"], "As --instant-on, but the sockets only keep the ports: the \
-        library of each rank listens there itself (libfabric).")
+    RESERVE_PORTS = Flag::switch(&["--reserve-ports"], "Like --instant-on, but only reserve the ports: the library in \
+        each rank opens its own sockets there (for libfabric).").advanced()
         => reserve_ports: bool = on;
     RANK_PORTS = Flag::value(&["--rank-ports"], "LOW-HIGH", "Ports for --instant-on and --reserve-ports, consecutive \
-        on a node (default: 10240-32767); alone, it implies --instant-on.")
+        on each node (default: 10240-32767); implies --instant-on if neither is given.").advanced()
         => port_range: Option<PortRange> = port_range;
 
-    [MACHINES: "Machines"]
+    [MACHINES: "Hosts and agents"]
 
-    HOSTS = Flag::value(&["--hosts", "-H", "--host"], "LIST", "Run on these: \
-        n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]; behind a colon: slots, without a limit unless slots are \
-        stated, by a number or by naming a host more than once; then a host without a number has one for each time it \
-        is named, or --slots; if a later program names hosts too, each runs on its own.")
+    HOSTS = Flag::value(&["--hosts", "-H", "--host"], "LIST", "Run on these hosts: \
+        n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]. A number after a colon is the host's slots; naming a host \
+        more than once adds slots too. If any host has slots, one without a number has one per mention, or --slots. If \
+        a later program names hosts as well, each program runs on its own hosts.")
         => hosts: Vec<String> = Value::text;
     HOST_FILE = Flag::value(&["--hostfile", "-f", "--machinefile"], "FILE",
-        "Run on the hosts in FILE, a host or a range a line: n0, n0:4, n0 slots=4 max_slots=8; # begins a comment.")
+        "Run on the hosts in FILE, one host or range per line: n0, n0:4, n0 slots=4 max_slots=8; # starts a comment.")
         => host_files: Vec<PathBuf> = Value::path;
     START = Flag::value(&["--start"], "HOW", "ssh-tree: agents start the agents below them (default); ssh-flat: all \
-        are started from here; serial-ssh: one ssh per rank, one after the other, for comparisons only.")
+        agents are started from here; serial-ssh: one ssh per rank, one after another, for comparisons only.")
+        .advanced()
         => start: Option<Start> = |value| value.choice(Start::NAMED);
-    FANOUT = Flag::value(&["--fanout"], "K", "Children of each agent in the tree (default: as few levels as 32 allow, \
-        then the smallest that needs no more).")
+    FANOUT = Flag::value(&["--fanout"], "K",
+        "Children of each agent in the tree (default: a shallow tree, at most 32 children each).").advanced()
         => fanout: Option<u32> = Value::at_least_one;
-    REMOTE_SHELL = Flag::value(&["--remote-shell"], "CMD", "Start agents by this command, called as CMD HOST COMMAND; \
-        words that name files here (ssh -F conf/cfg) are passed on as absolute paths (default: in a Slurm allocation \
-        srun, one step for all; with other hosts ssh, with your configuration and without questions; else child \
-        processes of this machine).")
+    REMOTE_SHELL = Flag::value(&["--remote-shell"], "CMD", "Start agents with this command, called as CMD HOST \
+        COMMAND; words that name files here (ssh -F conf/cfg) become absolute paths (default: in a Slurm allocation \
+        srun, one step for all; with other hosts ssh, with your configuration and without prompts; otherwise child \
+        processes on this machine).")
         => remote_shell: Option<String> = Value::text;
-    INTERFACE = Flag::value(&["--interface", "--iface"], "WHICH", "Network between agents: an interface (eth0), an \
-        address of one, or a network (10.1.0.0/16) (default: the one that the remote shell used, then any other).")
+    INTERFACE = Flag::value(&["--interface", "--iface"], "WHICH", "Network between agents: an interface (eth0), one of \
+        its addresses, or a network (10.1.0.0/16) (default: the one ssh used).")
         => interface: Option<String> = interface::checked;
     PLAIN_LINKS = Flag::switch(&["--plain-links"],
-        "Do not encrypt the links between agents; both ends are still authenticated by the run's secret.")
+        "Do not encrypt the links between agents; both ends still authenticate each other with the run's secret.")
+        .advanced()
         => plain_links: bool = on;
     START_TIMEOUT = Flag::value(&["--start-timeout"], "SECONDS",
-        "If hosts have not started by then, the job fails with one message that names all of them (default: 60).")
+        "Fail if a host has not started by then, with one message that lists all such hosts (default: 60).")
         => start_timeout_ns: Option<u64> = Value::some_seconds_ns;
     NODE_TIMEOUT = Flag::value(&["--node-timeout"], "SECONDS",
-        "A node that has not answered for this long is lost (default: 30).")
+        "Consider a node lost if it has not answered for this long (default: 30).").advanced()
         => node_timeout_ns: Option<u64> = Value::some_seconds_ns;
-    CONTAIN = Flag::value(&["--contain"], "HOW", "auto: where wireup may do so (CAP_SYS_ADMIN), the ranks of a node, \
-        or of all virtual nodes, run in a PID namespace, and nothing outlives wireup's processes even if all are \
-        killed at once (default); user: without that right, in a user namespace, where set-user-ID programs do not \
-        work and other users' files look like nobody's; none: do not.")
+    CONTAIN = Flag::value(&["--contain"], "HOW", "auto: where wireup has CAP_SYS_ADMIN, run ranks in a PID namespace, \
+        so that the kernel cleans up even after kill -9 (default); user: without that right, run them in a user \
+        namespace too, where set-user-ID programs do not work and other users' files appear to belong to nobody; none: \
+        use no namespace.").advanced()
         => contain: Option<Contain> = |value| value.choice(Contain::NAMED);
 
-    [IN_SESSION: "In a session (wireup up)"]
+    [IN_SESSION: "Sessions (wireup up)"]
 
-    SESSION = Flag::value(&["--session"], "NAME", "Run in this session, started by wireup up; it is an error if it is \
-        not running or lacks nodes (default: the one that the variable WIREUP_SESSION names, as strictly; else the \
-        session named default, if it is running and has the requested nodes).")
+    SESSION = Flag::value(&["--session"], "NAME", "Run in this session (see wireup up); fail if it is not running or \
+        lacks nodes (default: the session in WIREUP_SESSION, with the same checks; otherwise the session named \
+        default, if it is running and has the nodes).")
         => session: Option<String> = Value::text;
     NO_SESSION = Flag::switch(&["--no-session"],
-        "Start agents for this job only, even if there is a session, or WIREUP_SESSION names one.")
+        "Start agents for this job only, even if there is a session or WIREUP_SESSION is set.")
         => no_session: bool = on;
-    PLACE = Flag::value(&["--place"], "HOW", "Which nodes of the session a job gets unless --hosts, --virtual-nodes, \
-        --rankfile or --rank-map says so: spread: those with the fewest ranks of all jobs per slot (default); pack: in \
-        the session's order, those with free slots first; without stated slots, always the first ones.")
+    PLACE = Flag::value(&["--place"], "HOW", "Which nodes of the session to use, unless --hosts, --virtual-nodes, \
+        --rankfile or --rank-map decides: spread: those with the fewest ranks of all jobs per slot (default); pack: \
+        the first ones with free slots; if no slots are given, always the first ones.").advanced()
         => place: Option<SeatOrder> = |value| value.choice(SEAT_ORDERS);
-    DETACH = Flag::switch(&["--detach"], "Return when the job has started and print its number; wireup attach shows \
+    DETACH = Flag::switch(&["--detach"], "Return when the job has started, and print its number; wireup attach shows \
         its output and returns its exit code.")
         => detach: bool = on;
 
-    [RANKS_START_WITH: "What ranks start with"]
+    [RANKS_START_WITH: "Environment and PMI"]
 
     WDIR = Flag::value(&["--wdir", "--wd"], "DIR",
         "Per program: working directory of the ranks (default: the current one).")
@@ -207,76 +210,79 @@ flag_table! {
         "Per program: set a variable for its ranks; NAME=VALUE or NAME VALUE.") }
         => env: Vec<Variable> = |value| value.variable().map(Variable::Set);
     EXPORT = Flag::value(&["-x"], "NAME[=V]",
-        "Per program: set a variable for its ranks; -x NAME alone takes the value from here.")
+        "Per program: set a variable for its ranks; -x NAME passes on its current value.")
         => env = export;
     ENV_FILE = Flag::value(&["--env-file"], "FILE",
-        "Set the variables in FILE for all ranks: NAME=VALUE a line, as in a shell, but nothing is expanded.")
+        "Set the variables in FILE for all ranks: one NAME=VALUE per line, as in a shell but without expansion.")
         => env_files: Vec<PathBuf> = Value::path;
-    GENV = Flag { takes: Takes::Variable, ..Flag::switch(&["--genv"], "Set a variable for all ranks of all programs.") }
+    GENV = Flag { takes: Takes::Variable, ..Flag::switch(&["--genv"],
+        "Set a variable for the ranks of all programs.") }.advanced()
         => genv: Vec<Vec<u8>> = Value::variable;
-    GENV_LIST = Flag::value(&["--genvlist"], "NAMES", "Of this environment ranks get only these variables: A,B,OMP_*; \
-        none; all (default); what other flags set is added.")
+    GENV_LIST = Flag::value(&["--genvlist"], "NAMES", "Pass only these variables of the current environment to the \
+        ranks: A,B,OMP_*; none; all (default). Variables set by other flags are added.").advanced()
         => genv_list: Option<EnvList> = EnvList::read;
     ENV_LIST = Flag::value(&["--envlist"], "NAMES",
-        "Per program: of this environment its ranks get only these variables, written as for --genvlist.")
+        "Per program: pass only these variables of the current environment to its ranks, written as in --genvlist.")
+        .advanced()
         => env_list: Option<EnvList> = EnvList::read;
-    RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE.")
+    RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.")
         => options.process.rank_env = on;
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
-        mpiexec).")
+        mpiexec).").advanced()
         => options.process.launcher_env = on;
-    PMI = Flag::value(&["--pmi"], "WHICH", "auto: as the program's libraries tell; scripts, shells and interpreters \
-        get both (default); simple: PMI-1 and PMI-2; pmix: a PMIx server on each node (Open MPI); both; none: offer \
-        nothing.")
+    PMI = Flag::value(&["--pmi"], "WHICH", "auto: what the program's libraries need; scripts, shells and interpreters \
+        get both (default); simple: PMI-1 and PMI-2; pmix: a PMIx server on each node (Open MPI); both; none.")
         => pmi: Option<PmiFlavour> = |value| value.choice(PMIS);
     MODEX = Flag::value(&["--modex"], "WHEN", "When data committed by PMIx programs is sent to other nodes: full: with \
         the fence that collects it; direct: when a rank first asks for it; auto: full while it is small (default).")
+        .advanced()
         => options.pmi.modex = |value| value.choice(MODEXES);
     PMIX_LIBRARY = Flag::value(&["--pmix-library"], "PATH",
-        "Open this libpmix on the nodes for the PMIx server (default: the program's own, else the system's).")
+        "The libpmix for the PMIx server on each node (default: the program's own, otherwise the system's).").advanced()
         => pmix_library: Option<PathBuf> = Value::path;
-    EXCHANGE = Flag::value(&["--exchange"], "SCHEME", "How nodes exchange what fences and allgathers bring: tree, \
-        ring, log, or auto (default): as suits nodes and bytes.")
+    EXCHANGE = Flag::value(&["--exchange"], "SCHEME", "How nodes exchange the data of fences and allgathers: tree, \
+        ring, log, or auto, by number of nodes and bytes (default).").advanced()
         => options.exchange.scheme = |value| value.choice(&wireup_coll::allgather::schemes().collect::<Vec<_>>());
-    EARLY_WIREUP = Flag::value(&["--early-wireup"], "WHEN", "Links that the first exchange needs are made while ranks \
-        start: yes, no, or auto (default): with --exchange ring or log.")
+    EARLY_WIREUP = Flag::value(&["--early-wireup"], "WHEN", "Open the links for the first exchange while ranks start: \
+        yes, no, or auto, with --exchange ring or log only (default).").advanced()
         => options.exchange.early_wireup = |value| value.choice(EARLY_WIREUPS);
-    AGENT_TRANSPORT = Flag::value(&["--agent-transport"], "HOW", "How agents that are not neighbours in the tree reach \
-        each other: tree (hop by hop), tcp, ucx, or auto (default): tcp.")
+    AGENT_TRANSPORT = Flag::value(&["--agent-transport"], "HOW", "How agents that are not neighbours in the tree \
+        communicate: tree (hop by hop), tcp, ucx, or auto, which is tcp (default).").advanced()
         => transport: Option<AgentTransport> = |value| value.choice(&AgentTransport::named().collect::<Vec<_>>());
-    EXCHANGE_COMPRESS = Flag::value(&["--exchange-compress"], "BYTES", "Compress what a node gives to an exchange from \
-        that many bytes on, if it shrinks, as business cards on slow links do; 0: never (default); see \
-        docs/reference/pmi.md.")
+    EXCHANGE_COMPRESS = Flag::value(&["--exchange-compress"], "BYTES", "Compress what a node contributes to an \
+        exchange if it has this many bytes or more and shrinks, which helps on slow links (default: 0, never).")
+        .advanced()
         => options.exchange.compress_bytes_min = Value::number;
     PMI_FENCE = Flag::value(&["--pmi-fence"], "WHEN", "strict: a fence ends when all ranks have entered it (default); \
-        lazy: it ends at once after puts, and gets wait instead; unsafe if a fence orders anything else than pairs.")
+        lazy: a fence returns at once and the first get waits; unsafe if the program uses the fence as a barrier.")
+        .advanced()
         => options.pmi.fence = |value| value.choice(PMI_FENCES);
     PMI_VERSION = Flag::value(&["--pmi-version"], "VERSION", "The PMI-1 version offered to programs: 1.1, or 1.2 with \
-        barriers of groups (default: the version that they ask for).")
+        barriers of groups (default: the version they ask for).").advanced()
         => options.pmi.version = |value| value.choice(PMI_VERSIONS);
-    MEMORY_ALLOC_KINDS = Flag::value(&["--memory-alloc-kinds"], "KINDS", "Request these kinds of memory of the MPI \
-        library, such as mpi:alloc_mem,system; MPICH 5 asks for them (default: none).")
+    MEMORY_ALLOC_KINDS = Flag::value(&["--memory-alloc-kinds"], "KINDS", "Request these kinds of memory from the MPI \
+        library, such as mpi:alloc_mem,system; MPICH 5 supports it (default: none).").advanced()
         => options.pmi.memory_alloc_kinds = memory_kinds;
 
-    [FILES: "Files"]
+    [FILES: "Staging files"]
 
-    STAGE = Flag { takes: Takes::Attached("HOW"), ..Flag::switch(&["--stage"], "Copy the program and all that it needs \
-        to every node first; ranks see the copies in place of the originals; =DIR keeps the copies there (default: in \
-        the node's memory, /dev/shm); =require: ranks do not start without them; =auto: only if what they need lies on \
-        a network file system and they are so many that it saves time.") }
+    STAGE = Flag { takes: Takes::Attached("HOW"), ..Flag::switch(&["--stage"], "Copy the program and everything it \
+        needs to each node first; ranks see the copies instead of the originals. =DIR keeps the copies there (default: \
+        in the node's memory, /dev/shm); =require: ranks do not start without them; =auto: only if the files are on a \
+        network file system and there are enough ranks to save time.") }
         => stage: Option<Stage> = stage;
-    STAGE_ALSO = Flag::value(&["--stage-also"], "PATH", "Stage this too: a file, a folder with all that is in it, or a \
-        pattern (plugins that the program opens, data); implies --stage.")
+    STAGE_ALSO = Flag::value(&["--stage-also"], "PATH",
+        "Also stage this file, folder or pattern, such as plugins and data that the program opens; implies --stage.")
         => stage = |value| value.path().map(StageWord::Also);
     STAGE_LIBRARY = Flag::switch(&["--stage-library"],
-        "Where no mount may be made, show the copies by a library in each process; implies --stage.")
+        "Where nothing can be mounted, show the copies through a library in each process; implies --stage.").advanced()
         => stage = |_| Ok(StageWord::ByLibrary);
-    STAGE_ROOM = Flag::value(&["--stage-room"], "MIB", "Most MiB that a node keeps of staged files; those that were \
-        not used for the longest time make room (default: half of what is free there).")
+    STAGE_ROOM = Flag::value(&["--stage-room"], "MIB", "Keep at most this many MiB of staged files on a node; the \
+        least recently used are removed (default: half of the free space).").advanced()
         => stage = |value| value.at_least_one().map(StageWord::RoomMib);
-    STAGE_OUT = Flag::value(&["--stage-out"], "PATTERN=>DIR", "When the job is over, also after a failure, gather the \
-        nodes' files that match into DIR here; {rank} and {node} stand for each rank and its node; nothing is \
+    STAGE_OUT = Flag::value(&["--stage-out"], "PATTERN=>DIR", "After the job, even if it failed, gather matching files \
+        of the nodes into DIR here; {rank} and {node} stand for each rank and its node; existing files are not \
         overwritten; may be repeated.")
         => stage_out: Vec<Rule> = stage_out;
 
@@ -285,71 +291,76 @@ flag_table! {
     STDIN = Flag::value(&["--stdin"], "WHO", "Who reads standard input: a rank, all, none (default: 0).")
         => stdin: Option<StdinTarget> = stdin;
     LABEL = Flag::switch(&["--label", "-l", "--prepend-rank", "--tag-output"],
-        "Begin each line of output with its rank: [3] text.")
+        "Start each line of output with its rank: [3] text.")
         => options.stdio.label = on;
     LABEL_PATTERN = Flag::value(&["--label-pattern"], "PATTERN",
-        "Begin each line with this text, in which %r, %h, %n, %s mean the same as in --output-files.")
+        "Start each line of output with this text, in which %r, %h, %n and %s mean the same as in --output-files.")
+        .advanced()
         => output.label = pattern;
-    TIMESTAMP = Flag::switch(&["--timestamp"], "Begin each line of output with the time of its arrival.")
+    TIMESTAMP = Flag::switch(&["--timestamp"], "Start each line of output with the time it arrived.").advanced()
         => output.timestamp = on;
-    MERGE_OUTPUT = Flag::switch(&["--merge-output"], "What ranks write to standard error goes to standard output.")
+    MERGE_OUTPUT = Flag::switch(&["--merge-output"], "Send the standard error of the ranks to standard output.")
         => output.merge = on;
     OUTPUT_DIR = Flag::value(&["--output-dir"], "DIR", "Write each rank's output to files in DIR instead (rank.N.out, \
-        rank.N.err); it is an error if DIR has such files of an earlier run.")
+        rank.N.err); fail if DIR has such files from an earlier run.")
         => output.directory = Value::path;
-    OVERWRITE = Flag::switch(&["--overwrite"], "--output-dir may name a folder with the output of an earlier run: the \
-        files of this job's ranks are replaced, those of further ranks are kept.")
+    OVERWRITE = Flag::switch(&["--overwrite"],
+        "Let --output-dir replace the files of an earlier run; those of ranks that this job does not have are kept.")
+        .advanced()
         => output.overwrite = on;
     OUTPUT_FILES = Flag::value(&["--output-files"], "PATTERN", "Write standard output to these files instead: %r is \
-        the rank (%0r with zeros before it), %h the host, %n the number of the node, %s the number of ranks, %% a \
-        percent sign; folders are made.")
+        the rank (%0r padded with zeros), %h the host, %n the number of the node, %s the number of ranks, %% a percent \
+        sign; folders are created.").advanced()
         => output.files[0] = pattern;
     ERROR_FILES = Flag::value(&["--error-files"], "PATTERN",
-        "Write standard error to these files instead, with the pattern of --output-files.")
+        "Write standard error to these files instead, with the pattern of --output-files.").advanced()
         => output.files[1] = pattern;
-    TEE = Flag::switch(&["--tee"], "Show output that is written to files, too.") => output.tee = on;
-    LINE_BUFFERED = Flag::switch(&["--line-buffered"], "Never show a part of a line before its end is there (default: \
-        short ones after 0.2 s, as prompts, of the rank that reads standard input).")
+    TEE = Flag::switch(&["--tee"], "Also show output that is written to files.").advanced() => output.tee = on;
+    LINE_BUFFERED = Flag::switch(&["--line-buffered"], "Never show part of a line before the line ends (default: short \
+        parts after 0.2 s, such as prompts, of the rank that reads standard input).").advanced()
         => options.stdio.line_buffered = on;
     STDOUT = Flag::value(&["--stdout"], "KIND", "Connect each rank's standard output to a pipe or to a pseudo-terminal \
         (pty), to which C programs write line by line (default: auto, a pty for programs that use only PMIx, such as \
-        those built with Open MPI).")
+        those of Open MPI).").advanced()
         => stdout: Option<RankStdout> = |value| value.choice(STDOUTS);
     PTY = Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"],
         "Give one rank a pseudo-terminal (default: 0).") }
         => pty: Option<u32> = Value::number;
 
-    [ENDS: "Ends and hangs"]
+    [ENDS: "Timeouts and hangs"]
 
-    EARLY_START = Flag::switch(&["--early-start"], "Start the ranks of each host as soon as it is there (default: no \
-        rank starts before all hosts are there, so that a job with a missing host has run nothing).")
+    EARLY_START = Flag::switch(&["--early-start"], "Start the ranks of each host as soon as the host is ready \
+        (default: no rank starts before all hosts are ready, so that a job with a missing host has run nothing).")
+        .advanced()
         => early_start: bool = on;
     TIMEOUT = Flag::value(&["--timeout"], "SECONDS",
-        "End the job after this time, with exit code 124; 0: never (default).")
+        "End the job after this time, with exit code 124 (default: 0, never).")
         => timeout_ns: Option<u64> = some_time;
-    KILL_GRACE = Flag::value(&["--kill-grace"], "SECONDS", "Time between SIGTERM and SIGKILL for ranks that are ended.")
+    KILL_GRACE = Flag::value(&["--kill-grace"], "SECONDS", "Seconds between SIGTERM and SIGKILL.")
         .or(KILL_GRACE_SECONDS)
         => options.kill_grace_ns = Value::seconds_ns;
     STALL_REPORT = Flag::value(&["--stall-report"], "SECONDS",
-        "Report the ranks that others have been waiting for in a fence that long; 0: never.")
+        "Report ranks that have kept others waiting in a fence for this long; 0: never.")
         .or(STALL_REPORT_SECONDS)
         => options.stall_report_ns = Value::seconds_ns;
 
-    [SHOWN: "To see what happens"]
+    [SHOWN: "Diagnostics"]
 
-    VERBOSE = Flag::switch(&["--verbose", "-v"],
-        "Say in one line what was chosen (PMI, binding, tree, exchange) and why.")
+    VERBOSE = Flag::switch(&["--verbose", "-v"], "Show what was chosen (PMI, binding, tree, exchange) and why.")
         => verbose: bool = on;
-    DISPLAY_MAP = Flag::switch(&["--display-map"], "Show which ranks go to which node, then run.")
+    DISPLAY_MAP = Flag::switch(&["--display-map"], "Show which ranks run on which node, then run.")
         => display_map: bool = on;
     REPORT_BINDINGS = Flag::switch(&["--report-bindings"],
-        "Show the processors of each node and which ranks are bound to them.")
+        "Show the processors of each node and which ranks are bound to them.").advanced()
         => options.report_bindings = on;
-    DRY_RUN = Flag::switch(&["--dry-run"], "Show the map and what was chosen, start nothing.") => dry_run: bool = on;
+    DRY_RUN = Flag::switch(&["--dry-run"], "Show the map and what was chosen; start nothing.") => dry_run: bool = on;
     PROFILE = Flag::value(&["--profile"], "FILE",
-        "Show where the time of the start went; write a trace for https://ui.perfetto.dev to FILE.")
+        "Show how long each phase of the start took; write a trace for https://ui.perfetto.dev to FILE.")
         => profile: Option<PathBuf> = trace_file;
-    RECORD = Flag::value(&["--record"], "DIR", "Record what every agent is told, for wireup replay.")
+    REPORT = Flag::value(&["--report"], "FILE",
+        "Write a page for a web browser to FILE: timeline, slowest nodes and ranks, settings.")
+        => report: Option<PathBuf> = report_file;
+    RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
 
     [UNLISTED: "Not listed"]

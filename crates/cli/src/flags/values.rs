@@ -171,8 +171,16 @@ pub fn stage_out(value: &Value) -> Result<Rule, Error> {
 
 /// The trace cannot share standard output with the ranks.
 pub fn trace_file(value: &Value) -> Result<PathBuf, Error> {
+    file_for(value, "the trace goes to a file; name one (./- for a file of that name)")
+}
+
+pub fn report_file(value: &Value) -> Result<PathBuf, Error> {
+    file_for(value, "the report goes to a file; name one (./- for a file of that name)")
+}
+
+fn file_for(value: &Value, refused: &'static str) -> Result<PathBuf, Error> {
     match value.word.as_bytes() {
-        b"-" => Err(value.refused("the trace goes to a file; name one (./- for a file of that name)")),
+        b"-" => Err(value.refused(refused)),
         _ => value.path(),
     }
 }

@@ -117,7 +117,7 @@ impl Translation {
             return Err(format!("unknown option {option}; {advice}"));
         }
         let mut words = rest.clone().cloned().peekable();
-        let Some(given) = flag::RUN.flag(word, &mut words)? else { return Ok(()) };
+        let Ok(given) = flag::RUN.flag(word, &mut words)? else { return Ok(()) };
         let used = rest.len() - words.count();
         *rest = rest.as_slice()[used..].iter();
         let typed = Typed { option: given.value.flag.clone(), words: vec![given.value.word.clone()] };

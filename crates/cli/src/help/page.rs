@@ -4,6 +4,7 @@
 use super::COMMANDS;
 use crate::flags::table::RUN;
 use std::path::Path;
+use wireup_flags::Help;
 
 const HEAD: &str = "\
 # Flags
@@ -38,7 +39,7 @@ fn page() -> String {
         }
     }
     for command in COMMANDS.into_iter().filter(|command| command.name != RUN.name) {
-        text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help()));
+        text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help(Help::All)));
     }
     text
 }

@@ -5,20 +5,20 @@ use wireup_flags::{Command, Flag, Section, Words};
 pub const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
 pub const FRONT: Flag = Flag::switch(
     &["--front"],
-    "Also make links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; names that others have \
-     are left alone.",
+    "Also create links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; existing files are not \
+     replaced.",
 );
 
 pub const COMMAND: Command = Command {
     name: "install",
-    purpose: "put the program and its C libraries with their headers in place",
+    purpose: "install the program, its C libraries and their headers",
     intro: "
   wireup install --prefix /opt/wireup
 
-  /opt/wireup/bin/wireup                         with wireup-bench and wireup-simulate if they are beside this program
+  /opt/wireup/bin/wireup                         and wireup-bench, wireup-simulate if they are next to this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
-  /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where no mounts can be made
+  /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where nothing can be mounted
   /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h; wireup_ucc.h, for UCC
   /opt/wireup/share/wireup/nvshmem_bootstrap_wireup.c    a plugin for NVSHMEM, to be compiled
   /opt/wireup/share/man/man1/wireup.1, wireup-run.1 and so on; man3/wireup.3
@@ -28,8 +28,8 @@ pub const COMMAND: Command = Command {
 With --front also, in /opt/wireup/bin: mpiexec, mpirun, mpiexec.hydra, orterun, prterun, which take the options of
 these launchers.
 
-The libraries are copied from beside this program, or from ../lib seen from there. After `pip install` give a folder
-of its own: pip removes only what it installed itself.
+The libraries are copied from the folder of this program, or from ../lib next to it. After pip install, choose another
+prefix than pip's: pip removes only what it installed itself.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[PREFIX, FRONT] }],

@@ -9,24 +9,24 @@ const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Exchanges one after anothe
 const GET: Flag = Flag::value(&["--get"], "all|N|none", "How many ranks' keys each rank gets.").or("all");
 const CHECK: Flag = Flag::switch(
     &["--check"],
-    "Also check values of every byte that servers agree on, a key that nobody put, and the process mapping.",
+    "Also check values with every byte that all servers support, a key that was never put, and the process mapping.",
 );
 
 pub const COMMAND: Command = Command {
     name: "pmi",
     purpose: "a PMI client for tests",
     intro: "
-  wireup run -n 4 wireup pmi exchange        below this launcher
-  mpiexec -n 4 wireup pmi exchange           below MPICH's or Intel's
-  srun -n 4 --mpi=pmi2 wireup pmi exchange   below Slurm
+  wireup run -n 4 wireup pmi exchange        under this launcher
+  mpiexec -n 4 wireup pmi exchange           under MPICH's or Intel MPI's
+  srun -n 4 --mpi=pmi2 wireup pmi exchange   under Slurm
 
 Actions:
   exchange     init, put one key per rank, fence, get the others' keys, finalize. Every value is checked. Rank 0
-               prints one line of times in ms: of each phase the slowest rank's, the mean of all rounds.
-               fence_ms is from the last rank in to the last one out where all ranks have one clock
-               (fence_clock=shared); otherwise the shortest that a rank has waited.
-  init         init, barrier, finalize: what an empty MPI program costs. Rank 0 prints the times.
-  info         each rank prints what its launcher tells it: rank, size, appnum, names, limits, process mapping.
+               prints one line of times in ms: for each phase that of the slowest rank, averaged over all rounds.
+               fence_ms is from the last rank's entry to the last one's return if all ranks share a clock
+               (fence_clock=shared); otherwise the shortest wait of any rank.
+  init         init, barrier, finalize: the cost of an empty MPI program. Rank 0 prints the times.
+  info         each rank prints what it learns from its launcher: rank, size, appnum, names, limits, process mapping.
   abort CODE   init, then abort the job; the launcher should end with CODE (PMI-2 carries no code: any failure).
   leave        init, then exit 0 without finalize. In a job whose other ranks wait in a fence, the launcher
                should notice.

@@ -10,17 +10,17 @@ use wireup_os::process;
 use wireup_wire::signal::SIGKILL;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
-const KILL: Flag = Flag::switch(&["--kill"], "End its jobs too.");
+const KILL: Flag = Flag::switch(&["--kill"], "Also kill its jobs.");
 
 pub const COMMAND: Command = Command {
     name: "down",
     purpose: "end a session",
     intro: "
-  wireup down                   if it has no jobs
-  wireup down --kill            with its jobs
+  wireup down                   unless it has jobs
+  wireup down --kill            and kills its jobs
   wireup down --session lab
 
-Returns when nothing of the session is left on this machine. Also removes what a killed session has left.
+Returns when nothing of the session is left on this machine. Also removes what a killed session left behind.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[KILL, SESSION] }],
@@ -100,7 +100,7 @@ fn force(name: &str, pid: u32, place: Option<&SessionDirectory>) -> Result<usize
     // Process 0 is not visible from here.
     let all = if pid == 0 { Vec::new() } else { process::tree(pid) };
     let Some(root) = all.first() else { return Err(not_ended(name, pid, PROCESS_MAX)) };
-    out::tell(&format!("session {name} does not answer; killing its process {pid} and all that belongs to it"));
+    out::tell(&format!("session {name} does not answer; killing its process {pid} and everything it started"));
     process::kill(root.pid, SIGKILL).map_err(|error| format!("cannot kill process {pid}: {error}"))?;
     let begun = Instant::now();
     loop {

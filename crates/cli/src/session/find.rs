@@ -31,9 +31,7 @@ pub fn find(parsed: &Parsed) -> Result<Option<Calling>, String> {
         }
         Ok(None) => {
             if let Some(story) = unended::story(name) {
-                out::tell(&format!(
-                    "{story}; this job runs without it; wireup up starts it again, wireup down forgets it"
-                ));
+                out::tell(&format!("{story}; this job runs without it; wireup up restarts it, wireup down forgets it"));
             }
             Ok(None)
         }

@@ -12,11 +12,11 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 pub const COMMAND: Command = Command {
     name: "jobs",
-    purpose: "show the jobs of a session, including finished detached jobs whose output was not shown yet",
+    purpose: "list the jobs of a session, and finished detached jobs whose output is kept",
     intro: "
   wireup jobs
   wireup jobs --session lab
-  wireup jobs --json            for programs
+  wireup jobs --json            as JSON
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[SESSION, JSON] }],

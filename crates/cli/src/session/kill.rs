@@ -12,9 +12,9 @@ const SIGNAL: Flag =
 
 pub const COMMAND: Command = Command {
     name: "kill",
-    purpose: "end a job of a session, or send it a signal, whoever started it",
+    purpose: "end a job of a session, or send it a signal, no matter who started it",
     intro: "
-  wireup kill 7                 SIGTERM to its ranks, after the time of --kill-grace SIGKILL
+  wireup kill 7                 SIGTERM to its ranks, and SIGKILL after --kill-grace
   wireup kill --signal USR1 7
   wireup kill --session lab 7
 
@@ -35,7 +35,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let mut session = attach_to(&name)?;
     kill(&mut session, job, signal, "wireup kill")?;
     if signal.is_none() {
-        out::tell(&format!("job {job} is being ended"));
+        out::tell(&format!("ending job {job}"));
     }
     Ok(0)
 }

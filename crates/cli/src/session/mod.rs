@@ -1,4 +1,4 @@
-//! `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`: standing sessions, and how a run finds one.
+//! `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`: standing sessions, and how a run finds one.
 
 mod find;
 
@@ -7,10 +7,12 @@ pub mod detach;
 pub mod down;
 pub mod jobs;
 pub mod kill;
+pub mod logs;
 pub mod node_job;
 pub mod own_session;
 pub mod status;
 pub mod up;
+pub mod why;
 
 pub use find::{find, session_nodes};
 
@@ -22,10 +24,10 @@ use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
 /// The flag that names the session.
 pub const SESSION: Flag =
-    Flag { help: "The name of the session (default: that in WIREUP_SESSION, else default).", ..table::SESSION };
+    Flag { help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\").", ..table::SESSION };
 /// Names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
-const JSON: Flag = Flag::switch(&["--json"], "For programs.");
+const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {

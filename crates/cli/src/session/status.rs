@@ -12,15 +12,15 @@ use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
 
-const ONLY: Flag = Flag { help: "Only this session.", default: None, ..SESSION };
+const ONLY: Flag = Flag { help: "Show only this session.", default: None, ..SESSION };
 
 pub const COMMAND: Command = Command {
     name: "status",
-    purpose: "show the sessions of this user, their nodes, what is lost and why",
+    purpose: "show your sessions, their nodes, and which nodes are lost and why",
     intro: "
   wireup status                 all sessions
   wireup status --session lab
-  wireup status --json          for programs
+  wireup status --json          as JSON
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[ONLY, JSON] }],
@@ -130,7 +130,7 @@ fn text(status: &Status) -> String {
     }
     for node in nodes {
         if let Some(problem) = problem(node) {
-            let _ = writeln!(text, "  lost      {}: {}; wireup up starts it again", node.host, one_line(problem));
+            let _ = writeln!(text, "  lost      {}: {}; wireup up restarts it", node.host, one_line(problem));
         }
     }
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);

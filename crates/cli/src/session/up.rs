@@ -1,6 +1,7 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
 use super::{attach_to, happens_within};
+use crate::configuration;
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
@@ -26,24 +27,23 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 const NAME: Flag = Flag::value(
     &["--name", "--session"],
     "NAME",
-    "The name of the session (default: that in WIREUP_SESSION, else default, the one that wireup run looks for).",
+    "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\", which wireup run uses).",
 );
-const LINGER: Flag =
-    Flag::switch(&["--linger"], "The session keeps running when its log-in has ended, until wireup down.");
+const LINGER: Flag = Flag::switch(&["--linger"], "Keep the session running after logging out, until wireup down.");
 
 pub const COMMAND: Command = Command {
     name: "up",
-    purpose: "start a session: agents that keep running, so that runs need not start their own",
+    purpose: "start a session: agents that keep running, so that jobs start at once",
     intro: "
-  wireup up --hosts n[0-63]             agents on 64 machines; returns when they have started
+  wireup up --hosts 'n[0-63]'           agents on 64 machines; returns when they have started
   wireup up --hostfile hosts --name lab
   wireup up --virtual-nodes 4           4 nodes that are all this machine
-  wireup run -n 256 ./app               runs there: no ssh, no new agents; --session lab for one that is named
+  wireup run -n 256 ./app               runs there: no ssh, no new agents (--session lab for a named one)
   wireup up                             restarts the lost nodes of a running session
   wireup down                           ends it
 
-The session ends with the log-in that started it, unless --linger. Only this user can use it. Nodes that cannot be
-started are reported; the session runs without them. If a node is lost later, its jobs end, but no others.
+The session ends with the log-in that started it, unless --linger is given. Only you can use it. Nodes that cannot be
+started are reported; the session runs without them. If a node is lost later, only the jobs on it end.
 ",
     words: Words::Named(&[]),
     sections: &[
@@ -59,8 +59,8 @@ started are reported; the session runs without them. If a node is lost later, it
                 flag::RANK_PORTS,
             ],
         },
-        Section { title: "Machines", flags: flag::MACHINES },
-        Section { title: "To see what happens", flags: &[flag::VERBOSE, flag::RECORD] },
+        Section { title: "Hosts and agents", flags: flag::MACHINES },
+        Section { title: "Diagnostics", flags: &[flag::VERBOSE, flag::RECORD] },
     ],
     end: "
 Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
@@ -71,8 +71,7 @@ const INSTANT_ON: Flag = Flag {
     takes: Takes::MaybeNumber("PORTS"),
     ..Flag::switch(
         &["--instant-on"],
-        "Each node reserves that many ports (default 256) for jobs with --instant-on, whose agents then need \
-         not find and exchange ports.",
+        "Reserve this many ports on each node for jobs with --instant-on, which then start faster (default: 256).",
     )
 };
 
@@ -90,6 +89,9 @@ const BEGINNING_MAX: Duration = Duration::from_secs(5);
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
+    configuration::load()?;
+    let typed = line;
+    let line = &configuration::complete(&COMMAND, typed, &[])?;
     let name = line.last(NAME, Value::text)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
@@ -113,7 +115,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         begun = Some(start_session(&place, &name, &spec, &told, owner, process_ns)?);
         unended::write(&name, pid);
     } else {
-        names_nothing_new(line, &name)?;
+        names_nothing_new(typed, &name)?;
     }
     drop(place);
     let session = match begun {
@@ -264,7 +266,7 @@ fn names_nothing_new(line: &Line, name: &str) -> Result<(), String> {
     match line.given.iter().any(|given| !given.is(NAME) && !given.is(flag::VERBOSE)) {
         true => Err(format!(
             "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
-             wireup down ends it; --name starts another session"
+             wireup down ends it; --name NAME starts another session"
         )),
         false => Ok(()),
     }

@@ -15,15 +15,15 @@ use wireup_flags::{Command, Line, Section, Words};
 
 pub const COMMAND: Command = Command {
     name: "stage",
-    purpose: "keep files on the nodes of a session, for runs with --stage; list them; drop them",
+    purpose: "keep files on the nodes of a session for jobs with --stage; list or drop them",
     intro: "
-  wireup stage up ./env ./app           copies both, and the libraries that programs among them need, to every node
+  wireup stage up ./env ./app           copies both, and the libraries that programs need, to every node
   wireup run --stage --stage-also ./env ./app    sends only what has changed since
   wireup stage list
-  wireup stage drop                     all that no job uses; or name sets, as list shows them
+  wireup stage drop                     drops all that no job uses; or name sets, as shown by list
 
-Files are kept by content: what is there is not sent again, and a changed file is sent alone. They stay when the session
-ends, until they are dropped, or until others need the room (--stage-room) and they were not used for the longest time.
+Files are stored by content: only new and changed files are sent. They outlive the session; they are removed when they
+are dropped, or when space is needed (--stage-room) and they are the least recently used.
 ",
     words: Words::Named(&["up|list|drop", "[PATH or SET]..."]),
     sections: &[Section {
@@ -75,7 +75,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             let told = travel::ask(&found.session, &found.nodes, &argv)?;
             dropped(&told, !rest.is_empty())
         }
-        _ => Err(format!("wireup stage {what}: say up, list or drop; see wireup help stage")),
+        _ => Err(format!("wireup stage {what}: use up, list or drop; see wireup help stage")),
     }
 }
 

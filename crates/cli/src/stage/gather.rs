@@ -104,7 +104,7 @@ impl Gather<'_> {
                 None => {
                     for node in &group.nodes {
                         let why = lost.get(&node.agent).map_or("", String::as_str);
-                        gathering.problem(format!("node {} is lost ({why}), and with it what it had", node.name));
+                        gathering.problem(format!("node {} is lost ({why}), with its files", node.name));
                     }
                     false
                 }
@@ -172,7 +172,7 @@ impl Gather<'_> {
     /// # Errors
     /// The ranks cannot be placed.
     pub fn listing(&self) -> Result<String, String> {
-        let mut text = "gathered when the job is over:\n".to_owned();
+        let mut text = "gathered after the job:\n".to_owned();
         let (mut seen, mut lines) = (BTreeSet::new(), Vec::new());
         let places = places(self.job)?;
         for rule in self.rules {
@@ -324,7 +324,7 @@ mod tests {
         let gather = Gather { rules: &rules, job: &job, session: &session, base: Path::new("/here"), verbose: false };
         assert_eq!(
             gather.listing().unwrap(),
-            "gathered when the job is over:\n  n0:/one/out.0  to /here/got\n  n0:/one/out.1  to /here/got\n  \
+            "gathered after the job:\n  n0:/one/out.0  to /here/got\n  n0:/one/out.1  to /here/got\n  \
              n1:/one/out.2  to /here/got\n  n1:/two/out.3  to /here/got\n  n0:/tmp/log  to /here/logs/n0\n  \
              n1:/tmp/log  to /here/logs/n1\n"
         );

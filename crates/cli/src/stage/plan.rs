@@ -113,7 +113,7 @@ impl Plan {
             if stage.required && !may_stay {
                 return Err(format!("{told}; --stage=require demands it"));
             }
-            out::tell(&format!("{told}; the ranks use the original"));
+            out::tell(&format!("{told}; ranks use the original"));
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ fn library() -> Result<Need, String> {
     let program = std::env::current_exe().map_err(|error| format!("the path of wireup: {error}"))?;
     let found = libraries::find(&program, libraries::STAGED).map_err(|place| missing(&place))?;
     let path = found.canonicalize().map_err(|error| format!("{}: {error}", found.display()))?;
-    Ok(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })
+    Ok(Need { path, kind: NeedKind::File, why: "for nodes where nothing can be mounted".into() })
 }
 
 /// A text that lists the files to be staged, with the reason and the size of each, and the files left out.

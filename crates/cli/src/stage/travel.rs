@@ -88,7 +88,7 @@ pub fn send(
         out::tell(&format!("and {} more", count((failed - SHOWN) as u32, "node")));
     }
     if failed > 0 && stage.required {
-        return Err("not all nodes have the staged files, which --stage=require demands".into());
+        return Err("not all nodes have the staged files, as --stage=require demands".into());
     }
     let now_ns = monotonic_ns();
     let sent = bytes(courier.sending.bytes_sent());
@@ -180,7 +180,7 @@ impl Courier<'_> {
     fn show(&mut self) {
         let (sending, nodes) = (&self.sending, self.nodes);
         self.progress.show(|| match sending.progress() {
-            (_, 0) => "staging: asking what the nodes have".to_owned(),
+            (_, 0) => "staging: asking the nodes what they have".to_owned(),
             (done, all) => {
                 // Nodes answer at the end.
                 let silent = nodes.iter().zip(sending.ends()).filter(|(_, end)| end.is_none() && done == all);

@@ -25,31 +25,32 @@ const DIR: Flag = Flag::value(
      working directory).",
 );
 const OUTPUT: Flag =
-    Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");
-const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the profile there as JSON, too.");
+    Flag::value(&["--output"], "FILE", "Write the profile to FILE instead of the standard error of rank 0.");
+const JSON: Flag = Flag::value(&["--json"], "FILE", "Also write the profile to FILE as JSON.");
 const WAIT: Flag =
-    Flag::value(&["--wait"], "SECONDS", "When rank 0 has ended, wait so long for the records of the others.").or("10");
+    Flag::value(&["--wait"], "SECONDS", "How long rank 0 waits for the records of other ranks after it has ended.")
+        .or("10");
 const NO_PRELOAD: Flag =
-    Flag::switch(&["--no-preload"], "Preload nothing: PMIx calls are not seen, PMI-1 and PMI-2 are.");
+    Flag::switch(&["--no-preload"], "Preload nothing: PMI-1 and PMI-2 are still observed, PMIx is not.");
 
 pub const COMMAND: Command = Command {
     name: "tap",
-    purpose: "profile a start under another launcher, without switching",
+    purpose: "profile the start of a job under another launcher",
     intro: "
   mpiexec -n 64 wireup tap ./app                    Hydra, Intel MPI
   mpirun -n 64 wireup tap ./app                     Open MPI 4 and 5
   srun -n 4096 --mpi=pmi2 wireup tap ./app          Slurm; the same with --mpi=pmix
-  srun -n 64 wireup tap --json FILE ./app -v        flags of the tap before the program
+  srun -n 64 wireup tap --json FILE ./app -v        flags of tap come before the program
 
-Stands between the launcher and each rank. It relays the rank's PMI socket byte by byte, or preloads a library that
-counts the rank's PMIx calls, and changes nothing that the rank sees. When the program has ended, rank 0 prints where
-the time of the start went: phases, slowest ranks and nodes, requests and bytes, and the command that measures the same
-start under wireup. Without a launcher the program is simply run.
+Sits between the launcher and each rank: it relays the rank's PMI socket unchanged, or preloads a library that counts
+PMIx calls. When the program has ended, rank 0 prints how long each phase of the start took, the slowest ranks and
+nodes, requests and bytes, and the command that measures the same start under wireup. Without a launcher it just runs
+the program.
 ",
     words: Words::Program,
     sections: &[Section { title: "Flags", flags: &[DIR, OUTPUT, JSON, WAIT, NO_PRELOAD] }],
     end: "
-Exit code: the program's; if a signal ended it, the tap ends by the same signal. 127, 126: it could not be executed.
+Exit code: the program's; if a signal killed it, tap dies by the same signal; 126 or 127 if it could not be executed.
 ",
 };
 
@@ -57,7 +58,7 @@ Exit code: the program's; if a signal ended it, the tap ends by the same signal.
 pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let [_, command, words @ ..] = argv else { return None };
     let mut words = words.iter().map(|word| OsString::from_vec(word.clone())).peekable();
-    let line = COMMAND.parse_program(&mut words).ok().flatten().filter(|_| command == b"tap")?;
+    let line = COMMAND.parse_program(&mut words).ok().and_then(Result::ok).filter(|_| command == b"tap")?;
     let program: Vec<Vec<u8>> = line.words.into_iter().chain(words).map(OsString::into_vec).collect();
     (!program.is_empty()).then_some(program)
 }
@@ -80,9 +81,9 @@ struct Settings {
 pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<i32>) -> u8 {
     let mut args = args.peekable();
     let line = match COMMAND.parse_program(&mut args) {
-        Ok(Some(line)) => line,
-        Ok(None) => {
-            out::print(&COMMAND.help());
+        Ok(Ok(line)) => line,
+        Ok(Err(help)) => {
+            out::print(&COMMAND.help(help));
             return 0;
         }
         Err(error) => return out::fail(&error.to_string()),

@@ -10,7 +10,7 @@ pub fn line(failure: &Failure, setting: &Setting) -> String {
 
 fn sentence(failure: &Failure, setting: &Setting) -> String {
     let who = who(failure);
-    let others = if setting.job_size > 1 { "; the other ranks were ended" } else { "" };
+    let others = if setting.job_size > 1 { "; the other ranks were terminated" } else { "" };
     match &failure.cause {
         Cause::Exited(code) => {
             let advice =
@@ -54,16 +54,16 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{who} {how} while others wait for it in a collective of {group}{others}")
         }
         Cause::NotFinalized { initialised: false } => format!(
-            "{who} exited with code 0 without calling MPI_Init, in which other ranks may wait for it{others}; every \
-             rank must call MPI_Init and MPI_Finalize"
+            "{who} exited with code 0 without calling MPI_Init, where other ranks may be waiting for it{others}; \
+             every rank must call MPI_Init and MPI_Finalize"
         ),
         Cause::NotFinalized { initialised: true } => format!(
-            "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \
+            "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait forever{others}; call \
              MPI_Finalize, or MPI_Abort to end early"
         ),
         Cause::Pmi { problem } => format!(
-            "{who} violated the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi \
-             none offers no PMI"
+            "{who} violated the PMI protocol: {problem}{others}; was its PMI library made for PMI-1 or \
+             PMI-2? --pmi none offers no PMI"
         ),
         Cause::AgentsMissing { missing } => missing::sentence(missing, setting),
         Cause::AgentLost { problem, .. } => {
@@ -74,12 +74,12 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             )
         }
         Cause::NoDirectLink { host, problem, .. } => format!(
-            "{}: messages from node {host} are missing or out of order: {problem}{others}; to avoid direct links, use \
-             --exchange=tree",
+            "{}: messages from node {host} are missing or out of order: {problem}{others}; to avoid direct \
+             links, use --exchange=tree",
             node(failure)
         ),
         Cause::OutOfMemory => format!(
-            "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, \
+            "{who} was killed by the kernel because memory ran out{others}; use fewer ranks per node, \
              or raise the batch system's limit"
         ),
         Cause::KeeperLost { problem: Some(SpawnError { what, errno, .. }) } => {
@@ -101,18 +101,17 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{}: its PMIx server: {problem}{others}{}", node(failure), pmix_advice(problem.kind))
         }
         Cause::ToldToEnd { signal } => format!(
-            "{}: the batch system ended its agent ({}): the job was cancelled or reached its time limit",
+            "{}: the batch system terminated its agent ({}): the job was cancelled or reached its time limit",
             node(failure),
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was ended; raise --timeout, or use --stall-report 10 to see \
-             which ranks others wait for",
+            "the job reached its time limit of {} and was terminated; if it needs more time, raise --timeout",
             seconds(*after_ns)
         ),
-        Cause::Interrupted { signal } => format!("the job was ended by {}", signals::name(*signal)),
-        Cause::Killed { by } => format!("the job was ended by {by}"),
-        Cause::SessionEnded { reason } => format!("the job was ended because its session ended: {reason}"),
+        Cause::Interrupted { signal } => format!("the job was terminated by {}", signals::name(*signal)),
+        Cause::Killed { by } => format!("the job was terminated by {by}"),
+        Cause::SessionEnded { reason } => format!("the job was terminated because its session ended: {reason}"),
         Cause::Launcher { problem } => {
             format!("{problem}{others}; check free space and permissions there, then run again")
         }
@@ -121,8 +120,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
 
 fn who(failure: &Failure) -> String {
     let Some(rank) = failure.rank else { return node(failure) };
-    let pid = failure.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-    format!("rank {rank} (node {} {}{pid})", failure.node, failure.host)
+    let pid = failure.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    format!("rank {rank} on {}{pid}", failure.host)
 }
 
 fn node(failure: &Failure) -> String {
@@ -139,7 +138,7 @@ fn lost_advice(kind: ProblemKind, setting: &Setting) -> &'static str {
         }
         ProblemKind::Killed => "check dmesg on the node for an out-of-memory kill",
         ProblemKind::Silent => {
-            "check the node's power and network, or whether its agent is stopped; --node-timeout sets how long to wait"
+            "check the node's power and network, and whether its agent is suspended; --node-timeout sets the limit"
         }
         ProblemKind::System(_)
         | ProblemKind::Advised
@@ -152,8 +151,8 @@ fn lost_advice(kind: ProblemKind, setting: &Setting) -> &'static str {
 fn pmix_advice(fault: PmixFault) -> &'static str {
     match fault {
         PmixFault::Library => "",
-        PmixFault::Silent => "; is it stopped, or has the node too few CPUs for what runs there (top)?",
-        PmixFault::NoRoom => "; free some space there, or let TMPDIR name a folder with room",
+        PmixFault::Silent => "; is it suspended, or is the node overloaded (top)?",
+        PmixFault::NoRoom => "; free some space there, or set TMPDIR to a folder with enough space",
         PmixFault::Other => "; --pmix-library chooses another library",
     }
 }
@@ -194,14 +193,14 @@ fn spawn(error: &SpawnError) -> String {
         }
         (SpawnStep::Find | SpawnStep::Exec, EISDIR) => format!("{what} is a directory; give the path of a program"),
         (SpawnStep::Find | SpawnStep::Exec, ENODATA) => {
-            format!("{what} is empty; was it built, and is there room on its disk?")
+            format!("{what} is empty; was it built, and is its disk full?")
         }
         (SpawnStep::Exec, ENOEXEC) => format!(
             "{what}: not an executable for this machine; a script must begin with a line such as #!/bin/sh, and a \
              program must be built for this architecture"
         ),
-        (SpawnStep::Exec, E2BIG) => format!("{what}: arguments and environment are too long; put them into a file"),
-        (SpawnStep::Exec, ETXTBSY) => format!("{what} is open for writing; try again when it is built"),
+        (SpawnStep::Exec, E2BIG) => format!("{what}: the arguments and environment are too long; put them in a file"),
+        (SpawnStep::Exec, ETXTBSY) => format!("{what} is open for writing; try again when the build has finished"),
         (SpawnStep::Interpreter, _) => format!(
             "{what}: its interpreter was not found ({reason}); check its first line (#!) or, for a binary, its loader \
              (readelf -l)"
@@ -211,9 +210,9 @@ fn spawn(error: &SpawnError) -> String {
         }
         (SpawnStep::Staged, _) => format!("{what}; without --stage=require the ranks would use the original files"),
         (SpawnStep::Bind, _) => format!("the ranks cannot be bound: {what}"),
-        (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks on a node"),
+        (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks per node"),
         (SpawnStep::Cwd, _) => {
-            format!("working directory {what}: {reason}; create it on that node or name another with --wdir")
+            format!("working directory {what}: {reason}; create it on that node, or choose another with --wdir")
         }
         (_, EMFILE | ENFILE) => format!("{} failed: {reason}; raise ulimit -n or use more nodes", step.words()),
         (SpawnStep::Listen, _) => format!("{what}; --interface chooses the network between nodes"),
@@ -232,7 +231,7 @@ fn spawn(error: &SpawnError) -> String {
             )
         }
         (SpawnStep::Fork | SpawnStep::Stdio, _) => {
-            format!("{} failed: {reason}; try fewer ranks on a node", step.words())
+            format!("{} failed: {reason}; try fewer ranks per node", step.words())
         }
         (SpawnStep::Find | SpawnStep::Exec, _) => {
             format!("{what}: {reason}; check that the node can read and execute it")

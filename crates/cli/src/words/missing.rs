@@ -213,15 +213,13 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
              agent (ssh-add)"
         ),
         Kind::HostKey => {
-            format!(
-                "log in once by hand to see and accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts"
-            )
+            format!("log in once to check and accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts")
         }
         Kind::HostKeyChanged => format!(
             "its host key has changed; find out why (was it reinstalled? it could also be an attack), then run \
              ssh-keygen -R {host} and log in once"
         ),
-        Kind::NoName => format!("is the name right? \"getent hosts {host}\" must find it"),
+        Kind::NoName => format!("is the name correct? \"getent hosts {host}\" must find it"),
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
         Kind::NotLinked => format!(
@@ -229,7 +227,7 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
              parent; --interface chooses another network"
         ),
         Kind::Busy => {
-            "its sshd, or that of a jump host, refuses more simultaneous log-ins; raise MaxStartups in its sshd_config"
+            "its sshd, or that of a jump host, refuses more log-ins at once; raise MaxStartups in its sshd_config"
                 .to_owned()
         }
         Kind::NoRoom => "free some space in ~/.cache there, or install wireup on its PATH".to_owned(),
@@ -239,13 +237,13 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         }
         Kind::Advice => return None,
         Kind::NothingStarted => format!(
-            "\"{} {} echo ok\" must print ok: does a start-up file of the log-in shell there (~/.bashrc) end with \
+            "\"{} {} echo ok\" must print ok: does a start-up file of the log-in shell there (~/.bashrc) call \
              exit or exec?",
             setting.shell, group.first
         ),
-        Kind::Killed => "somebody sent that, or memory ran out, which dmesg on the node would tell".to_owned(),
+        Kind::Killed => "killed by someone or out of memory: check dmesg on the node".to_owned(),
         Kind::System(errno) => return remedy(errno).map(str::to_owned),
-        Kind::Other if setting.local => "see what wireup doctor says about this machine".to_owned(),
+        Kind::Other if setting.local => "run wireup doctor to check this machine".to_owned(),
         Kind::Other => format!("try \"{by_hand}\""),
     })
 }
@@ -353,7 +351,7 @@ mod tests {
         assert_eq!(of_kind(ProblemKind::Advised, told, false), format!("{head}{told}"));
         for (kind, advice) in [
             (ProblemKind::NothingStarted, "; \"ssh root@n5 echo ok\" must print ok: does a start-up file"),
-            (ProblemKind::Killed, "; somebody sent that, or memory ran out, which dmesg"),
+            (ProblemKind::Killed, "; killed by someone or out of memory: check dmesg"),
             (ProblemKind::System(24), "; raise its limit of open files (ulimit -n)"),
         ] {
             for local in [false, true] {
@@ -361,9 +359,7 @@ mod tests {
                 assert!(said.contains(&format!("root@n5: words{advice}")), "{said}");
             }
         }
-        assert!(
-            of_kind(ProblemKind::Other, "words", true).ends_with("; see what wireup doctor says about this machine")
-        );
+        assert!(of_kind(ProblemKind::Other, "words", true).ends_with("; run wireup doctor to check this machine"));
     }
 
     #[test]

@@ -68,13 +68,13 @@ impl Notes {
             Note::NotSealed { problem } => {
                 let line = format!(
                     "the session's secret and the job travel through srun in the clear, because munge could not \
-                     seal them: {problem}; to have them sealed, see that \"munge -n\" works on this host"
+                     seal them: {problem}; to fix this, make \"munge -n\" work on this host"
                 );
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
             Note::PmixSaid { host, text } => self.said(host, text),
             Note::NoRankPorts { host, problem } => {
-                vec![format!("node {host}: {problem}; jobs with --instant-on look for ports of their own there")]
+                vec![format!("node {host}: {problem}; jobs with --instant-on choose their own ports there")]
             }
             Note::Lacks { host, what } => self.lacks(host, what),
             Note::Bound { host, picture } => {
@@ -98,7 +98,9 @@ impl Notes {
             }
             Note::Waits { agents } => {
                 let who = names(&mut agents.clone(), setting);
-                vec![format!("waiting for nodes that are not up yet: {who}; see wireup status; Ctrl-C ends the job")]
+                vec![format!(
+                    "waiting for nodes that have not started yet: {who} (see wireup status); Ctrl-C ends the job"
+                )]
             }
             Note::Routed { agent, peer, problem } => {
                 self.routed += 1;
@@ -133,12 +135,12 @@ impl Notes {
         let more = if self.lacking == LACKING_SHOWN { "; further nodes are not reported" } else { "" };
         vec![match what {
             Lacking::Namespace => format!(
-                "node {host}: the first process of the session's PID namespace was killed, so what the job starts may \
-                 outlive it; to have one again: wireup down, then wireup up{more}"
+                "node {host}: the first process of the session's PID namespace was killed, so processes of the job \
+                 may outlive it; to restore the namespace: wireup down, then wireup up{more}"
             ),
             Lacking::Mounts { problem } => format!(
-                "node {host}: {problem}; a library shows its ranks the staged files, except to programs that are \
-                 static, not linked to glibc, or have rights of their own{more}"
+                "node {host}: {problem}; its ranks see the staged files through a library, which does not work for \
+                 static programs, programs without glibc, and set-user-ID programs{more}"
             ),
             Lacking::Staged { problem } => format!("node {host}: its ranks use the original files: {problem}{more}"),
         }]

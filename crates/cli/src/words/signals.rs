@@ -27,8 +27,8 @@ pub fn number(text: &str) -> Option<i32> {
 /// Advice about a rank that was killed by a signal.
 pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
     match (name(signal).as_str(), core_dumped) {
-        ("SIGKILL", _) => Some("somebody sent it, or memory ran out, which dmesg on the node would tell"),
-        ("SIGXCPU", _) => Some("it reached its cpu time limit (ulimit -t)"),
+        ("SIGKILL", _) => Some("killed by someone or out of memory: check dmesg on the node"),
+        ("SIGXCPU", _) => Some("it reached its CPU time limit (ulimit -t)"),
         ("SIGXFSZ", _) => Some("it reached its file size limit (ulimit -f)"),
         ("SIGBUS", false) => Some("is /dev/shm or /tmp full?"),
         ("SIGSEGV" | "SIGBUS" | "SIGABRT" | "SIGILL" | "SIGFPE", true) => Some("open the core file with gdb"),
@@ -44,7 +44,7 @@ pub fn interrupt(signal: i32, first: Option<i32>, starting: bool) -> String {
     let by_hand = if signal == 2 { "press Ctrl-C again" } else { "send it again" };
     match first {
         None if starting => {
-            format!("{name} came before all ranks had started: ending the job; {by_hand} to kill it")
+            format!("{name} arrived before all ranks had started: ending the job; {by_hand} to kill it")
         }
         None => format!("{name} was sent to all ranks; {by_hand} to kill them"),
         Some(first) if first == signal => format!("{name} again: killing all ranks"),

@@ -81,11 +81,11 @@ impl Stalls {
         let running = count(self.running as u32, "rank");
         match (self.running, self.initialised) {
             (0, _) => "no rank is running".to_owned(),
-            (1, 0) => "1 rank is running and has not called MPI_Init; wireup sees no wait in it".to_owned(),
-            (_, 0) => format!("{running} are running and none has called MPI_Init; wireup sees no wait between them"),
+            (1, 0) => "1 rank is running and has not called MPI_Init; wireup cannot see it waiting".to_owned(),
+            (_, 0) => format!("{running} are running and none has called MPI_Init; wireup cannot see them waiting"),
             (_, 1..) => format!(
-                "{running} are running and none waits in a collective that wireup sees: they compute, or wait for \
-                 messages of each other"
+                "{running} are running and none is waiting in a collective that wireup sees: they compute, or \
+                 wait for each other's messages"
             ),
         }
     }
@@ -97,28 +97,28 @@ fn name(report: &StallReport) -> String {
 }
 
 fn node_line(report: &StallReport) -> String {
-    let StallReport { node, host, arrived, missing, missing_count, .. } = report;
+    let StallReport { host, arrived, missing, missing_count, .. } = report;
     let what = name(report);
-    format!("{what}: node {node} {host}: {arrived} arrived, missing {}", ranks(missing, *missing_count))
+    format!("{what}: {host}: {arrived} arrived, missing {}", ranks(missing, *missing_count))
 }
 
 fn group_line(report: &StallReport, group: &GroupStall) -> String {
-    let (StallReport { node, host, .. }, GroupStall { group, arrived, missing, missing_count }) = (report, group);
+    let (host, GroupStall { group, arrived, missing, missing_count }) = (&report.host, group);
     let missing = match missing_count {
         0 => "no ranks missing on this node".to_owned(),
         count => format!("missing {}", ranks(missing, *count)),
     };
-    format!("barrier of {group}: node {node} {host}: {arrived} arrived, {missing}")
+    format!("barrier of {group}: {host}: {arrived} arrived, {missing}")
 }
 
 fn init_line(report: &StallReport, init: &InitStall) -> String {
-    let (StallReport { node, host, .. }, InitStall { arrived, missing, missing_count, by_other }) = (report, init);
+    let (host, InitStall { arrived, missing, missing_count, by_other }) = (&report.host, init);
     let who = if by_other < missing_count { format!("of which {by_other}") } else { "which".to_owned() };
     let other = match by_other {
         0 => String::new(),
         _ => format!(", {who} called MPI_Init of another MPI library; all ranks must use the same MPI"),
     };
-    format!("MPI_Init: node {node} {host}: {arrived} arrived, missing {}{other}", ranks(missing, *missing_count))
+    format!("MPI_Init: {host}: {arrived} arrived, missing {}{other}", ranks(missing, *missing_count))
 }
 
 /// `ranks 5-7 (pid 105, ...)`
@@ -167,13 +167,10 @@ mod tests {
         let first = StallReport { groups: vec![group(2, &[])], ..report(0, 0, &[], 0) };
         assert_eq!(
             stalls.lines(&first),
-            ["barrier of ranks 1-3 (tag 7): node 0 node0: 2 arrived, no ranks missing on this node"]
+            ["barrier of ranks 1-3 (tag 7): node0: 2 arrived, no ranks missing on this node"]
         );
         let second = StallReport { groups: vec![group(0, &[(Rank(3), 103)])], ..report(1, 0, &[], 0) };
-        assert_eq!(
-            stalls.lines(&second),
-            ["barrier of ranks 1-3 (tag 7): node 1 node1: 0 arrived, missing rank 3 (pid 103)"]
-        );
+        assert_eq!(stalls.lines(&second), ["barrier of ranks 1-3 (tag 7): node1: 0 arrived, missing rank 3 (pid 103)"]);
     }
 
     #[test]
@@ -182,14 +179,11 @@ mod tests {
         assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
         assert_eq!(
             stalls.lines(&report(1, 1, &[5, 6, 7], 3)),
-            ["fence 3: node 1 node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"]
+            ["fence 3: node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"]
         );
         assert_eq!(
             stalls.lines(&report(2, 3, &[9], 1)),
-            [
-                "fence 3: node 2 node2: 3 arrived, missing rank 9 (pid 109)",
-                "fence 3: 8 of 12 ranks wait for ranks on 2 nodes"
-            ]
+            ["fence 3: node2: 3 arrived, missing rank 9 (pid 109)", "fence 3: 8 of 12 ranks wait for ranks on 2 nodes"]
         );
     }
 
@@ -207,11 +201,11 @@ mod tests {
         assert!(stalls.lines(&report(0, 0, &[0, 1], 2)).is_empty());
         assert_eq!(
             stalls.lines(&report(1, 0, &[2], 1)),
-            ["3 ranks are running and none has called MPI_Init; wireup sees no wait between them"]
+            ["3 ranks are running and none has called MPI_Init; wireup cannot see them waiting"]
         );
         let last = StallReport { initialised: 2, ..report(0, 0, &[0, 1], 2) };
         let lines = Stalls::new(1).lines(&last);
-        assert!(lines.len() == 1 && lines[0].starts_with("2 ranks are running and none waits in"), "{lines:?}");
+        assert!(lines.len() == 1 && lines[0].starts_with("2 ranks are running and none is waiting in"), "{lines:?}");
     }
 
     #[test]
@@ -220,10 +214,7 @@ mod tests {
         assert!(stalls.lines(&report(0, 0, &[0], 1)).is_empty());
         assert_eq!(
             stalls.lines(&report(1, 2, &[], 0)),
-            [
-                "fence 3: node 0 node0: 0 arrived, missing rank 0 (pid 100)",
-                "fence 3: 2 of 3 ranks wait for ranks on 1 node"
-            ]
+            ["fence 3: node0: 0 arrived, missing rank 0 (pid 100)", "fence 3: 2 of 3 ranks wait for ranks on 1 node"]
         );
     }
 
@@ -233,7 +224,7 @@ mod tests {
             let init = InitStall { arrived: 2, missing: vec![(Rank(0), 100)], missing_count: 1, by_other };
             Stalls::new(1).lines(&StallReport { init: Some(init), ..report(0, 0, &[0, 1, 2], 3) })
         };
-        assert_eq!(lines(0), ["MPI_Init: node 0 node0: 2 arrived, missing rank 0 (pid 100)"]);
+        assert_eq!(lines(0), ["MPI_Init: node0: 2 arrived, missing rank 0 (pid 100)"]);
         let other = ", which called MPI_Init of another MPI library; all ranks must use the same MPI";
         assert!(lines(1)[0].ends_with(other), "{:?}", lines(1));
     }

@@ -38,6 +38,7 @@ impl Voice {
             Notice::Note(note) => self.notes.lines(note, &self.setting).iter().map(|line| one_line(line)).collect(),
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
+            Notice::Stacks(stacks) => super::stack_lines(stacks),
             Notice::Interrupt { signal, first, starting } => vec![signals::interrupt(*signal, *first, *starting)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");
@@ -46,27 +47,22 @@ impl Voice {
             Notice::NotStarted { job, failure } => {
                 let setting = Setting { node_count: 0, ..self.setting.clone() };
                 let line = failure::line(failure, &setting);
-                vec![format!("job {job}, for which a rank has asked, cannot start: {line}")]
+                vec![format!("job {job} (MPI_Comm_spawn) cannot start: {line}")]
             }
             Notice::Added { agent, host } => {
                 self.setting.added.insert(*agent, host.clone());
-                let line = || format!("{host} is added to the nodes of this run");
+                let line = || format!("{host} was added to the nodes of this run");
                 self.setting.verbose.then(line).into_iter().collect()
             }
             Notice::NotSpawned { from, problem } => {
                 let of_job = from.job.map(|job| format!("job {job}: ")).unwrap_or_default();
-                vec![format!(
-                    "{of_job}rank {} asked for processes, which are not started: {}",
-                    from.rank,
-                    one_line(problem)
-                )]
+                vec![format!("{of_job}rank {}: MPI_Comm_spawn failed: {}", from.rank, one_line(problem))]
             }
             Notice::Ended(ended) => match &ended.failure {
                 Some(Failure { cause: Cause::SessionEnded { reason }, .. }) if self.failed.is_none() => {
                     vec![format!(
                         "the job was not started, because its session ended at the same moment: {reason}; start \
-                         the session again \
-                         with wireup up, or run without it with --no-session"
+                         the session again with wireup up, or run without it (--no-session)"
                     )]
                 }
                 Some(failure) => self.first_failure(failure),

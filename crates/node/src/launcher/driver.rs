@@ -2,6 +2,7 @@
 
 use super::program::{Program, Talking};
 use super::root::Root;
+use super::signals::Signals;
 use super::stdin::Stdin;
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::SignalFd;
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
 use wireup_proto::exit_code::READER_GONE;
@@ -26,15 +26,13 @@ use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, O
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
-use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
-
-/// Signals that are passed on to the job.
-const SIGNALS: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
+use wireup_wire::signal::{SIGCONT, SIGTSTP, SIGWINCH};
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
 const STDOUT_TOKEN: Token = Token::Launcher(2);
 const STDERR_TOKEN: Token = Token::Launcher(3);
+const STOP_TOKEN: Token = Token::Launcher(4);
 
 /// Number of descriptors per rank in its agent; `FILES_BESIDES`: number of other descriptors of an agent.
 const FILES_PER_RANK: u64 = 4;
@@ -47,7 +45,7 @@ struct LauncherDriver<'w> {
     root: Root,
     launcher: Launcher,
     words: &'w mut dyn FnMut(&Notice) -> String,
-    signals: SignalFd,
+    signals: Signals,
     stdin: Stdin,
     /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
     talking: Option<Talking<'w>>,
@@ -104,12 +102,7 @@ impl<'w> LauncherDriver<'w> {
             }
         };
         let reactor = root.reactor();
-        // Signals that our caller has made us ignore, as under `nohup`, stay ignored: a blocked signal would be
-        // delivered to the descriptor even so.
-        let heeded: Vec<i32> = SIGNALS.into_iter().filter(|&signal| !wireup_os::process::is_ignored(signal)).collect();
-        let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
-        let watch = system("watching descriptors");
-        reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
+        let signals = Signals::new(reactor, SIGNAL_TOKEN, STOP_TOKEN)?;
         let style = LineStyle { label: config.job.options.stdio.label, alone: config.job.job_size() == 1 };
         let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
         let decoration = Decoration::new(&config.output, &places).map(Arc::new);
@@ -254,6 +247,7 @@ impl<'w> LauncherDriver<'w> {
             Notice::Trace(part) => self.traces.push((**part).clone()),
             Notice::Failed(_)
             | Notice::Stall(_)
+            | Notice::Stacks(_)
             | Notice::Note(_)
             | Notice::OfJob { .. }
             | Notice::NotStarted { .. }
@@ -296,6 +290,10 @@ impl<'w> LauncherDriver<'w> {
     fn on_event(&mut self, event: Event) {
         match Token::unpack(event.token) {
             Some(SIGNAL_TOKEN) => self.on_signals(),
+            Some(STOP_TOKEN) if self.signals.is_stop_pending() => {
+                self.tell(LauncherInput::Signal { signal: SIGTSTP, sender: None });
+            }
+            Some(STOP_TOKEN) => {}
             Some(STDIN_TOKEN) => self.read_stdin(),
             Some(STDOUT_TOKEN) => self.on_written(Stream::Out),
             Some(STDERR_TOKEN) => self.on_written(Stream::Err),
@@ -305,7 +303,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn on_signals(&mut self) {
-        while let Some((signal, sender)) = self.signals.read_from() {
+        while let Some((signal, sender)) = self.signals.read() {
             if signal == SIGCONT {
                 self.stdin.on_continue(self.root.reactor());
                 if let Some(terminal) = &self.terminal {
@@ -354,18 +352,17 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Stops this process as `^Z` would have done; it goes on here after a `SIGCONT`.
+    /// Stops this process as `^Z` does; it goes on here after a `SIGCONT`.
     fn suspend(&mut self) {
         self.root.settle();
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
-        // The process has been continued before it could stop, and nobody would continue it again.
-        if self.signals.is_pending(SIGCONT) {
-            return;
+        if !self.signals.stop()
+            && let Some(terminal) = &self.terminal
+        {
+            terminal.set_raw();
         }
-        // Cannot fail for our own pid.
-        let _ = wireup_os::process::kill(wireup_os::process::own_pid(), 19);
     }
 
     fn leave(mut self, code: u8) -> RunOutcome {

@@ -94,8 +94,7 @@ pub fn start(
             match told.strip_prefix(READY) {
                 Some(_) => Ok(child),
                 None if told.is_empty() => Err(DaemonError::Reported(
-                    "the session's process was killed; somebody sent that, or memory ran out, which dmesg would tell"
-                        .into(),
+                    "the session's process was killed, by someone or out of memory: check dmesg".into(),
                 )),
                 None => Err(DaemonError::Reported(told)),
             }

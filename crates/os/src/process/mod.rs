@@ -22,8 +22,8 @@ pub use limit::limit;
 pub use memory::ran_out_of_memory;
 pub use pid::{kill, kill_group, open_pid, own_pid};
 pub use signals::{
-    SavedMask, SignalFd, block_all_signals, end_by, ignore, ignore_write_errors, is_ignored, reset_dispositions,
-    restore_write_errors, unblock,
+    SavedMask, SignalFd, block_all_signals, deliver, end_by, ignore, ignore_write_errors, is_ignored,
+    reset_dispositions, restore_write_errors, unblock,
 };
 pub use slice::{Attributes, restore_slice, shorten_slice};
 

@@ -101,6 +101,14 @@ pub fn unblock(signals: &[i32]) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
+/// Delivers this blocked signal to the calling thread if it is pending, with its disposition, and blocks it again.
+pub fn deliver(signal: i32) {
+    unblock(&[signal]);
+    let set = set_of(&[signal]);
+    // SAFETY: `set` is initialised and outlives the call; a null old mask is allowed.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
+}
+
 /// Undoes [`ignore_write_errors`], which has returned `ignored`.
 pub fn restore_write_errors(ignored: &[i32]) {
     for signal in [libc::SIGPIPE, libc::SIGXFSZ].into_iter().filter(|signal| !ignored.contains(signal)) {

@@ -44,6 +44,28 @@ fn a_blocked_signal_is_read_from_its_descriptor() {
 }
 
 #[test]
+fn a_pending_stop_stops_a_process_unless_it_was_continued_since() {
+    let Fork::Parent { child } = fork().unwrap() else {
+        // The kernel does not stop a process group that no shell could continue.
+        let _ = rustix::process::setpgid(None, None);
+        let stop = SignalFd::new(&[libc::SIGTSTP]).unwrap();
+        let _ = (kill(own_pid(), libc::SIGTSTP), kill(own_pid(), libc::SIGCONT));
+        deliver(libc::SIGTSTP);
+        let _ = kill(own_pid(), libc::SIGTSTP);
+        let is_pending = stop.is_pending(libc::SIGTSTP);
+        deliver(libc::SIGTSTP);
+        leave(i32::from(!is_pending || stop.is_pending(libc::SIGTSTP)))
+    };
+    let pid = Pid::from_raw(child as i32);
+    let wait = || rustix::process::waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap().1;
+    let first = wait();
+    kill(child, libc::SIGCONT).unwrap();
+    let second = wait();
+    let _ = second.stopped().then(|| kill(child, libc::SIGKILL));
+    assert!(first.stopped() && second.exit_status() == Some(0), "{first:?}, then {second:?}");
+}
+
+#[test]
 fn a_subreaper_kills_and_reaps_orphaned_grandchildren() {
     in_child(|| {
         set_subreaper().unwrap();

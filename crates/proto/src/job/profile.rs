@@ -53,14 +53,14 @@ impl Profile {
         mut self,
         facts: &Facts,
         clock: &ClockOffset,
-        traffic: [ExchangeTraffic; 3],
+        traffic: impl Iterator<Item = ExchangeTraffic>,
         ranks: &[Process],
     ) -> Frame {
         let part = &mut self.0;
         if !facts.root {
             (part.clock_of, part.clock_offset_ns, part.clock_error_ns) = clock.estimate();
         }
-        part.traffic = traffic.into_iter().fold(ExchangeTraffic::default(), both);
+        part.traffic = traffic.fold(ExchangeTraffic::default(), both);
         part.ranks = ranks.iter().map(|process| process.trace.clone()).collect();
         frame(facts, peer::encode(&self.0).into())
     }

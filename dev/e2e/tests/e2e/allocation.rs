@@ -161,7 +161,7 @@ fn jobs_of_an_allocation_end_cleanly_whatever_ends_them() {
     // before its agent.
     let outcome = end("cancelled-step", &|_| machines.cancel(&steps(&machines)));
     assert!([125, 137].contains(&outcome.code()), "{outcome}");
-    let line = outcome.expect_err_line(&["the other ranks were ended"]);
+    let line = outcome.expect_err_line(&["the other ranks were terminated"]);
     assert!(line.contains("scancel") || line.contains("SIGKILL"), "{line}");
     assert_ne!(end("cancelled-job", &|_| machines.cancel("--name=cancelled-job")).code(), 0);
     let outcome = end("agent", &|_| kill_on(&machines, 2, "wireup agent")).expect_code(125);
@@ -203,7 +203,7 @@ fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
     machines.signal("TERM", &steps(&machines));
     let outcome = running.finish();
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
-    outcome.expect_err_line(&["the batch system ended its agent (SIGTERM)"]);
+    outcome.expect_err_line(&["the batch system terminated its agent (SIGTERM)"]);
     assert_eq!(outcome.code(), 143, "{outcome}");
 }
 
@@ -228,7 +228,7 @@ fn slurms_time_limit_ends_the_job_cleanly() {
     let run = machines.allocated("-N 4 -n 4 -t 1", "").sh(SAYS_BYE).guard(Duration::from_secs(180));
     let outcome = run.finish().expect_code(143);
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
-    outcome.expect_err_line(&["the batch system ended its agent (SIGTERM)", "reached its time limit"]);
+    outcome.expect_err_line(&["the batch system terminated its agent (SIGTERM)", "reached its time limit"]);
 }
 
 /// Kills the process on host `i` whose command line contains these words.

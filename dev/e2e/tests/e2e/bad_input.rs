@@ -69,6 +69,10 @@ fn command_lines_are_refused_in_one_line() {
             machine; name at least 4
          wireup run -n 2 --profile /no/such/dir/trace echo ran => 125 cannot write the trace
          wireup run -n 2 --profile - echo ran => 125 goes to a file
+         wireup run -n 2 --report /no/such/dir/page echo ran => 125 cannot write the report | writable file to --report
+         wireup run -n 2 --report - echo ran => 125 goes to a file
+         wireup report /dev/null => 125 /dev/null is empty
+         wireup report /proc/no => 125 /proc/no: No such file
          wireup run -n 2 --output-dir /proc/no true => 125 /proc/no",
     );
     prints(
@@ -126,7 +130,7 @@ fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
     let outcome = outcome.expect_code(137);
     outcome.expect_err_line(&["rank 1", "killed by the kernel because memory ran out"]);
     let outcome = Run::job("-n 2").sh("test $WIREUP_RANK = 0 && exec sleep 1000; kill -9 $$").finish().expect_code(137);
-    assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("somebody sent it"), "{outcome}");
+    assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("check dmesg"), "{outcome}");
 }
 
 /// Runs `script` as root of its own mount namespace, with a full /tmp; the product and `spew` are in /mnt.

@@ -122,7 +122,7 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
     running.signal(Signal::CONT);
     running.await_that("all go on", |running| ranks_in(running, 'S') == 5);
     // SIGCONT arrives while the job is about to stop.
-    for _ in 0..5 {
+    for _ in 0..20 {
         running.signal(Signal::TSTP);
         running.signal(Signal::CONT);
     }

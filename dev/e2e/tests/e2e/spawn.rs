@@ -362,7 +362,7 @@ fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
     let outcome = job(two, "spawn 3 add-host n2,n3,n1");
     assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
     for host in ["n2", "n3"] {
-        outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
+        outcome.expect_err_line(&[&format!("{host} was added to the nodes of this run")]);
     }
     let outcome = job(one, "repeat 3 add-host n2");
     assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
@@ -380,7 +380,7 @@ fn children_run_on_hosts_that_are_added() {
         adds_hosts(&job, ["--hosts n[0-1] -n 2 --verbose", "--hosts n0 -n 1 --verbose"]);
         let outcome = job("--hosts n0 -n 1 --verbose", &format!("spawn 2 add-hostfile {}", file.display()));
         assert_eq!(count(&outcome, "child ", " counts 3"), 2, "{outcome}");
-        outcome.expect_err_line(&["n2 is added to the nodes of this run"]);
+        outcome.expect_err_line(&["n2 was added to the nodes of this run"]);
     }
 }
 

@@ -298,9 +298,7 @@ fn a_dry_run_shows_what_would_be_gathered() {
     let outcome = Run::job("-n 2 --virtual-nodes 2 --dry-run --stage-out /tmp/out.{rank}=>/got/{node} true").succeed();
     let out = outcome.out();
     assert!(
-        out.contains(
-            "gathered when the job is over:\n  node0:/tmp/out.0  to /got/node0\n  node1:/tmp/out.1  to /got/node1\n"
-        ),
+        out.contains("gathered after the job:\n  node0:/tmp/out.0  to /got/node0\n  node1:/tmp/out.1  to /got/node1\n"),
         "{outcome}"
     );
     let refused = |words: &str| Run::job("-n 1 --stage-out").arg(words).arg("true").finish().expect_code(125);

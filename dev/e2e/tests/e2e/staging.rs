@@ -144,7 +144,7 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
             privileged = privileged.display(),
         );
         let outcome = Run::shell(&script).succeed();
-        outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
+        outcome.expect_err_line(&["privileged is not staged (set-user-ID", "ranks use the original"]);
         let mut counts = std::collections::BTreeMap::new();
         outcome.out().lines().for_each(|line| *counts.entry(line.to_owned()).or_insert(0) += 1);
         let words = ["as staged", "original", "refused"];
@@ -191,7 +191,7 @@ fn what_cannot_be_staged_is_named() {
     fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
     let run = |how: &str| Run::job("-n 1 --pmi simple").args([&stage, how]).arg(&privileged).finish();
     let outcome = run("--stage").expect_code(0).expect_out("ran\n");
-    outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
+    outcome.expect_err_line(&["privileged is not staged (set-user-ID", "ranks use the original"]);
     run("--stage=require")
         .expect_code(125)
         .expect_err_line(&["privileged is not staged", "--stage=require demands it"]);

@@ -114,7 +114,7 @@ fn compile(before: &[&str], program: &Path, source: &Path, after: &[&str]) {
 fn a_program_sees_copies_that_it_cannot_change() {
     let staged = Staged::new();
     let program = staged.env.join("bin/shown");
-    staged.job("").arg("true").succeed().expect_err_line(&["a library shows its ranks the staged files"]);
+    staged.job("").arg("true").succeed().expect_err_line(&["its ranks see the staged files through a library"]);
     let before = staged.kept();
     assert!(before.contains("bin/shown") && before.contains("dir/sub/file"), "{before}");
     let run = staged.searched(staged.job("").arg(&program).arg(&staged.env).env("odd.name-1", "odd"));
@@ -168,7 +168,7 @@ fn a_user_without_rights_sees_copies_that_nothing_can_change() {
     let job = ["WIREUP_RUNTIME_DIR", "TMPDIR", "HOME"].into_iter().fold(job, |job, name| job.env(name, &run));
     let outcome = staged.searched(job.env("odd.name-1", "odd")).finish();
     assert_eq!(outcome.out(), "as it should be\n", "{outcome}");
-    outcome.expect_code(0).expect_err_line(&["a library shows its ranks the staged files"]);
+    outcome.expect_code(0).expect_err_line(&["its ranks see the staged files through a library"]);
 }
 
 /// What a rank has started, and runs on, starts programs of its own with this environment.

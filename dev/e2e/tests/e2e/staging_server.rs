@@ -167,7 +167,7 @@ fn mpi_programs_ask_for_nothing(
     assert!(fs::metadata(&log).expect("a log").len() > 0, "the launcher has read the files from there");
     let greetings = outcome.out().lines().filter(|line| line.contains("rank") && !line.starts_with("wireup:")).count();
     assert_eq!(greetings, 4, "{outcome}");
-    let told = outcome.out().matches("a library shows its ranks the staged files").count();
+    let told = outcome.out().matches("its ranks see the staged files through a library").count();
     assert_eq!(told, if shown == Shown::ByLibrary { 2 } else { 0 }, "{outcome}");
 }
 

@@ -4,7 +4,7 @@ use crate::flags::table::RUN;
 use crate::flags::values::Contain;
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
-use wireup_flags::Takes;
+use wireup_flags::{Help, Takes};
 use wireup_node::launcher::Output;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{
@@ -12,7 +12,7 @@ use wireup_wire::job::{
 };
 use wireup_wire::session::SeatOrder;
 
-fn try_parse(line: &str) -> Result<Option<Parsed>, String> {
+fn try_parse(line: &str) -> Result<Result<Parsed, Help>, String> {
     parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
 }
 
@@ -165,8 +165,8 @@ fn mistakes_give_one_line_with_the_next_step() {
 
 #[test]
 fn help_is_a_flag_only_before_the_program() {
-    assert_eq!(try_parse("-n 4 --help"), Ok(None));
-    assert_eq!(try_parse("-h"), Ok(None));
+    assert_eq!(try_parse("-n 4 --help"), Ok(Err(Help::Usual)));
+    assert_eq!(try_parse("-h"), Ok(Err(Help::Usual)));
     assert_eq!(parsed("./a --help").programs[0].argv, ["./a", "--help"]);
 }
 
@@ -190,7 +190,7 @@ fn every_flag_changes_the_parsed_result() {
             Takes::Nothing => format!("{} ./a", flag.name()),
             _ => format!("{} {value} ./a", flag.name()),
         });
-        let is_read = |line: &String| matches!(try_parse(line), Ok(Some(parsed)) if parsed != without);
+        let is_read = |line: &String| matches!(try_parse(line), Ok(Ok(parsed)) if parsed != without);
         assert!(lines.iter().any(is_read), "{}", flag.name());
     }
 }
@@ -210,8 +210,8 @@ proptest! {
     #[test]
     fn arbitrary_words_are_parsed_or_refused_with_a_message(words in proptest::collection::vec(any_word(), 0..12)) {
         match parse(words) {
-            Ok(Some(parsed)) => prop_assert!(parsed.programs.iter().all(|program| !program.argv.is_empty())),
-            Ok(None) => {}
+            Ok(Ok(parsed)) => prop_assert!(parsed.programs.iter().all(|program| !program.argv.is_empty())),
+            Ok(Err(_)) => {}
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }

@@ -115,11 +115,11 @@ fn wrong_file(variable: &str, problem: &str) -> String {
     format!("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")
 }
 
-/// A job of a batch system without the variable that tells its hosts.
+/// A job of a batch system without the variable that names its hosts.
 fn no_hosts(scheduler: &str, job: &str, missing: &str) -> String {
     format!(
-        "{job} is set, so this is a job of {scheduler}, but {missing} is not, which tells its hosts; start wireup in \
-         the job's own script, name the hosts with --hosts, or unset {job} to run on this machine"
+        "{job} is set but {missing} (the host list) is not; start wireup in the {scheduler} job's own script, name the \
+         hosts with --hosts, or unset {job} to run on this machine"
     )
 }
 

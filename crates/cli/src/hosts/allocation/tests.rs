@@ -115,7 +115,7 @@ fn a_pbs_node_file_gives_one_slot_per_line() {
     let broken = spool.file("cn17\n&\n");
     assert!(refused(&format!("PBS_JOBID=7\nPBS_NODEFILE={broken}")).contains("line 2"));
     let none = refused("PBS_JOBID=7");
-    assert!(none.starts_with("PBS_JOBID is set, so this is a job of PBS, but PBS_NODEFILE is not"), "{none}");
+    assert!(none.starts_with("PBS_JOBID is set but PBS_NODEFILE (the host list) is not"), "{none}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn lsf_hosts_are_read_from_any_of_three_variables() {
         ("hostB:1/1 hostA:2/2", "LSB_MCPU_HOSTS")
     );
     assert_eq!(nodes(&detected("LSB_JOBID=9\nLSB_HOSTS=hostC hostC hostD")), "hostC:2/2 hostD:1/1");
-    assert!(refused("LSB_JOBID=9").starts_with("LSB_JOBID is set, so this is a job of LSF, but LSB_DJOB_HOSTFILE"));
+    assert!(refused("LSB_JOBID=9").starts_with("LSB_JOBID is set but LSB_DJOB_HOSTFILE"));
     for pairs in ["hostA 2 hostB", "hostA two", "host[1-2] 2", "hostA 0"] {
         let said = refused(&format!("LSB_JOBID=9\nLSB_MCPU_HOSTS={pairs}"));
         assert!(said.starts_with(&format!("LSB_MCPU_HOSTS={pairs}: ")), "{said}");

@@ -80,7 +80,7 @@ impl<'a> Collector<'a> {
             if end.is_dir() {
                 if self.ranks.start_in(&end) {
                     let end = end.display();
-                    self.found.remark(format!("ranks start in {end}: what they write there stays in the node's copy"));
+                    self.found.remark(format!("ranks start in {end}: files written there stay in the node's copy"));
                 }
                 self.add_needs_of_folder(&end, true)?;
             } else {

@@ -41,7 +41,7 @@ impl Collector<'_> {
         }
         if python::has_modules_beside(&script) {
             let script = script.display();
-            self.found.remark(format!("modules beside {script} are staged only with --stage-also"));
+            self.found.remark(format!("modules next to {script} are staged only with --stage-also"));
         }
         self.add(&script, &format!("script of {}", name_of(path))).map(drop)
     }
@@ -71,7 +71,7 @@ impl Collector<'_> {
     /// would stay in the node's copy.
     fn add_folder(&mut self, folder: &Path, why: &str) -> Result<(), Error> {
         if self.ranks.start_in(folder) {
-            self.found.leave_out(folder, "ranks start in it, and what they write there would stay in the node's copy");
+            self.found.leave_out(folder, "ranks start in it, and files written there would stay in the node's copy");
             return Ok(());
         }
         let Some(end) = self.add(folder, why)? else { return Ok(()) };

@@ -24,22 +24,22 @@ fn spawned(step: SpawnStep, what: &str, errno: i32) -> String {
 fn failed_ranks_are_described_with_rank_node_and_pid() {
     assert_eq!(
         said(Cause::Signalled { signal: 11, core_dumped: true }),
-        "rank 3 (node 1 node1, pid 4711) was killed by signal 11 (SIGSEGV, core dumped); the other ranks were ended; \
+        "rank 3 on node1 (pid 4711) was killed by signal 11 (SIGSEGV, core dumped); the other ranks were terminated; \
          open the core file with gdb"
     );
     assert_eq!(
         said(Cause::Signalled { signal: 9, core_dumped: false }),
-        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; somebody sent \
-         it, or memory ran out, which dmesg on the node would tell"
+        "rank 3 on node1 (pid 4711) was killed by signal 9 (SIGKILL); the other ranks were terminated; killed by \
+         someone or out of memory: check dmesg on the node"
     );
     assert_eq!(
         said(Cause::Exited(2)),
-        "rank 3 (node 1 node1, pid 4711) exited with code 2; the other ranks were ended"
+        "rank 3 on node1 (pid 4711) exited with code 2; the other ranks were terminated"
     );
     let unlabelled = said_in(Cause::Exited(2), Setting { label: false, ..Setting::example() });
     assert!(unlabelled.ends_with("; --label shows which rank wrote what"));
     let alone = said_in(Cause::Exited(2), Setting { job_size: 1, ..Setting::example() });
-    assert_eq!(alone, "rank 3 (node 1 node1, pid 4711) exited with code 2");
+    assert_eq!(alone, "rank 3 on node1 (pid 4711) exited with code 2");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
     assert!(
         spawned(SpawnStep::Exec, "./a", 8).contains("./a: not an executable for this machine; a script must begin")
     );
-    assert!(spawned(SpawnStep::Exec, "./a", 7).contains("too long; put them into a file"));
+    assert!(spawned(SpawnStep::Exec, "./a", 7).contains("too long; put them in a file"));
     assert!(spawned(SpawnStep::Exec, "./a", 26).contains("is open for writing; try again"));
     assert!(spawned(SpawnStep::Exec, "./a", 5).contains("./a: Input/output error; check that the node can read"));
     assert!(spawned(SpawnStep::Interpreter, "./a", 2).contains("./a: its interpreter was not found (No such file"));
@@ -88,7 +88,7 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
 fn failures_in_pmi_are_described_with_the_rank() {
     assert_eq!(
         said(Cause::Aborted { code: 7, message: "no input\n".into() }),
-        "rank 3 (node 1 node1, pid 4711) called abort with code 7: no input; the other ranks were ended"
+        "rank 3 on node1 (pid 4711) called abort with code 7: no input; the other ranks were terminated"
     );
     let quiet = said(Cause::Aborted { code: 7, message: String::new() });
     assert!(quiet.contains("called abort with code 7; the other"));
@@ -96,15 +96,17 @@ fn failures_in_pmi_are_described_with_the_rank() {
         said(Cause::LeftFence { epoch: Epoch(2), collective: Collective::Fence, exit, finalized, waiting })
     };
     assert!(left(Some(0), false, 2).contains(
-        "exited with code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were ended; \
-         every rank must call"
+        "exited with code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were \
+         terminated; every rank must call"
     ));
     assert!(left(None, true, 1).contains("called PMI finalize while 1 rank waits for it in fence 2"));
     let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None });
     assert!(left.contains("called PMI finalize while others wait for it in a collective of ranks 0-3 (tag 7);"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
     assert!(
-        broke.contains("violated the PMI protocol: unknown command; the other ranks were ended; is its PMI library")
+        broke.contains(
+            "violated the PMI protocol: unknown command; the other ranks were terminated; was its PMI library"
+        )
     );
     let node = of_node(Cause::Pmi { problem: "too many bytes".into() }, Setting::example());
     assert!(node.starts_with("node node1 violated the PMI protocol: too many bytes"));
@@ -116,15 +118,14 @@ fn lost_agents_and_links_are_described_with_the_node() {
     let start = Cause::AgentsMissing { missing };
     assert_eq!(
         of_node(start.clone(), Setting::example()),
-        "no agent could be started on 1 of 2 nodes: node1: exit code 255; see what wireup doctor says about this \
-         machine"
+        "no agent could be started on 1 of 2 nodes: node1: exit code 255; run wireup doctor to check this machine"
     );
     let remote = Setting { local: false, shell: "rsh".into(), ..Setting::example() };
     assert!(of_node(start, remote.clone()).ends_with("try \"rsh node1 true\""));
     let lost = |kind: ProblemKind, words: &str| {
         of_node(Cause::AgentLost { agent: AgentId(1), problem: kind.with(words) }, remote.clone())
     };
-    assert!(lost(ProblemKind::Silent, "no sign").ends_with("--node-timeout sets how long to wait"));
+    assert!(lost(ProblemKind::Silent, "no sign").ends_with("--node-timeout sets the limit"));
     // Words of another program decide nothing.
     let told = lost(ProblemKind::Other, "ssh: signal 9: no answer; Killed");
     assert!(told.ends_with("; check that the node is up, and its system log"), "{told}");
@@ -139,7 +140,7 @@ fn lost_agents_and_links_are_described_with_the_node() {
     assert_eq!(
         of_node(unlinked, Setting::example()),
         "node node1: messages from node node2 are missing or out of order: more than 9 bytes arrived while earlier \
-         frames are missing; the other ranks were ended; to avoid direct links, use --exchange=tree"
+         frames are missing; the other ranks were terminated; to avoid direct links, use --exchange=tree"
     );
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
     assert!(of_node(lost.clone(), Setting::example()).ends_with("check dmesg on the node for an out-of-memory kill"));
@@ -162,10 +163,10 @@ fn ends_decided_by_the_launcher_name_the_reason() {
     assert!(
         own(Cause::TimedOut { after_ns: 1_500_000_000 }).starts_with("the job reached its time limit of 1.5 s and")
     );
-    assert_eq!(own(Cause::Interrupted { signal: 2 }), "the job was ended by SIGINT");
+    assert_eq!(own(Cause::Interrupted { signal: 2 }), "the job was terminated by SIGINT");
     assert!(
         own(Cause::Launcher { problem: "out/0: No space left on device".into() })
-            .starts_with("out/0: No space left on device; the other ranks were ended; check free space")
+            .starts_with("out/0: No space left on device; the other ranks were terminated; check free space")
     );
     let lost = own(Cause::AgentLost { agent: AgentId(0), problem: "gone".into() });
     assert!(lost.starts_with("this machine: lost the connection to its agent: gone"));

@@ -52,7 +52,7 @@ unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<Spawn
     match request.check() {
         Ok(()) => Ok(request),
         Err(unfit) => {
-            eprintln!("rank {from} asked for processes that cannot be: {unfit}");
+            eprintln!("rank {from}: PMIx_Spawn failed: {unfit}");
             Err(status::BAD_PARAM)
         }
     }

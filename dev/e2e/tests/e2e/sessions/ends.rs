@@ -70,7 +70,7 @@ fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
     assert!(outcome.out().contains("lost      node2"), "{outcome}");
     let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
-    outcome.expect_err_line(&["are lost and not used", "node2"]);
+    outcome.expect_err_line(&["has lost these nodes", "node2"]);
     let outcome = session.again("").expect_code(0);
     assert_eq!(outcome.err(), "wireup: session default is running again: 4 nodes\n");
     let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
@@ -236,7 +236,7 @@ fn sigterm_ends_the_session_and_its_jobs() {
     let session = Session::up("--virtual-nodes 3");
     let running = session.job("-n 3").sh(SLEEPERS).start_until("ready\n", 3);
     kill_process(session.daemon(), Signal::TERM).expect("send the signal");
-    running.finish().expect_err_line(&["the job was ended because its session ended"]);
+    running.finish().expect_err_line(&["the job was terminated because its session ended"]);
     session.expect_gone();
 }
 

@@ -43,7 +43,7 @@ fn a_session_starts_without_an_unreachable_host_and_names_it() {
     let session = Session::on_some(&machines, "--start-timeout 3 --hosts n[0-3]", 1);
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n3"]);
-    outcome.expect_err_line(&["are lost and not used", "n2"]);
+    outcome.expect_err_line(&["has lost these nodes", "n2"]);
     let outcome = session.job("--hosts n2 true").finish().expect_code(125);
     outcome.expect_err_line(&["node n2 of session default is lost"]);
     machines.heal(2).expect("mend the node");
@@ -75,7 +75,7 @@ fn hosts_below_powered_off_hosts_keep_running() {
     assert!(healthy.succeed().out().contains("goes on"));
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n4", "n5"]);
-    outcome.expect_err_line(&["are lost and not used", "n[1-3]"]);
+    outcome.expect_err_line(&["has lost these nodes", "n[1-3]"]);
     session.down("");
 }
 
