@@ -25,9 +25,9 @@ pub const COMMANDS: [&Command; 20] = [
     &report::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
-    &generate::COMMAND,
     &clean::COMMAND,
     &configuration::COMMAND,
+    &generate::COMMAND,
 ];
 
 /// Commands without a table of flags.
