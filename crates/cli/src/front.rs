@@ -37,6 +37,8 @@ use std::path::Path;
 use translation::{Shows, Translation};
 use vendor::Vendor;
 
+pub use help::man_page;
+
 /// Names under which this program is a front; `wireup install --front` makes links of these names.
 pub const NAMES: [&str; 5] = ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"];
 

@@ -1,11 +1,13 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, clean, configuration, doctor, install, pmi, replay, report, session, stage, tap};
+use crate::generate::flags as generate;
+use crate::install::flags as install;
+use crate::{advise, clean, configuration, doctor, pmi, replay, report, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 19] = [
+pub const COMMANDS: [&Command; 20] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -25,6 +27,7 @@ pub const COMMANDS: [&Command; 19] = [
     &install::COMMAND,
     &clean::COMMAND,
     &configuration::COMMAND,
+    &generate::COMMAND,
 ];
 
 /// Commands without a table of flags.
@@ -36,7 +39,7 @@ pub const OTHERS: [(&str, &str); 5] = [
     ("version", "show the version"),
 ];
 
-const OVERVIEW: &str = "\
+pub const OVERVIEW: &str = "\
 wireup starts parallel jobs: many processes (ranks) on one or many nodes that find each other through PMI.
 
   wireup -n 16 ./app                          16 ranks on this machine; the same as wireup run -n 16 ./app

@@ -1,52 +1,23 @@
-//! `wireup install --prefix DIR`: the program, the C libraries, their headers and pkg-config files.
+//! `wireup install --prefix DIR`: the program, the C libraries, their headers manual pages, completions and pkg-config
+//! files.
 //!
 //! The libraries are beside the program (`cargo xtask libraries` puts them there) or where an earlier `wireup install`
 //! put them. They are not embedded in the program, which is sent to every node; the headers are, being only a few
 //! kilobytes. Every file is written under another name and renamed, so that replacing a library in use does no harm.
 
+pub mod flags;
+
 use crate::front::NAMES;
 use crate::libraries::{self, STAGED, real_name};
-use crate::out;
+use crate::{complete, generate, out};
+use flags::{FRONT, PREFIX};
 use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process;
-use wireup_flags::{Command, Flag, Line, Section, Value, Words};
-
-const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
-const FRONT: Flag = Flag::switch(
-    &["--front"],
-    "Also create links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; existing files are not \
-     replaced.",
-);
-
-pub const COMMAND: Command = Command {
-    name: "install",
-    purpose: "install the program, its C libraries and their headers",
-    intro: "
-  wireup install --prefix /opt/wireup
-
-  /opt/wireup/bin/wireup                         and wireup-bench, wireup-simulate if they are next to this program
-  /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
-  /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
-  /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where nothing can be mounted
-  /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h; wireup_ucc.h, for UCC
-  /opt/wireup/share/wireup/nvshmem_bootstrap_wireup.c    a plugin for NVSHMEM, to be compiled
-  /opt/wireup/share/man/man3/wireup.3
-  /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc, wireup.pc
-
-With --front also, in /opt/wireup/bin: mpiexec, mpirun, mpiexec.hydra, orterun, prterun, which take the options of
-these launchers.
-
-The libraries are copied from the folder of this program, or from ../lib next to it. After pip install, choose another
-prefix than pip's: pip removes only what it installed itself.
-",
-    words: Words::Named(&[]),
-    sections: &[Section { title: "Flags", flags: &[PREFIX, FRONT] }],
-    end: "",
-};
+use wireup_flags::{Line, Value};
 
 const LIBRARIES: [&str; 4] = ["pmi", "pmi2", "wireup", STAGED];
 
@@ -58,10 +29,13 @@ const HEADERS: [(&str, &str); 5] = [
     ("wireup_ucc.h", include_str!("../../../adapters/ucc/wireup_ucc.h")),
 ];
 
-/// Below `share`.
-const SHARED: [(&str, &str, &str); 2] = [
+/// Below `share`, with the manual pages of section 1.
+const SHARED: [(&str, &str, &str); 5] = [
     ("wireup", "nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c")),
     ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
+    ("bash-completion/completions", "wireup", complete::BASH),
+    ("zsh/site-functions", "_wireup", complete::ZSH),
+    ("fish/vendor_completions.d", "wireup.fish", complete::FISH),
 ];
 
 /// The program's file name in `bin`, to which the links next to it (`mpirun` and others) lead.
@@ -100,7 +74,7 @@ fn prefix(line: &Line) -> Result<PathBuf, String> {
 
 /// Whether `pip` installed this version there.
 fn has_the_wheel(prefix: &Path) -> bool {
-    let installed = concat!("wireup-", env!("CARGO_PKG_VERSION"), ".dist-info");
+    let installed = concat!("wireup_launcher-", env!("CARGO_PKG_VERSION"), ".dist-info");
     let python = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("python3");
     // The second is Debian's name for the folder.
     let has =
@@ -137,7 +111,9 @@ fn install(prefix: &Path) -> Result<(), String> {
         }
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
-    SHARED.iter().try_for_each(|(folder, name, text)| {
+    let pages = generate::man_pages();
+    let pages = pages.iter().map(|(name, text)| ("man/man1", &**name, &**text));
+    SHARED.into_iter().chain(pages).try_for_each(|(folder, name, text)| {
         let folder = share.join(folder);
         fs::create_dir_all(&folder).map_err(tried("create", &folder))?;
         write(&folder.join(name), text)
@@ -232,6 +208,7 @@ fn tried<E: Display>(what: &str, path: &Path) -> impl Fn(E) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::flags::COMMAND;
     use super::*;
     use std::ffi::OsString;
 
@@ -268,10 +245,11 @@ mod tests {
         let prefix = folder.path().join("prefix");
         assert!(!has_the_wheel(&prefix), "there is no folder");
         let packages = prefix.join("lib/python3.11/site-packages");
-        // Another project has this name too.
+        // Another project.
         fs::create_dir_all(packages.join("wireup-2.9.0.dist-info")).expect("a folder");
         assert!(!has_the_wheel(&prefix));
-        fs::create_dir_all(packages.join(format!("wireup-{}.dist-info", env!("CARGO_PKG_VERSION")))).expect("a folder");
+        fs::create_dir_all(packages.join(format!("wireup_launcher-{}.dist-info", env!("CARGO_PKG_VERSION"))))
+            .expect("a folder");
         assert!(has_the_wheel(&prefix));
         let line = COMMAND.parse(["--prefix".into(), prefix.clone().into_os_string()]);
         let line = line.expect("well-formed").expect("no help");

@@ -20,7 +20,8 @@ pub fn find(program: &Path, library: &str) -> Result<PathBuf, PathBuf> {
     let beside = program.parent().unwrap_or(Path::new("."));
     // A Python wheel has no links, only the name by which programs load it.
     let names = [real_name(library), format!("lib{library}.so.0")];
-    let folders = [beside.to_owned(), beside.join("../lib")];
+    // The last folder is that of Debian's and RPM's packages: other packages have a libpmi.so.0 in `lib`.
+    let folders = [beside.to_owned(), beside.join("../lib"), beside.join("../lib/wireup")];
     let mut all = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
     all.find(|path| path.is_file()).ok_or_else(|| beside.to_owned())
 }

@@ -9,7 +9,7 @@
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
 //!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
 //!   configuration     `wireup config`, and the files with defaults of flags
-//!   doctor/  tap/  report/  advise  pmi  replay  install  clean    the commands with these names
+//!   doctor/  tap/  report/  advise  pmi  replay  install  generate  clean    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -19,6 +19,7 @@
 mod advise;
 mod bounded_file;
 mod clean;
+mod complete;
 mod configuration;
 mod doctor;
 mod env_file;
@@ -26,6 +27,7 @@ mod environment;
 mod external;
 mod flags;
 mod front;
+mod generate;
 mod help;
 mod hosts;
 mod install;
@@ -115,7 +117,9 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
         "report" => flags::run_command(&report::COMMAND, args, report::run),
-        "install" => flags::run_command(&install::COMMAND, args, install::run),
+        "generate" => flags::run_command(&generate::flags::COMMAND, args, generate::run),
+        "complete" => complete::main(args),
+        "install" => flags::run_command(&install::flags::COMMAND, args, install::run),
         "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
         "config" => flags::run_command(&configuration::COMMAND, args, configuration::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),

@@ -1,4 +1,5 @@
-//! Command lines: a table of flags for each command, from which words are parsed and help texts are printed.
+//! Command lines: a table of flags for each command, from which words are parsed, completed and
+//! explained, in help texts and manual pages.
 //!
 //! A [`Command`] is static data. `parse` reads the words after its name into a [`Line`]; the command then asks the line
 //! for the values of its flags ([`Line::last`], [`Line::one`], [`Line::all`]), each in the form that it expects
@@ -8,18 +9,22 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod complete;
 mod error;
 mod foreign;
 mod help;
 mod line;
+mod man;
 mod nearest;
 mod parse;
 pub mod table;
 mod value;
 
 pub use command::{Command, Flag, Section, Takes, Words};
+pub use complete::Completion;
 pub use error::Error;
 pub use help::Help;
 pub use line::{Given, Line};
+pub use man::ManPage;
 pub use nearest::nearest;
 pub use value::Value;

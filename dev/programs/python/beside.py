@@ -4,7 +4,7 @@ import sys
 
 from mpi4py import MPI
 
-import wireup
+import wireup_launcher as wireup
 
 comm = MPI.COMM_WORLD
 names = ["first", "second"]

@@ -3,7 +3,7 @@
 import socket
 import sys
 
-import wireup
+import wireup_launcher as wireup
 
 
 def check(group, members):

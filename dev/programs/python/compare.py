@@ -120,7 +120,7 @@ if sys.argv[1] == "mpi":
 
     run(Mpi(MPI.COMM_WORLD), int(sys.argv[2]), lines.append)
 else:
-    import wireup
+    import wireup_launcher as wireup
 
     with wireup.open("auto", sys.argv[1]) if sys.argv[1] in ("udp", "fabric") else wireup.open(sys.argv[1]) as job:
         run(job.world(), int(sys.argv[2]), lines.append)

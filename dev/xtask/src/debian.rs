@@ -16,7 +16,7 @@ pub enum Purpose {
 use Purpose::{Demo, Test};
 
 /// The packages: the first purpose that needs each, and what it does there.
-const PACKAGES: [(&str, Purpose, &str); 28] = [
+const PACKAGES: [(&str, Purpose, &str); 31] = [
     ("gcc", Demo, "compiles the test programs"),
     ("libc6-dev", Demo, "their C library, the static one too"),
     ("python3-venv", Demo, "holds the peers that come from PyPI"),
@@ -43,7 +43,10 @@ const PACKAGES: [(&str, Purpose, &str); 28] = [
     ("cmake", Test, "finds mpiexec as users' projects do"),
     ("make", Test, "builds them, and suites of others"),
     ("pypy3", Test, "a language that compiles at run time, which is staged"),
-    ("groff-base", Test, "checks the man page"),
+    ("groff-base", Test, "checks the manual pages"),
+    ("mandoc", Test, "checks them too: BSD and Alpine show pages by it"),
+    ("fish", Test, "a shell whose completions are tested, next to bash"),
+    ("zsh", Test, "another one"),
     ("elfutils", Test, "eu-stack, which shows the call stacks of ranks"),
 ];
 
@@ -92,6 +95,15 @@ pub fn ensure(packages: &[&str]) -> Result {
 fn installed(package: &str) -> bool {
     let output = Command::new("dpkg-query").args(["-W", "-f", "${Status}", package]).output();
     output.is_ok_and(|output| output.stdout.ends_with(b"ok installed"))
+}
+
+/// Debian's name for an architecture of Rust's.
+pub(crate) fn architecture(name: &str) -> &str {
+    match name {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 /// A command that runs as root: by `sudo` unless we are root.

@@ -1,7 +1,8 @@
 //! `cargo xtask fresh`: the README's commands in a new Debian 12, as a new user would run them.
 //!
 //! debootstrap creates the smallest Debian with a C compiler in a folder inside the target directory; a clone of `HEAD`
-//! and this machine's Rust toolchain are added. A user of the wheel gets Python and the wheel in place of all these.
+//! and this machine's Rust toolchain are added. A user of packages gets Python and the files of
+//! `cargo xtask release` instead, also in Debian 13.
 //! The commands run there in their own mount, process, IPC and host name namespaces, with their own `/proc`, `/dev` and
 //! `/run`; the network is this machine's, because packages are fetched. The settings for mirrors, proxies and
 //! certificates are copied from this machine (`carried`).
@@ -18,6 +19,7 @@ use crate::layout;
 use crate::step::{self, Result, step};
 use carried::Carried;
 use cleaner::Cleaner;
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
@@ -25,9 +27,10 @@ use std::process::{self, Command, Stdio};
 /// Both commands, in the order of the README.
 pub const COMMANDS: [&str; 2] = ["demo", "test"];
 
-const WHEEL: &str = include_str!("fresh/wheel.sh");
+const PACKAGES: &str = include_str!("fresh/packages.sh");
 
-const SUITE: &str = "bookworm";
+/// Debian 12 and 13. The first one has all that the demo and the tests need.
+const SUITES: [&str; 2] = ["bookworm", "trixie"];
 
 /// The tools that this machine needs for it.
 const TOOLS: [&str; 2] = ["debootstrap", "git"];
@@ -42,8 +45,8 @@ const INSIDE: &str = include_str!("fresh/inside.sh");
 enum User {
     /// A user who has the Rust toolchain of this folder, and a clone of `HEAD`.
     OfSource(PathBuf),
-    /// A user who has a wheel.
-    OfWheel(PathBuf),
+    /// A user who has these files of a release.
+    OfPackages(Vec<PathBuf>),
 }
 
 impl User {
@@ -51,14 +54,14 @@ impl User {
     fn packages(&self) -> &str {
         match self {
             User::OfSource(_) => "ca-certificates,gcc,libc6-dev",
-            User::OfWheel(_) => "ca-certificates,python3-venv",
+            User::OfPackages(_) => "ca-certificates,python3-venv",
         }
     }
 
     fn toolchain(&self) -> &Path {
         match self {
             User::OfSource(toolchain) => toolchain,
-            User::OfWheel(_) => Path::new(""),
+            User::OfPackages(_) => Path::new(""),
         }
     }
 
@@ -66,10 +69,10 @@ impl User {
     fn fill(&self, folder: &Path) -> Result {
         match self {
             User::OfSource(_) => step("git clone", || clone(folder)),
-            User::OfWheel(wheel) => {
-                let to = folder.join(wheel.file_name().unwrap_or_default());
-                let copied = fs::create_dir(folder).and_then(|()| fs::copy(wheel, &to));
-                copied.map(drop).map_err(|e| format!("copy {} to {}: {e}", wheel.display(), to.display()))
+            User::OfPackages(files) => {
+                let copy = |file: &PathBuf| fs::copy(file, folder.join(file.file_name().unwrap_or_default())).map(drop);
+                let copied = fs::create_dir(folder).and_then(|()| files.iter().try_for_each(copy));
+                copied.map_err(|e| format!("copy packages to {}: {e}", folder.display()))
             }
         }
     }
@@ -82,39 +85,46 @@ impl User {
 pub fn run(commands: &[&str]) -> Result {
     let line = |command: &&str| format!("cargo xtask {command}");
     let scripts: Vec<_> = commands.iter().map(line).map(|line| (line.clone(), line)).collect();
-    in_new_debian(&User::OfSource(toolchain()?), &scripts)
+    in_new_debian(SUITES[0], &User::OfSource(toolchain()?), &scripts)
 }
 
-/// Installs this machine's wheel of `cargo xtask release` in a new Debian without Rust, runs MPI programs with it, and
-/// removes it.
+/// Installs this machine's files of `cargo xtask release` in a new Debian 12 and 13 without Rust, runs programs with
+/// them, and removes them.
 ///
 /// # Errors
-/// There is no wheel, the Debian cannot be created, or a command fails in it.
-pub fn wheel() -> Result {
+/// There are no such files, a Debian cannot be created, or a command fails in it.
+pub fn packages() -> Result {
     let dist = layout::target().join("dist");
-    let ending = format!("{}.whl", std::env::consts::ARCH);
+    let musl = format!("/wireup-{}-{ARCH}-linux-musl", env!("CARGO_PKG_VERSION"));
+    let endings = [format!("_{}.deb", debian::architecture(ARCH)), format!("{ARCH}.whl"), musl];
     let files = fs::read_dir(&dist).map(|files| files.flatten().map(|file| file.path()).collect::<Vec<_>>());
-    let wheel = files.unwrap_or_default().into_iter().find(|path| path.to_string_lossy().ends_with(&ending));
-    let wheel = wheel.ok_or_else(|| format!("no wheel in {}: cargo xtask release", dist.display()))?;
-    in_new_debian(&User::OfWheel(wheel), &[("pip install".to_owned(), WHEEL.to_owned())])
+    let is_wanted = |path: &PathBuf| endings.iter().any(|ending| path.to_string_lossy().ends_with(ending));
+    let files: Vec<PathBuf> = files.unwrap_or_default().into_iter().filter(is_wanted).collect();
+    if files.len() < endings.len() {
+        return Err(format!("{} lacks some of {}: cargo xtask release", dist.display(), endings.join(", ")));
+    }
+    let user = User::OfPackages(files);
+    SUITES.iter().try_for_each(|suite| in_new_debian(suite, &user, &[("packages".to_owned(), PACKAGES.to_owned())]))
 }
 
 /// Runs scripts in a new Debian. `scripts`: each with its name.
-fn in_new_debian(user: &User, scripts: &[(String, String)]) -> Result {
+fn in_new_debian(suite: &str, user: &User, scripts: &[(String, String)]) -> Result {
     let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
     debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())?;
     let folder = layout::target().join(format!("fresh-{}", process::id()));
     fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let cleaner = Cleaner::start(&folder)?;
-    let done = in_folder(&folder, user, scripts);
+    let done = in_folder(&folder, suite, user, scripts);
     let removed = step("remove it", || cleaner.finish());
     done.and(removed)
 }
 
-fn in_folder(folder: &Path, user: &User, scripts: &[(String, String)]) -> Result {
-    let carried = Carried::of_this_machine();
+fn in_folder(folder: &Path, suite: &str, user: &User, scripts: &[(String, String)]) -> Result {
+    let carried = Carried::of_this_machine(suite);
     let root = folder.join("root");
-    step(format!("debootstrap {SUITE} from {}", carried.mirror), || bootstrap(&root, user.packages(), &carried))?;
+    step(format!("debootstrap {suite} from {}", carried.mirror), || {
+        bootstrap(&root, suite, user.packages(), &carried)
+    })?;
     user.fill(&folder.join("here"))?;
     carried.write(&folder.join("carried"))?;
     for (name, script) in scripts {
@@ -131,10 +141,10 @@ fn in_folder(folder: &Path, user: &User, scripts: &[(String, String)]) -> Result
 }
 
 /// Runs debootstrap in namespaces as well, because it mounts and starts things in the system that it creates.
-fn bootstrap(root: &Path, packages: &str, carried: &Carried) -> Result {
+fn bootstrap(root: &Path, suite: &str, packages: &str, carried: &Carried) -> Result {
     let mut debootstrap = in_namespaces();
     debootstrap.arg("env").args(carried.proxies());
-    debootstrap.args(["debootstrap", "--variant=minbase", &format!("--include={packages}"), SUITE]);
+    debootstrap.args(["debootstrap", "--variant=minbase", &format!("--include={packages}"), suite]);
     step::run_quietly(debootstrap.arg(root).arg(&carried.mirror))
 }
 

@@ -18,8 +18,8 @@ cargo xtask COMMAND
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
   setup     only what tests need: Debian packages, peers (MPICH, Intel MPI, Open MPI, Slurm), test programs, suites of \
   others
-  fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; fresh wheel
-            installs the wheel of `cargo xtask release` there; takes root
+  fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; fresh packages
+            installs, uses and removes what `cargo xtask release` has built, in a new Debian 12 and 13; takes root
   night     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
             each from where the last run ended: night seeds|faults|fuzz --hours H; suites of others, all or one:
             night suites --hours H [SUITE] (night suites reference SUITE [BEGIN [SECONDS]]: under its own launcher,
@@ -29,7 +29,8 @@ cargo xtask COMMAND
             and the thread sanitizer: night sanitizers; sizes too large for a test: night large;
             all of these, the first four for a quarter of the time each: night --hours H. Results are kept in proof/
   libraries build libpmi, libpmi2, libwireup and libwireup-staged beside the release program, for `wireup install`
-  release   check the security advisories of the dependencies, then build the binaries to give away, in target/dist:
+  release   check the security advisories of the dependencies, then build what is given away, in target/dist: programs,
+            wheel, Debian's and RPM packages, SBOM and checksums:
             release [--unchecked] [x86_64] [aarch64]; without the check they are for trials on your own machines only
 ";
 
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         ["check"] => structure::run(),
         ["setup"] => setup(Purpose::Test),
         ["fresh"] => fresh::run(&fresh::COMMANDS),
-        ["fresh", "wheel"] => fresh::wheel(),
+        ["fresh", "packages"] => fresh::packages(),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
         ["night", "seeds", "--hours", hours] => night::seeds::run(hours),
         ["night", "faults", "--hours", hours] => night::faults::run_for(hours),

@@ -3,6 +3,7 @@
 use super::row::{Effect, Make, Row, Takes};
 use super::vendor::Vendor;
 use super::{hydra, open_mpi, srun, standard};
+use wireup_flags::ManPage;
 
 /// The tables with their titles.
 pub static TABLES: [(&str, &[Row]); 4] = [
@@ -24,10 +25,11 @@ pub fn version(name: &str) -> String {
     )
 }
 
-pub fn text(name: &str) -> String {
-    let mut text = format!(
-        "{name} (wireup {}): start a job, with the options of other launchers.
+const PURPOSE: &str = "start a job, with the options of other launchers";
 
+fn intro(name: &str) -> String {
+    format!(
+        "
   {name} -n 4 ./app                                     4 ranks on this machine
   {name} -n 1 ./app : -n 3 ./other                      two programs in one job
   {name} -hosts n0,n1 -ppn 16 ./app                     as with MPICH or Intel MPI
@@ -36,9 +38,20 @@ pub fn text(name: &str) -> String {
 
 usage: {name} [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...
 One dash is as good as two. All flags of \"wireup run\" may be used too: wireup help run.
-",
-        env!("CARGO_PKG_VERSION")
-    );
+"
+    )
+}
+
+/// The manual page, with every option of the tables.
+pub fn man_page(version: &str) -> ManPage {
+    let page = ManPage::new("wireup-mpiexec", version, PURPOSE).section("Description").prose(&intro("mpiexec"));
+    let plain = |text: String| text.replace(['`', '*'], "");
+    let entry = |page: ManPage, row: &Row| page.entry(&usage(row), &plain(effect(row)));
+    TABLES.into_iter().fold(page, |page, (title, rows)| rows.iter().fold(page.section(title), entry))
+}
+
+pub fn text(name: &str) -> String {
+    let mut text = format!("{name} (wireup {}): {PURPOSE}.\n{}", env!("CARGO_PKG_VERSION"), intro(name));
     for (title, rows) in TABLES {
         text += &format!("\n{title}:\n");
         text += &list(rows, |effect| matches!(effect, Effect::Gives(..) | Effect::Does(_)));

@@ -36,6 +36,7 @@ mod remote_environment;
 mod report;
 mod sessions;
 mod shared_memory;
+mod shells;
 mod signals;
 mod slurm;
 mod spawn;

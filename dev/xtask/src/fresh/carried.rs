@@ -26,6 +26,7 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
 pub struct Carried {
+    suite: String,
     /// The mirror of Debian's packages.
     pub mirror: String,
     security: String,
@@ -38,7 +39,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    pub fn of_this_machine() -> Carried {
+    pub fn of_this_machine(suite: &str) -> Carried {
         let variables: Vec<_> = env::vars().filter(|(name, _)| is_carried(name)).collect();
         let named = |(_, value): &(String, String)| value.split_whitespace().map(PathBuf::from).collect::<Vec<_>>();
         let folders = variables.iter().flat_map(named).filter(|path| path.is_absolute() && path.is_dir()).collect();
@@ -48,9 +49,11 @@ impl Carried {
         let format = ["indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"];
         let archives = printed(Command::new("apt-get").args(format));
         let archives = String::from_utf8_lossy(&archives);
+        let security = archive(&archives, "/debian-security", "");
         Carried {
+            suite: suite.to_owned(),
             mirror: mirror(&archives),
-            security: archive(&archives, "/debian-security", "bookworm-security").unwrap_or_else(|| SECURITY.into()),
+            security: security.unwrap_or_else(|| SECURITY.into()),
             apt_options: apt_options(&String::from_utf8_lossy(&options)),
             variables,
             folders,
@@ -81,10 +84,8 @@ impl Carried {
     }
 
     fn sources(&self) -> String {
-        let (mirror, security) = (&self.mirror, &self.security);
-        format!(
-            "deb {mirror} bookworm main\ndeb {mirror} bookworm-updates main\ndeb {security} bookworm-security main\n"
-        )
+        let (mirror, security, suite) = (&self.mirror, &self.security, &self.suite);
+        format!("deb {mirror} {suite} main\ndeb {mirror} {suite}-updates main\ndeb {security} {suite}-security main\n")
     }
 }
 

@@ -1,16 +1,18 @@
-//! `cargo xtask release`: the binaries for distribution, in `target/dist`.
+//! `cargo xtask release`: what is given away, in `target/dist`: binaries, the wheel, Debian's and RPM packages, an SBOM
+//! and checksums.
 //!
 //! There are two flavours of the same source, see `docs/dev/releasing.md`. Zig provides the old glibc's symbols and
 //! links; the result is split into the program and its symbols, and is then examined and run: a binary that requires
 //! more than it may stops the release.
 
 mod elf;
+mod packages;
 mod tools;
 mod wheel;
 
 use crate::build::cargo;
 use crate::layout;
-use crate::step::{Result, run, run_quietly, show, step};
+use crate::step::{Result, output, run, run_quietly, show, step};
 use crate::structure::deny;
 use std::env::consts::ARCH;
 use std::fs;
@@ -21,7 +23,7 @@ use tools::Tools;
 /// The oldest glibc that the program runs with: that of RHEL 8 and of `manylinux_2_28`.
 const GLIBC: elf::Version = elf::Version(2, 28);
 
-/// What is given away: packages and their programs. The wheel has the first two.
+/// What is given away: crates and their programs.
 const PROGRAMS: [(&str, &str); 4] = [
     ("wireup", "wireup"),
     ("wireup-bench", "wireup-bench"),
@@ -39,6 +41,15 @@ enum Libc {
 
 use Libc::{Gnu, Musl};
 
+impl Libc {
+    fn name(self) -> &'static str {
+        match self {
+            Gnu => "gnu",
+            Musl => "musl",
+        }
+    }
+}
+
 /// Whether the security advisories of dependencies are checked before a build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Advisories {
@@ -46,7 +57,7 @@ pub enum Advisories {
     Unchecked,
 }
 
-/// Builds both flavours for each architecture; without any, for this machine's.
+/// Builds all for this machine's architecture and for those named.
 ///
 /// # Errors
 /// A dependency has a security advisory, or that is unknown; an architecture is unknown, a tool is missing, a build
@@ -59,27 +70,15 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
         step("security advisories of the dependencies", deny::advisories)?;
     }
     let tools = Tools::install()?;
+    let dist = empty(layout::target().join("dist"))?;
+    empty(layout::target().join("package"))?;
+    // This machine's program comes first: it writes the manual pages for the packages of all architectures.
+    let others = architectures.iter().copied().filter(|name| *name != ARCH);
     let mut report = String::new();
-    for architecture in if architectures.is_empty() { &[ARCH] } else { architectures } {
-        for libc in [Gnu, Musl] {
-            let programs = flavour(&tools, architecture, libc)?;
-            let program = &programs[0];
-            report += &format!("{}\n", describe(program, libc)?);
-            if *architecture == ARCH {
-                try_out(program)?;
-            } else {
-                report += "    not run: this machine is of another architecture\n";
-            }
-            if matches!(libc, Gnu) {
-                let programs = [(program.as_path(), PROGRAMS[0].1), (programs[1].as_path(), PROGRAMS[1].1)];
-                let wheel = wheel::build(&tools, architecture, GLIBC, &programs)?;
-                if *architecture == ARCH {
-                    wheel::try_out(&wheel)?;
-                }
-                report += &format!("{}\n", wheel.display());
-            }
-        }
+    for architecture in std::iter::once(ARCH).chain(others) {
+        report += &files_of(&tools, architecture)?;
     }
+    checksums(&dist)?;
     if advisories == Advisories::Unchecked {
         report += "security advisories of the dependencies were NOT checked: do not give these files away\n";
     }
@@ -87,13 +86,61 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     Ok(())
 }
 
+/// Builds all that is for one architecture; returns the lines about it.
+fn files_of(tools: &Tools, architecture: &str) -> Result<String> {
+    let mut report = String::new();
+    for libc in [Musl, Gnu] {
+        let program = &flavour(tools, architecture, libc)?[0];
+        report += &format!("{}\n", describe(program, libc)?);
+        if architecture == ARCH {
+            try_out(program)?;
+        } else {
+            report += "    not run: this machine is of another architecture\n";
+        }
+    }
+    let package = packages::fill(tools, architecture, GLIBC, |program| dist_file(program, architecture, Gnu))?;
+    let wheel = wheel::build(tools, architecture, GLIBC, &package)?;
+    if architecture == ARCH {
+        wheel::try_out(&wheel)?;
+        sbom(&wheel)?;
+    }
+    let [deb, rpm] = packages::build(tools, architecture)?;
+    Ok(report + &format!("{}\n{}\n{}\n", wheel.display(), deb.display(), rpm.display()))
+}
+
+fn empty(folder: PathBuf) -> Result<PathBuf> {
+    let failed = |e| format!("empty {}: {e}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(failed)?;
+    }
+    fs::create_dir_all(&folder).map_err(failed)?;
+    Ok(folder)
+}
+
+/// The list of dependencies as CycloneDX, which maturin has put into the wheel.
+fn sbom(wheel: &Path) -> Result {
+    let version = env!("CARGO_PKG_VERSION");
+    let inside = format!("wireup_launcher-{version}.dist-info/sboms/wireup.cyclonedx.json");
+    let script = "import sys, zipfile; print(zipfile.ZipFile(sys.argv[1]).read(sys.argv[2]).decode())";
+    let text = output(Command::new("python3").args(["-c", script]).arg(wheel).arg(inside))?;
+    let file = wheel.with_file_name(format!("wireup-{version}.cdx.json"));
+    fs::write(&file, text).map_err(|e| format!("write {}: {e}", file.display()))
+}
+
+/// `SHA256SUMS` of all files.
+fn checksums(dist: &Path) -> Result {
+    run_quietly(Command::new("sh").args(["-c", "sha256sum * >../SHA256SUMS && mv ../SHA256SUMS ."]).current_dir(dist))
+}
+
+/// Where a program is for users.
+fn dist_file(program: &str, architecture: &str, libc: Libc) -> PathBuf {
+    let (version, libc) = (env!("CARGO_PKG_VERSION"), libc.name());
+    layout::target().join("dist").join(format!("{program}-{version}-{architecture}-linux-{libc}"))
+}
+
 /// Builds one flavour of all programs and puts them into the distribution's folder; returns their paths there.
 fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<[PathBuf; PROGRAMS.len()]> {
-    let libc_name = match libc {
-        Gnu => "gnu",
-        Musl => "musl",
-    };
-    let target = format!("{architecture}-unknown-linux-{libc_name}");
+    let target = format!("{architecture}-unknown-linux-{}", libc.name());
     tools::add_target(&target)?;
     let asked = match libc {
         Gnu => format!("{target}.{GLIBC}"),
@@ -107,14 +154,13 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<[PathBuf; PR
         step(show(&build), || run(&mut build))?;
     }
 
-    let dist = layout::target().join("dist");
-    fs::create_dir_all(&dist).map_err(|e| format!("mkdir {}: {e}", dist.display()))?;
-    let put = |program: &str| {
-        let built = layout::target().join(&target).join("release").join(program);
-        let name = format!("{program}-{}-{architecture}-linux-{libc_name}", env!("CARGO_PKG_VERSION"));
-        let (program, symbols) = (dist.join(&name), dist.join(format!("{name}.debug")));
+    let put = |name: &str| {
+        let built = layout::target().join(&target).join("release").join(name);
+        let program = dist_file(name, architecture, libc);
+        let mut symbols = program.clone().into_os_string();
+        symbols.push(".debug");
         let objcopy = || Command::new(tools.objcopy());
-        run_quietly(objcopy().arg("--only-keep-debug").args([&built, &symbols]))?;
+        run_quietly(objcopy().arg("--only-keep-debug").arg(&built).arg(&symbols))?;
         run_quietly(objcopy().arg("--strip-all").args([&built, &program]))?;
         Ok::<_, String>(program)
     };

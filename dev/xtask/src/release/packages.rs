@@ -1,0 +1,97 @@
+//! The Debian and RPM packages, by cargo-deb and cargo-generate-rpm (`crates/cli/Cargo.toml` lists their files).
+//!
+//! Both take their files from `target/package`, where `wireup install` puts them. Only this machine's program can run
+//! here: packages for another architecture have the manual pages and completions that this one wrote.
+
+use super::elf::{self, Version};
+use super::tools::{Tools, add_target, copy};
+use crate::libraries::{self, Linking};
+use crate::step::{Result, output, run_quietly, show, step};
+use crate::{debian, layout};
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs in packages, in `bin`.
+pub const PROGRAMS: [&str; 3] = ["wireup", "wireup-bench", "wireup-simulate"];
+
+/// Fills `target/package`, with the programs of `from`, a function of their names.
+///
+/// # Errors
+/// A library cannot be built or needs a newer glibc, or `wireup install` fails.
+pub fn fill(tools: &Tools, architecture: &str, glibc: Version, from: impl Fn(&str) -> PathBuf) -> Result<PathBuf> {
+    let (package, stage) = (layout::target().join("package"), layout::target().join("package-parts"));
+    for program in PROGRAMS {
+        copy(&from(program), &stage.join(program))?;
+    }
+    for (name, library) in libraries::all().zip(libraries_of(tools, architecture, glibc)?) {
+        copy(&library, &stage.join(libraries::file(name)))?;
+    }
+    if architecture == ARCH {
+        let mut install = Command::new(stage.join("wireup"));
+        run_quietly(install.args(["install", "--prefix"]).arg(&package))?;
+    } else {
+        PROGRAMS.iter().try_for_each(|name| copy(&stage.join(name), &package.join("bin").join(name)))?;
+        let files = libraries::all().map(libraries::file);
+        files.into_iter().try_for_each(|file| copy(&stage.join(&file), &package.join("lib").join(&file)))?;
+    }
+    changelog(&package.join("changelog.Debian"))?;
+    Ok(package)
+}
+
+fn libraries_of(tools: &Tools, architecture: &str, glibc: Version) -> Result<Vec<PathBuf>> {
+    let triple = format!("{architecture}-unknown-linux-gnu");
+    add_target(&triple)?;
+    let linking = Linking {
+        archives: layout::target().join(&triple).join("capi"),
+        compiler: tools.compiler(architecture, &format!("gnu.{glibc}"))?,
+        objcopy: tools.objcopy(),
+        // Zig's linker does not know it.
+        without: &["-z,noseparate-code"],
+    };
+    let folder = layout::target().join(&triple).join("release");
+    let mut archives = libraries::static_libraries();
+    archives.args(["--target", &triple]).env("RUSTFLAGS", libraries::RUSTFLAGS);
+    step(show(&archives), || run_quietly(&mut archives))?;
+    let linked = |name| {
+        let library = linking.link(name, &folder.join(libraries::file(name)))?;
+        let problem = elf::read(&library)?.requires_more_than_glibc(glibc);
+        problem.map_or(Ok(library), |problem| Err(format!("lib{name}: {problem}")))
+    };
+    libraries::all().map(linked).collect()
+}
+
+/// Debian wants an entry for each version, with the date of the last commit.
+fn changelog(at: &Path) -> Result {
+    let mut git = Command::new("git");
+    let date = output(git.args(["log", "-1", "--format=%cD"]).current_dir(layout::root()))?;
+    let text = format!(
+        "wireup ({}-1) unstable; urgency=medium\n\n  * See the changelog in wireup's sources.\n\n -- \
+         The wireup authors <wireup@packages.invalid>  {date}\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    fs::write(at, text).map_err(|e| format!("write {}: {e}", at.display()))
+}
+
+/// Makes both packages of what is in `target/package`, and has them examined.
+///
+/// # Errors
+/// A tool fails, or `lintian` or `rpmlint` finds an error.
+pub fn build(tools: &Tools, architecture: &str) -> Result<[PathBuf; 2]> {
+    debian::ensure(&["lintian", "python3-rpm"])?;
+    let (dist, version) = (layout::target().join("dist"), env!("CARGO_PKG_VERSION"));
+    let triple = format!("{architecture}-unknown-linux-gnu");
+    let deb = dist.join(format!("wireup_{version}-1_{}.deb", debian::architecture(architecture)));
+    let rpm = dist.join(format!("wireup-{version}-1.{architecture}.rpm"));
+    let mut make = tools.command("cargo-deb");
+    make.args(["deb", "--quiet", "--no-build", "--no-strip", "-p", "wireup", "--target", &triple, "-o"]).arg(&deb);
+    step(show(&make), || run_quietly(make.current_dir(layout::root())))?;
+    let mut make = tools.command("cargo-generate-rpm");
+    make.args(["generate-rpm", "-p", "crates/cli", "--target", &triple, "-o"]).arg(&rpm);
+    step(show(&make), || run_quietly(make.current_dir(layout::root())))?;
+    run_quietly(Command::new("lintian").args(["--allow-root", "--fail-on", "error,warning"]).arg(&deb))?;
+    let settings = layout::root().join("packaging/rpmlint.toml");
+    run_quietly(tools.command("rpmlint").arg("--config").arg(settings).arg(&rpm))?;
+    Ok([deb, rpm])
+}
