@@ -1,4 +1,5 @@
-//! Every bound on the memory and time that another process can cost us, with the reason for its value.
+//! Bounds on the memory and time that another process can cost us, with the reason for each value. A bound that only
+//! one file needs is in that file; `docs/reference/limits.md` lists all that users meet.
 
 /// PMI: longest kvs name announced (Hydra, Slurm and Flux all announce 256).
 pub const KVSNAME_LEN_MAX: usize = 256;

@@ -1,8 +1,9 @@
 //! `cargo xtask check`: checks rules of the code's structure.
 //!
 //! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the
-//! files of a crate and what a path leads to. There is one file for each kind of rule: `imports` `manifests` `purity`
-//! `sizes` `text` `waits` `walks`. Clippy checks the types that pure crates use; here only its lists are compared.
+//! files of a crate and what a path leads to. There is one file for each kind of rule: `imports` `manifests` `pages`
+//! `purity` `sizes` `text` `waits` `walks`. Clippy checks the types that pure crates use; here only its lists are
+//! compared.
 //!
 //! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and the compiler for musl, with
 //! which releases are built.
@@ -12,6 +13,7 @@ mod imports;
 mod manifests;
 mod modules;
 mod musl;
+mod pages;
 mod purity;
 mod sizes;
 mod source;
@@ -40,6 +42,7 @@ pub fn run() -> Result {
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.extend(text::check(&tree));
+    findings.extend(pages::check(&tree));
     findings.push(waits::check(&tree)?);
     findings.push(walks::check(&tree));
     let failed = findings.iter().filter(|finding| !report(finding)).count();

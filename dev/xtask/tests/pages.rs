@@ -1,5 +1,5 @@
-//! The documents contain no merge conflict markers, their links lead to existing files, and they list the packages that
-//! are installed.
+//! The documents contain no merge conflict markers, their links lead to existing files and headings, and the
+//! page of testing lists the packages that are installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,10 @@ use xtask::layout::root;
 
 /// README and its like, all of `docs` with its shelves, and the pages of the benchmarks.
 fn pages() -> Vec<PathBuf> {
-    let folders =
-        ["", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "lab/data", "lab/report"];
+    let folders = [
+        "", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "dev/suites", "dev/testbed",
+        "lab/data", "lab/report",
+    ];
     let folders = folders.map(|folder| root().join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder of ours"));
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -33,14 +35,29 @@ fn no_page_has_merge_conflict_markers() {
     }
 }
 
+/// The names by which headings of a page are linked to: in small letters, without punctuation, hyphens for spaces.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.split("```").step_by(2).flat_map(str::lines).filter_map(|line| line.split_once("# "));
+    let headings = headings.filter(|(marks, _)| marks.bytes().all(|mark| mark == b'#'));
+    let kept = |letter: &char| letter.is_alphanumeric() || "-_ ".contains(*letter);
+    headings
+        .map(|(_, heading)| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"))
+        .collect()
+}
+
 #[test]
-fn links_in_pages_lead_to_existing_files() {
+fn links_in_pages_lead_to_existing_files_and_headings() {
     for page in pages() {
         let text = fs::read_to_string(&page).expect("a page");
         let folder = page.parent().unwrap_or(Path::new("."));
-        for link in links(&text).filter(|link| !link.contains("://") && !link.starts_with('#')) {
-            let file = link.split_once('#').map_or(link, |(file, _)| file);
-            assert!(folder.join(file).exists(), "{}: {link}", page.display());
+        for link in links(&text).filter(|link| !link.contains("://")) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { folder.join(file) };
+            assert!(target.exists(), "{}: {link}", page.display());
+            if !heading.is_empty() {
+                let there = anchors(&fs::read_to_string(target).expect("a page"));
+                assert!(there.contains(heading), "{}: {link}", page.display());
+            }
         }
     }
 }
@@ -52,12 +69,9 @@ fn second_cell<'a>(page: &'a str, head: &str) -> BTreeSet<&'a str> {
 }
 
 #[test]
-fn the_pages_list_the_packages_of_debian_that_each_command_installs() {
-    let [readme, testing] = ["README.md", "docs/dev/testing.md"].map(|page| fs::read_to_string(root().join(page)));
-    let (readme, testing) = (readme.expect("the page"), testing.expect("the page"));
-    let demo: BTreeSet<&str> = packages(Purpose::Demo).into_iter().collect();
-    assert_eq!(second_cell(&readme, "| `demo` |"), demo);
-    assert_eq!(second_cell(&testing, "| the demo |"), demo);
+fn the_page_of_testing_lists_the_packages_of_debian_that_each_command_installs() {
+    let testing = fs::read_to_string(root().join("docs/dev/testing.md")).expect("the page");
+    assert_eq!(second_cell(&testing, "| the demo |"), packages(Purpose::Demo).into_iter().collect());
     let rows = ["| the demo |", "| tests on MPI", "| tests on PMI", "| tests under Slurm", "| tools that tests run"];
     let listed: BTreeSet<&str> = rows.iter().flat_map(|head| second_cell(&testing, head)).collect();
     assert_eq!(listed, packages(Purpose::Test).into_iter().collect());

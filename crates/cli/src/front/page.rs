@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 Called as `mpiexec`, `mpirun`, `mpiexec.hydra`, `orterun` or `prterun`, or as `wireup mpiexec`, wireup takes the
 options of these launchers. `wireup install --prefix DIR --front` makes links of these names in `DIR/bin`. How to use
-it: [in place of mpiexec](../guides/in-place-of-mpiexec.md).
+it: [scripts that call mpiexec](../guides/from-other-launchers.md#keep-your-scripts).
 
 This page is printed from the program's tables, and a test tries each row. One dash is as good as two, and
 `-option=VALUE` is the same as `-option VALUE`. Flags of [`wireup run`](flags.md) that no table contains are accepted

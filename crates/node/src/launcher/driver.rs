@@ -2,6 +2,7 @@
 
 use super::program::{Program, Talking};
 use super::root::Root;
+use super::signals::Signals;
 use super::stdin::Stdin;
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::SignalFd;
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
 use wireup_proto::exit_code::READER_GONE;
@@ -26,10 +26,7 @@ use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, O
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
-use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
-
-/// Signals that are passed on to the job.
-const SIGNALS: [i32; 9] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGWINCH];
+use wireup_wire::signal::{SIGCONT, SIGTSTP, SIGWINCH};
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
@@ -48,10 +45,7 @@ struct LauncherDriver<'w> {
     root: Root,
     launcher: Launcher,
     words: &'w mut dyn FnMut(&Notice) -> String,
-    signals: SignalFd,
-    /// Readable while a `SIGTSTP` is pending. It is never read: the kernel removes it when a `SIGCONT` follows, so the
-    /// order of the two is never lost.
-    stop: SignalFd,
+    signals: Signals,
     stdin: Stdin,
     /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
     talking: Option<Talking<'w>>,
@@ -108,16 +102,7 @@ impl<'w> LauncherDriver<'w> {
             }
         };
         let reactor = root.reactor();
-        // Signals that our caller has made us ignore, as under `nohup`, stay ignored: a blocked signal would be
-        // delivered to the descriptor even so.
-        let watch = |signals: &[i32], token: Token| -> Result<SignalFd, RunError> {
-            let is_heeded = |signal: &i32| !wireup_os::process::is_ignored(*signal);
-            let heeded: Vec<i32> = signals.iter().copied().filter(is_heeded).collect();
-            let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
-            reactor.add(&signals, token.pack(), Interest::READABLE).map_err(system("watching descriptors"))?;
-            Ok(signals)
-        };
-        let (signals, stop) = (watch(&SIGNALS, SIGNAL_TOKEN)?, watch(&[SIGTSTP], STOP_TOKEN)?);
+        let signals = Signals::new(reactor, SIGNAL_TOKEN, STOP_TOKEN)?;
         let style = LineStyle { label: config.job.options.stdio.label, alone: config.job.job_size() == 1 };
         let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
         let decoration = Decoration::new(&config.output, &places).map(Arc::new);
@@ -152,7 +137,6 @@ impl<'w> LauncherDriver<'w> {
             launcher,
             words,
             signals,
-            stop,
             stdin: Stdin::new(STDIN_TOKEN),
             talking: program.map(Talking::new),
             output,
@@ -305,7 +289,7 @@ impl<'w> LauncherDriver<'w> {
     fn on_event(&mut self, event: Event) {
         match Token::unpack(event.token) {
             Some(SIGNAL_TOKEN) => self.on_signals(),
-            Some(STOP_TOKEN) if self.stop.is_pending(SIGTSTP) => {
+            Some(STOP_TOKEN) if self.signals.is_stop_pending() => {
                 self.tell(LauncherInput::Signal { signal: SIGTSTP, sender: None });
             }
             Some(STOP_TOKEN) => {}
@@ -318,7 +302,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn on_signals(&mut self) {
-        while let Some((signal, sender)) = self.signals.read_from() {
+        while let Some((signal, sender)) = self.signals.read() {
             if signal == SIGCONT {
                 self.stdin.on_continue(self.root.reactor());
                 if let Some(terminal) = &self.terminal {
@@ -367,15 +351,15 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Lets the pending `SIGTSTP` stop this process, unless a `SIGCONT` has removed it; goes on after a `SIGCONT`.
+    /// Stops this process as `^Z` does; it goes on here after a `SIGCONT`.
     fn suspend(&mut self) {
         self.root.settle();
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
-        wireup_os::process::deliver(SIGTSTP);
-        // The kernel does not stop a process group that no shell could continue.
-        if let (Some(terminal), false) = (&self.terminal, self.signals.is_pending(SIGCONT)) {
+        if !self.signals.stop()
+            && let Some(terminal) = &self.terminal
+        {
             terminal.set_raw();
         }
     }

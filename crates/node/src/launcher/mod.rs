@@ -3,6 +3,7 @@
 mod driver;
 mod program;
 mod root;
+mod signals;
 mod stdin;
 mod writer;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask release`: the binaries for distribution, in `target/dist`.
 //!
-//! There are two flavours of the same source, see `docs/guides/releasing.md`. Zig provides the old glibc's symbols and
+//! There are two flavours of the same source, see `docs/dev/releasing.md`. Zig provides the old glibc's symbols and
 //! links; the result is split into the program and its symbols, and is then examined and run: a binary that requires
 //! more than it may stops the release.
 

@@ -1,4 +1,4 @@
-//! The texts that rules read: sources, manifests and lists of all crates, and the walks, by their paths in the
+//! The texts that rules read: sources, manifests and lists of all crates, and the pages, by their paths in the
 //! workspace.
 
 use crate::step::Result;
@@ -13,10 +13,10 @@ impl Tree {
     /// A folder or a file cannot be read.
     pub fn read(root: &Path) -> Result<Tree> {
         let mut files = BTreeMap::new();
-        for folder in ["crates", "dev", "lab"] {
+        for folder in ["crates", "dev", "docs", "lab", "python"] {
             walk(root, folder, &mut files)?;
         }
-        for file in ["deny.toml", "Cargo.toml", "docs/dev/walks.md"] {
+        for file in ["deny.toml", "Cargo.toml", "README.md", "HACKING.md", "CONTRIBUTING.md"] {
             add(root, file.to_owned(), &mut files)?;
         }
         Ok(Tree(files))
@@ -44,7 +44,7 @@ fn walk(root: &Path, folder: &str, files: &mut BTreeMap<String, String>) -> Resu
         let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
         if entry.path().is_dir() {
             walk(root, &name, files)?;
-        } else if name.ends_with(".rs") || name.ends_with(".toml") {
+        } else if [".rs", ".toml", ".md", ".py", ".c"].iter().any(|end| name.ends_with(end)) {
             add(root, name, files)?;
         }
     }
