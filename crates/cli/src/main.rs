@@ -31,6 +31,7 @@ mod linked;
 mod out;
 mod pmi;
 mod program;
+mod progress;
 mod rank_results;
 mod replay;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
+use crate::progress::Progress;
 use crate::session;
 use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::Mapping;
 use wireup_node::keeper::Keeper;
-use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
+use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, ShowStarting, Starting};
 use wireup_node::session::Attached;
 use wireup_node::trace::{self, Phase};
 use wireup_os::clock::monotonic_ns;
@@ -211,7 +212,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         out::tell(warning);
     }
     if resolved.flags.dry_run {
-        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping)));
+        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
             let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
@@ -231,7 +232,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         out::print_err(&show::map(resolved, mapping));
     }
     if resolved.flags.verbose {
-        out::tell(&show::choices(resolved, mapping));
+        show::choices(resolved, mapping).iter().for_each(|line| out::tell(line));
     }
     Ok(true)
 }
@@ -296,6 +297,7 @@ fn start(
         reach,
         timeout_ns: resolved.flags.timeout_ns,
         output: resolved.flags.output.clone(),
+        starting: starting(&resolved),
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
@@ -339,6 +341,18 @@ fn start(
         }
         Ok(()) => outcome.code,
     }
+}
+
+/// Shows which nodes are starting, if a person may have to wait for them.
+fn starting(resolved: &Resolved) -> Option<ShowStarting> {
+    let waits = !resolved.in_session && resolved.session.agents.len() > 1 && Progress::has_reader();
+    let mut progress = Progress::new();
+    waits.then(|| -> ShowStarting {
+        Box::new(move |starting| match starting {
+            Starting::Nodes(nodes) => progress.show_starting(nodes),
+            Starting::Nothing => progress.end(),
+        })
+    })
 }
 
 /// A file that is written when the job has ended.

@@ -90,15 +90,20 @@ fn even(machine: &Machine, ranks: u32) -> String {
     }
 }
 
-/// The choices and their reasons on one line.
-pub fn choices(resolved: &Resolved, mapping: &Mapping) -> String {
-    let job = &resolved.job;
-    let pmi = match job.options.pmi.flavour {
+/// The PMI that ranks are offered, in words.
+pub fn pmi(flavour: PmiFlavour) -> &'static str {
+    match flavour {
         PmiFlavour::Simple => "1 or 2, over an inherited socket",
         PmiFlavour::Pmix => "PMIx, by a server process on each node",
         PmiFlavour::Both => "1, 2 or PMIx, by a socket and a server process on each node",
         PmiFlavour::None => "none",
-    };
+    }
+}
+
+/// The choices, a line each: `key: value (why)`.
+pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
+    let job = &resolved.job;
+    let pmi = pmi(job.options.pmi.flavour);
     let library = job.options.pmi.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
     let pmi = format!("pmi: {pmi}{library} ({})", resolved.pmi_why);
     let first = job.nodes.first();
@@ -107,17 +112,20 @@ pub fn choices(resolved: &Resolved, mapping: &Mapping) -> String {
     let fullest = mapping.local_size(NodeId(0)).max(1);
     let agents = resolved.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
-    format!(
-        "{} on {}{} ({}); {pmi}; binding: {}; {}; {}{}exchange: {exchange}",
-        count(job.job_size(), "rank"),
-        nodes(resolved),
-        named_by(resolved),
-        placement(resolved),
-        binding(resolved, shared, elsewhere, fullest),
-        tree(resolved, agents),
-        links(resolved),
-        containment(resolved),
-    )
+    let binding = binding(resolved, shared, elsewhere, fullest);
+    let binding = match binding.split_once(": ") {
+        Some((value, why)) => format!("{value} ({why})"),
+        None => binding,
+    };
+    let ranks =
+        format!("ranks: {} on {}{} ({})", job.job_size(), nodes(resolved), named_by(resolved), placement(resolved));
+    let (tree, exchange) = (tree(resolved, agents), format!("exchange: {exchange}"));
+    [ranks, pmi, format!("binding: {binding}"), tree]
+        .into_iter()
+        .chain(links(resolved))
+        .chain(containment(resolved))
+        .chain([exchange])
+        .collect()
 }
 
 /// Where the nodes were named, unless it was on the command line.
@@ -190,23 +198,23 @@ fn tree(resolved: &Resolved, agents: u32) -> String {
 }
 
 /// The interfaces that links between machines may use.
-fn links(resolved: &Resolved) -> String {
+fn links(resolved: &Resolved) -> Option<String> {
     let session = &resolved.session;
     // The links of a standing session are set up already.
     if resolved.in_session || (!is_remote(resolved) && session.links.interface.is_none() && session.links.encrypt) {
-        return String::new();
+        return None;
     }
     let interface =
         session.links.interface.as_deref().map_or("any interface".to_owned(), |which| format!("interface {which}"));
     let cipher = if session.links.encrypt { "encrypted" } else { "authenticated, not encrypted" };
-    format!("links: {interface}, {cipher}; ")
+    Some(format!("links: {interface}, {cipher}"))
 }
 
 /// What ends the ranks and their children if all of wireup's processes are killed at once.
-fn containment(resolved: &Resolved) -> String {
+fn containment(resolved: &Resolved) -> Option<String> {
     let used = match () {
         // That of a standing session is decided.
-        () if resolved.in_session => return String::new(),
+        () if resolved.in_session => return None,
         () => match resolved.session.containment {
             Containment::None if resolved.job.nodes.iter().any(|node| node.shared && is_remote(resolved)) => {
                 "none (nodes share a machine)"
@@ -230,7 +238,7 @@ fn containment(resolved: &Resolved) -> String {
             Containment::Machine { .. } => "a PID namespace for all nodes, which share this machine",
         },
     };
-    format!("containment: {used}; ")
+    Some(format!("containment: {used}"))
 }
 
 #[cfg(test)]
@@ -271,20 +279,28 @@ mod tests {
     }
 
     #[test]
-    fn verbose_choices_are_one_line_with_reasons() {
+    fn choices_are_lines_with_reasons() {
         let (resolved, mapping) = resolved_of("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
             choices(&resolved, &mapping),
-            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
-             found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
-             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); containment: a PID \
-             namespace for all nodes, which share this machine; exchange: gathered up the tree, broadcast down"
+            [
+                "ranks: 64 on 4 nodes (consecutive ranks together)",
+                "pmi: 1 or 2, over an inherited socket (./a was not found)",
+                "binding: not bound (virtual nodes share this machine)",
+                "tree: 4 agents (children of this machine), fan-out 3, depth 1 (fewest levels with at most 32 \
+                 children)",
+                "containment: a PID namespace for all nodes, which share this machine",
+                "exchange: gathered up the tree, broadcast down",
+            ]
         );
         let (resolved, mapping) = resolved_of("-n 1 --pmi none --contain none ./a");
         assert_eq!(
             choices(&resolved, &mapping),
-            "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi); binding: not bound: one rank; tree: one \
-             agent, in this process; containment: none (--contain none); exchange: inside the one agent"
+            [
+                "ranks: 1 on 1 node (consecutive ranks together)", "pmi: none (--pmi)",
+                "binding: not bound (one rank)", "tree: one agent, in this process",
+                "containment: none (--contain none)", "exchange: inside the one agent",
+            ]
         );
     }
 
@@ -298,17 +314,17 @@ mod tests {
         );
         let (resolved, mapping) = resolved_of("--hosts n[1-4] --ppn 2 --interface eth0 ./a");
         let said = choices(&resolved, &mapping);
-        for part in [
-            "8 ranks on 4 nodes n[1-4] (consecutive",
-            "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), \
-             fan-out 4, depth 1",
-            "; links: interface eth0, encrypted; containment: a PID namespace on each node where wireup has \
-             CAP_SYS_ADMIN; exchange",
+        for line in [
+            "ranks: 8 on 4 nodes n[1-4] (consecutive ranks together)",
+            "binding: 2 or more cores each, or a NUMA domain, or not bound",
+            "tree: 5 agents (started by ssh), fan-out 4, depth 1 (fewest levels with at most 32 children)",
+            "links: interface eth0, encrypted",
+            "containment: a PID namespace on each node where wireup has CAP_SYS_ADMIN",
         ] {
-            assert!(said.contains(part), "{said}");
+            assert!(said.iter().any(|said| said == line), "{line}: {said:?}");
         }
         let (resolved, mapping) = resolved_of("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
-        let said = choices(&resolved, &mapping);
+        let said = choices(&resolved, &mapping).join("\n");
         assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
         assert!(said.contains("for comparisons only"), "{said}");
     }

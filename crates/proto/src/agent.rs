@@ -24,6 +24,7 @@ use wireup_wire::frame::{DownFrame, Frame, FrameKind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Note, PeerError, SessionSpec};
+use wireup_wire::session::NodeState;
 use wireup_wire::talk::{Control, FromLauncher, JobDown, SessionDown, SessionUp};
 
 pub struct Agent {
@@ -33,6 +34,11 @@ pub struct Agent {
 impl Agent {
     pub fn new(config: AgentConfig) -> Self {
         Agent { session: Session::new(config) }
+    }
+
+    /// The nodes of the session, as the root knows them; none at other agents.
+    pub fn nodes(&self) -> &[NodeState] {
+        self.session.nodes()
     }
 
     pub fn session(&self) -> &SessionSpec {

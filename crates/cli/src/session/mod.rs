@@ -28,7 +28,8 @@ pub const SESSION: Flag = Flag {
 };
 /// Names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
-const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
+/// For what is printed on standard output.
+pub const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {

@@ -49,6 +49,7 @@ impl NodeJob<'_> {
             growth: Growth::Fixed("which is wireup's own"),
             timeout_ns: self.timeout_ns,
             output: Output::default(),
+            starting: None,
             spool: None,
             process_start_ns: now,
             resolved_ns: now,

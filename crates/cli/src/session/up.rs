@@ -8,6 +8,7 @@ use crate::flags::session_nodes::StatedSlots;
 use crate::flags::table as flag;
 use crate::hosts::collapse_short;
 use crate::out;
+use crate::progress::Progress;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Words};
@@ -98,6 +99,9 @@ const RANK_PORTS: u16 = 256;
 const NOT_ALL: u8 = 1;
 /// Time in addition to the start time: the root reports missing nodes only after that.
 const TELLING: Duration = Duration::from_secs(30);
+
+/// The time between two looks at which nodes are starting (chosen).
+const PROGRESS: Duration = Duration::from_millis(500);
 
 /// The time to wait for a session that another `wireup up` is starting: its process listens within milliseconds.
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
@@ -228,17 +232,23 @@ pub fn await_nodes(
     on_note: &mut dyn FnMut(Note),
 ) -> Result<Vec<NodeState>, String> {
     let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
-    let answer = session.ask(&Control::FromLauncher(FromLauncher::AskNodes { revive: true }), Some(limit), |message| {
-        match message {
-            Control::ToLauncher(ToLauncher::Nodes(nodes)) => Some(Ok(nodes)),
-            Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
-            Control::Note(note) => {
-                on_note(note);
-                None
-            }
-            _ => None,
+    let ask = |revive| Control::FromLauncher(FromLauncher::AskNodes { revive });
+    let mut progress = Progress::new();
+    let interval = if Progress::has_reader() { PROGRESS } else { limit };
+    let answer = session.ask_meanwhile(&ask(true), limit, (&ask(false), interval), |message| match message {
+        Control::ToLauncher(ToLauncher::Nodes(nodes)) => {
+            progress.show_starting(&nodes);
+            Some(Ok(nodes))
         }
+        Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
+        Control::Note(note) => {
+            progress.end();
+            on_note(note);
+            None
+        }
+        _ => None,
     });
+    progress.end();
     match answer {
         Ok(answer) => answer,
         Err(CallError::Ended { .. }) => Err(format!("session {name} ended while it was starting; see wireup status")),

@@ -3,8 +3,8 @@
 //!
 //! If a node is lost meanwhile, its job ends; another one gathers from those that have not sent everything.
 
-use super::progress::{Progress, waiting_for};
 use super::{bytes, travel};
+use crate::progress::{Progress, waiting_for};
 use crate::session::attach_to;
 use crate::words::count;
 use bytes::Bytes;

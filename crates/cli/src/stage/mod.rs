@@ -6,7 +6,6 @@
 //!   travel      a job of its own, with one rank on each node: the stream is its standard input, answers are its output
 //!   temporary   a session for a run that has none: first that job, then the run's
 //!   gather      the other way: files of the nodes, when the job is over
-//!   progress    what a person sees meanwhile
 //!   node        what those ranks do
 //!   command     wireup stage: sets that stay in a session
 //! ```
@@ -16,7 +15,6 @@ pub mod command;
 mod gather;
 pub mod node;
 mod plan;
-mod progress;
 mod temporary;
 mod travel;
 

@@ -1,10 +1,10 @@
 //! Brings a set to the nodes: a job with one rank on each, whose standard input is the stream and whose output are the
 //! answers.
 
-use super::progress::{Progress, waiting_for};
 use super::{Plan, bytes};
 use crate::flags::parsed::Stage;
 use crate::out;
+use crate::progress::{Progress, waiting_for};
 use crate::session::node_job::NodeJob;
 use crate::words::count;
 use bytes::Bytes;

@@ -37,6 +37,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{JobSpec, PortRange};
 use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::rank_address;
+use wireup_wire::session::NodeState;
 
 pub struct AgentDriver {
     agent: Agent,
@@ -117,6 +118,10 @@ impl AgentDriver {
             listening: false,
             due_ns: None,
         })
+    }
+
+    pub fn nodes(&self) -> &[NodeState] {
+        self.agent.nodes()
     }
 
     pub fn session(&self) -> &SessionSpec {

@@ -5,7 +5,7 @@ use super::root::Root;
 use super::signals::Signals;
 use super::stdin::Stdin;
 use super::writer::{Begun, Decoration, Files, FolderProblem, LineStyle, Places, Problem, Sink, Writer, make_folder};
-use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
+use super::{Reach, RunConfig, RunError, RunOutcome, ShowStarting, Stamps, Starting};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
@@ -25,7 +25,7 @@ use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, Origin};
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
-use wireup_wire::peer::{Cause, Ended, TracePart};
+use wireup_wire::peer::{Cause, Ended};
 use wireup_wire::signal::{SIGCONT, SIGTSTP, SIGWINCH};
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
@@ -41,6 +41,9 @@ const FILES_BESIDES: u64 = 64;
 /// Longest time that the last messages wait for a stopped terminal after an interrupt.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 
+/// How often it is shown which nodes are starting (ns).
+const STARTING_NS: u64 = 500_000_000;
+
 struct LauncherDriver<'w> {
     root: Root,
     launcher: Launcher,
@@ -50,14 +53,14 @@ struct LauncherDriver<'w> {
     /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
     talking: Option<Talking<'w>>,
     output: [Writer; 2],
+    /// Shows which nodes are starting, and when it does so next (ns).
+    starting: Option<(ShowStarting, u64)>,
     terminal: Option<RawTerminal>,
-    traces: Vec<TracePart>,
-    ended: Option<Ended>,
-    interrupted: bool,
+    /// What is known so far.
+    outcome: RunOutcome,
     /// The writer's error text, if the reader of this process's standard output or error has closed it.
     reader_gone: Option<String>,
     ended_by_reader: bool,
-    stamps: Stamps,
     code: Option<u8>,
 }
 
@@ -140,13 +143,17 @@ impl<'w> LauncherDriver<'w> {
             stdin: Stdin::new(STDIN_TOKEN),
             talking: program.map(Talking::new),
             output,
+            starting: config.starting.map(|show| (show, stamps.begun_ns + STARTING_NS)),
             terminal,
-            traces: Vec::new(),
-            ended: None,
-            interrupted: false,
+            outcome: RunOutcome {
+                code: 0,
+                ended: Ended { failure: None, done: Default::default() },
+                traces: Vec::new(),
+                interrupted: false,
+                stamps,
+            },
             reader_gone: None,
             ended_by_reader: false,
-            stamps,
             code: None,
         })
     }
@@ -160,8 +167,13 @@ impl<'w> LauncherDriver<'w> {
                 return Ok(self.leave(code));
             }
             let talks = self.talking.as_ref().is_some_and(Talking::is_ready).then_some(0);
-            let deadlines =
-                [self.launcher.deadline().map(|at| at.0), self.root.deadline_ns(), self.stdin.deadline_ns(), talks];
+            let deadlines = [
+                self.launcher.deadline().map(|at| at.0),
+                self.root.deadline_ns(),
+                self.stdin.deadline_ns(),
+                talks,
+                self.starting.as_ref().map(|(_, due_ns)| *due_ns),
+            ];
             let until = deadlines.into_iter().flatten().min();
             let events =
                 self.root.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;
@@ -232,19 +244,20 @@ impl<'w> LauncherDriver<'w> {
         if is_taken {
             self.tell(LauncherInput::Written { stream, bytes: bytes.len() as u32 });
         } else {
+            self.clear_starting(true);
             self.writer(stream).write(from, bytes);
         }
     }
 
     fn on_notice(&mut self, notice: Notice) {
         match &notice {
-            Notice::Started { .. } => self.stamps.started_ns = monotonic_ns(),
+            Notice::Started { .. } => self.outcome.stamps.started_ns = monotonic_ns(),
             Notice::Ended(ended) => {
-                self.stamps.ended_ns = monotonic_ns();
-                self.ended = Some(ended.clone());
+                self.outcome.stamps.ended_ns = monotonic_ns();
+                self.outcome.ended = ended.clone();
             }
-            Notice::Interrupt { .. } => self.interrupted = true,
-            Notice::Trace(part) => self.traces.push((**part).clone()),
+            Notice::Interrupt { .. } => self.outcome.interrupted = true,
+            Notice::Trace(part) => self.outcome.traces.push((**part).clone()),
             Notice::Failed(_)
             | Notice::Stall(_)
             | Notice::Note(_)
@@ -262,9 +275,30 @@ impl<'w> LauncherDriver<'w> {
             // In raw mode the terminal does not go back to the first column by itself.
             text = text.replace('\n', "\r\n");
         }
+        let is_begun = matches!(notice, Notice::Started { .. } | Notice::Failed(_) | Notice::Ended(_));
+        if is_begun || !text.is_empty() {
+            self.clear_starting(is_begun);
+        }
         if !text.is_empty() {
             self.writer(Stream::Err).notice(text);
         }
+    }
+
+    /// Shows which nodes are starting, at intervals.
+    fn show_starting(&mut self) {
+        let now_ns = monotonic_ns();
+        if let Some((show, due_ns)) = self.starting.as_mut().filter(|(_, due_ns)| now_ns >= *due_ns) {
+            *due_ns = now_ns + STARTING_NS;
+            show(Starting::Nodes(self.root.nodes()));
+        }
+    }
+
+    /// Something else is about to be shown. `for_good`: no node is awaited any more.
+    fn clear_starting(&mut self, for_good: bool) {
+        if let Some((show, _)) = &mut self.starting {
+            show(Starting::Nothing);
+        }
+        self.starting.take_if(|_| for_good);
     }
 
     /// The writer of a stream, because something is about to be written by a thread.
@@ -344,6 +378,7 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_tick(&mut self) {
         self.root.on_tick();
+        self.show_starting();
         self.stdin.on_tick(self.root.reactor());
         let now = Instant(monotonic_ns());
         if self.launcher.deadline().is_some_and(|due| now >= due) {
@@ -365,20 +400,15 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn leave(mut self, code: u8) -> RunOutcome {
+        self.clear_starting(true);
         self.root.end();
         let limit = self.launcher.is_impatient().then_some(LAST_WORDS_MAX);
         for writer in &mut self.output {
             writer.finish(limit);
         }
         drop(self.terminal.take());
-        self.stamps.left_ns = monotonic_ns();
-        RunOutcome {
-            code,
-            ended: self.ended.unwrap_or(Ended { failure: None, done: Default::default() }),
-            traces: self.traces,
-            interrupted: self.interrupted,
-            stamps: self.stamps,
-        }
+        self.outcome.stamps.left_ns = monotonic_ns();
+        RunOutcome { code, ..self.outcome }
     }
 }
 

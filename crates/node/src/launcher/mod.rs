@@ -20,6 +20,7 @@ use std::sync::Arc;
 use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
+use wireup_wire::session::NodeState;
 
 /// The settings of a run.
 pub struct RunConfig {
@@ -30,12 +31,24 @@ pub struct RunConfig {
     pub growth: Growth,
     pub timeout_ns: Option<u64>,
     pub output: Output,
+    /// Shows a person which nodes are still starting, until the job has started.
+    pub starting: Option<ShowStarting>,
     /// Where the output goes if the job is detached, in place of standard output and error.
     pub spool: Option<Arc<Spool>>,
     /// Times of `CLOCK_MONOTONIC` (ns) when the program began; `resolved_ns`: when its command line had been parsed.
     pub process_start_ns: u64,
     pub resolved_ns: u64,
 }
+
+/// What is shown while a job starts.
+#[derive(Clone, Copy, Debug)]
+pub enum Starting<'a> {
+    Nodes(&'a [NodeState]),
+    /// Something else is about to be shown.
+    Nothing,
+}
+
+pub type ShowStarting = Box<dyn FnMut(Starting<'_>)>;
 
 /// Where the root agent runs.
 pub enum Reach {

@@ -14,6 +14,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::{Input, Peer};
 use wireup_wire::frame::Frame;
+use wireup_wire::session::NodeState;
 
 /// Token of the session's socket. The launcher's other tokens have lower numbers.
 const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
@@ -81,6 +82,14 @@ impl Root {
         match self {
             Root::Within(within) => within.agent.reactor(),
             Root::Session(session) => &session.reactor,
+        }
+    }
+
+    /// The nodes of a one-shot run; none of a standing session, which starts none.
+    pub fn nodes(&self) -> &[NodeState] {
+        match self {
+            Root::Within(within) => within.agent.nodes(),
+            Root::Session(_) => &[],
         }
     }
 

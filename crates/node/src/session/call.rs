@@ -209,13 +209,49 @@ impl Attached {
         limit: Option<Duration>,
         mut take: impl FnMut(Control) -> Option<T>,
     ) -> Result<T, CallError> {
-        let frame = control_frame(JobId(0), message);
-        self.call.write(&[&frame.header()[..], &frame.payload].concat())?;
+        self.send(message)?;
         if limit.is_some() {
             // A long wait is expected, so the user is not told about it.
             self.call.tell.set(None);
         }
-        let until = Instant::now() + limit.unwrap_or(ANSWER_MAX);
+        self.answer(Instant::now() + limit.unwrap_or(ANSWER_MAX), &mut take)
+    }
+
+    /// As `ask`, with another question at each interval of the wait, unless the last one was not answered yet. `take`
+    /// accepts the answers to both alike; as many as there were other questions are not returned.
+    pub fn ask_meanwhile<T>(
+        &mut self,
+        message: &Control,
+        limit: Duration,
+        (meanwhile, interval): (&Control, Duration),
+        mut take: impl FnMut(Control) -> Option<T>,
+    ) -> Result<T, CallError> {
+        self.send(message)?;
+        self.call.tell.set(None);
+        let (until, mut is_asked) = (Instant::now() + limit, false);
+        loop {
+            let answer = self.answer(until.min(Instant::now() + interval), &mut |message| {
+                let answer = take(message)?;
+                (!std::mem::take(&mut is_asked)).then_some(answer)
+            });
+            match answer {
+                Err(CallError::Silent { .. }) if Instant::now() < until => {
+                    if !std::mem::replace(&mut is_asked, true) {
+                        self.send(meanwhile)?;
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn send(&self, message: &Control) -> Result<(), CallError> {
+        let frame = control_frame(JobId(0), message);
+        self.call.write(&[&frame.header()[..], &frame.payload].concat())
+    }
+
+    /// The first message that `take` accepts.
+    fn answer<T>(&mut self, until: Instant, take: &mut dyn FnMut(Control) -> Option<T>) -> Result<T, CallError> {
         loop {
             if let Some(answer) = take(self.call.next(until)?) {
                 return Ok(answer);

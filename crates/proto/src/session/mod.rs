@@ -46,7 +46,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Ask, Up as Request};
 use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, PeerError, Problem, Rejoin, SessionSpec};
-use wireup_wire::session::{Log, RankPortsReport, SessionSnapshot};
+use wireup_wire::session::{Log, NodeState, RankPortsReport, SessionSnapshot};
 use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 
 /// Why a later job of the session lacks an agent.
@@ -131,6 +131,11 @@ impl Session {
             child_starts.call_step_for(cx, snapshot, all);
             child_starts.shell_calls.call_shells(cx, snapshot);
         });
+    }
+
+    /// The nodes that belong to it, at the root.
+    pub fn nodes(&self) -> &[NodeState] {
+        self.membership.nodes().map(Nodes::own).unwrap_or_default()
     }
 
     /// When to call `on_tick` if nothing else happens first.

@@ -36,7 +36,7 @@ fn the_first_failing_rank_gives_exit_code_and_message() {
     );
 }
 
-/// Also the ends of the ranks that were terminated because of the first failure.
+/// Ranks that were terminated because of the first failure are listed, too.
 #[test]
 fn the_end_of_each_rank_is_written_to_a_file() {
     let folder = Folder::new("ends-json");

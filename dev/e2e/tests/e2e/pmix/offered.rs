@@ -10,9 +10,8 @@ use xtask::programs::Flavour;
 /// The choice that a dry run reports for the program.
 fn chosen(program: &Path) -> String {
     let outcome = Run::job("-n 2 --dry-run").arg(program).succeed();
-    let line = outcome.out();
-    let from = line.find("pmi: ").unwrap_or_else(|| panic!("{outcome}"));
-    line[from..].split("; binding").next().unwrap_or_default().to_owned()
+    let said = outcome.out();
+    said.lines().find(|line| line.starts_with("pmi: ")).unwrap_or_else(|| panic!("{outcome}")).to_owned()
 }
 
 #[test]
