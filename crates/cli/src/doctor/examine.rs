@@ -41,6 +41,8 @@ pub struct Plan {
     pub timeout_ns: u64,
     /// Send the program to hosts that lack it.
     pub sends: bool,
+    /// Files that ranks need.
+    pub files: Vec<Vec<u8>>,
 }
 
 /// What is known about a host.
@@ -50,6 +52,8 @@ pub struct Seen {
     /// Why it has no agent, or no rank.
     pub problem: Option<Problem>,
     pub facts: Option<Facts>,
+    /// The files that ranks need and that it lacks.
+    pub missing: Vec<String>,
     /// The beginning of what its rank has written to standard error.
     pub said: Vec<u8>,
     /// This machine's wall clock (ns): before the host read its own, and after.
@@ -175,6 +179,7 @@ fn ask_nodes(
         let question = Question {
             interface: interface.map(str::to_owned),
             cwd: plan.cwd.clone(),
+            files: plan.files.clone(),
             program: spec.program.clone(),
             remote_shell: spec.remote_shell.clone(),
             neighbours: hosts.iter().filter_map(|host| seen[*host].neighbour.clone()).collect(),
@@ -276,6 +281,7 @@ impl Program for Asking<'_> {
                     seen.clock_ns = (self.begun_ns, wall_clock_ns());
                     seen.facts = Some(*facts);
                 }
+                Ok(DoctorReport::Missing(files)) => seen.missing = files,
                 Ok(DoctorReport::Neighbour(result)) => seen.onward = Some(result),
                 // A line that is none of the doctor's.
                 Err(_) => {}

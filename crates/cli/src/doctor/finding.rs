@@ -1,5 +1,6 @@
 //! One finding about a host: its severity, its text, how to fix it.
 
+use serde_json::{Value, json};
 use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,6 +54,11 @@ impl Finding {
     pub fn note(text: impl Into<String>) -> Finding {
         Finding { level: Level::Note, text: text.into(), single: None, cure: None }
     }
+}
+
+/// A JSON object about hosts: a finding, or a subject that is in order. `level`: a word for a column.
+pub fn row(hosts: &[&str], subject: &str, level: &str, text: &str, fix: Option<&str>) -> Value {
+    json!({ "hosts": hosts, "subject": subject, "level": level.trim_end(), "text": text, "fix": fix })
 }
 
 /// A number of bytes, formatted for display.

@@ -1,8 +1,9 @@
 //! Hosts with the same finding are reported together.
 
-use super::finding::Finding;
+use super::finding::{Finding, row};
 use crate::hosts::collapse_short;
 use crate::words::one_line;
+use serde_json::Value;
 
 /// A finding and the hosts that have it.
 pub struct Group {
@@ -33,12 +34,21 @@ pub fn group(findings: Vec<(usize, Finding)>) -> Vec<Group> {
 }
 
 impl Group {
+    /// The finding as a JSON object.
+    pub fn json(&self, names: &[&str]) -> Value {
+        let hosts: Vec<&str> = self.hosts.iter().map(|&host| names[host]).collect();
+        row(&hosts, "finding", self.finding.level.word(), &self.text(), self.finding.cure.as_deref())
+    }
+
+    /// The text on one line, since parts of it come from the host.
+    fn text(&self) -> String {
+        one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text))
+    }
+
     /// The finding's line, followed by the line with its cure.
     pub fn lines(&self, names: &[&str]) -> String {
         let hosts = collapse_short(self.hosts.iter().map(|&host| names[host]));
-        // Parts of it come from the host.
-        let text = one_line(self.finding.single.as_ref().unwrap_or(&self.finding.text));
         let cure = self.finding.cure.iter().map(|cure| format!("         fix: {}\n", one_line(cure)));
-        format!("{}  {hosts}: {text}\n{}", self.finding.level.word(), cure.collect::<String>())
+        format!("{}  {hosts}: {}\n{}", self.finding.level.word(), self.text(), cure.collect::<String>())
     }
 }

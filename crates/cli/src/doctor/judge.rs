@@ -40,6 +40,7 @@ pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize,
         if let Some(seen) = case.seen {
             of_start(seen, setting).into_iter().for_each(&mut add);
             of_connections(seen, setting).into_iter().for_each(&mut add);
+            missing(seen).into_iter().for_each(&mut add);
         }
         if let Some(facts) = case.facts {
             of_machine(facts, setting).into_iter().for_each(&mut add);
@@ -66,6 +67,14 @@ pub fn unreached(case: &Case) -> Option<Problem> {
             )))
         }
     }
+}
+
+/// The program's files that a host lacks.
+fn missing(seen: &Seen) -> Option<Finding> {
+    let (first, others) = seen.missing.split_first()?;
+    let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    let text = format!("the program needs {first}{more}, missing there");
+    Some(Finding::problem(text, "copy it there, mount its file system, or run with --stage"))
 }
 
 /// Findings about how the host was started.

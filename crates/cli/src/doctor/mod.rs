@@ -4,6 +4,7 @@ mod examine;
 mod finding;
 mod grouped;
 mod judge;
+mod program;
 mod show;
 mod this_machine;
 
@@ -13,12 +14,14 @@ use crate::flags::remote_shell::{Reach, SSH, remote_shell};
 use crate::flags::table as flag;
 use crate::hosts::{Host, collapse_short};
 use crate::out;
+use crate::session::JSON;
 use crate::words::shell;
 use examine::{Examined, Plan, Seen, examine};
 use judge::{Case, Setting};
+use serde_json::Value;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use wireup_flags::{Command, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_node::doctor::{Facts, facts_here};
 
 const SEND: Flag = Flag::switch(&["--send"], "Send wireup to hosts that lack it, as a run would.");
@@ -30,12 +33,14 @@ pub const COMMAND: Command = Command {
   wireup doctor                                   this machine, or the batch job's hosts
   wireup doctor --hosts 'n[0-63]'                 each host by ssh, all at once, as a job would start there
   wireup doctor --hostfile hosts --interface ib0
+  wireup doctor --hosts n0,n1 ./app               also whether this program can run there
+  wireup doctor --json                            the same as JSON, a list of findings
 
 For each host it checks limits, interfaces, clock and versions; whether the host can connect back to this machine, as
 an agent must; and whether it can reach the next host by the same remote shell, as agents in a tree must. It changes
 nothing on the hosts.
 ",
-    words: Words::Named(&[]),
+    words: Words::Named(&["[PROGRAM]"]),
     sections: &[Section {
         title: "Flags",
         flags: &[
@@ -55,6 +60,7 @@ nothing on the hosts.
             },
             Flag { help: "Check that this directory exists on each host (default: the current one).", ..flag::WDIR },
             SEND,
+            JSON,
         ],
     }],
     end: "
@@ -70,18 +76,18 @@ const PROBLEM: u8 = 1;
 /// Examines what the line names.
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let parsed = Parsed::read(line)?;
-    let wdir = line.last(flag::WDIR, Value::path)?;
+    let wdir = line.last(flag::WDIR, wireup_flags::Value::path)?;
     let surroundings = chosen::look_around(&parsed)?;
     let chosen = chosen::chosen(&parsed, &surroundings)?;
     let current = surroundings.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
     let facts = facts_here(parsed.interface.as_deref(), None, &cwd, &|name| std::env::var_os(name));
+    let program = line.words.first().map(|name| program::examine(name, &cwd, &surroundings)).unwrap_or_default();
     let Some(Chosen { hosts, step, origin, .. }) = chosen else {
-        let (text, problems) =
-            this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &surroundings);
-        out::print(&text);
-        return Ok(if problems { PROBLEM } else { 0 });
+        let mut lines = this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &surroundings);
+        lines.extend(program.lines);
+        return Ok(show_here(&lines, line.has(JSON), &facts));
     };
     let remote_shell =
         remote_shell(parsed.remote_shell.as_deref(), Reach::choose(true, step, Start::Tree), &surroundings)?;
@@ -90,6 +96,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         cwd: cwd.clone().into_os_string().into_vec(),
         timeout_ns: parsed.start_timeout_ns.unwrap_or(TIMEOUT_NS),
         sends: line.has(SEND),
+        files: program.files.into_iter().map(|file| file.into_os_string().into_vec()).collect(),
     };
     let seen = match &facts.offered {
         _ if plan.hosts.is_empty() => Vec::new(),
@@ -99,7 +106,8 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
             Examined::Interrupted(code) => return Ok(code),
         },
     };
-    if !is_of_flags(&origin) {
+    let is_json = line.has(JSON);
+    if !is_of_flags(&origin) && !is_json {
         let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
         let (slots, by) = (hosts.slots(), shell(&remote_shell));
         out::print(&format!("hosts from {origin}: {names}; {slots} slots; agents are started by {by}\n\n"));
@@ -111,9 +119,26 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         program_bytes: own_size(),
     };
     let cases = cases(&hosts.list, &facts, &seen);
-    let (text, problems) = show::report(&cases, &facts, &setting);
-    out::print(&text);
-    Ok(if problems { PROBLEM } else { 0 })
+    let report = show::Report::new(&cases, &facts, &setting);
+    match is_json {
+        true => print_json(this_machine::json(&program.lines, &facts.host).into_iter().chain(report.json()).collect()),
+        false if program.lines.is_empty() => out::print(&report.text()),
+        false => out::print(&format!("{}\n{}", this_machine::text(&program.lines), report.text())),
+    }
+    Ok(if report.has_problem() || this_machine::has_problem(&program.lines) { PROBLEM } else { 0 })
+}
+
+/// Shows lines about this machine. Returns the exit code.
+fn show_here(lines: &[this_machine::Line], is_json: bool, facts: &Facts) -> u8 {
+    match is_json {
+        true => print_json(this_machine::json(lines, &facts.host)),
+        false => out::print(&this_machine::text(lines)),
+    }
+    if this_machine::has_problem(lines) { PROBLEM } else { 0 }
+}
+
+fn print_json(rows: Vec<Value>) {
+    out::print(&format!("{:#}\n", Value::Array(rows)));
 }
 
 /// Hosts in the order in which they were named, with what is known about each.

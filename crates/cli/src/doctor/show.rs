@@ -1,10 +1,11 @@
 //! The report on hosts: a line for each that answered, the findings with their cures, a summary.
 
-use super::finding::{Finding, Level, OK};
-use super::grouped::group;
+use super::finding::{Finding, Level, OK, row};
+use super::grouped::{Group, group};
 use super::judge::{self, Case, Setting};
 use crate::hosts::collapse_short;
 use crate::words::{self, count, missing_lines};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use wireup_node::doctor::Facts;
@@ -14,34 +15,67 @@ use wireup_wire::peer::MissingAgent;
 /// Up to this many hosts get a line each; more are grouped if their lines are equal.
 const LINES_MAX: usize = 32;
 
-/// The text, and whether there is a problem.
-pub fn report(cases: &[Case], local: &Facts, setting: &Setting) -> (String, bool) {
-    let names: Vec<&str> = cases.iter().map(|case| case.host).collect();
-    let mut findings = judge::findings(cases, local, setting);
-    findings.extend(unreached(cases, setting));
-    let having = |level| -> BTreeSet<usize> {
-        findings.iter().filter(|(_, finding)| finding.level == level).map(|(host, _)| *host).collect()
-    };
-    let (problems, mut remarks) = (having(Level::Problem), having(Level::Remark));
-    remarks.retain(|host| !problems.contains(host));
-    let verdict = |host: usize| match () {
-        () if problems.contains(&host) => Level::Problem.word(),
-        () if remarks.contains(&host) => Level::Remark.word(),
-        () => OK,
-    };
-    let mut text = host_lines(cases, &verdict);
-    let groups = group(findings);
-    if !groups.is_empty() && !text.is_empty() {
-        text.push('\n');
+/// Hosts with what was found on each.
+pub struct Report<'a> {
+    cases: &'a [Case<'a>],
+    groups: Vec<Group>,
+    problems: BTreeSet<usize>,
+    remarks: BTreeSet<usize>,
+}
+
+impl<'a> Report<'a> {
+    pub fn new(cases: &'a [Case<'a>], local: &Facts, setting: &Setting) -> Report<'a> {
+        let mut findings = judge::findings(cases, local, setting);
+        findings.extend(unreached(cases, setting));
+        let having = |level| -> BTreeSet<usize> {
+            findings.iter().filter(|(_, finding)| finding.level == level).map(|(host, _)| *host).collect()
+        };
+        let (problems, mut remarks) = (having(Level::Problem), having(Level::Remark));
+        remarks.retain(|host| !problems.contains(host));
+        Report { cases, groups: group(findings), problems, remarks }
     }
-    for group in &groups {
-        text.push_str(&group.lines(&names));
+
+    pub fn has_problem(&self) -> bool {
+        !self.problems.is_empty()
     }
-    if !groups.is_empty() {
-        text.push('\n');
+
+    fn verdict(&self, host: usize) -> &'static str {
+        match () {
+            () if self.problems.contains(&host) => Level::Problem.word(),
+            () if self.remarks.contains(&host) => Level::Remark.word(),
+            () => OK,
+        }
     }
-    text.push_str(&sum(cases.len(), problems.len(), remarks.len()));
-    (text, !problems.is_empty())
+
+    fn names(&self) -> Vec<&str> {
+        self.cases.iter().map(|case| case.host).collect()
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = host_lines(self.cases, &|host| self.verdict(host));
+        if !self.groups.is_empty() && !text.is_empty() {
+            text.push('\n');
+        }
+        let names = self.names();
+        for group in &self.groups {
+            text.push_str(&group.lines(&names));
+        }
+        if !self.groups.is_empty() {
+            text.push('\n');
+        }
+        text + &sum(self.cases.len(), self.problems.len(), self.remarks.len())
+    }
+
+    /// An object for each host that answered, then one for each finding.
+    pub fn json(&self) -> Vec<Value> {
+        let host = |(index, case): (usize, &Case)| {
+            let said = words::one_line(&line(case, case.facts?, false));
+            Some(row(&[case.host], "host", self.verdict(index), &said, None))
+        };
+        let hosts = self.cases.iter().enumerate().filter_map(host);
+        let names = self.names();
+        hosts.chain(self.groups.iter().map(|group| group.json(&names))).collect()
+    }
 }
 
 fn sum(hosts: usize, problems: usize, remarks: usize) -> String {

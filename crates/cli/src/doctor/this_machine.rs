@@ -1,8 +1,9 @@
 //! The report on this machine alone: a line for each subject, with ok or the cure.
 
-use super::finding::{Bytes, Level, OK, bytes, limit, plain};
+use super::finding::{Bytes, Level, OK, bytes, limit, plain, row};
 use super::judge::{MEMORY_MIN, OPEN_FILES_MIN, SHM_MIN, least};
 use crate::surroundings::Surroundings;
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,14 +35,13 @@ fn raise(name: &str, unit: &str) -> String {
     format!("raise {name} in /etc/security/limits.conf ({unit} for a service), then log in again")
 }
 
-struct Line {
+pub struct Line {
     subject: &'static str,
     said: String,
     cure: Option<(Level, String)>,
 }
 
-/// The text, and whether there is a problem.
-pub fn lines(facts: &Facts, remote_shell: &str, surroundings: &Surroundings) -> (String, bool) {
+pub fn lines(facts: &Facts, remote_shell: &str, surroundings: &Surroundings) -> Vec<Line> {
     let all = [
         line("wireup", format!("{}, {}", facts.version, facts.arch)),
         line("kernel", facts.kernel.clone()),
@@ -64,27 +64,47 @@ pub fn lines(facts: &Facts, remote_shell: &str, surroundings: &Surroundings) -> 
         line("launched by", outer(surroundings)),
         line("MPI found", mpi(surroundings)),
     ];
-    let all: Vec<Line> = all.into_iter().chain(interfaces(facts)).chain(rest).collect();
+    all.into_iter().chain(interfaces(facts)).chain(rest).collect()
+}
+
+pub fn text(lines: &[Line]) -> String {
     let mut text = String::new();
-    for Line { subject, said, cure } in &all {
-        let verdict = cure.as_ref().map_or(OK, |(level, _)| level.word());
+    for line in lines {
+        let (Line { subject, said, cure }, verdict) = (line, line.verdict());
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{subject:<14}  {verdict}  {said}");
         if let Some((_, cure)) = cure {
             let _ = writeln!(text, "{:25}fix: {cure}", "");
         }
     }
-    let problem = all.iter().any(|line| matches!(line.cure, Some((Level::Problem, _))));
-    (text, problem)
+    text
 }
 
-fn line(subject: &'static str, said: String) -> Line {
+pub fn has_problem(lines: &[Line]) -> bool {
+    lines.iter().any(|line| matches!(line.cure, Some((Level::Problem, _))))
+}
+
+/// The lines as JSON objects.
+pub fn json(lines: &[Line], host: &str) -> Vec<Value> {
+    let one = |line: &Line| {
+        let fix = line.cure.as_ref().map(|(_, cure)| cure);
+        row(&[host], line.subject, line.verdict(), &line.said, fix.map(String::as_str))
+    };
+    lines.iter().map(one).collect()
+}
+
+pub fn line(subject: &'static str, said: String) -> Line {
     Line { subject, said, cure: None }
 }
 
 impl Line {
+    /// A column's word.
+    fn verdict(&self) -> &'static str {
+        self.cure.as_ref().map_or(OK, |(level, _)| level.word())
+    }
+
     /// A run fails without it.
-    fn needed(self, cure: impl Into<String>) -> Line {
+    pub fn needed(self, cure: impl Into<String>) -> Line {
         Line { cure: Some((Level::Problem, cure.into())), ..self }
     }
 
@@ -224,12 +244,14 @@ mod tests {
 
     #[test]
     fn a_healthy_machine_has_no_problems_and_no_fixes() {
-        let (text, problem) = lines(
-            &facts(),
-            "sh",
-            &Surroundings { env: vec![("PATH".into(), "/usr/bin:/bin".into())], ..Surroundings::example() },
-        );
-        assert!(!problem, "{text}");
+        let surroundings =
+            Surroundings { env: vec![("PATH".into(), "/usr/bin:/bin".into())], ..Surroundings::example() };
+        let lines = lines(&facts(), "sh", &surroundings);
+        let text = text(&lines);
+        assert!(!has_problem(&lines), "{text}");
+        let first = json(&lines, "n0").into_iter().next();
+        let expected = r#"{"fix":null,"hosts":["n0"],"level":"ok","subject":"wireup","text":""#;
+        assert!(first.is_some_and(|row| row.to_string().starts_with(expected)));
         assert!(text.contains("open files      ok       1024, up to 524288, enough for 104857 ranks\n"), "{text}");
         assert!(text.contains("interface       ok       docker0 172.17.0.1: left out, a bridge\n"), "{text}");
         assert!(text.contains("launched by     ok       no other launcher\n") && !text.contains("fix:"), "{text}");
@@ -247,8 +269,9 @@ mod tests {
             env: vec![("SLURM_JOB_ID".into(), "1".into())],
             ..Surroundings::example()
         };
-        let (text, problem) = lines(&ill, "/no/such/shell", &surroundings);
-        assert!(problem);
+        let lines = lines(&ill, "/no/such/shell", &surroundings);
+        assert!(has_problem(&lines));
+        let text = text(&lines);
         for part in [
             "open files      problem",
             "raise nofile",

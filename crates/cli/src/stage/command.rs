@@ -4,7 +4,7 @@ use super::{Nodes, Outcome, Plan, bytes, listing, send, travel};
 use crate::flags::parsed::{self, Parsed};
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::table as flag;
-use crate::session::{SESSION, attach_to, name_of, session_nodes};
+use crate::session::{self, SESSION, attach_to, name_of, session_nodes};
 use crate::surroundings::Surroundings;
 use crate::words::since;
 use crate::{environment, out};
@@ -26,12 +26,13 @@ Files are stored by content: only new and changed files are sent. They outlive t
 are dropped, or when space is needed (--stage-room) and they are the least recently used.
 ",
     words: Words::Named(&["up|list|drop", "[PATH or SET]..."]),
-    sections: &[Section { title: "Flags", flags: &[SESSION, STAGE, STAGE_ROOM, DRY_RUN] }],
+    sections: &[Section { title: "Flags", flags: &[SESSION, STAGE, STAGE_ROOM, DRY_RUN, JSON] }],
     end: "",
 };
 
 const STAGE: Flag =
     Flag { help: "=DIR keeps the copies there (default: in the node's memory, /dev/shm).", ..flag::STAGE };
+const JSON: Flag = Flag { help: "Print the list as JSON.", ..session::JSON };
 const STAGE_ROOM: Flag = Flag { is_advanced: false, ..flag::STAGE_ROOM };
 const DRY_RUN: Flag = Flag { help: "List the files that up would stage, and send nothing.", ..flag::DRY_RUN };
 
@@ -66,7 +67,8 @@ pub fn run(line: &Line) -> Result<u8, String> {
             let found = nodes(&parsed, &surroundings)?;
             let argv = [b"list".to_vec(), stage.store()];
             let told = travel::ask(&found.session, &found.nodes, &argv)?;
-            out::print(&table(&told));
+            let staged = Staged::of(&told);
+            out::print(&if line.has(JSON) { staged.json()? } else { staged.table() });
             Ok(0)
         }
         "list" => Err("wireup stage list takes no further words".into()),
@@ -98,38 +100,63 @@ struct Row {
 }
 
 /// The sets on all nodes; the bytes and the files are those of one node.
-fn table(told: &BTreeMap<u32, Vec<String>>) -> String {
-    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-    let mut problems = String::new();
-    for line in told.values().flatten() {
-        let mut words = line.splitn(7, ' ');
-        let mut next = || words.next().unwrap_or_default();
-        match next() {
-            "set" => {
-                let row = rows.entry(next()).or_default();
-                let mut number = || next().parse().unwrap_or_default();
-                (row.bytes, row.files, row.age_s) = (number(), number(), number());
-                row.nodes += 1;
-                row.used += u32::from(next() == "used");
-                next().clone_into(&mut row.of);
+struct Staged<'a> {
+    rows: BTreeMap<&'a str, Row>,
+    problems: Vec<&'a str>,
+}
+
+impl<'a> Staged<'a> {
+    fn of(told: &'a BTreeMap<u32, Vec<String>>) -> Staged<'a> {
+        let mut staged = Staged { rows: BTreeMap::new(), problems: Vec::new() };
+        for line in told.values().flatten() {
+            let mut words = line.splitn(7, ' ');
+            let mut next = || words.next().unwrap_or_default();
+            match next() {
+                "set" => {
+                    let row = staged.rows.entry(next()).or_default();
+                    let mut number = || next().parse().unwrap_or_default();
+                    (row.bytes, row.files, row.age_s) = (number(), number(), number());
+                    row.nodes += 1;
+                    row.used += u32::from(next() == "used");
+                    next().clone_into(&mut row.of);
+                }
+                "failed" => staged.problems.push(line.strip_prefix("failed ").unwrap_or_default()),
+                _ => {}
             }
-            "failed" => problems += &format!("{}\n", line.strip_prefix("failed ").unwrap_or_default()),
-            _ => {}
         }
+        staged
     }
-    if rows.is_empty() && problems.is_empty() {
-        return "nothing is staged\n".into();
+
+    fn table(&self) -> String {
+        if self.rows.is_empty() && self.problems.is_empty() {
+            return "nothing is staged\n".into();
+        }
+        let mut text = String::new();
+        if !self.rows.is_empty() {
+            text += &format!("{:14}{:>6}{:>8}{:>12}  {:10}files\n", "set", "nodes", "files", "size", "last used");
+        }
+        for (name, row) in &self.rows {
+            let name = name.get(..12).unwrap_or(name);
+            let age = if row.used > 0 { "in use".to_owned() } else { since(row.age_s) };
+            text += &format!("{name:14}{:>6}{:>8}{:>12}  {age:10}{}\n", row.nodes, row.files, bytes(row.bytes), row.of);
+        }
+        text + &self.problems.iter().map(|problem| format!("{problem}\n")).collect::<String>()
     }
-    let mut text = String::new();
-    if !rows.is_empty() {
-        text += &format!("{:14}{:>6}{:>8}{:>12}  {:10}files\n", "set", "nodes", "files", "size", "last used");
+
+    /// # Errors
+    /// A node has failed.
+    fn json(&self) -> Result<String, String> {
+        if let Some(problem) = self.problems.first() {
+            return Err((*problem).to_owned());
+        }
+        let row = |(name, row): (&&str, &Row)| {
+            serde_json::json!({
+                "set": name, "nodes": row.nodes, "nodes_in_use": row.used, "files": row.files, "bytes": row.bytes,
+                "idle_seconds": row.age_s, "of": row.of,
+            })
+        };
+        Ok(format!("{}\n", serde_json::Value::Array(self.rows.iter().map(row).collect())))
     }
-    for (name, row) in &rows {
-        let name = name.get(..12).unwrap_or(name);
-        let age = if row.used > 0 { "in use".to_owned() } else { since(row.age_s) };
-        text += &format!("{name:14}{:>6}{:>8}{:>12}  {age:10}{}\n", row.nodes, row.files, bytes(row.bytes), row.of);
-    }
-    text + &problems
 }
 
 fn dropped(told: &BTreeMap<u32, Vec<String>>, is_named: bool) -> Result<u8, String> {
@@ -170,10 +197,14 @@ mod tests {
         let one = "set 0123456789abcdef 20971520 3 70 idle /a b /c";
         let all = BTreeMap::from([(0, told(&[one])), (1, told(&[one, "failed no room"]))]);
         assert_eq!(
-            table(&all),
+            Staged::of(&all).table(),
             "set            nodes   files        size  last used files\n\
              0123456789ab       2       3      20 MiB  1 min     /a b /c\nno room\n"
         );
-        assert_eq!(table(&BTreeMap::new()), "nothing is staged\n");
+        assert_eq!(Staged::of(&all).json(), Err("no room".to_owned()));
+        assert_eq!(Staged::of(&BTreeMap::new()).table(), "nothing is staged\n");
+        let whole = BTreeMap::from([(0, told(&[one]))]);
+        let row = r#"[{"bytes":20971520,"files":3,"idle_seconds":70,"nodes":1,"nodes_in_use":0,"of":"/a b /c","#;
+        assert!(Staged::of(&whole).json().is_ok_and(|text| text.starts_with(row)));
     }
 }

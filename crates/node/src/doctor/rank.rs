@@ -22,6 +22,8 @@ pub struct Question {
     pub interface: Option<String>,
     /// The directory that ranks would work in.
     pub cwd: Vec<u8>,
+    /// Files that ranks need.
+    pub files: Vec<Vec<u8>>,
     /// The path of the doctor's program.
     pub program: String,
     pub remote_shell: RemoteShell,
@@ -35,6 +37,8 @@ pub struct Question {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum DoctorReport {
     Facts(Box<Facts>),
+    /// The files that ranks need and that are not there.
+    Missing(Vec<String>),
     /// Whether the remote shell reaches the neighbour, or why not.
     Neighbour(Result<(), String>),
 }
@@ -85,6 +89,9 @@ fn answer() -> io::Result<()> {
     let cwd = PathBuf::from(OsString::from_vec(question.cwd));
     let facts = facts::read(question.interface.as_deref(), ssh, &cwd, &|name| log_in.get(name));
     say(&DoctorReport::Facts(Box::new(facts)))?;
+    let files = question.files.into_iter().map(|file| PathBuf::from(OsString::from_vec(file)));
+    let missing = files.filter(|file| !file.exists()).map(|file| file.display().to_string());
+    say(&DoctorReport::Missing(missing.collect()))?;
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse::<usize>().ok());
     if let Some(host) = own.and_then(|rank| question.neighbours.get(rank)) {
         let limit = Duration::from_nanos(question.probe_ns);
@@ -119,6 +126,7 @@ mod tests {
         let question = Question {
             interface: Some("ib0".into()),
             cwd: b"/a\nb\xff".to_vec(),
+            files: vec![b"/app".to_vec()],
             program: "/bin/wireup".into(),
             remote_shell: RemoteShell::Ssh(vec!["ssh".into()]),
             neighbours: vec!["n1".into()],

@@ -43,6 +43,7 @@ pub fn facts() -> Facts {
 fn well(host: &str, neighbour: &str) -> Seen {
     Seen {
         host: host.into(),
+        missing: Vec::new(),
         problem: None,
         said: Vec::new(),
         facts: Some(facts()),
@@ -63,7 +64,8 @@ fn said(seen: &[Seen]) -> (String, bool) {
     let cases: Vec<Case> =
         seen.iter().map(|seen| Case { host: &seen.host, facts: seen.facts.as_ref(), seen: Some(seen) }).collect();
     let setting = Setting { shell: "ssh".into(), cwd: "/work dir".into(), interface: None, program_bytes: 15 << 20 };
-    report(&cases, &facts(), &setting)
+    let report = Report::new(&cases, &facts(), &setting);
+    (report.text(), report.has_problem())
 }
 
 #[test]
@@ -101,7 +103,11 @@ fn hosts_that_do_not_answer_are_reported_as_in_a_run() {
 
 #[test]
 fn causes_of_a_failing_run_are_problems() {
-    let cases: [(Spoil, &str); 4] = [
+    let cases: [(Spoil, &str); 5] = [
+        (
+            &|seen| seen.missing = vec!["/apps/a".into(), "/apps/b".into()],
+            "the program needs /apps/a and 1 more, missing there",
+        ),
         (
             &|seen| facts_of(seen).cwd_problem = Some("does not exist".into()),
             "working directory /work dir: does not exist",
