@@ -1,4 +1,4 @@
-/* The program of the recording: rank 2 crashes after MPI_Init, or never calls it. */
+/* The program of the recording: rank 2 crashes or hangs before it calls MPI_Init. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ int main(int argc, char **argv)
 
     if (rank == 2 && !strcmp(fault, "hang"))
         pause();
-    MPI_Init(&argc, &argv);
     if (rank == 2 && !strcmp(fault, "crash"))
         *(volatile int *)0 = 0;
+    MPI_Init(&argc, &argv);
     MPI_Get_processor_name(host, &length);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("hello from rank %d on %s\n", rank, host);

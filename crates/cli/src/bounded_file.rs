@@ -9,9 +9,16 @@ use std::path::Path;
 /// # Errors
 /// Why the file cannot be read, or that it is longer than `bytes_max`.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    File::open(path).map_err(|error| error.to_string()).and_then(|file| read_open(file, bytes_max))
+}
+
+/// The bytes of an open file.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_open(file: File, bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes));
-    match read {
+    match file.take(bytes_max + 1).read_to_end(&mut bytes) {
         Ok(count) if count as u64 > bytes_max => Err(format!("longer than {} MiB", bytes_max >> 20)),
         Ok(_) => Ok(bytes),
         Err(error) => Err(error.to_string()),

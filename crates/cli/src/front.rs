@@ -27,6 +27,7 @@ mod translation;
 mod variables;
 mod vendor;
 
+use crate::configuration;
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
 use crate::{out, run};
@@ -93,7 +94,8 @@ fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
     if !translation.quiet {
         translation.notes.iter().for_each(|note| out::tell(&format!("{name}: {note} (-quiet hides this)")));
     }
-    match Parsed::of_lines(translation.programs, &words, name) {
+    let parsed = configuration::load().and_then(|()| Parsed::of_lines(translation.programs, &words, name));
+    match parsed {
         Ok(parsed) => run::start_parsed(parsed, process_ns),
         Err(error) => out::fail(&format!("{name}: {error}")),
     }

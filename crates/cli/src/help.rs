@@ -1,25 +1,30 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{advise, doctor, install, pmi, replay, session, stage, tap};
+use crate::{advise, clean, configuration, doctor, install, pmi, replay, report, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
-pub const COMMANDS: [&Command; 14] = [
+pub const COMMANDS: [&Command; 19] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
     &session::status::COMMAND,
     &session::jobs::COMMAND,
     &session::kill::COMMAND,
+    &session::logs::COMMAND,
     &session::attach::COMMAND,
+    &session::why::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,
     &advise::COMMAND,
     &tap::COMMAND,
     &pmi::COMMAND,
+    &report::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
+    &clean::COMMAND,
+    &configuration::COMMAND,
 ];
 
 /// Commands without a table of flags.
@@ -42,6 +47,7 @@ wireup starts parallel jobs: many processes (ranks) on one or many nodes that fi
   wireup doctor --hosts 'n[0-63]'             check whether these machines can run jobs
   wireup advise --hosts 'n[0-63]' -n 1024     which flags start such a job fastest
   mpirun -n 64 wireup tap ./app               profile the start under another launcher
+  wireup report trace.json                    show a profile of wireup run in a web browser
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         compare the launchers installed here
   wireup bench exchange                       compare the exchange schemes

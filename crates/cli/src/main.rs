@@ -7,8 +7,9 @@
 //!       ├─► stage/    `--stage`, `--stage-out`, `wireup stage`
 //!       └─► words/    messages for users
 //!   front/            `mpiexec` and its like: other launchers' options, translated to those of `wireup run`
-//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`
-//!   doctor/  tap/  advise  pmi  replay  install    the commands with these names
+//!   session/          `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`
+//!   configuration     `wireup config`, and the files with defaults of flags
+//!   doctor/  tap/  report/  advise  pmi  replay  install  clean    the commands with these names
 //! ```
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and
@@ -17,6 +18,8 @@
 
 mod advise;
 mod bounded_file;
+mod clean;
+mod configuration;
 mod doctor;
 mod env_file;
 mod environment;
@@ -37,6 +40,7 @@ mod replay;
 #[cfg(test)]
 #[path = "../../../dev/fuzz/replay.rs"]
 mod replay_corpus;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -45,7 +49,7 @@ mod surroundings;
 mod tap;
 mod words;
 
-use session::{attach, down, jobs, kill, status, up};
+use session::{attach, down, jobs, kill, logs, status, up, why};
 use std::ffi::{OsStr, OsString};
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
@@ -97,8 +101,11 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "status" => flags::run_command(&status::COMMAND, args, status::run),
         "jobs" | "ps" => flags::run_command(&jobs::COMMAND, args, jobs::run),
         "kill" => flags::run_command(&kill::COMMAND, args, kill::run),
+        "logs" => flags::run_command(&logs::COMMAND, args, logs::run),
         "attach" => flags::run_command(&attach::COMMAND, args, attach::run),
+        "why" => flags::run_command(&why::COMMAND, args, why::run),
         "stage" => flags::run_command(&stage::command::COMMAND, args, stage::command::run),
+        "stacks" => wireup_node::stacks::main(args),
         "stage-node" => stage::node::main(args),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),
@@ -107,7 +114,10 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "pmi" => pmi::main(args),
         "singleton" => pmi::singleton::main(args),
         "replay" => flags::run_command(&replay::COMMAND, args, replay::run),
+        "report" => flags::run_command(&report::COMMAND, args, report::run),
         "install" => flags::run_command(&install::COMMAND, args, install::run),
+        "clean" => flags::run_command(&clean::COMMAND, args, clean::run),
+        "config" => flags::run_command(&configuration::COMMAND, args, configuration::run),
         "advise" => flags::run_command(&advise::COMMAND, args, advise::run),
         "bench" | "simulate" => external::run_of_sources(command, args),
         "help" | "--help" | "-h" => help(args),

@@ -10,12 +10,13 @@ use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
 use crate::progress::Progress;
+use crate::report::Report;
 use crate::session;
 use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{linked, out, rank_results, show};
+use crate::{configuration, linked, out, rank_results, show};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,18 +26,19 @@ use wireup_coll::Mapping;
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, ShowStarting, Starting};
 use wireup_node::session::Attached;
-use wireup_node::trace::{self, Phase};
+use wireup_node::trace::{About, Phase, Trace};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::output_file::{self, Existing};
 use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
+use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::{BindTo, JobSpec, Object, StdinTarget};
 use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
-    match parsed::parse(args) {
+    match configuration::load().and_then(|()| parsed::parse(args)) {
         Ok(Err(help)) => {
             out::print(&RUN.help(help));
             0
@@ -75,6 +77,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         ));
     }
     let mut parsed = parsed;
+    configuration::complete_own(&mut parsed)?;
     if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
         let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
@@ -192,6 +195,7 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
         () if parsed.pty.is_some() => "--pty",
         () if !matches!(parsed.stdin, None | Some(StdinTarget::None)) => "--stdin",
         () if parsed.profile.is_some() => "--profile",
+        () if parsed.report.is_some() => "--report",
         () if parsed.json.is_some() => "--json",
         () => return Ok(()),
     };
@@ -286,9 +290,9 @@ fn start(
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let (places, growth) = (resolved.named_places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
-    let [profile, results] = match [&resolved.flags.profile, &resolved.flags.json].map(ResultFile::create) {
-        [Ok(profile), Ok(results)] => [profile, results],
-        [Err(problem), _] | [_, Err(problem)] => return out::fail(&problem),
+    let profiles = match Profiles::create(&resolved.flags) {
+        Ok(profiles) => profiles,
+        Err(problem) => return out::fail(&problem),
     };
     let config = RunConfig {
         places,
@@ -330,16 +334,13 @@ fn start(
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces);
-    let written = results
-        .map_or(Ok(()), |file| write_results(file, &resolved, &outcome))
-        .and(profile.map_or(Ok(()), |file| show_profile(file, &outcome, &phases)));
-    match written {
-        Err(problem) if outcome.code == 0 => out::fail(&problem),
+    match profiles.write(resolved, &outcome, &phases) {
+        Ok(()) => outcome.code,
         Err(problem) => {
             out::tell(&problem);
-            outcome.code
+            // An otherwise successful run fails if its profile cannot be written.
+            if outcome.code == 0 { OURS } else { outcome.code }
         }
-        Ok(()) => outcome.code,
     }
 }
 
@@ -355,33 +356,54 @@ fn starting(resolved: &Resolved) -> Option<ShowStarting> {
     })
 }
 
-/// A file that is written when the job has ended.
-struct ResultFile {
-    file: File,
-    path: PathBuf,
+/// What is written when the job has ended.
+struct Profiles {
+    results: Option<(File, PathBuf)>,
+    trace: Option<(File, PathBuf)>,
+    report: Option<Report>,
 }
 
-impl ResultFile {
-    fn create(path: &Option<PathBuf>) -> Result<Option<ResultFile>, String> {
-        let Some(path) = path.clone() else { return Ok(None) };
-        match output_file::open(&path, Existing::Empty, 0o666) {
-            Ok(file) => Ok(Some(ResultFile { file, path })),
+impl Profiles {
+    fn create(flags: &Parsed) -> Result<Profiles, String> {
+        let open = |path: PathBuf| match output_file::open(&path, Existing::Empty, 0o666) {
+            Ok(file) => Ok((file, path)),
             Err(error) => Err(unwritable(&path, &error)),
+        };
+        let results = flags.json.clone().map(open).transpose()?;
+        let trace = flags.profile.clone().map(open).transpose()?;
+        let report = flags.report.clone().map(|path| Report::create(path, "--report")).transpose()?;
+        Ok(Profiles { results, trace, report })
+    }
+
+    fn write(self, resolved: Resolved, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
+        if let Some((mut file, path)) = self.results {
+            let text = rank_results::json(&resolved, &mapping(&resolved)?, outcome);
+            file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
         }
+        if self.trace.is_none() && self.report.is_none() {
+            return Ok(());
+        }
+        let trace = Trace::new(about(resolved)?, &outcome.stamps, phases, &outcome.traces);
+        if let Some((file, path)) = self.trace {
+            out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
+            trace.write(file).map_err(|error| unwritable(&path, &error))?;
+            out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
+        }
+        self.report.map_or(Ok(()), |mut report| report.write_run(&trace))
     }
 }
 
-fn write_results(mut to: ResultFile, resolved: &Resolved, outcome: &RunOutcome) -> Result<(), String> {
-    let text = rank_results::json(resolved, &mapping(resolved)?, outcome);
-    to.file.write_all(text.as_bytes()).map_err(|error| unwritable(&to.path, &error))
-}
-
-/// Prints the table and writes the trace.
-fn show_profile(to: ResultFile, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
-    out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
-    trace::write(to.file, &outcome.stamps, phases, &outcome.traces).map_err(|error| unwritable(&to.path, &error))?;
-    out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", to.path.display()));
-    Ok(())
+/// What a trace says about the run.
+fn about(mut resolved: Resolved) -> Result<About, String> {
+    resolved.isolates = isolates(resolved.session.containment);
+    let settings = show::choices(&resolved, &mapping(&resolved)?);
+    Ok(About {
+        wireup: env!("CARGO_PKG_VERSION").to_owned(),
+        program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
+        settings,
+        fanout: resolved.session.fanout,
+        simulated: None,
+    })
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> String {

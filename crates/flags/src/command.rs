@@ -34,7 +34,7 @@ pub struct Section {
     pub flags: &'static [Flag],
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// With dashes, as in help texts and messages; the first one is the flag's identity.
     pub names: &'static [&'static str],
@@ -46,6 +46,15 @@ pub struct Flag {
     /// Few users need it: only `--help-all` lists it.
     pub is_advanced: bool,
 }
+
+/// Commands explain a flag in words of their own.
+impl PartialEq for Flag {
+    fn eq(&self, other: &Flag) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Flag {}
 
 /// The value of a flag. The text is its name in help texts and messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

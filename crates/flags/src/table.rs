@@ -87,7 +87,8 @@ macro_rules! flag_table {
                 Ok(values)
             }
 
-            fn write(&mut self, flag: $crate::Flag, value: &$crate::Value) -> Result<(), $crate::Error> {
+            /// Writes a value into the field of its flag, if the table has that.
+            pub fn write(&mut self, flag: $crate::Flag, value: &$crate::Value) -> Result<(), $crate::Error> {
                 match flag.name() {
                     $($($(
                         name if name == $NAME.name() => {

@@ -11,7 +11,8 @@
 //!
 //! [`binding`] and [`devices`] give each rank its cpus and GPUs; [`hosts`] reads and writes lists of hosts;
 //! [`sendable`] and [`staged_store`] are the program that is sent to nodes and the folder of staged files there;
-//! [`record`] and [`trace`] write recordings and profiles; `remedy` and `spawn_error` make messages of errors.
+//! [`stacks`] takes the call stacks of ranks; [`record`] and [`trace`] write recordings and profiles; `remedy` and
+//! `spawn_error` make messages of errors.
 
 pub mod agent;
 pub mod binding;
@@ -27,6 +28,7 @@ mod remedy;
 pub mod sendable;
 pub mod session;
 mod spawn_error;
+pub mod stacks;
 pub mod staged_store;
 pub mod trace;
 mod transport;

@@ -1,13 +1,15 @@
 //! Writes a run's time stamps as a trace that Perfetto and `chrome://tracing` open.
 //!
 //! Each node is a process of the trace (and so is the launcher), each rank a thread; thread 0 of a node is its
-//! agent. Times are microseconds of the machine's monotonic clock since the start of the launcher.
+//! agent. A root agent without ranks is thread 1 of the launcher. Times are microseconds of the machine's monotonic
+//! clock since the start of the launcher.
 
 use crate::launcher::Stamps;
-use serde::Serialize;
-use std::fs::File;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
-use wireup_wire::ids::NodeId;
+use wireup_coll::Tree;
+use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
 /// A part of a run in which files travel or a session starts, as the launcher has seen it, with times of the launcher's
@@ -30,42 +32,98 @@ impl Phase {
 }
 
 /// The trace's process id for the launcher.
-const LAUNCHER: u32 = 0;
+pub const LAUNCHER: u32 = 0;
 
-#[derive(Serialize)]
-struct Trace {
-    #[serde(rename = "displayTimeUnit")]
-    unit: &'static str,
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Trace {
+    #[serde(rename = "displayTimeUnit", default)]
+    unit: String,
+    #[serde(rename = "otherData", default)]
+    pub about: About,
     #[serde(rename = "traceEvents")]
-    events: Vec<Event>,
+    pub events: Vec<Event>,
 }
 
-#[derive(Serialize)]
-struct Event {
-    name: String,
-    /// Kind of event: `X` for a span, `M` for a name.
-    ph: &'static str,
-    pid: u32,
-    tid: u32,
-    ts: f64,
+/// What the run was.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(default)]
+pub struct About {
+    /// The version of wireup.
+    pub wireup: String,
+    pub program: String,
+    /// What was chosen, and why: a line for each.
+    pub settings: Vec<String>,
+    /// Most children of an agent in the job's tree.
+    pub fanout: u32,
+    /// The machine on which the run was simulated; `None`: it was a real run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    dur: Option<f64>,
-    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
-    args: serde_json::Map<String, serde_json::Value>,
+    pub simulated: Option<String>,
 }
 
-/// # Errors
-/// The file cannot be written.
-pub fn write(file: File, stamps: &Stamps, phases: &[Phase], parts: &[TracePart]) -> io::Result<()> {
-    let mut scribe = Scribe { origin_ns: stamps.process_ns, events: Vec::new() };
-    scribe.launcher(stamps);
-    phases.iter().for_each(|phase| scribe.phase(phase));
-    for part in parts {
-        scribe.node(part);
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub struct Event {
+    pub name: String,
+    /// Kind of event: `X` for a span, `M` for metadata.
+    pub ph: String,
+    pub pid: u32,
+    #[serde(default)]
+    pub tid: u32,
+    #[serde(default)]
+    pub ts: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dur: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Box<Args>>,
+}
+
+/// Details of an event, by what it describes.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(untagged)]
+pub enum Args {
+    Fence {
+        /// Time at which the last rank of the node entered, like `ts`.
+        last_in: f64,
+        last_rank: u32,
+        bytes_up: u64,
+        bytes_down: u64,
+    },
+    Node {
+        /// Hops from the root of the job's tree.
+        level: u32,
+        /// The error bound of the alignment of the node's clock (µs); `None`: the clock could not be aligned.
+        clock_error: Option<f64>,
+        up: Traffic,
+        down: Traffic,
+        direct: Traffic,
+    },
+    Name {
+        name: String,
+    },
+}
+
+impl Trace {
+    pub fn new(about: About, stamps: &Stamps, phases: &[Phase], parts: &[TracePart]) -> Trace {
+        let mut scribe = Scribe { origin_ns: stamps.process_ns, events: Vec::new() };
+        scribe.launcher(stamps);
+        phases.iter().for_each(|phase| scribe.phase(phase));
+        let root = AgentId(0);
+        let agents: BTreeSet<AgentId> = parts.iter().map(|part| part.agent).chain([root]).collect();
+        let tree = Tree::new(agents.len() as u32, about.fanout);
+        let levels: BTreeMap<AgentId, u32> =
+            agents.into_iter().zip(0..).map(|(agent, position)| (agent, tree.depth(AgentId(position)))).collect();
+        for part in parts {
+            scribe.node(part, levels[&part.agent]);
+        }
+        Trace { unit: "ms".into(), about, events: scribe.events }
     }
-    let mut file = BufWriter::new(file);
-    serde_json::to_writer(&mut file, &Trace { unit: "ms", events: scribe.events })?;
-    file.flush()
+
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, file: impl Write) -> io::Result<()> {
+        let mut file = BufWriter::new(file);
+        serde_json::to_writer(&mut file, self)?;
+        file.flush()
+    }
 }
 
 struct Scribe {
@@ -93,45 +151,38 @@ impl Scribe {
         }
     }
 
-    fn node(&mut self, part: &TracePart) {
-        let pid = part.node.0 + 1;
-        self.name("process_name", pid, 0, &format!("node {} {}", part.node, part.host));
-        self.name("thread_name", pid, 0, "agent");
-        self.span("bootstrap", pid, 0, part.process_ns, part.bootstrap_ns);
-        self.span("connect", pid, 0, part.bootstrap_ns, part.linked_ns);
+    fn node(&mut self, part: &TracePart, level: u32) {
+        // A root without ranks is on no node of the job: it is shown with the launcher.
+        let (pid, tid) = if part.host.is_empty() { (LAUNCHER, 1) } else { (part.node.0 + 1, 0) };
+        if pid != LAUNCHER {
+            self.name("process_name", pid, 0, &format!("node {} {}", part.node, part.host));
+        }
+        self.name("thread_name", pid, tid, "agent");
+        self.span("bootstrap", pid, tid, part.process_ns, part.bootstrap_ns);
+        self.span("connect", pid, tid, part.bootstrap_ns, part.linked_ns);
+        self.span("receive job", pid, tid, part.bootstrap_ns, part.job_ns);
         let first = part.ranks.iter().map(|rank| rank.spawn_ns).filter(|at| *at > 0).min().unwrap_or(0);
         let last = part.ranks.iter().map(|rank| rank.exec_ns).max().unwrap_or(0);
         self.span("spawn", pid, 0, first, last);
         for fence in &part.fences {
             self.fence(pid, fence);
         }
-        self.traffic(pid, &part.traffic);
+        let clock_error = (part.clock_error_ns < u64::MAX).then(|| micros(part.clock_error_ns));
+        let ExchangeTraffic { up, down, direct } = part.traffic;
+        self.metadata("exchange traffic", pid, tid, Args::Node { level, clock_error, up, down, direct });
         for rank in &part.ranks {
             self.rank(pid, rank);
         }
     }
 
     fn fence(&mut self, pid: u32, fence: &FenceTrace) {
-        self.span(&format!("{} {}", fence.collective, fence.epoch), pid, 0, fence.first_in_ns, fence.out_ns);
-        if let Some(event) = self.events.last_mut() {
-            event.args.insert("bytes_up".into(), fence.bytes_up.into());
-            event.args.insert("bytes_down".into(), fence.bytes_down.into());
-            event.args.insert("last_rank".into(), fence.last_rank.0.into());
+        let FenceTrace { last_in_ns, bytes_up, bytes_down, .. } = *fence;
+        let last_in = micros(last_in_ns.saturating_sub(self.origin_ns));
+        let args = Args::Fence { last_in, last_rank: fence.last_rank.0, bytes_up, bytes_down };
+        let name = format!("{} {}", fence.collective, fence.epoch);
+        if let Some(event) = self.span(&name, pid, 0, fence.first_in_ns, fence.out_ns) {
+            event.args = Some(Box::new(args));
         }
-    }
-
-    /// The traffic of a node's agent for the job's collectives, as an event without a time.
-    fn traffic(&mut self, pid: u32, traffic: &ExchangeTraffic) {
-        let mut args = serde_json::Map::new();
-        for (way, Traffic { frames_in, bytes_in, frames_out, bytes_out }) in
-            [("up", traffic.up), ("down", traffic.down), ("direct", traffic.direct)]
-        {
-            let numbers = serde_json::json!({
-                "frames_in": frames_in, "bytes_in": bytes_in, "frames_out": frames_out, "bytes_out": bytes_out,
-            });
-            args.insert(way.into(), numbers);
-        }
-        self.events.push(Event { name: "exchange traffic".into(), ph: "M", pid, tid: 0, ts: 0.0, dur: None, args });
     }
 
     fn rank(&mut self, pid: u32, rank: &RankTrace) {
@@ -145,34 +196,65 @@ impl Scribe {
         self.span("exit", pid, tid, rank.finalize_ns, rank.exit_ns);
     }
 
-    /// A span, unless one of its ends is missing.
-    fn span(&mut self, name: &str, pid: u32, tid: u32, begin_ns: u64, end_ns: u64) {
-        if begin_ns == 0 || end_ns < begin_ns {
-            return;
+    /// A span, unless one of its ends is missing, or all of it precedes the start of the launcher, as in a session.
+    fn span(&mut self, name: &str, pid: u32, tid: u32, begin_ns: u64, end_ns: u64) -> Option<&mut Event> {
+        if begin_ns == 0 || end_ns < begin_ns.max(self.origin_ns) {
+            return None;
         }
-        let micros = |ns: u64| ns as f64 / 1000.0;
-        self.events.push(Event {
-            name: name.into(),
-            ph: "X",
-            pid,
-            tid,
-            ts: micros(begin_ns.saturating_sub(self.origin_ns)),
-            dur: Some(micros(end_ns - begin_ns)),
-            args: serde_json::Map::new(),
-        });
+        let begin_ns = begin_ns.max(self.origin_ns);
+        let (ts, dur) = (micros(begin_ns - self.origin_ns), Some(micros(end_ns - begin_ns)));
+        self.events.push(Event { name: name.into(), ph: "X".into(), pid, tid, ts, dur, args: None });
+        self.events.last_mut()
     }
 
     fn name(&mut self, what: &str, pid: u32, tid: u32, name: &str) {
-        let mut args = serde_json::Map::new();
-        args.insert("name".into(), name.into());
-        self.events.push(Event { name: what.into(), ph: "M", pid, tid, ts: 0.0, dur: None, args });
+        self.metadata(what, pid, tid, Args::Name { name: name.into() });
     }
+
+    fn metadata(&mut self, what: &str, pid: u32, tid: u32, args: Args) {
+        let args = Some(Box::new(args));
+        self.events.push(Event { name: what.into(), ph: "M".into(), pid, tid, ts: 0.0, dur: None, args });
+    }
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1000.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use wireup_wire::ids::Rank;
+
+    #[test]
+    fn agents_have_their_level_in_the_tree_and_a_root_without_ranks_is_with_the_launcher() {
+        let part = |agent: u32, host: &str| TracePart {
+            agent: AgentId(agent),
+            node: NodeId(agent.saturating_sub(1)),
+            host: host.to_owned(),
+            process_ns: 500,
+            bootstrap_ns: 900,
+            job_ns: 2_000,
+            fences: vec![FenceTrace { first_in_ns: 3_000, last_in_ns: 4_000, out_ns: 6_000, ..FenceTrace::default() }],
+            ..TracePart::default()
+        };
+        let stamps = Stamps { process_ns: 1_000, ..Stamps::default() };
+        let about = About { fanout: 1, ..About::default() };
+        let Trace { events, .. } = Trace::new(about, &stamps, &[], &[part(0, ""), part(1, "n0"), part(4, "n3")]);
+        let levels = events.iter().filter_map(|event| match event.args.as_deref() {
+            Some(Args::Node { level, .. }) => Some((event.pid, event.tid, *level)),
+            _ => None,
+        });
+        assert_eq!(levels.collect::<Vec<_>>(), [(LAUNCHER, 1, 0), (1, 0, 1), (4, 0, 2)]);
+        let named = events.iter().filter(|event| event.name == "process_name").map(|event| event.pid);
+        assert_eq!(named.collect::<Vec<_>>(), [LAUNCHER, 1, 4]);
+        // The agents of a session were there before the launcher.
+        assert!(events.iter().all(|event| event.name != "bootstrap"));
+        let job = events.iter().find(|event| event.name == "receive job").expect("the job arrives");
+        assert_eq!((job.ts, job.dur), (0.0, Some(1.0)));
+        let fence = events.iter().find(|event| event.name == "fence 0").expect("a fence");
+        assert!(matches!(fence.args.as_deref(), Some(Args::Fence { last_in, .. }) if *last_in == 3.0), "{fence:?}");
+    }
 
     #[test]
     fn a_phase_is_a_span_of_the_launcher_and_of_each_node() {

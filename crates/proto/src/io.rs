@@ -10,7 +10,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
 use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdioOptions};
 pub use wireup_wire::peer::ExitStatus;
-use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError};
+use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError, Stack};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
@@ -154,6 +154,8 @@ pub enum JobEvent {
     },
     /// The ranks of a job on this node run without something that was asked for.
     RanksLack { what: Lacking },
+    /// The call stacks of the ranks of a job on this node.
+    Stacks { stacks: Vec<Stack> },
     /// How the ranks of a job on this node are bound, as a picture in lines of text.
     RanksBound { picture: String },
     /// Another PMI library in a rank's process has connected.
@@ -292,6 +294,8 @@ pub enum Output {
     ReadStdio { job: JobId, stream: Stream, on: bool },
     /// Set the size of a rank's pseudo-terminal.
     Resize { job: JobId, local: LocalRank, rows: u16, columns: u16 },
+    /// Take the call stacks of these running ranks, with their pids; the answer is `JobEvent::Stacks`.
+    TakeStacks { job: JobId, processes: Vec<(Rank, u32)> },
     /// A job that is about to start belongs to the job `family` and to the other jobs that its ranks have spawned: the
     /// PMI libraries must find each other's processes.
     OfFamily {

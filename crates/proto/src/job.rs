@@ -13,6 +13,7 @@ mod lifecycle;
 mod profile;
 mod rank_service;
 pub mod ranks;
+mod stacks;
 mod stalls;
 mod stdio;
 
@@ -33,6 +34,7 @@ pub use profile::Born;
 use profile::Profile;
 use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
 use ranks::Exit;
+use stacks::Stacks;
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
 use wireup_coll::mapping::Mapping;
@@ -58,6 +60,7 @@ pub struct JobParts {
     stdio: Stdio,
     ends: Ends,
     service: RankService,
+    stacks: Stacks,
 }
 
 impl Job {
@@ -81,6 +84,7 @@ impl Job {
                 stdio: Stdio::new(&facts),
                 ends: Ends::default(),
                 service: RankService::new(&facts),
+                stacks: Stacks::default(),
             },
             facts,
         }
@@ -171,6 +175,7 @@ impl JobParts {
         }
         self.end_if_asked(cx);
         self.stdio.flush(cx);
+        self.stacks.tell_if_complete(cx);
         self.lifecycle.say_ready(cx, &mut self.ends);
         // A failure is reported first: a job that was reported as started cannot fail to start.
         self.end_if_asked(cx);
@@ -216,6 +221,7 @@ impl JobParts {
                 }
             }
             JobEvent::RanksLack { what } => cx.note(Note::Lacks { host: cx.facts.host(), what }),
+            JobEvent::Stacks { stacks } => self.stacks.on_own(stacks),
             JobEvent::RanksBound { picture } => cx.note(Note::Bound { host: cx.facts.host(), picture }),
             JobEvent::RankExited { local, status, out_of_memory } => self.on_exited(cx, local, status, out_of_memory),
             JobEvent::KeeperLost { problem } if self.ends.is_ending() => self.on_keeper_lost(cx, problem),
@@ -447,6 +453,7 @@ impl JobParts {
             }
             JobDown::StallAsk { collective } if cx.facts.root => self.service.ask_stall(cx, collective),
             JobDown::StallAsk { collective } => self.service.survey(cx, collective),
+            JobDown::StackAsk => self.stacks.ask(cx),
             JobDown::Over { .. } => self.abandon(cx),
             JobDown::StartRanks => self.lifecycle.start_together(cx),
         }
@@ -467,7 +474,8 @@ impl JobParts {
             JobUp::Failed(failure) => cx.fail(failure),
             JobUp::Departed(departed) => self.service.on_departed(cx, departed),
             JobUp::StallAsk { collective } => self.service.ask_stall(cx, collective),
-            JobUp::Stall(_) => cx.control_up(message),
+            JobUp::Stall(_) => cx.report(message),
+            JobUp::Stacks(stacks) => self.stacks.on_child(from, stacks),
             JobUp::Missing(missing) => self.on_missing(cx, missing),
         }
     }

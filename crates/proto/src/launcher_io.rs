@@ -5,7 +5,7 @@ use crate::output::{Next, Origin};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
+use wireup_wire::peer::{Ended, Failure, Note, Stack, StallReport, TracePart};
 use wireup_wire::pmi::HostFiles;
 
 /// An event that the driver reports to the launcher.
@@ -66,6 +66,8 @@ pub enum Notice {
     Failed(Failure),
     /// Some ranks wait for others in a collective.
     Stall(StallReport),
+    /// What the ranks of a job are doing, as the user has asked or the time limit was reached.
+    Stacks(Vec<Stack>),
     /// An event on a node that is no failure.
     Note(Note),
     /// The user has asked for the end by a signal.

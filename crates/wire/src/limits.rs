@@ -197,3 +197,13 @@ pub const STALL_NAMES_MAX: usize = 16;
 /// Minimum time between two requests for missing ranks (ns): every agent of the job answers each request. Chosen: the
 /// answers arrive well within this time, and a person notices no delay.
 pub const STALL_PAUSE_NS: u64 = 200_000_000;
+/// Longest time in which the call stacks of one node's ranks are taken (ns). Chosen: gdb takes a second for each of a
+/// few ranks at the same time, and a person waits.
+pub const STACKS_NS_MAX: u64 = 8_000_000_000;
+/// Longest wait for the call stacks of a job (ns): a node's time, and some for messages.
+pub const STACKS_WAIT_NS: u64 = 12_000_000_000;
+/// Most bytes of text in the different call stacks of a node, or of all nodes below it. Chosen: two hundred calls.
+pub const STACK_BYTES_MAX: usize = 16 << 10;
+/// Most calls that are kept of one stack, and characters of a call.
+pub const STACK_CALLS_MAX: usize = 64;
+pub const STACK_CALL_LEN_MAX: usize = 160;

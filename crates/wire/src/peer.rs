@@ -6,6 +6,7 @@
 mod bootstrap;
 mod failure;
 pub(crate) mod problem;
+mod stacks;
 mod stall;
 mod start_method;
 mod trace;
@@ -16,6 +17,7 @@ pub use bootstrap::{
 };
 pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
 pub use problem::{MissingAgent, PmixFault, PmixProblem, Problem, ProblemKind};
+pub use stacks::{Calls, Stack, folded};
 pub use stall::{GroupStall, InitStall, StallReport};
 pub use start_method::{Batch, Caller, RemoteShell, StartMethod};
 pub use trace::{ExchangeTraffic, ExitStatus, FenceTrace, RankTrace, TracePart, Traffic};
@@ -32,7 +34,7 @@ use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `talk`, `peer`, `job`, `session`,
 /// `modex`, `names`, or of the stream of gathered files.
-pub const PROTOCOL_VERSION: u16 = 34;
+pub const PROTOCOL_VERSION: u16 = 35;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.

@@ -15,7 +15,7 @@ use crate::collective::Collective;
 use crate::ids::{AgentId, JobId, Rank};
 use crate::job::JobSpec;
 use crate::names::NewJob;
-use crate::peer::{Departed, Done, Ended, Failure, Gone, MissingAgent, Note, Opened, Problem, StallReport};
+use crate::peer::{Departed, Done, Ended, Failure, Gone, MissingAgent, Note, Opened, Problem, Stack, StallReport};
 use crate::pmi::SpawnRequest;
 use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SeatRequest, SessionSnapshot, Welcome};
 use alloc::boxed::Box;
@@ -40,7 +40,8 @@ pub enum Control {
     Note(Note),
 }
 
-/// About a job, down its tree. The launcher sends `Signal`, `Resize`, `Kill` and `StallAsk` to the root.
+/// About a job, down its tree. The launcher sends `Signal`, `Resize`, `Kill`, `StallAsk` and
+/// `StackAsk` to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobDown {
     /// Send a signal to every rank of the job.
@@ -56,19 +57,23 @@ pub enum JobDown {
     Over { agents: Vec<AgentId> },
     /// With `start_together`: all agents are linked, so the ranks start.
     StartRanks,
+    /// Report the call stacks of all ranks.
+    StackAsk,
 }
 
 impl JobDown {
     /// Whether a launcher sends such messages to the root; the others come from agents only.
     pub fn may_come_from_launcher(&self) -> bool {
         match self {
-            JobDown::Signal { .. } | JobDown::Resize { .. } | JobDown::Kill { .. } | JobDown::StallAsk { .. } => true,
+            JobDown::Signal { .. } | JobDown::Resize { .. } | JobDown::Kill { .. } => true,
+            JobDown::StallAsk { .. } | JobDown::StackAsk => true,
             JobDown::Over { .. } | JobDown::StartRanks => false,
         }
     }
 }
 
-/// About a job, up its tree. The root sends `Started`, `Failed`, `Stall` and `Missing` to the job's launcher.
+/// About a job, up its tree. The root sends `Started`, `Failed`, `Stall`, `Stacks` and `Missing` to the job's
+/// launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobUp {
     /// All ranks of the subtree are running; sent once per subtree.
@@ -88,6 +93,8 @@ pub enum JobUp {
     Stall(StallReport),
     /// Agents of the subtree that are missing. Root to launcher, before each `Spawn`: all that are lost.
     Missing(Vec<MissingAgent>),
+    /// The call stacks of the subtree's ranks, the answer to `StackAsk`.
+    Stacks(Vec<Stack>),
 }
 
 /// About the session, down its tree.
@@ -165,6 +172,9 @@ pub enum FromLauncher {
     /// End the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
     /// prevent the end, then `Decided`. Once it is granted, further launches are refused.
     EndSession { kill: bool },
+    /// Where do the ranks of this job wait? The answers are those of the job to `StallAsk` and `StackAsk`, or `Decided`
+    /// with an error.
+    Why { job: JobId },
 }
 
 /// From the root to a launcher.

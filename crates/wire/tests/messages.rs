@@ -17,7 +17,7 @@ use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     self, AgentSpec, Bootstrap, Cause, Containment, Departed, Done, Ended, ExchangeTraffic, ExitStatus, Failure,
     FenceTrace, Gone, GroupStall, Hello, InitStall, Lacking, LinkOptions, MissingAgent, Note, Opened, PROTOCOL_VERSION,
-    PmixFault, RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport,
+    PmixFault, RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, Stack, StallReport,
     TracePart, Traffic, bootstrap_message, encode, probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
@@ -260,6 +260,14 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("kill", Control::JobDown(JobDown::Kill { grace_ns: 500 })),
         ("stall-ask", Control::JobDown(JobDown::StallAsk { collective: Some(Collective::Ring) })),
         ("stall", Control::JobUp(JobUp::Stall(stall))),
+        ("stack-ask", Control::JobDown(JobDown::StackAsk)),
+        (
+            "stacks",
+            Control::JobUp(JobUp::Stacks(vec![
+                Stack { ranks: vec![Rank(1), Rank(3)], calls: Ok(vec!["read".into(), "main".into()]) },
+                Stack { ranks: vec![Rank(2)], calls: Err("no tool".into()) },
+            ])),
+        ),
         ("stall-ask-up", Control::JobUp(JobUp::StallAsk { collective: None })),
         ("session-launch", Control::SessionDown(SessionDown::Launch(job().into()))),
         ("shutdown", Control::SessionDown(SessionDown::Shutdown)),
@@ -338,6 +346,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("nodes", Control::ToLauncher(ToLauncher::Nodes(welcome().nodes))),
         ("revive", Control::FromLauncher(FromLauncher::AskNodes { revive: true })),
         ("kill-job", Control::FromLauncher(FromLauncher::KillJob { job: JobId(1), signal: Some(10), by: "me".into() })),
+        ("why", Control::FromLauncher(FromLauncher::Why { job: JobId(7) })),
         ("end-session", Control::FromLauncher(FromLauncher::EndSession { kill: true })),
         (
             "start",

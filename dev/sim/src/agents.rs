@@ -19,7 +19,7 @@ use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{JobSpec, PortRange};
-use wireup_wire::peer::Secret;
+use wireup_wire::peer::{Secret, Stack};
 use wireup_wire::rank_address;
 use wireup_wire::session::PortsPerNode;
 
@@ -416,6 +416,11 @@ impl World {
             Output::CloseLink { link } => self.close_link(agent, link),
             Output::Exit => self.agent_leaves(agent),
             Output::Resize { .. } | Output::OfFamily { .. } | Output::MeetsFamily { .. } => {}
+            Output::TakeStacks { job, processes } => {
+                let ranks = processes.iter().map(|(rank, _)| *rank).collect();
+                let stacks = vec![Stack { ranks, calls: Ok(vec!["main".into()]) }];
+                self.tell_agent(agent, Input::Job { job, event: JobEvent::Stacks { stacks } });
+            }
             Output::Spawn(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
                     self.jobs.spawn(&mut self.cx, node, &plan);

@@ -73,6 +73,7 @@ pub mod traffic;
 pub mod workload;
 mod world;
 
+pub use clock::START;
 pub use rank_links::RankTraffic;
 pub use report::RunReport;
 pub use spec::{JobPlan, WorldSpec};

@@ -49,6 +49,8 @@ const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "B", "Length of what e
 const FANOUT: Flag = Flag::value(&["--fanout"], "K", "Children of each agent (default: as wireup run chooses).");
 const SEED: Flag = Flag::value(&["--seed"], "S", "Seed of the random delays; equal seeds give equal results.").or("1");
 const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the result as one JSON object.");
+const PROFILE: Flag =
+    Flag::value(&["--profile"], "FILE", "Write a trace, as wireup run --profile does, for wireup report.");
 const FORCE: Flag = Flag::switch(&["--force"], "Run even if this machine may not have the memory.");
 
 const COMMAND: Command = Command {
@@ -70,7 +72,7 @@ what agents send.
         Section { title: "Job", flags: &[RANKS, NODES, PPN, START, STAGE, FANOUT] },
         Section { title: "Exchange", flags: &[EXCHANGE, SCHEME, VALUE_BYTES] },
         Section { title: "Machine", flags: &[MACHINE, SEED] },
-        Section { title: "Results", flags: &[JSON, FORCE] },
+        Section { title: "Results", flags: &[JSON, PROFILE, FORCE] },
     ],
     end: "",
 };
@@ -162,9 +164,11 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     let plan = plan(line)?;
     let name = line.one(MACHINE, Value::text)?;
     let machine = Machine::load(&name)?;
-    let json = line.last(JSON, Value::path)?.map(Problem::create).transpose()?;
+    let file = |flag| line.last(flag, Value::path)?.map(Problem::create).transpose();
+    let (json, trace) = (file(JSON)?, file(PROFILE)?);
     let terminal = Terminal::new()?;
-    let scenario = Scenario { stage_mib: line.last(STAGE, Value::at_least_one)?, ..plan.into() };
+    let stage_mib = line.last(STAGE, Value::at_least_one)?;
+    let scenario = Scenario { stage_mib, is_profiled: trace.is_some(), ..plan.into() };
     let (wanted, available) = (memory::estimate(&scenario), memory::available());
     let [wanted_text, available_text] = [wanted, available].map(memory::shown);
     eprintln!("memory: about {wanted_text}; this machine has {available_text} free");
@@ -176,6 +180,9 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
     print!("{simulation}");
     if let Some((path, file)) = json {
         Problem::of_file(&path, simulation.write_json(file))?;
+    }
+    if let Some((path, file)) = trace {
+        Problem::of_file(&path, simulation.write_trace(file))?;
     }
     match simulation.failure() {
         Some(failure) => Err(Problem::Failed(failure)),

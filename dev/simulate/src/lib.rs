@@ -6,6 +6,7 @@
 //!                ├─► memory           what that will take
 //!                ├─► staging          what travels to all nodes before a job
 //!                ├─► simulation       one run, watched; its result as text and as JSON
+//!                ├─► profile          the trace of a run
 //!                ├─► table            published starts, with predictions
 //!                ├─► advise           which flags are fastest, from simulations of the candidates
 //!                ├─► calibrate        a machine file of this machine, from runs of the real wireup
@@ -22,6 +23,7 @@ pub mod machine;
 mod memory;
 pub mod plan;
 mod problem;
+mod profile;
 mod simulation;
 mod staging;
 mod table;

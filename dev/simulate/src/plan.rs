@@ -111,17 +111,19 @@ pub struct Scenario {
     /// To save time, only the ranks of the last node get values. A get is answered on its own node, so all nodes would
     /// take equally long, at the same time.
     pub get_loops: u16,
+    /// Whether agents and ranks record their time stamps.
+    pub is_profiled: bool,
 }
 
 impl From<Plan> for Scenario {
     fn from(plan: Plan) -> Scenario {
-        Scenario { plan, stage_mib: None, get_loops: 0 }
+        Scenario { plan, stage_mib: None, get_loops: 0, is_profiled: false }
     }
 }
 
 impl Scenario {
     pub fn world(&self, machine: &Machine) -> WorldSpec {
-        let world = self.plan.world(machine);
+        let world = self.plan.world(machine).options(|options| options.profile = self.is_profiled);
         let world = if self.get_loops > 0 { world.job(|job| job.apps = self.apps_that_get_all()) } else { world };
         match self.stage_mib {
             Some(mib) => world.staged(0..self.stores(), staging::parts(mib)),

@@ -4,6 +4,7 @@ use crate::machine::Machine;
 use crate::memory;
 use crate::plan::{EXCHANGES, Plan, STARTS, Scenario, name_of, name_of_scheme};
 use crate::problem::Problem;
+use crate::profile;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt;
@@ -168,6 +169,12 @@ impl Simulation {
     /// The result cannot be written.
     pub fn write_json(&self, mut to: impl Write) -> io::Result<()> {
         writeln!(to, "{}", self.json())
+    }
+
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn write_trace(&self, to: impl Write) -> io::Result<()> {
+        profile::trace(&self.scenario.plan, &self.machine, self.launcher_ns, &self.report).write(to)
     }
 
     pub fn json(&self) -> Value {

@@ -260,7 +260,7 @@ impl Statement {
     }
 
     fn scenario(&self, plan: Plan) -> Scenario {
-        Scenario { plan, stage_mib: self.stage_mib, get_loops: self.get_loops }
+        Scenario { stage_mib: self.stage_mib, get_loops: self.get_loops, ..plan.into() }
     }
 
     /// The predicted time (s).

@@ -28,6 +28,28 @@ fn refused(words: &str) -> (Option<i32>, String) {
     (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
 }
 
+/// The trace is that of the run: profiling sends more frames, but not before the ranks have their data.
+#[test]
+fn a_trace_has_the_times_of_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [result, trace] = ["result", "trace"].map(|name| folder.path().join(name));
+    let words = "-n 22 --nodes 6 --fanout 2 --machine s2 --exchange fence";
+    let ran = output(&format!("{words} --json {} --profile {}", result.display(), trace.display()));
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let [result, trace] = [result, trace]
+        .map(|file| serde_json::from_slice::<Value>(&fs::read(file).expect("a result")).expect("it is JSON"));
+    assert_eq!((&trace["otherData"]["simulated"], &trace["otherData"]["fanout"]), (&json!("s2"), &json!(2)));
+    let events = trace["traceEvents"].as_array().expect("events");
+    let ends = |name: &str| -> Vec<f64> {
+        let spans = events.iter().filter(|event| event["name"] == name);
+        spans.map(|span| span["ts"].as_f64().expect("ts") + span["dur"].as_f64().expect("dur")).collect()
+    };
+    assert_eq!((ends("exec").len(), ends("connect").len(), ends("fence 0").len()), (22, 5, 6));
+    let seconds = |phase: &str| result["phases"][phase]["s"].as_f64().expect("seconds");
+    let fenced = ends("fence 0").into_iter().fold(0.0, f64::max) / 1e6;
+    assert!(seconds("forked") < fenced && fenced <= seconds("exchanged"), "{fenced} {result}");
+}
+
 #[test]
 fn every_start_and_exchange_is_reported_as_the_simulator_does() {
     let folder = tempfile::tempdir().expect("a folder");

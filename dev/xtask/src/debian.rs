@@ -16,7 +16,7 @@ pub enum Purpose {
 use Purpose::{Demo, Test};
 
 /// The packages: the first purpose that needs each, and what it does there.
-const PACKAGES: [(&str, Purpose, &str); 27] = [
+const PACKAGES: [(&str, Purpose, &str); 28] = [
     ("gcc", Demo, "compiles the test programs"),
     ("libc6-dev", Demo, "their C library, the static one too"),
     ("python3-venv", Demo, "holds the peers that come from PyPI"),
@@ -44,6 +44,7 @@ const PACKAGES: [(&str, Purpose, &str); 27] = [
     ("make", Test, "builds them, and suites of others"),
     ("pypy3", Test, "a language that compiles at run time, which is staged"),
     ("groff-base", Test, "checks the man page"),
+    ("elfutils", Test, "eu-stack, which shows the call stacks of ranks"),
 ];
 
 /// Installs packages without starting their daemons on this machine, unless the machine has its own rule for that.

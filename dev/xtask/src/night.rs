@@ -18,6 +18,7 @@ pub mod sanitizers;
 pub mod seeds;
 pub mod suites;
 
+use crate::debian;
 use crate::layout;
 use crate::step::{Result, output, run, step};
 use std::fs;
@@ -80,6 +81,8 @@ const LARGE_HEAD: &str = "\
 /// A program cannot be built, or a test fails.
 pub fn large() -> Result {
     let commit = commit()?;
+    // A browser that shows reports.
+    debian::ensure(&["chromium"])?;
     let worlds = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "worlds"]))?;
     step("simulated worlds at large sizes", || run(Command::new(worlds).arg("--ignored")))?;
     let trials = step("build the end-to-end tests", faults::build)?;

@@ -10,8 +10,8 @@ use xtask::layout::root;
 /// README and its like, all of `docs` with its shelves, and the pages of the benchmarks.
 fn pages() -> Vec<PathBuf> {
     let folders = [
-        "", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "dev/suites", "dev/testbed",
-        "lab/data", "lab/report",
+        "", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "dev", "dev/suites",
+        "dev/testbed", "lab/data", "lab/report",
     ];
     let folders = folders.map(|folder| root().join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder of ours"));

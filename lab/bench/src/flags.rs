@@ -6,19 +6,19 @@ pub const NO_WORDS: Command =
     Command { name: "", purpose: "", intro: "", words: Words::Named(&[]), sections: &[], end: "" };
 
 pub const WIREUP: Flag =
-    Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");
+    Flag::value(&["--wireup"], "PATH", "The wireup to time (default: next to this program, else on PATH).");
 pub const LIBRARY: Flag =
-    Flag::value(&["--library"], "PATH", "libpmi2.so.0 (default: beside the wireup to time, or in ../lib from there).");
+    Flag::value(&["--library"], "PATH", "libpmi2.so.0 (default: next to the wireup to time, or in ../lib from there).");
 pub const WIREUP_ARG: Flag = Flag::value(&["--wireup-arg"], "ARG", "A further argument of wireup run (repeatable).");
 pub const ROUNDS: Flag = Flag::value(
     &["--rounds"],
     "N",
-    "Rounds that count; one warms up before (default: by the length of what is timed, see --dry-run).",
+    "Rounds that count, after one to warm up (default: depends on the case, see --dry-run).",
 );
 pub const LIMIT: Flag =
-    Flag::value(&["--limit"], "SECONDS", "Bound on each command (default: by the length of what is timed).");
+    Flag::value(&["--limit"], "SECONDS", "Time limit of each command (default: depends on the case).");
 pub const DRY_RUN: Flag = Flag::switch(&["--dry-run", "--list"], "List what would be run.");
-pub const JSON: Flag = Flag::value(&["--json"], "FILE", "Write a line for each value that was measured.");
+pub const JSON: Flag = Flag::value(&["--json"], "FILE", "Write every measured value as a JSON line.");
 pub const RESULTS: Section = Section { title: "Results", flags: &[DRY_RUN, JSON] };
 
 /// Which of all these parts of a benchmark are wanted.
@@ -32,7 +32,7 @@ pub const REMOTE_SHELL: Flag = Flag::value(&["--remote-shell"], "CMD", "Called a
 pub const SHARED: Flag = Flag::value(
     &["--shared"],
     "DIR",
-    "Where all hosts see the test programs (default: the current directory if there are hosts).",
+    "A folder for test programs that all hosts see (default: the current directory).",
 );
 pub const ACROSS: Section = Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] };
 

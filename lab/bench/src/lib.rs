@@ -49,9 +49,8 @@ const BENCH: Command = Command {
   wireup bench p2p|coll              links between agents
   wireup bench tap                   what wireup tap costs
 
-wireup help bench BENCHMARK lists the flags of one. Each prints medians of interleaved rounds, with the ratio to the \
-first
-contestant, and with --json FILE writes every value.
+wireup help bench BENCHMARK lists its flags. Each prints medians of interleaved rounds, and ratios to the first
+contestant.
 ",
     words: Words::Program,
     sections: &[],

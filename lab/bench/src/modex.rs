@@ -19,7 +19,7 @@ use crate::stamps;
 const PART: Flag =
     Flag::value(&["--part"], "A,B,..", "Only these: fence, direct, init, shmem.").or("fence,direct,init,shmem");
 const NODES: Flag =
-    Flag::value(&["--nodes"], "A,B,..", "Numbers of nodes, with hosts as many as there are.").or("2,4,8,16,32");
+    Flag::value(&["--nodes"], "A,B,..", "Numbers of nodes (with hosts at most all of them).").or("2,4,8,16,32");
 const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node.").or("4");
 const PPNS: Flag = Flag::value(&["--ppns"], "A,B,..", "shmem: ranks of the one node.").or("1,2,4,8");
 const BYTES: Flag = Flag::value(&["--bytes"], "N", "Length of each rank's value.").or("64");
@@ -30,9 +30,8 @@ pub const COMMAND: Command = Command {
     name: "bench modex",
     purpose: "time the start of PMIx ranks",
     intro: "
-What ranks of PMIx wait for at their start, on virtual nodes of this machine or across hosts: the collecting fence \
-after two
-without data, the first get by direct modex, joining by PMIx and opening UCX, shmem_init.
+What PMIx ranks wait for at their start, on virtual nodes or hosts: the collecting fence after two without data, the
+first get by direct modex, PMIx_Init and opening UCX, shmem_init.
 ",
     sections: &[
         Section { title: "Jobs", flags: &[PART, NODES, PPN, PPNS, BYTES, ROUNDS, OSHMEM, WIREUP, WIREUP_ARG, LIMIT] },

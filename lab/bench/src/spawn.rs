@@ -52,15 +52,10 @@ pub const COMMAND: Command = Command {
     intro: "
 The same MPI program in turn under wireup and under the launcher of its MPI: Hydra 5 for MPICH, mpirun for Open MPI 5.
 
-call: how long MPI_Comm_spawn takes, and how much of it passes until the children run, until they have loaded their
-libraries and left MPI_Init, and after that. The rest of a call is the call without the loading and MPI_Init of its
-children. The ranks sleep before each call (--pause), so that the children of the call before can end. Beside it: how \
-long
-vfork and exec take, without a launcher, until the last of as many programs runs.
+call: the time of MPI_Comm_spawn: until the children run, until they have left MPI_Init, and after that; and of bare
+vfork and exec of as many programs.
 
-many: one rank that starts one child after the other: how long a call takes in each tenth of the job, and the memory \
-of the
-launcher's processes.
+many: one rank starts one child after another: the time of a call in each tenth of the job, and the launcher's memory.
 ",
     sections: &[Section {
         title: "Flags",

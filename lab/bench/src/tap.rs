@@ -17,7 +17,7 @@ use crate::samples::{Measures, seconds};
 const LAUNCHER: Flag =
     Flag::value(&["--launcher"], "WORDS", "The launcher with its flags, split at blanks.").or("mpiexec -n 4");
 const UNDER: Flag =
-    Flag::value(&["--under"], "WORDS", "Start it by wireup run with these words, too: --under '-n 16'.");
+    Flag::value(&["--under"], "WORDS", "Also start it by wireup run with these words, such as '-n 16'.");
 
 pub const COMMAND: Command = Command {
     name: "bench tap",
@@ -26,8 +26,7 @@ pub const COMMAND: Command = Command {
   wireup bench tap --launcher 'mpiexec -n 16' ./initfin
   wireup bench tap --launcher 'srun --mpi=pmi2 -N 4 -n 16' --under '--hosts n[0-3] -n 16' ./initfin
 
-Starts the program in turn without the tap, with it, and with --under by wireup run. All nodes must see the \
-folder --shared.
+Starts the program in turn without the tap, with it, and with --under by wireup run.
 ",
     words: Words::Program,
     sections: &[Section { title: "Flags", flags: &[LAUNCHER, UNDER, SHARED, ROUNDS, WIREUP, LIMIT, DRY_RUN, JSON] }],

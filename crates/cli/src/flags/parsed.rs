@@ -3,9 +3,10 @@
 //! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone
 //! `:`, where the flags of the next program begin.
 
-use super::table::{HOST_FILE, RUN};
+use super::table::{DECIDED_BY_SESSION, HOST_FILE, RUN};
 pub use super::table::{Parsed, Program};
 pub use super::values::{EnvList, Stage, Start, Variable};
+use crate::configuration;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use wireup_flags::{Help, Line};
@@ -54,7 +55,7 @@ impl Parsed {
             whole.given.extend_from_slice(&line.given);
             programs.push(Program { flags: Parsed::read(&line)?, argv: line.words });
         }
-        Ok(Parsed { programs, ..Parsed::read(&whole)? })
+        Ok(Parsed { programs, ..Parsed::read(&configuration::complete(&RUN, &whole, DECIDED_BY_SESSION)?)? })
     }
 }
 

@@ -169,7 +169,10 @@ fn resolve_on(
                 PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
             }),
             label: typed.stdio.label || flags.output.label.is_some(),
-            split_output: flags.output.directory.is_some() || flags.output.files.iter().any(Option::is_some),
+            // The output of a detached job is kept with its rank.
+            split_output: flags.detach
+                || flags.output.directory.is_some()
+                || flags.output.files.iter().any(Option::is_some),
             ..typed.stdio
         },
         process: ProcessOptions {
@@ -180,7 +183,7 @@ fn resolve_on(
         },
         binding,
         // Ranks report their ends in it.
-        profile: flags.profile.is_some() || flags.json.is_some(),
+        profile: flags.profile.is_some() || flags.report.is_some() || flags.json.is_some(),
         ..typed
     };
     Ok(Resolved {

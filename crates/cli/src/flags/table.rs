@@ -40,6 +40,7 @@ const RUN_INTRO: &str = "
   wireup run -n 8 --label ./app : -n 2 ./other        two programs in one job: ranks 0-7 and 8-9
   wireup run -n 4 --env OMP_NUM_THREADS=2 ./app       set a variable for the ranks
   wireup run -n 64 --profile trace.json ./app         how long each phase of the start takes
+  wireup run -n 64 --report start.html ./app          the same as a page for a web browser
   wireup run -n 64 --dry-run ./app                    show what would happen
 
 usage: wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
@@ -352,6 +353,9 @@ flag_table! {
     PROFILE = Flag::value(&["--profile"], "FILE",
         "Show how long each phase of the start took; write a trace for https://ui.perfetto.dev to FILE.")
         => profile: Option<PathBuf> = result_file;
+    REPORT = Flag::value(&["--report"], "FILE",
+        "Write a page for a web browser to FILE: timeline, slowest nodes and ranks, settings.")
+        => report: Option<PathBuf> = result_file;
     JSON = Flag::value(&["--json"], "FILE",
         "Write how the job and each rank ended to FILE: rank, node, pid, exit code or signal.")
         => json: Option<PathBuf> = result_file;

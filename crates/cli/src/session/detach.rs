@@ -7,16 +7,16 @@
 //!   shows what went wrong
 //! ```
 
+use super::logs::{self, Step};
 use crate::out;
 use std::fs::File;
-use std::io::{IoSlice, IsTerminal, Read, Write};
+use std::io::{IoSlice, IsTerminal, Read, Write as _};
 use std::sync::Arc;
 use wireup_node::session::SessionDirectory;
-use wireup_node::session::spool::{Piece, Reader, Spool};
+use wireup_node::session::spool::{Reader, Spool};
 use wireup_os::files;
 use wireup_os::process::{self, Fork};
 use wireup_proto::exit_code::OURS;
-use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::Cause;
@@ -125,7 +125,7 @@ fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
         [STARTED] => {
             if std::io::stdout().is_terminal() {
                 out::tell(&format!(
-                    "job {job} is running in session {session}; to see its output: wireup attach {job}"
+                    "job {job} is running in session {session}; to see its output: wireup logs -f {job}"
                 ));
             }
             0
@@ -145,16 +145,5 @@ fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
 /// Shows the whole output of a finished job.
 fn show(session: &str, job: JobId) {
     let Ok(Some(mut reader)) = Reader::open(session, job) else { return };
-    while let Ok(Piece::Bytes(stream, bytes)) = reader.next_piece() {
-        write(stream, &bytes);
-    }
-    reader.remove();
-}
-
-/// Writes bytes to the matching standard stream.
-pub fn write(stream: Stream, bytes: &[u8]) -> bool {
-    match stream {
-        Stream::Out => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()).is_ok(),
-        Stream::Err => std::io::stderr().write_all(bytes).is_ok(),
-    }
+    while let Ok(Step::Shown) = logs::show_piece(&mut reader, job, &[]) {}
 }

@@ -12,7 +12,7 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 pub const COMMAND: Command = Command {
     name: "jobs",
-    purpose: "list the jobs of a session, and finished detached jobs whose output has not been shown",
+    purpose: "list the jobs of a session, and finished detached jobs whose output is kept",
     intro: "
   wireup jobs                   or wireup ps
   wireup jobs --session lab

@@ -1,4 +1,4 @@
-//! `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`: standing sessions, and how a run finds one.
+//! `wireup up`, `down`, `status`, `jobs`, `kill`, `logs`, `attach`, `why`: standing sessions, and how a run finds one.
 
 mod find;
 
@@ -7,10 +7,12 @@ pub mod detach;
 pub mod down;
 pub mod jobs;
 pub mod kill;
+pub mod logs;
 pub mod node_job;
 pub mod own_session;
 pub mod status;
 pub mod up;
+pub mod why;
 
 pub use find::{find, session_nodes};
 

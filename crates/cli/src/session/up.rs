@@ -1,6 +1,7 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
 use super::{SESSION, attach_to, happens_within, named};
+use crate::configuration;
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
@@ -109,6 +110,9 @@ const BEGINNING_MAX: Duration = Duration::from_secs(5);
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
+    configuration::load()?;
+    let typed = line;
+    let line = &configuration::complete(&COMMAND, typed, &[SESSION])?;
     let name = named(line)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
@@ -132,7 +136,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         begun = Some(start_session(&place, &name, &spec, &told, owner, process_ns)?);
         unended::write(&name, pid);
     } else {
-        names_nothing_new(line, &name)?;
+        names_nothing_new(typed, &name)?;
     }
     drop(place);
     let session = match begun {

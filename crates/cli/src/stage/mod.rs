@@ -64,7 +64,7 @@ pub fn digests() -> Digests {
 }
 
 /// A number of bytes for a person.
-fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     match count {
         0..10_000 => format!("{count} bytes"),
         10_000..10_240_000 => format!("{} KiB", count >> 10),

@@ -106,8 +106,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was terminated; raise --timeout, or use --stall-report 10 to \
-             see which ranks the others wait for",
+            "the job reached its time limit of {} and was terminated; if it needs more time, raise --timeout",
             seconds(*after_ns)
         ),
         Cause::Interrupted { signal } => format!("the job was terminated by {}", signals::name(*signal)),

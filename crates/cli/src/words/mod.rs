@@ -6,6 +6,7 @@ mod notes;
 mod profile;
 mod ranges;
 mod signals;
+mod stacks;
 mod stall;
 mod voice;
 
@@ -14,6 +15,8 @@ pub use missing::{lines as missing_lines, sentence as missing_sentence};
 pub use profile::{Row, table};
 pub use ranges::ranges;
 pub use signals::{interrupt, number as signal_number};
+pub use stacks::lines as stack_lines;
+pub use stall::Stalls;
 pub use voice::Voice;
 
 use crate::flags::remote_shell::SSH;

@@ -38,6 +38,7 @@ impl Voice {
             Notice::Note(note) => self.notes.lines(note, &self.setting).iter().map(|line| one_line(line)).collect(),
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
+            Notice::Stacks(stacks) => super::stack_lines(stacks),
             Notice::Interrupt { signal, first, starting } => vec![signals::interrupt(*signal, *first, *starting)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");

@@ -255,6 +255,7 @@ impl AgentDriver {
                     ranks.on_pmix_bytes(turn);
                 }
             }),
+            Token::Stacks(slot) => jobs.with_at(*slot, |ranks| ranks.on_stacks(turn)),
             Token::PmixError(slot) => {
                 if let Some(pmix) = jobs.at(*slot).and_then(|ranks| ranks.pmix.as_mut()) {
                     pmix.on_error_text(turn);
@@ -424,6 +425,10 @@ impl AgentDriver {
             }),
             Output::Resize { job, local, rows, columns } => {
                 jobs.with(job, |ranks| ranks.stdin.resize(local, rows, columns));
+            }
+            Output::TakeStacks { job, processes } => {
+                let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
+                jobs.with(job, |ranks| ranks.take_stacks(&processes, turn));
             }
             Output::OfFamily { job, family, by } => {
                 local.keepers.join(job, family);

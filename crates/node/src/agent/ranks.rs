@@ -16,6 +16,7 @@ use super::keeper_link::KeeperLink;
 use super::keeper_pool::Idle;
 use super::keepers::Keepers;
 use super::pmix::{PmixServer, StandbyServer};
+use super::stack_taker::{self, StackTaker};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
@@ -33,7 +34,7 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::{
     ExitStatus, JobEvent, KernelSession, RelayAct, RelayId, SignalTarget, SpawnPlan, Started, Stream,
 };
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::job::RankStdout;
 use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::secondary_client::VARIABLE;
@@ -54,12 +55,20 @@ pub struct JobRanks {
     pub pmix: Option<PmixServer>,
     /// A server process that the keeper has started ahead, until the job gets it or it has ended.
     standby: Option<StandbyServer>,
-    /// Exits of ranks that are reported after the exit of the PMIx server.
+    /// The process that takes the ranks' call stacks, if somebody has asked for them.
+    stacks: Option<StackTaker>,
+    exits: Exits,
+    /// Whether the ranks have no PID namespace, although the session has had one.
+    lacks_namespace: bool,
+}
+
+/// How ranks have ended.
+#[derive(Default)]
+struct Exits {
+    /// Exits that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
     /// Whether a rank was killed, by this agent or by another process: who kills further ranks does not matter.
     has_killed: bool,
-    /// Whether the ranks have no PID namespace, although the session has had one.
-    lacks_namespace: bool,
 }
 
 impl JobRanks {
@@ -93,8 +102,8 @@ impl JobRanks {
             relays: Relays::new(job, slot),
             pmix: None,
             standby,
-            deferred: Vec::new(),
-            has_killed: false,
+            stacks: None,
+            exits: Exits::default(),
             lacks_namespace,
         })
     }
@@ -133,7 +142,7 @@ impl JobRanks {
             SignalTarget::One(local) => Some(local.0.into()),
             SignalTarget::Server => return self.stop_pmix(),
         };
-        self.has_killed |= signal == SIGKILL;
+        self.exits.has_killed |= signal == SIGKILL;
         self.keeper.request(&Request::Signal { slot, signal });
     }
 
@@ -186,7 +195,7 @@ impl JobRanks {
                 if self.pmix.as_ref().is_some_and(|pmix| pmix.is_dying) {
                     // The rank may have died because of the server: the server's exit, with its cause, is reported
                     // first.
-                    self.deferred.push((slot, status));
+                    self.exits.deferred.push((slot, status));
                     return Ok(());
                 }
                 self.on_exited(local, turn);
@@ -207,7 +216,7 @@ impl JobRanks {
     /// Whether the kernel killed the rank because memory ran out. The kernel's log is read once for each job.
     fn ran_out_of_memory(&mut self, local: LocalRank, status: ExitStatus) -> bool {
         let is_killed = matches!(status, ExitStatus::Signalled { signal: SIGKILL, .. });
-        if !is_killed || std::mem::replace(&mut self.has_killed, true) {
+        if !is_killed || std::mem::replace(&mut self.exits.has_killed, true) {
             return false;
         }
         self.pids.get(local.index()).is_some_and(|pid| ran_out_of_memory(*pid))
@@ -260,13 +269,38 @@ impl JobRanks {
         self.relays.on_act(relay, act, host, &mut self.clients, turn);
     }
 
+    /// Has the call stacks of these ranks taken, unless that is in progress.
+    pub fn take_stacks(&mut self, processes: &[(Rank, u32)], turn: &mut Turn<'_>) {
+        if self.stacks.is_some() {
+            return;
+        }
+        match StackTaker::start(processes, Token::Stacks(self.slot).pack(), turn.now_ns, turn.reactor) {
+            Ok(taker) => self.stacks = Some(taker),
+            Err(error) => {
+                let ranks: Vec<Rank> = processes.iter().map(|(rank, _)| *rank).collect();
+                let stacks = stack_taker::failed(&ranks, &format!("no process can be started: {error}"));
+                turn.push_event(self.job, JobEvent::Stacks { stacks });
+            }
+        }
+    }
+
+    pub fn on_stacks(&mut self, turn: &mut Turn<'_>) {
+        let Some(stacks) = self.stacks.as_mut().and_then(|taker| taker.read(turn.now_ns, turn.reactor)) else { return };
+        self.stacks.take().into_iter().for_each(|taker| taker.close(turn.reactor));
+        turn.push_event(self.job, JobEvent::Stacks { stacks });
+    }
+
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        if self.stacks.as_ref().is_some_and(|taker| taker.deadline_ns() <= turn.now_ns) {
+            self.on_stacks(turn);
+        }
         self.clients.on_tick(turn);
         self.output.on_tick(turn);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.output.deadline_ns().into_iter().chain(self.clients.deadline_ns()).min()
+        let of_stacks = self.stacks.as_ref().map(StackTaker::deadline_ns);
+        [self.output.deadline_ns(), self.clients.deadline_ns(), of_stacks].into_iter().flatten().min()
     }
 }
 

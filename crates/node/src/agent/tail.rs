@@ -34,6 +34,10 @@ impl Stream {
         }
     }
 
+    pub fn is_open(&self) -> bool {
+        self.fd.is_some()
+    }
+
     /// Stops reading.
     pub fn close(&mut self, reactor: &Reactor) {
         if let Some(fd) = self.fd.take() {

@@ -41,6 +41,8 @@ pub enum Token {
     /// The socket of a job's PMIx server process, and its standard error.
     PmixServer(JobSlot),
     PmixError(JobSlot),
+    /// The output of the process that takes call stacks.
+    Stacks(JobSlot),
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
@@ -78,6 +80,7 @@ impl Token {
             Token::Relay(slot, relay) => (13, slot, relay.0),
             Token::PmixServer(slot) => (11, slot, 0),
             Token::PmixError(slot) => (12, slot, 0),
+            Token::Stacks(slot) => (20, slot, 0),
         };
         (what << 56) | (u64::from(slot.0 & SLOT_MAX) << 32) | u64::from(index)
     }
@@ -105,6 +108,7 @@ impl Token {
             19 => Token::Fellows,
             11 => Token::PmixServer(slot),
             12 => Token::PmixError(slot),
+            20 => Token::Stacks(slot),
             13 => Token::Relay(slot, RelayId(index)),
             _ => return None,
         })
@@ -132,6 +136,7 @@ mod tests {
             Token::SecondaryClients,
             Token::Stdin(slot, local),
             Token::Relay(slot, RelayId(70_000)),
+            Token::Stacks(slot),
             Token::Launcher(3),
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),

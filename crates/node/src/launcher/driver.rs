@@ -260,6 +260,7 @@ impl<'w> LauncherDriver<'w> {
             Notice::Trace(part) => self.outcome.traces.push((**part).clone()),
             Notice::Failed(_)
             | Notice::Stall(_)
+            | Notice::Stacks(_)
             | Notice::Note(_)
             | Notice::OfJob { .. }
             | Notice::NotStarted { .. }

@@ -261,7 +261,7 @@ impl Target {
 
     /// Writes whole lines, or messages of wireup.
     fn write_lines(&mut self, group: &[Piece]) -> Result<(), Problem> {
-        let before = self.lines.break_before();
+        let before = self.lines.break_before().map_or("", |(_, end)| end);
         let is_ours = group.iter().all(|piece| !piece.counts);
         let mut slices = slices_of(group);
         let decorated: Vec<Vec<u8>>;
@@ -274,13 +274,14 @@ impl Target {
             slices.insert(0, IoSlice::new(before.as_bytes()));
         }
         let stream = if is_ours { self.stream } else { self.sink.shown_on };
-        Out { stream, spool: self.spool.as_deref() }.write(&mut slices, is_ours)
+        let out = Out { stream, spool: self.spool.as_deref() };
+        out.write(&mut slices, if is_ours { By::Wireup } else { By::Ranks })
     }
 
     /// Writes the lines that these parts of one rank complete.
     fn write_parts(&mut self, group: &[Piece]) -> Result<(), Problem> {
         let out = Out { stream: self.sink.shown_on, spool: self.spool.as_deref() };
-        let mut write = |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false);
+        let mut write = |rank, bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], By::Rank(rank));
         let parts = group.iter().filter_map(|piece| Some((piece.from?, &piece.bytes)));
         let mut result = Ok(());
         for ((origin, next), bytes) in parts {
@@ -299,7 +300,7 @@ impl Target {
 
     fn finish(&mut self) -> Result<(), Problem> {
         let out = Out { stream: self.sink.shown_on, spool: self.spool.as_deref() };
-        self.lines.finish(&mut |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false))
+        self.lines.finish(&mut |rank, bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], By::Rank(rank)))
     }
 }
 
@@ -309,12 +310,25 @@ struct Out<'t> {
     spool: Option<&'t Spool>,
 }
 
+/// Who has written a text.
+#[derive(Clone, Copy)]
+enum By {
+    Wireup,
+    /// Any ranks, each whole lines.
+    Ranks,
+    Rank(Origin),
+}
+
 impl Out<'_> {
-    fn write(&self, slices: &mut [IoSlice<'_>], is_ours: bool) -> Result<(), Problem> {
+    fn write(&self, slices: &mut [IoSlice<'_>], by: By) -> Result<(), Problem> {
         if let Some(spool) = self.spool {
             let problem =
                 |error| Problem { text: format!("cannot store the job's output: {error}"), reader_gone: false };
-            let written = if is_ours { spool.note(slices) } else { spool.write(self.stream, slices) };
+            let written = match by {
+                By::Wireup => spool.note(slices),
+                By::Rank(Origin { job: None, rank }) => spool.write(self.stream, Some(rank), slices),
+                By::Rank(_) | By::Ranks => spool.write(self.stream, None, slices),
+            };
             return written.map_err(problem);
         }
         let (fd, name) = match self.stream {

@@ -1,4 +1,5 @@
-//! Keeps the output of a detached job: a file in its session's directory, shown by `wireup attach`.
+//! Keeps the output of a detached job in a file of its session's directory, for `wireup logs` and `wireup attach`.
+//! The file is removed when the session ends, or earlier to make room.
 //!
 //! ```text
 //! byte  0      1        5
@@ -7,6 +8,8 @@
 //!       | u8   | u32    |         |
 //!       +------+--------+---------+
 //! ```
+//!
+//! The payload of output begins with its rank (u32); `u32::MAX`: wireup, or a rank of another job.
 //!
 //! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it
 //! lives. A reader that waits for more sleeps until the file changes or its writer closes it.
@@ -19,14 +22,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use wireup_proto::io::Stream;
-use wireup_wire::ids::JobId;
+use wireup_wire::ids::{JobId, Rank};
 
 /// Most output kept of one job (bytes). Chosen: days of progress lines; the directory is often in memory.
 pub const SPOOL_BYTES_MAX: u64 = 32 << 20;
-/// Most files kept of finished jobs that have not been shown; the oldest are removed first.
+/// Most files kept of finished jobs; the oldest are removed first.
 const OVER_MAX: usize = 32;
 /// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's
 /// runtime directory has a tenth of the machine's memory.
@@ -40,6 +43,8 @@ const HEADER_LEN: usize = 5;
 
 const PROGRAM: u8 = 0;
 const END: u8 = 3;
+/// In place of a rank, for output that no rank of the job has written.
+const NO_RANK: u32 = u32::MAX;
 
 /// The message in place of output that is not kept.
 const FULL: &str =
@@ -47,7 +52,7 @@ const FULL: &str =
 
 /// The message in place of output for which other jobs' output has left no room.
 const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's \
-    is dropped; wireup attach shows and removes what finished jobs have left, --output-dir keeps everything\n";
+    is dropped; --output-dir keeps everything\n";
 
 /// The writing end of a spool.
 pub struct Spool {
@@ -86,7 +91,6 @@ pub(crate) struct Contents {
 
 /// The reading end of a spool.
 pub struct Reader {
-    path: PathBuf,
     contents: Contents,
     changes: OwnedFd,
     _place: SessionDirectory,
@@ -95,7 +99,12 @@ pub struct Reader {
 /// The next piece of a spool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
-    Bytes(Stream, Vec<u8>),
+    Bytes {
+        stream: Stream,
+        /// `None`: wireup has written the bytes, or a rank of another job.
+        rank: Option<Rank>,
+        bytes: Vec<u8>,
+    },
     End {
         code: u8,
     },
@@ -106,7 +115,7 @@ pub enum Piece {
 }
 
 impl Spool {
-    /// The spool of a new job; the oldest ones that have not been shown are removed to make room.
+    /// The spool of a new job; the oldest ones of finished jobs are removed to make room.
     ///
     /// # Errors
     /// The spool cannot be created.
@@ -127,11 +136,11 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Writes output of the job.
+    /// Writes output of the job. `rank`: as in [`Piece`].
     ///
     /// # Errors
     /// There is no room, or other spools cannot be read.
-    pub fn write(&self, stream: Stream, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+    pub fn write(&self, stream: Stream, rank: Option<Rank>, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let mut kept = self.kept();
         if kept.is_full {
             return Ok(());
@@ -145,9 +154,9 @@ impl Spool {
             }
             _ => None,
         };
-        let Some(problem) = problem else { return self.record(&mut kept, stream as u8, pieces) };
+        let Some(problem) = problem else { return self.output(&mut kept, stream, rank, pieces) };
         kept.is_full = true;
-        self.record(&mut kept, Stream::Err as u8, &[IoSlice::new(problem.as_bytes())])
+        self.output(&mut kept, Stream::Err, None, &[IoSlice::new(problem.as_bytes())])
     }
 
     /// Writes a message of wireup about the job, which is kept however much the job has written.
@@ -155,7 +164,7 @@ impl Spool {
     /// # Errors
     /// There is no room.
     pub fn note(&self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        self.record(&mut self.kept(), Stream::Err as u8, pieces)
+        self.output(&mut self.kept(), Stream::Err, None, pieces)
     }
 
     /// Records the end of the job.
@@ -169,6 +178,11 @@ impl Spool {
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         // The numbers are valid at any time, so a panic of another thread does not matter.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn output(&self, kept: &mut Kept, stream: Stream, rank: Option<Rank>, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        let rank = rank.map_or(NO_RANK, |rank| rank.0).to_le_bytes();
+        self.record(kept, stream as u8, &[&[IoSlice::new(&rank)], pieces].concat())
     }
 
     fn record(&self, kept: &mut Kept, kind: u8, pieces: &[IoSlice<'_>]) -> io::Result<()> {
@@ -329,7 +343,7 @@ impl Reader {
         let contents = Contents::open(&path)?;
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&changes, &path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
-        Ok(Reader { path, contents, changes, _place: place })
+        Ok(Reader { contents, changes, _place: place })
     }
 
     /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when there may be more.
@@ -341,8 +355,8 @@ impl Reader {
             // Checked before the read, so that everything that the launcher wrote before it ended is read.
             let abandoned = self.contents.is_abandoned()?;
             match self.contents.record()? {
-                Some((1, bytes)) => return Ok(Piece::Bytes(Stream::Out, bytes)),
-                Some((2, bytes)) => return Ok(Piece::Bytes(Stream::Err, bytes)),
+                Some((1, payload)) => return output(Stream::Out, &payload),
+                Some((2, payload)) => return output(Stream::Err, &payload),
                 Some((END, code)) => return Ok(Piece::End { code: code.first().copied().unwrap_or(0) }),
                 Some(_) => {}
                 None if abandoned => return Ok(Piece::Lost),
@@ -367,12 +381,12 @@ impl Reader {
             }
         }
     }
+}
 
-    /// Removes the spool, once it was shown to its end.
-    pub fn remove(self) {
-        // Another process that shows the spool goes on with its open descriptor.
-        let _ = fs::remove_file(&self.path);
-    }
+fn output(stream: Stream, payload: &[u8]) -> io::Result<Piece> {
+    let (rank, bytes) = payload.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+    let rank = Some(u32::from_le_bytes(*rank)).filter(|rank| *rank != NO_RANK).map(Rank);
+    Ok(Piece::Bytes { stream, rank, bytes: bytes.to_vec() })
 }
 
 /// A descriptor that is readable when there may be more.
@@ -391,6 +405,10 @@ mod tests {
         [IoSlice::new(text.as_bytes())]
     }
 
+    fn piece(stream: Stream, rank: Option<Rank>, text: &str) -> Piece {
+        Piece::Bytes { stream, rank, bytes: text.as_bytes().to_vec() }
+    }
+
     /// A place for this test.
     fn place() -> (SessionDirectory, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
@@ -403,11 +421,11 @@ mod tests {
         let spool = Spool::create(&place, JobId(7), "./a").unwrap();
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(7)).unwrap();
         assert_eq!(reader.next_piece().unwrap(), Piece::Later);
-        spool.write(Stream::Out, &slices("out")).unwrap();
-        spool.write(Stream::Err, &slices("err")).unwrap();
+        spool.write(Stream::Out, Some(Rank(3)), &slices("out")).unwrap();
+        spool.write(Stream::Err, None, &slices("err")).unwrap();
         assert!(wait(&reader, true, false, None).unwrap());
-        assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"out".to_vec()));
-        assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Err, b"err".to_vec()));
+        assert_eq!(reader.next_piece().unwrap(), piece(Stream::Out, Some(Rank(3)), "out"));
+        assert_eq!(reader.next_piece().unwrap(), piece(Stream::Err, None, "err"));
         assert_eq!(reader.next_piece().unwrap(), Piece::Later);
         assert_eq!(
             list(&place).unwrap(),
@@ -421,8 +439,6 @@ mod tests {
             list(&place).unwrap(),
             [Listed { job: JobId(7), program: "./a".into(), code: Some(9), is_running: false }]
         );
-        reader.remove();
-        assert!(list(&place).unwrap().is_empty());
     }
 
     #[test]
@@ -430,9 +446,9 @@ mod tests {
         let (place, _folder) = place();
         let spool = Spool::create(&place, JobId(1), "./a").unwrap();
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(1)).unwrap();
-        spool.write(Stream::Out, &slices("last")).unwrap();
+        spool.write(Stream::Out, None, &slices("last")).unwrap();
         drop(spool);
-        assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"last".to_vec()));
+        assert_eq!(reader.next_piece().unwrap(), piece(Stream::Out, None, "last"));
         assert_eq!(reader.next_piece().unwrap(), Piece::Lost);
     }
 
@@ -441,9 +457,9 @@ mod tests {
         let (place, _folder) = place();
         let chunk = "x".repeat(100_000);
         let running = Spool::create(&place, JobId(0), "./a").unwrap();
-        running.write(Stream::Out, &slices(&chunk)).unwrap();
+        running.write(Stream::Out, None, &slices(&chunk)).unwrap();
         for job in 1..4 {
-            Spool::create(&place, JobId(job), "./a").unwrap().write(Stream::Out, &slices(&chunk)).unwrap();
+            Spool::create(&place, JobId(job), "./a").unwrap().write(Stream::Out, None, &slices(&chunk)).unwrap();
         }
         let left = |bytes_max| {
             let has_room = make_room(&place, bytes_max).unwrap();
@@ -463,17 +479,16 @@ mod tests {
         let spool = Spool::create(&place, JobId(0), "./a").unwrap();
         let chunk = "x".repeat(1 << 20);
         for _ in 0..40 {
-            spool.write(Stream::Out, &slices(&chunk)).unwrap();
+            spool.write(Stream::Out, None, &slices(&chunk)).unwrap();
         }
         spool.note(&slices("why")).unwrap();
         assert!(spool.file.metadata().unwrap().len() <= SPOOL_BYTES_MAX + 1024);
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(0)).unwrap();
         let mut pieces = Vec::new();
-        while let piece @ Piece::Bytes(..) = reader.next_piece().unwrap() {
+        while let piece @ Piece::Bytes { .. } = reader.next_piece().unwrap() {
             pieces.push(piece);
         }
-        let said = |text: &str| Piece::Bytes(Stream::Err, text.as_bytes().to_vec());
-        assert_eq!(pieces[pieces.len() - 2..], [said(FULL), said("why")]);
+        assert_eq!(pieces[pieces.len() - 2..], [FULL, "why"].map(|text| piece(Stream::Err, None, text)));
         for job in 1..OVER_MAX as u32 + 20 {
             drop(Spool::create(&place, JobId(job), "./a").unwrap());
         }

@@ -22,9 +22,7 @@ pub(super) struct Task {
     /// The [`Step`] that failed, or 0; `errno`: its error number.
     pub step: AtomicU32,
     pub errno: AtomicI32,
-    pub parent: c_int,
-    /// The CPU on which the parent runs; -1: unknown.
-    pub parent_cpu: c_int,
+    pub parent: Parent,
     /// Whether the parent has another child to start, now. The spawner keeps the flag alive.
     pub more_follow: *const AtomicBool,
     pub execution: Execution,
@@ -39,6 +37,16 @@ pub(super) struct Task {
     pub umask: libc::mode_t,
     pub limits: *const One,
     pub limit_count: usize,
+}
+
+/// The process that makes the child.
+pub(super) struct Parent {
+    pub pid: c_int,
+    /// The CPU on which the process runs; -1: unknown.
+    pub cpu: c_int,
+    /// The parent of the process, whose descendants may trace the child where the security module Yama restricts that;
+    /// 0: that parent is outside of this PID namespace.
+    pub tracer: c_int,
 }
 
 /// The child's entry point.
@@ -66,7 +74,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     // SAFETY: the spawner keeps it alive while `running` is 1.
     let more_follow = unsafe { &*task.more_follow };
     // The yield comes before `setsid`, since it yields only to processes of its scheduling group.
-    if more_follow.load(Ordering::Relaxed) && cpu() == task.parent_cpu {
+    if more_follow.load(Ordering::Relaxed) && cpu() == task.parent.cpu {
         let _ = call(Step::Group, libc::SYS_sched_yield, [0; 4]);
     }
     match task.session {
@@ -75,9 +83,11 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     };
     let kill = libc::SIGKILL as usize;
     call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
-    if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {
+    if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent.pid as usize {
         leave();
     }
+    // An error means that there is no Yama.
+    let _ = call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PTRACER as usize, task.parent.tracer as usize, 0, 0]);
     for (source, target) in task.fds {
         if source == target && source >= 0 {
             call(Step::Stdio, libc::SYS_fcntl, [source as usize, libc::F_SETFD as usize, 0, 0])?;

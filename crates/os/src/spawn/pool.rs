@@ -1,6 +1,6 @@
 //! Starts children, several at once, with a stack and a task for each.
 
-use super::child::{TARGETS, Task, run_child};
+use super::child::{Parent, TARGETS, Task, run_child};
 use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
@@ -148,8 +148,11 @@ impl Spawner {
             running: AtomicU32::new(1),
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
-            parent: self.own_pid,
-            parent_cpu: own_cpu(),
+            parent: Parent {
+                pid: self.own_pid,
+                cpu: own_cpu(),
+                tracer: rustix::process::Pid::as_raw(rustix::process::getppid()),
+            },
             more_follow: &raw const *self.more_follow,
             execution: command.program.execution(&slot.environment),
             fds: places(command),

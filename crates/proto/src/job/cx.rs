@@ -182,6 +182,17 @@ impl<'a> Cx<'a> {
         self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
+    /// Sends a report about the waits of ranks towards the launcher, and at the root to those that watch the job. Lines
+    /// for which these have asked are not to appear among the job's output, so then the launcher gets no `Stall`.
+    pub fn report(&mut self, message: JobUp) {
+        let is_stall = matches!(message, JobUp::Stall(_));
+        let frame = control_frame(self.facts.id(), &Control::JobUp(message));
+        let is_watched = self.facts.root && self.agent.links.report(&frame);
+        if !(is_watched && is_stall) {
+            self.up(frame);
+        }
+    }
+
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
         self.agent.links.send_peer(agent, frame);
     }
@@ -192,6 +203,10 @@ impl<'a> Cx<'a> {
 
     pub fn for_node(&mut self, node: NodeId, frame: Frame) {
         self.for_agent(self.facts.agent_of(node), frame);
+    }
+
+    pub fn control_to(&mut self, child: AgentId, message: JobDown) {
+        self.for_agent(child, control_frame(self.facts.id(), &Control::JobDown(message)));
     }
 
     /// Sends a control message to all children.

@@ -389,7 +389,7 @@ impl RankService {
         };
         let groups = self.all_collectives().flat_map(|all| all.barriers.stalls());
         let report = stalls::report(cx.facts, &cx.common.ranks, collective, exchanges, groups);
-        report.into_iter().for_each(|report| cx.control_up(JobUp::Stall(report)));
+        report.into_iter().for_each(|report| cx.report(JobUp::Stall(report)));
     }
 
     /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.

@@ -27,11 +27,11 @@ use bytes::Bytes;
 use job_family::{JobFamily, Start};
 use requests::{Request, Requests, Step};
 pub use spawn_placement::{Growth, SpawnNode};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, FrameReader, UpFrame};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
+use wireup_wire::limits::{STACKS_WAIT_NS, STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{self, Cause, Done, Ended, Failure, PeerError};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -70,11 +70,23 @@ pub struct Launcher {
     stdin: Stdin,
     /// The first signal that asked for the end, and when it came.
     interrupted: Option<(i32, Instant)>,
-    /// When the job is ended, and the time that it had (ns).
-    timeout: Option<(Instant, u64)>,
+    /// The time limit, until it has ended the job.
+    timeout: Option<TimeLimit>,
+    /// Jobs that were asked for the call stacks of their ranks and have not answered.
+    asked_why: BTreeSet<JobId>,
     /// How the run ends: the failure reported to the user, which is the first one, and the report of the job that the
     /// user has launched.
     result: Ended,
+}
+
+/// The user's time limit.
+#[derive(Clone, Copy)]
+struct TimeLimit {
+    /// When something is due: the question where ranks wait, then the end of the job.
+    at: Instant,
+    /// The job's time (ns).
+    after_ns: u64,
+    has_asked: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +111,8 @@ impl Launcher {
             unwritten: Unwritten::new(now),
             stdin: Stdin::new(relay_stdin),
             interrupted: None,
-            timeout: timeout_ns.map(|timeout_ns| (now + timeout_ns, timeout_ns)),
+            timeout: timeout_ns.map(|after_ns| TimeLimit { at: now + after_ns, after_ns, has_asked: false }),
+            asked_why: BTreeSet::new(),
             result: Ended { failure: None, done: Done::default() },
             spec,
         }
@@ -142,7 +155,7 @@ impl Launcher {
     pub fn deadline(&self) -> Option<Instant> {
         let untaken = self.unwritten.deadline();
         match self.phase {
-            Phase::Waiting | Phase::Running => self.timeout.map(|(at, _)| at).into_iter().chain(untaken).min(),
+            Phase::Waiting | Phase::Running => self.timeout.map(|limit| limit.at).into_iter().chain(untaken).min(),
             Phase::Draining => untaken,
             Phase::Left => None,
         }
@@ -175,7 +188,7 @@ impl Launcher {
 
     fn on_frame(&mut self, now: Instant, frame: Frame) -> Result<(), PeerError> {
         match frame.kind {
-            FrameKind::Control => return self.on_control(JobId(frame.job), peer::decode(&frame.payload)?),
+            FrameKind::Control => return self.on_control(now, JobId(frame.job), peer::decode(&frame.payload)?),
             FrameKind::Up(UpFrame::Output) => self.on_output(now, frame),
             FrameKind::Up(UpFrame::InputCredit) => {
                 self.stdin.on_credit(frame.arg);
@@ -187,11 +200,20 @@ impl Launcher {
         Ok(())
     }
 
-    fn on_control(&mut self, job: JobId, message: Control) -> Result<(), PeerError> {
+    fn on_control(&mut self, now: Instant, job: JobId, message: Control) -> Result<(), PeerError> {
         match message {
             Control::JobUp(JobUp::Started { ranks, .. }) => self.on_started(job, ranks),
             Control::JobUp(JobUp::Failed(failure)) => self.on_failed(job, failure),
             Control::JobUp(JobUp::Stall(report)) => self.notice_of(job, Notice::Stall(report)),
+            Control::JobUp(JobUp::Stacks(stacks)) if self.asked_why.remove(&job) => {
+                self.notice_of(job, Notice::Stacks(stacks));
+                if let Some(limit) = self.timeout.as_mut().filter(|limit| limit.has_asked && self.asked_why.is_empty())
+                {
+                    limit.at = now;
+                }
+            }
+            // `wireup why` has asked.
+            Control::JobUp(JobUp::Stacks(_)) => {}
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::ToLauncher(ToLauncher::Ended(ended)) => self.on_ended(job, ended),
             Control::ToLauncher(ToLauncher::Spawn { job: child, from, request }) => {
@@ -285,6 +307,7 @@ impl Launcher {
                 false => self.on_failed(job, failure),
             }
         }
+        self.asked_why.remove(&job);
         let Some(member) = self.family.remove(job) else { return };
         if job == self.spec.job {
             self.result.done = done;
@@ -354,7 +377,11 @@ impl Launcher {
         let is_first_again = |(first, at)| first == signal && now - at < SAME_SIGNAL_NS;
         let is_repeated = sender.is_some() && self.interrupted.is_some_and(is_first_again);
         match signal {
-            SIGALRM => self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None })),
+            SIGALRM => {
+                self.asked_why = self.family.members.keys().copied().collect();
+                self.control_all(&Control::JobDown(JobDown::StallAsk { collective: None }));
+                self.control_all(&Control::JobDown(JobDown::StackAsk));
+            }
             SIGHUP | SIGINT | SIGQUIT | SIGTERM if is_repeated => {}
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
@@ -389,9 +416,18 @@ impl Launcher {
     }
 
     fn on_tick(&mut self, now: Instant) {
-        if let Some((_, after_ns)) = self.timeout.take_if(|(at, _)| now >= *at) {
-            self.be_impatient(now);
-            self.end_job(Cause::TimedOut { after_ns }, self.spec.options.kill_grace_ns);
+        let is_running = self.phase == Phase::Running && !self.family.is_starting(self.spec.job);
+        match self.timeout.take_if(|limit| now >= limit.at) {
+            // The ranks report where they wait before they are ended.
+            Some(limit) if is_running && !limit.has_asked => {
+                self.timeout = Some(TimeLimit { at: now + STACKS_WAIT_NS, has_asked: true, ..limit });
+                self.on_signal(now, SIGALRM, None);
+            }
+            Some(TimeLimit { after_ns, .. }) => {
+                self.be_impatient(now);
+                self.end_job(Cause::TimedOut { after_ns }, self.spec.options.kill_grace_ns);
+            }
+            None => {}
         }
         if self.unwritten.deadline().is_some_and(|until| now >= until) {
             self.discard_output();

@@ -336,3 +336,22 @@ fn input_is_read_as_far_as_its_credit_goes_and_until_its_end() {
     assert_eq!([stdin.on_read(0), stdin.on_read(1)], [true, false]);
     assert_eq!(stdin.bytes_max(), None);
 }
+
+#[test]
+fn ranks_report_where_they_wait_before_a_time_limit_ends_them() {
+    let mut bench = Bench::new();
+    let stacks = Control::JobUp(JobUp::Stacks(Vec::new()));
+    bench.says(1, stacks.clone());
+    assert_eq!(bench.notices, [], "wireup why has asked");
+    bench.launcher.timeout = Some(TimeLimit { at: Instant(1), after_ns: 1, has_asked: false });
+    bench.input(LauncherInput::Tick);
+    let asked = [JobDown::StallAsk { collective: None }, JobDown::StackAsk];
+    assert_eq!(bench.sent, asked.map(|message| (JobId(1), Control::JobDown(message))));
+    bench.sent.clear();
+    bench.input(LauncherInput::Tick);
+    assert_eq!(bench.sent, [], "the answer is awaited");
+    bench.says(1, stacks);
+    assert_eq!(bench.notices, [Notice::Stacks(Vec::new())]);
+    bench.input(LauncherInput::Tick);
+    assert!(matches!(&bench.sent[..], [(JobId(1), Control::JobDown(JobDown::Kill { .. }))]), "{:?}", bench.sent);
+}

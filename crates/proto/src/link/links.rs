@@ -120,6 +120,14 @@ impl Links {
         }
     }
 
+    /// At the root: sends a report about the waits of a job's ranks to all that watch the job. Returns whether anybody
+    /// does.
+    pub fn report(&mut self, frame: &Frame) -> bool {
+        let job = JobId(frame.job);
+        let watchers = self.owners.watchers.range((job, LinkId(0))..=(job, LinkId(u32::MAX)));
+        watchers.map(|(_, link)| self.out.send(*link, frame.clone())).count() > 0
+    }
+
     /// Removes a child. Returns whether it was linked.
     pub fn cut_child(&mut self, agent: AgentId) -> bool {
         self.neighbours.forget(agent);
@@ -265,6 +273,8 @@ pub struct Owners {
     pub jobs: BTreeMap<JobId, LinkId>,
     /// Links that receive notes about the session.
     pub listeners: BTreeSet<LinkId>,
+    /// Links of `wireup why`, which get the reports about a job's waits too.
+    pub watchers: BTreeSet<(JobId, LinkId)>,
 }
 
 impl Owners {
@@ -275,6 +285,7 @@ impl Owners {
     pub fn forget_link(&mut self, link: LinkId) {
         self.jobs.retain(|_, owner| *owner != link);
         self.listeners.remove(&link);
+        self.watchers.retain(|(_, watcher)| *watcher != link);
     }
 
     /// The links to which messages about a job are sent; job 0 is the session itself.

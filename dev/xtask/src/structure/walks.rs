@@ -1,4 +1,4 @@
-//! The walks in `docs/dev/walks.md` are true: each file that a walk passes has the functions that the page names, and
+//! The walks in `dev/walks.md` are true: each file that a walk passes has the functions that the page names, and
 //! the first of them is called in a file that the walk has passed before.
 //!
 //! A walk is a table under a heading. A row with a link is a file and its functions, in the order of the calls; a row
@@ -9,7 +9,7 @@ use super::Finding;
 use super::tree::Tree;
 use std::collections::BTreeSet;
 
-const PAGE: &str = "docs/dev/walks.md";
+const PAGE: &str = "dev/walks.md";
 
 /// Most files that each walk may enter. A number only falls.
 const FILES_MAX: [(&str, usize); 6] =
@@ -60,7 +60,7 @@ fn read(page: &str) -> Vec<Walk<'_>> {
     let mut walks: Vec<Walk> = Vec::new();
     let mut heading = "";
     for (index, text) in page.lines().enumerate() {
-        if let Some(name) = text.strip_prefix("### ") {
+        if let Some(name) = text.strip_prefix("## ") {
             heading = name;
         } else if text == "| file | functions |" {
             walks.push(Walk { name: heading, steps: Vec::new() });
@@ -69,7 +69,7 @@ fn read(page: &str) -> Vec<Walk<'_>> {
             && !row.starts_with("---")
         {
             let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-            let path = cells[0].split_once("](../../").and_then(|(_, path)| path.strip_suffix(')'));
+            let path = cells[0].split_once("](../").and_then(|(_, path)| path.strip_suffix(')'));
             walk.steps.push(match path {
                 Some(path) => {
                     let functions = cells.get(1).unwrap_or(&"").split('`').skip(1).step_by(2).collect();
@@ -141,9 +141,9 @@ fn mentions(text: &str, word: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PAGE_TEXT: &str = "### A get\n\n| file | functions |\n| --- | --- |\n\
-        | [a.rs](../../crates/a/src/a.rs) | `get`, `find` |\n| the socket | |\n\
-        | [b.rs](../../crates/b/src/b.rs) | `serve` |\n| [c.rs](../../crates/c/src/c.rs) | `look_up` |\n";
+    const PAGE_TEXT: &str = "## A get\n\n| file | functions |\n| --- | --- |\n\
+        | [a.rs](../crates/a/src/a.rs) | `get`, `find` |\n| the socket | |\n\
+        | [b.rs](../crates/b/src/b.rs) | `serve` |\n| [c.rs](../crates/c/src/c.rs) | `look_up` |\n";
 
     fn broken(b: &str, c: &str) -> Vec<String> {
         let a = "fn get() { find() } fn find() {}";
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_entered_again_counts_once() {
-        let again = format!("{PAGE_TEXT}| the socket | |\n| [a.rs](../../crates/a/src/a.rs) | `find` |\n");
+        let again = format!("{PAGE_TEXT}| the socket | |\n| [a.rs](../crates/a/src/a.rs) | `find` |\n");
         let walks = read(&again);
         assert_eq!((walks[0].steps.len(), walks[0].files().len()), (6, 3));
     }

@@ -31,16 +31,10 @@ const CASE: Flag = Flag::value(
      exchange, memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs; \
      nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
 );
-const HOSTS: Flag = Flag {
-    help: "Time jobs across these hosts, with other default cases; nodes take the first of them.",
-    ..flags::HOSTS
-};
+const HOSTS: Flag = Flag { help: "Time jobs across these hosts, with other default cases.", ..flags::HOSTS };
 const UP_ARG: Flag = Flag::value(&["--up-arg"], "ARG", "start, jobs: a further argument of wireup up (repeatable).");
-const PEER: Flag = Flag::value(
-    &["--peer"],
-    "NAME=PATH",
-    "Time this launcher too (repeatable); its answer to --version tells which one it is.",
-);
+const PEER: Flag =
+    Flag::value(&["--peer"], "NAME=PATH", "Also time this launcher, identified by its --version (repeatable).");
 const WITHOUT: Flag = Flag::value(
     &["--without"],
     "NAME",
@@ -53,31 +47,24 @@ const MPI_PROGRAM: Flag = Flag::value(
      target/programs/mpich5/initfin, if it is there).",
 );
 const MPI_ENV: Flag = Flag::value(&["--mpi-env"], "K=V", "A variable for the cases with MPI programs (repeatable).");
-const JOBS: Flag = Flag::value(
-    &["--jobs"],
-    "N",
-    "jobs: so many in all, in slices (--rounds, else 5) of which each launcher runs one in turn.",
-)
-.or("1000");
-const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: so many at a time.").or("16");
+const JOBS: Flag =
+    Flag::value(&["--jobs"], "N", "jobs: number of jobs, in slices (--rounds, else 5) that launchers run in turn.")
+        .or("1000");
+const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: number of jobs at a time.").or("16");
 const SOAK: Flag = Flag::value(
     &["--soak"],
     "N",
-    "jobs: instead, so many jobs through one session, some of which crash, abort or leave something behind; measures \
-     what its agents hold before and after: memory, descriptors, threads, processes, files.",
+    "jobs: instead, N jobs through one session, some of which crash, abort or leave something behind; compares what \
+     its agents hold before and after: memory, descriptors, threads, processes, files.",
 );
 const NODES: Flag = Flag::value(&["--nodes"], "N", "With --soak: virtual nodes of the session.").or("4");
 
 pub const COMMAND: Command = Command {
     name: "bench launch",
-    purpose: "time wireup and the launchers that are installed side by side; the same flags for start and jobs",
+    purpose: "time wireup and the installed launchers; start and jobs have the same flags",
     intro: "
-Times wireup, processes that are started by vfork and exec alone, a bare echo server, and the launchers that are \
-installed,
-side by side in interleaved rounds.
-
-launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,
-wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of one rank a second.
+launch: jobs that start their own agents. start: the same, and jobs in a running session, next to prun on a running
+PRRTE. jobs: how many jobs of one rank a second.
 ",
     sections: &[
         Section { title: "Cases", flags: &[CASE, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },

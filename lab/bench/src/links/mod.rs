@@ -22,7 +22,7 @@ use crate::net::address_of;
 use crate::samples::{Measures, WARM_UP, rate, seconds};
 
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Virtual nodes of this machine, an agent each.").or("16");
-const FANOUT: Flag = Flag::value(&["--fanout"], "N", "Of the tree.").or("4");
+const FANOUT: Flag = Flag::value(&["--fanout"], "N", "Fan-out of the tree.").or("4");
 const PAIR: Flag = Flag::value(
     &["--pair"],
     "A,B",
@@ -31,31 +31,33 @@ const PAIR: Flag = Flag::value(
 const CPUS: Flag = Flag::value(
     &["--cpus"],
     "A,B",
-    "p2p: pin the processes of a path to these cpus in turn. Otherwise the scheduler puts both ends on one cpu in some \
-     runs, and on two in others, which differ more than what is compared.",
+    "p2p: pin the processes of a path to these cpus in turn, so that both ends share a cpu in all runs or in none.",
 );
 const SIZES: Flag = Flag::value(
     &["--sizes"],
     "A,B,..",
     "Bytes of a message, or of a node's part (default: 1, 2, 4, .. 4194304; coll: .. 65536).",
 );
-const SMALL: Flag = Flag::value(&["--iterations-small"], "N", "Up to 1024 bytes.").or("100");
-const LARGE: Flag = Flag::value(&["--iterations-large"], "N", "Above.").or("20");
-const ONLY: Flag =
-    Flag::value(&["--only"], "A,B,..", "Only contestants whose name begins so, such as tcp, tree, ucx, bare, log/tcp.");
+const SMALL: Flag = Flag::value(&["--iterations-small"], "N", "Iterations up to 1024 bytes.").or("100");
+const LARGE: Flag = Flag::value(&["--iterations-large"], "N", "Iterations above 1024 bytes.").or("20");
+const ONLY: Flag = Flag::value(
+    &["--only"],
+    "A,B,..",
+    "Only contestants whose names begin with one of these: tcp, tree, ucx, bare, log/tcp.",
+);
 const PEER: Flag = Flag::value(
     &["--peer"],
     "NAME=CMD",
-    "coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in \
+    "coll: also time this shell command, which prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in \
      nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with its \
      arguments that does put, commit and collecting fence for each of them (repeatable).",
 );
 
 pub const COMMAND: Command = Command {
     name: "bench p2p",
-    purpose: "time the links between agents; the same flags for coll",
+    purpose: "time the links between agents; coll has the same flags",
     intro: "
-p2p: messages there and back between two processes that have the links of agents, by every transport, beside a bare TCP
+p2p: messages there and back between two processes with the links of agents, by every transport, next to a bare TCP
 connection and ucx_perftest. coll: allgathers of a job with one rank on each node, by every algorithm and transport.
 ",
     sections: &[

@@ -33,23 +33,22 @@ const SMALL_MIB: Flag = Flag::value(&["--small-mib"], "N", "Size of the tree sma
 const MEMORY_MIB: Flag = Flag::value(
     &["--memory-mib"],
     "N",
-    "Stage a tree like mixed of this size once more, for the agents' memory alone (default: take it from the \
-     trees above).",
+    "Measure the agents' memory with one more tree of this size (default: with the trees above).",
 );
 
 pub const COMMAND: Command = Command {
     name: "bench stage",
     purpose: "time copies of files to the nodes of a session",
     intro: "
-wireup stage up in a session across the hosts, with and without encrypted links, in turns with bare relays: a process
-on each host that passes one stream of the same bytes on and writes it into a file in the host's memory.
+wireup stage up in a session across the hosts, with and without encrypted links, in turn with bare relays: a process on
+each host that passes one stream of the same bytes on and writes it into memory.
 
   mixed    files of this machine, from /usr/lib and /usr/share, of all kinds; the same in each run
   random   the same names and sizes with random bytes, which cannot be compressed
   small    many files of one size, cut from such files
 
-The figures: bytes of the tree a second; the time of a second wireup stage up, which finds everything there; how much
-the largest agent grows.
+Measured: bytes a second; the time of a second wireup stage up, which finds everything there; growth of the largest
+agent.
 ",
     sections: &[
         Section { title: "Trees", flags: &[TREES, MIB, SMALL_FILES, SMALL_MIB, MEMORY_MIB] },

@@ -26,8 +26,7 @@ pub use choice::{Choice, KEY_BYTES, PPN, RANKS, SCHEME, VALUE_BYTES, sizes};
 use job::{Launch, with_job};
 use scheme::{Lengths, SCHEMES, Scheme, Step, named};
 
-const REPEAT: Flag =
-    Flag::value(&["--repeat"], "N", "Exchanges of a round, one behind the other; their mean counts.").or("4");
+const REPEAT: Flag = Flag::value(&["--repeat"], "N", "Exchanges in a round; their mean counts.").or("4");
 const EXCHANGES: Flag =
     Flag::value(&["--exchange"], "A,B,..", "A job for each of these of wireup run's --exchange; auto gives no flag.")
         .or(AUTO);
@@ -46,12 +45,11 @@ pub const COMMAND: Command = Command {
     name: "bench exchange",
     purpose: "time startup exchanges by every scheme",
     intro: "
-Startup exchanges by every scheme, side by side on real processes of this machine: put, fence and gets of an unmodified
-PMI-2 client, the same by our libpmi2 and its shared memory, allgathers, their non-blocking forms, the ring.
+Exchanges of addresses between real processes of this machine, by an unmodified PMI-2 client and by wireup's libpmi2.
 
   times      every scheme at every job size        memory     what agents and clients hold afterwards
   bytes      what goes over the agents' links      peer       the unmodified client under Hydra
-  library    libwireup beside what it replaces     spinning   the first connection to a rank that computes
+  library    libwireup next to what it replaces    spinning   the first connection to a rank that computes
 ",
     sections: &[
         Section { title: "Jobs", flags: &[RANKS, PPN, ROUNDS, PARTS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },

@@ -84,7 +84,7 @@ impl JobRanks {
             }
             KeeperEvent::Exited { status, .. } => {
                 pmix.on_exited(status, turn);
-                for (slot, status) in std::mem::take(&mut self.deferred) {
+                for (slot, status) in std::mem::take(&mut self.exits.deferred) {
                     // `Exited` carries no descriptors to adopt, so `on_keeper_event` cannot fail.
                     let _ = self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
                 }

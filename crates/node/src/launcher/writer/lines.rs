@@ -15,6 +15,9 @@ use wireup_wire::limits::LINE_BYTES_MAX;
 const CUT: &str = "[wireup: line cut]\n";
 const REST: &str = "[wireup: rest of a line] ";
 
+/// Writes bytes of a rank's output.
+type Write<'w, E> = dyn FnMut(Origin, &[u8]) -> Result<(), E> + 'w;
+
 /// How lines are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LineStyle {
@@ -67,16 +70,14 @@ impl Lines {
         self.style.label
     }
 
-    /// Text to write before a text that begins a new line.
-    pub fn break_before(&mut self) -> &'static str {
-        match self.open.take() {
-            None => "",
-            Some(Open { rank, reason: Reason::TooLong }) => {
-                self.cut.insert(rank);
-                CUT
-            }
-            Some(Open { reason: Reason::Prompt | Reason::StreamEnded, .. }) => "\n",
+    /// Text to write before a text that begins a new line: the end of the line of another rank.
+    pub fn break_before(&mut self) -> Option<(Origin, &'static str)> {
+        let Open { rank, reason } = self.open.take()?;
+        if reason == Reason::TooLong {
+            self.cut.insert(rank);
+            return Some((rank, CUT));
         }
+        Some((rank, "\n"))
     }
 
     /// Handles a part of a rank's line.
@@ -87,7 +88,7 @@ impl Lines {
         &mut self,
         (rank, next): (Origin, Next),
         part: &[u8],
-        write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+        write: &mut Write<'_, E>,
     ) -> Result<(), E> {
         let held = self.held.entry(rank).or_default();
         let is_full = self.room.add(held, part).is_err();
@@ -105,7 +106,7 @@ impl Lines {
     ///
     /// # Errors
     /// Those of `write`.
-    pub fn finish<E: From<std::io::Error>>(&mut self, write: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn finish<E: From<std::io::Error>>(&mut self, write: &mut Write<'_, E>) -> Result<(), E> {
         let mut ranks: Vec<Origin> = self.held.keys().copied().collect();
         ranks.sort();
         ranks.into_iter().try_for_each(|rank| self.show(rank, Some(Reason::TooLong), write))
@@ -116,27 +117,32 @@ impl Lines {
         &mut self,
         rank: Origin,
         reason: Option<Reason>,
-        write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+        write: &mut Write<'_, E>,
     ) -> Result<(), E> {
         let held = self.held.remove(&rank).unwrap_or_default();
         let goes_on = self.open.is_some_and(|open| open.rank == rank && open.reason != Reason::StreamEnded);
         if held.len() > 0 && !goes_on {
-            let mut begin = self.break_before().to_owned();
+            if let Some((other, end)) = self.break_before() {
+                write(other, end.as_bytes())?;
+            }
+            let mut begin = String::new();
             match &self.decoration {
                 Some(decoration) => begin += &decoration.line_start(rank, self.style.label),
                 None if self.style.label => begin += &format!("[{rank}] "),
                 None => {}
             }
             begin += if self.cut.remove(&rank) { REST } else { "" };
-            write(begin.as_bytes())?;
+            if !begin.is_empty() {
+                write(rank, begin.as_bytes())?;
+            }
         }
         if held.len() > 0 || goes_on {
             self.open = reason.map(|reason| Open { rank, reason });
         }
-        self.room.pass_on(held, &mut *write)?;
+        self.room.pass_on(held, |part| write(rank, part))?;
         if self.style.label && reason == Some(Reason::StreamEnded) && self.open.is_some_and(|open| open.rank == rank) {
             self.open = None;
-            write(b"\n")?;
+            write(rank, b"\n")?;
         }
         if reason == Some(Reason::StreamEnded) {
             self.cut.remove(&rank);
@@ -163,7 +169,7 @@ mod tests {
         }
 
         fn part(&mut self, rank: u32, next: Next, part: &str) -> &mut Shown {
-            let mut write = |bytes: &[u8]| {
+            let mut write = |_: Origin, bytes: &[u8]| {
                 self.text += std::str::from_utf8(bytes).unwrap();
                 io::Result::Ok(())
             };
@@ -172,13 +178,13 @@ mod tests {
         }
 
         fn whole(&mut self, lines: &str) -> &mut Shown {
-            self.text += self.lines.break_before();
+            self.text += self.lines.break_before().map_or("", |(_, end)| end);
             self.text += lines;
             self
         }
 
         fn finish(&mut self) -> &str {
-            let mut write = |bytes: &[u8]| {
+            let mut write = |_: Origin, bytes: &[u8]| {
                 self.text += std::str::from_utf8(bytes).unwrap();
                 io::Result::Ok(())
             };

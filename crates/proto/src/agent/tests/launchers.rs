@@ -2,9 +2,9 @@
 
 use super::standing::{LAUNCHER, kill, receive_all, root};
 use super::*;
-use crate::io::ExitStatus;
+use crate::io::{ExitStatus, JobEvent};
 use wireup_wire::frame::{DownFrame, Frame};
-use wireup_wire::talk::{FromLauncher, JobDown, ToLauncher};
+use wireup_wire::talk::{FromLauncher, JobDown, JobUp, ToLauncher};
 
 const OTHER: LinkId = LinkId(51);
 
@@ -83,6 +83,25 @@ fn any_launcher_may_end_any_job_by_a_valid_signal() {
     let (sent, outputs) = reply(&mut root, 0, &message);
     assert_eq!(sent, [Control::ToLauncher(ToLauncher::Decided(Ok(())))]);
     assert!(outputs.iter().any(|output| matches!(output, Output::Signal { signal: 64, .. })), "{outputs:?}");
+}
+
+#[test]
+fn answers_to_why_go_to_whoever_has_asked() {
+    let (mut root, job, _) = two();
+    let why = |job| Control::FromLauncher(FromLauncher::Why { job: JobId(job) });
+    let (sent, _) = reply(&mut root, 0, &why(job + 7));
+    assert!(is_refused(&sent, "there is no job"), "{sent:?}");
+    root.rank_started(job);
+    let (sent, outputs) = reply(&mut root, 0, &why(job));
+    assert!(matches!(&sent[..], [Control::JobUp(JobUp::Stall(_))]), "{sent:?}");
+    assert_eq!(outputs.sent(LAUNCHER), [], "nothing of it is shown among the job's output");
+    let asked = outputs.iter().filter(|output| matches!(output, Output::TakeStacks { .. })).count();
+    assert_eq!(asked, 1, "{outputs:?}");
+    let event = JobEvent::Stacks { stacks: Vec::new() };
+    let outputs = root.handle(Input::Job { job: JobId(job), event }).outputs();
+    assert_eq!(outputs.sent(OTHER), [Control::JobUp(JobUp::Stacks(Vec::new()))]);
+    root.link_down(OTHER);
+    assert!(root.session.cx.links.owners.watchers.is_empty());
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl DeferredJobs {
                 }
                 false
             }
-            JobDown::StallAsk { .. } | JobDown::Over { .. } | JobDown::StartRanks => false,
+            JobDown::StallAsk { .. } | JobDown::StackAsk | JobDown::Over { .. } | JobDown::StartRanks => false,
         }
     }
 

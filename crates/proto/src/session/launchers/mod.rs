@@ -201,6 +201,7 @@ impl Launchers {
             FromLauncher::AskNodes { revive: true } => self.on_revive(cx, link),
             FromLauncher::Spawned(result) => self.spawns.on_result(cx, job, Some(link), result),
             FromLauncher::KillJob { job, signal, by } => self.on_kill_job(cx, link, job, signal, &by),
+            FromLauncher::Why { job } => self.on_why(cx, link, job),
             FromLauncher::EndSession { kill } => self.on_end_session(cx, link, kill),
         }
     }
@@ -340,6 +341,20 @@ impl Launchers {
             None => cx.tell_job(id, |_, cx| cx.fail_by(killed())),
         }
         answer(cx, link, ToLauncher::Decided(Ok(())));
+    }
+
+    /// Asks a job where its ranks wait, for a launcher that is not the job's own.
+    fn on_why(&mut self, cx: &mut Cx, link: LinkId, id: JobId) {
+        if self.deferred.jobs.contains_key(&id) {
+            return refuse(cx, link, format!("job {id} waits for nodes that are starting; none of its ranks runs"));
+        }
+        if !cx.jobs.contains_key(&id) {
+            return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
+        }
+        cx.links.owners.watchers.insert((id, link));
+        for message in [JobDown::StallAsk { collective: None }, JobDown::StackAsk] {
+            cx.tell_job(id, |job, cx| job.on_control_down(cx, message));
+        }
     }
 
     /// Ends a waiting job before it has started.

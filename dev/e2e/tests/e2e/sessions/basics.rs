@@ -135,7 +135,7 @@ fn simultaneous_ups_start_one_session() {
 
 #[test]
 fn session_commands_have_help() {
-    for command in ["up", "down", "status", "jobs", "kill", "attach"] {
+    for command in ["up", "down", "status", "jobs", "kill", "logs", "attach", "why"] {
         let outcome = Run::wireup([command, "--help"]).succeed();
         assert!(outcome.out().starts_with(&format!("wireup {command}: ")), "{outcome}");
         assert_eq!(Run::wireup(["help", command]).succeed().out(), outcome.out());

@@ -11,9 +11,35 @@ fn attach_shows_output_and_returns_the_exit_code() {
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
     outcome.expect_err_line(&["exited with code 7"]);
-    // The output has already been shown completely.
-    let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
-    outcome.expect_err_line(&["no job", &job]);
+    // The output is kept.
+    let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
+    assert_eq!(outcome.out(), "out 0\n", "{outcome}");
+    let outcome = session.wireup("attach 99").finish().expect_code(125);
+    outcome.expect_err_line(&["no output of a job 99"]);
+    session.down("");
+}
+
+#[test]
+fn logs_show_the_output_of_some_ranks_as_often_as_wanted() {
+    let session = Session::up("--virtual-nodes 2");
+    let gate = session.runtime_dir().with_file_name("gate");
+    let script = "echo begun $WIREUP_RANK; until test -e GATE; do sleep 0.02; done; printf 'over %s' $WIREUP_RANK";
+    let job = session.detach("-n 3", &script.replace("GATE", &gate.display().to_string()));
+    let all = |line: &str| {
+        let outcome = session.wireup(&format!("logs {line} {job}")).succeed();
+        let mut lines: Vec<String> = outcome.out().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    session.await_that("the first lines", || all("").len() == 3);
+    assert_eq!(all("--rank 0,2"), ["begun 0", "begun 2"], "the job has not ended");
+    let follower = session.wireup(&format!("logs -f --rank 1 {job}")).start_until("begun 1\n", 1);
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(follower.succeed().out(), "begun 1\nover 1");
+    for _ in 0..2 {
+        assert_eq!(all("--rank 2").concat(), "begun 2over 2");
+        assert_eq!(all("-f").len(), 6);
+    }
     session.down("");
 }
 

@@ -1,0 +1,81 @@
+//! Has the call stacks of a job's ranks taken by a process of its own (`crate::stacks`).
+
+use super::tail::Stream;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use wireup_os::reactor::Reactor;
+use wireup_wire::ids::Rank;
+use wireup_wire::limits::STACKS_NS_MAX;
+use wireup_wire::peer::{self, Stack};
+
+/// Time for the process besides that of the tools (ns).
+const SPARE_NS: u64 = 2_000_000_000;
+
+pub struct StackTaker {
+    /// The process `wireup stacks`, which ends when its standard input is closed.
+    child: Child,
+    output: Stream,
+    bytes: Vec<u8>,
+    ranks: Vec<Rank>,
+    until_ns: u64,
+}
+
+impl StackTaker {
+    /// # Errors
+    /// The process cannot be started.
+    pub fn start(processes: &[(Rank, u32)], token: u64, now_ns: u64, reactor: &Reactor) -> io::Result<StackTaker> {
+        let words = processes.iter().map(|(rank, pid)| format!("{rank}:{pid}"));
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("stacks")
+            .args(words)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take();
+        output.iter().try_for_each(|output| fcntl_setfl(output, OFlags::NONBLOCK))?;
+        Ok(StackTaker {
+            child,
+            output: Stream::watched(output.map(Into::into), token, reactor),
+            bytes: Vec::new(),
+            ranks: processes.iter().map(|(rank, _)| *rank).collect(),
+            until_ns: now_ns + STACKS_NS_MAX + SPARE_NS,
+        })
+    }
+
+    pub fn deadline_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// Reads what has come. Returns the stacks once they are complete, or no more are to be expected.
+    pub fn read(&mut self, now_ns: u64, reactor: &Reactor) -> Option<Vec<Stack>> {
+        self.output.read(reactor, |piece| self.bytes.extend_from_slice(piece));
+        if self.output.is_open() && now_ns < self.until_ns {
+            return None;
+        }
+        Some(peer::decode(&self.bytes).unwrap_or_else(|_| failed(&self.ranks, "the process that takes stacks failed")))
+    }
+
+    pub fn close(mut self, reactor: &Reactor) {
+        self.output.close(reactor);
+    }
+}
+
+/// No stack is known.
+pub fn failed(ranks: &[Rank], why: &str) -> Vec<Stack> {
+    vec![Stack { ranks: ranks.to_vec(), calls: Err(why.to_owned()) }]
+}
+
+/// Ends the process and its tools.
+impl Drop for StackTaker {
+    fn drop(&mut self) {
+        let group = Pid::from_child(&self.child);
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,295 @@
+//! `wireup stacks`: a process of its own that takes the call stacks of an agent's ranks, so that a tool that hangs or
+//! needs much memory does not hold up the agent.
+//!
+//! ```text
+//!   agent ── RANK:PID... ──► wireup stacks ── py-spy, eu-stack or gdb, one for each rank, few at a time
+//!     ◄──── folded stacks ────────┘            ends with all tools when its standard input is closed
+//! ```
+//!
+//! Each tool gets [`TOOL_MAX`], and all together [`STACKS_NS_MAX`]. Ranks that run an interpreter are asked for the
+//! functions of their script. Of a process with several threads the first one is shown. What an MPI function calls is
+//! left out: it differs from moment to moment in ranks that wait for the same thing.
+//!
+//! With Yama (`kernel.yama.ptrace_scope` 1) only an ancestor may trace a process, or a process that it has named and
+//! its descendants: ranks name their agent before they execute their program (`wireup_os::spawn`).
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use wireup_os::socket;
+use wireup_wire::ids::Rank;
+use wireup_wire::limits::{STACK_CALL_LEN_MAX, STACK_CALLS_MAX, STACKS_NS_MAX};
+use wireup_wire::peer::{self, Calls, Stack, folded};
+use wireup_wire::signal::SIGCONT;
+
+/// Longest time for one tool. Chosen: gdb takes a second or two for a program with many libraries.
+const TOOL_MAX: Duration = Duration::from_secs(5);
+/// Number of tools at work at the same time: each may take a cpu from a rank.
+const TOOLS_AT_ONCE: usize = 4;
+/// Most bytes of a tool's output that are read.
+const ANSWER_LEN_MAX: usize = 256 << 10;
+/// How the names of functions begin that programs call to communicate.
+const COMMUNICATION: [&str; 6] = ["MPI_", "PMPI_", "mpi_", "pmpi_", "PMIx_", "shmem_"];
+/// Programs that run another one and wait for it: that one's stack is shown.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
+
+/// A tool that prints the call stack of a process.
+struct Tool {
+    name: &'static str,
+    args: fn(u32) -> Vec<String>,
+    read: fn(&str) -> Vec<String>,
+}
+
+const PYTHON: Tool =
+    Tool { name: "py-spy", args: |pid| ["dump", "--pid", &pid.to_string()].map(String::from).into(), read: of_py_spy };
+
+const NATIVE: [Tool; 2] = [
+    Tool { name: "eu-stack", args: |pid| ["-1", "-p", &pid.to_string()].map(String::from).into(), read: of_eu_stack },
+    Tool {
+        name: "gdb",
+        args: |pid| ["-nx", "-batch", "-ex", "bt", "-p", &pid.to_string()].map(String::from).into(),
+        read: of_gdb,
+    },
+];
+
+/// Takes the stacks of the ranks that the words `RANK:PID` name, and writes them to standard output.
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let processes = args.filter_map(|word| {
+        let (rank, pid) = word.to_str()?.split_once(':')?;
+        Some((Rank(rank.parse().ok()?), pid.parse().ok()?))
+    });
+    // The tools are in this process's group, as `StackTaker` has made it.
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
+    });
+    let stacks = take(processes.collect());
+    let mut out = io::stdout();
+    u8::from(out.write_all(&peer::encode(&stacks)).and_then(|()| out.flush()).is_err())
+}
+
+fn take(processes: VecDeque<(Rank, u32)>) -> Vec<Stack> {
+    let until = Instant::now() + Duration::from_nanos(STACKS_NS_MAX);
+    let queue = Mutex::new(processes);
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let (sender, stacks) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for sender in vec![sender; TOOLS_AT_ONCE] {
+            scope.spawn(move || {
+                while let Some((rank, pid)) = next() {
+                    let _ = sender.send(Stack { ranks: vec![rank], calls: calls(innermost(pid), until) });
+                }
+            });
+        }
+        folded(stacks)
+    })
+}
+
+/// The process that the user wants to see: not a shell that waits for its only child.
+fn innermost(pid: u32) -> u32 {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let is_shell = exe.file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell));
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    match children.split_whitespace().collect::<Vec<_>>()[..] {
+        [child] if is_shell => child.parse().map_or(pid, innermost),
+        _ => pid,
+    }
+}
+
+fn calls(pid: u32, until: Instant) -> Calls {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let is_python = exe.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
+    let mut why_not = None;
+    for tool in [PYTHON].iter().filter(|_| is_python).chain(&NATIVE) {
+        match tool.call(pid, until) {
+            Ok(calls) => return Ok(calls),
+            Err(Failed::NotInstalled) => {}
+            Err(Failed::Because(why)) => drop(why_not.get_or_insert(why)),
+        }
+    }
+    Err(why_not.unwrap_or_else(|| "neither eu-stack nor gdb is installed; install elfutils or gdb".into()))
+}
+
+enum Failed {
+    NotInstalled,
+    Because(String),
+}
+
+impl Tool {
+    fn call(&self, pid: u32, until: Instant) -> Result<Vec<String>, Failed> {
+        let now = Instant::now();
+        if now >= until {
+            return Err(Failed::Because("the stacks of other ranks have taken too long".into()));
+        }
+        let was_stopped = is_stopped(pid);
+        match self.answer(pid, (now + TOOL_MAX).min(until)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failed::NotInstalled),
+            Err(error) => {
+                // A tool that is killed may leave the process stopped.
+                if !was_stopped {
+                    let _ = wireup_os::process::kill(pid, SIGCONT);
+                }
+                Err(Failed::Because(format!("{}: {error}", self.name)))
+            }
+            Ok((answer, said)) => {
+                let mut calls = of_interest((self.read)(&answer));
+                calls.truncate(STACK_CALLS_MAX);
+                calls.iter_mut().for_each(|call| *call = call.chars().take(STACK_CALL_LEN_MAX).collect());
+                if calls.is_empty() { Err(Failed::Because(self.why_not(&said))) } else { Ok(calls) }
+            }
+        }
+    }
+
+    /// What the tool has written to its standard output and standard error.
+    fn answer(&self, pid: u32, until: Instant) -> io::Result<(String, String)> {
+        let mut command = Command::new(self.name);
+        command.args((self.args)(pid)).env("PATH", path_for(pid));
+        // Else it may look for debug information on the network.
+        command.env_remove("DEBUGINFOD_URLS");
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (mut answer, mut said) = (Vec::new(), Vec::new());
+        let read = child.stdout.take().map_or(Ok(()), |stream| read_all(stream, &mut answer, until));
+        let read = read.and_then(|()| child.stderr.take().map_or(Ok(()), |stream| read_all(stream, &mut said, until)));
+        if read.is_err() {
+            let _ = child.kill();
+        }
+        child.wait()?;
+        read.map(|()| [answer, said].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into())
+    }
+
+    fn why_not(&self, said: &str) -> String {
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        match scope.trim() {
+            "2" | "3" => format!("kernel.yama.ptrace_scope is {}, which forbids it; 1 would permit it", scope.trim()),
+            _ => {
+                let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it printed no stack");
+                format!("{}: {}", self.name, line.trim())
+            }
+        }
+    }
+}
+
+/// Where tools are looked for: the rank may have an environment with its own Python tools.
+fn path_for(pid: u32) -> OsString {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let of_rank = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"PATH="));
+    let own = std::env::var_os("PATH").unwrap_or_default();
+    OsString::from_vec([own.as_bytes(), of_rank.unwrap_or_default()].join(&b':'))
+}
+
+fn is_stopped(pid: u32) -> bool {
+    wireup_os::process::is_stopped(pid)
+}
+
+/// Reads up to the end of the stream, which must come before `until`; the rest of a long text is dropped.
+fn read_all(mut stream: impl Read + std::os::fd::AsFd, text: &mut Vec<u8>, until: Instant) -> io::Result<()> {
+    let mut part = [0; 16 << 10];
+    loop {
+        if !socket::wait(&stream, true, false, Some(until.saturating_duration_since(Instant::now())))? {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long and was ended"));
+        }
+        match stream.read(&mut part)? {
+            0 => return Ok(()),
+            read => text.extend_from_slice(&part[..read.min(ANSWER_LEN_MAX - text.len())]),
+        }
+    }
+}
+
+/// `#1  0x00007f1c2a2e7a6e epoll_wait@@GLIBC_2.3.2`
+fn of_eu_stack(answer: &str) -> Vec<String> {
+    let calls = answer.lines().filter(|line| line.starts_with('#'));
+    calls.map(|line| named(line.split_whitespace().nth(2).unwrap_or_default())).collect()
+}
+
+/// `#1  0x00007f1c2a2e7a6e in epoll_wait (epfd=3) from /lib/libc.so.6`, or without an address in an inlined function.
+fn of_gdb(answer: &str) -> Vec<String> {
+    let calls = answer.lines().filter(|line| line.starts_with('#'));
+    calls
+        .map(|line| {
+            let text = line.split_once(' ').map_or("", |(_, text)| text.trim_start());
+            let text = text.strip_prefix("0x").and_then(|text| text.split_once(" in ")).map_or(text, |(_, text)| text);
+            named(text.split(" (").next().unwrap_or_default())
+        })
+        .collect()
+}
+
+/// The calls from the outermost communication function to `main`.
+fn of_interest(mut calls: Vec<String>) -> Vec<String> {
+    if let Some(main) = calls.iter().position(|call| call == "main") {
+        calls.truncate(main + 1);
+    }
+    let communicates = |call: &String| COMMUNICATION.iter().any(|prefix| call.starts_with(prefix));
+    let outermost = calls.iter().rposition(communicates).unwrap_or_default();
+    calls.split_off(outermost)
+}
+
+/// A function without its symbol version.
+fn named(function: &str) -> String {
+    match function.split('@').next() {
+        None | Some("") => "??".to_owned(),
+        Some(name) => name.to_owned(),
+    }
+}
+
+/// The lines below `Thread 7 (idle): "MainThread"`, such as `    wait (queue.py:171)`, of the first thread.
+fn of_py_spy(answer: &str) -> Vec<String> {
+    let lines = answer.lines().skip_while(|line| !line.starts_with("Thread")).skip(1);
+    lines.take_while(|line| line.starts_with(' ')).map(|line| line.trim().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answers_of_tools_are_read() {
+        let answer = "PID 7 - process\nTID 7:\n#0  0x00007f00 epoll_wait@@GLIBC_2.3.2\n#1  0x00005500 main\n#2 0x00\n";
+        assert_eq!(of_eu_stack(answer), ["epoll_wait", "main", "??"]);
+        let answer = "[New LWP 9]\n0x00 in epoll_wait () from /lib/libc.so.6\n\
+                      #0  0x0000 in epoll_wait (epfd=3, events=0x7f) from /lib/libc.so.6\n\
+                      #1  inlined (a=<optimized out>) at a.c:3\n#2  0x55 in std::f(int) (x=1) at b.cc:7\n";
+        assert_eq!(of_gdb(answer), ["epoll_wait", "inlined", "std::f(int)"]);
+        let answer = "Process 7: python3 a.py\nPython v3.11.2 (/usr/bin/python3)\n\n\
+                      Thread 7 (idle): \"MainThread\"\n    stuck (a.py:3)\n    <module> (a.py:5)\n\
+                      Thread 8 (active): \"T\"\n    run (t.py:1)\n";
+        assert_eq!(of_py_spy(answer), ["stuck (a.py:3)", "<module> (a.py:5)"]);
+        let calls = ["poll", "progress", "PMPI_Wait", "MPI_Barrier", "exchange", "main", "_start"].map(String::from);
+        assert_eq!(of_interest(calls.to_vec()), ["MPI_Barrier", "exchange", "main"]);
+        assert_eq!(of_interest(calls[4..].to_vec()), ["exchange", "main"]);
+        assert!(of_eu_stack("eu-stack: dwfl_linux_proc_attach pid 7: Operation not permitted").is_empty());
+    }
+
+    #[test]
+    fn a_tool_that_hangs_is_ended_and_its_process_goes_on() {
+        let hangs = Tool { name: "sleep", args: |_| vec!["1000".into()], read: of_gdb };
+        let until = Instant::now() + Duration::from_millis(20);
+        let Err(Failed::Because(why)) = hangs.call(std::process::id(), until) else { panic!("it hangs") };
+        assert_eq!(why, "sleep: it took too long and was ended");
+        let Err(Failed::Because(why)) = hangs.call(std::process::id(), until) else { panic!("no time is left") };
+        assert!(why.contains("have taken too long"), "{why}");
+        let missing = Tool { name: "no-such-tool", ..hangs };
+        let until = Instant::now() + Duration::from_secs(60);
+        assert!(matches!(missing.call(std::process::id(), until), Err(Failed::NotInstalled)));
+    }
+
+    #[test]
+    fn a_shell_that_waits_is_passed_over() {
+        let script = "sh -c 'echo ready; sleep 1000; :'; :";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0; 6]).unwrap();
+        let find = || fs::read(format!("/proc/{}/comm", innermost(child.id()))).unwrap();
+        while find() != b"sleep\n" {
+            std::thread::yield_now();
+        }
+        let pid = innermost(child.id());
+        child.kill().unwrap();
+        wireup_os::process::kill(pid, wireup_wire::signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,43 @@
+//! The user's file of flags, and `wireup config`; the rules for both files are tested in `wireup` itself.
+
+use std::fs;
+use wireup_e2e::Run;
+use wireup_e2e::folders::Folder;
+use wireup_e2e::sessions::Session;
+
+#[test]
+fn the_users_file_gives_values_to_flags() {
+    let folder = Folder::new("configuration");
+    let write = |text: &str| fs::write(folder.at("wireup.toml"), text).expect("a file");
+    let with = |run: Run| run.env("XDG_CONFIG_HOME", folder.at("."));
+    write("label = true\nvirtual-nodes = 2\n");
+    let script = "echo $WIREUP_NODE of $WIREUP_SIZE";
+    let outcome = with(Run::job("--ppn 1")).sh(script).succeed();
+    assert_eq!(outcome.sorted_lines(), ["[0] 0 of 2", "[1] 1 of 2"], "{outcome}");
+    let outcome = with(Run::job("-n 1 --virtual-nodes 1")).sh(script).succeed();
+    assert_eq!(outcome.out(), "[0] 0 of 1\n");
+    let outcome = with(Run::wireup(["mpiexec", "-n", "1"])).sh(script).succeed();
+    assert_eq!(outcome.out(), "[0] 0 of 1\n");
+    let outcome = with(Run::wireup(["config"])).succeed();
+    let shown = outcome.out();
+    let line = shown.lines().find(|line| line.starts_with("virtual-nodes ")).expect("a line");
+    assert!(line.ends_with("wireup.toml:2"), "{outcome}");
+    write("label = true\nlabell = true\n");
+    let outcome = with(Run::job("-n 1 true")).finish().expect_code(125);
+    outcome.expect_err_line(&["wireup.toml:2: no flag of wireup run is called labell; did you mean label?"]);
+}
+
+/// How agents are started is decided when the session starts.
+#[test]
+fn a_file_does_not_keep_jobs_out_of_a_session() {
+    let folder = Folder::new("configuration");
+    fs::write(folder.at("wireup.toml"), "fanout = 3\n").expect("a file");
+    let session = Session::up("--virtual-nodes 2");
+    let verbose = session.job("-n 2 --verbose true").env("XDG_CONFIG_HOME", folder.at(".")).succeed();
+    assert!(verbose.err().contains("session default: 2 agents"), "{verbose}");
+    let alone =
+        session.job("-n 2 --no-session --virtual-nodes 5 --verbose true").env("XDG_CONFIG_HOME", folder.at("."));
+    let alone = alone.succeed();
+    assert!(alone.err().contains("fan-out 3"), "{alone}");
+    session.down("");
+}
