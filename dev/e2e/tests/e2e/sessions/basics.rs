@@ -83,7 +83,9 @@ fn status_and_jobs_list_nodes_and_jobs_and_kill_ends_one() {
     let jobs = [1, 2].map(|ranks| session.job(&format!("-n {ranks}")).sh("exec sleep 1000").start());
     session.await_that("both jobs run", || session.wireup("ps").succeed().out().matches("running").count() == 2);
     session.wireup("kill --all").succeed().expect_err_line(&["ending 2 jobs"]);
-    jobs.map(|running| running.finish().expect_err_line(&["the job was terminated by wireup kill"]));
+    for running in jobs {
+        running.finish().expect_err_line(&["the job was terminated by wireup kill"]);
+    }
     session.wireup("kill --all").succeed().expect_err_line(&["session default has no jobs"]);
     session.down("");
 }
