@@ -266,51 +266,32 @@ class Pages(unittest.TestCase):
         self.assertNotRegex(drawn[0], r"<dc:date>|\.ttf")
 
     def test_numbers_of_the_readme_are_those_of_the_data(self):
-        """Each ratio in the README's table, in the order in which they stand there."""
-        hosts = "place=hosts"
-        allocation = f"{hosts} in an allocation"
-        of = {}
-
-        def ratio(data, case, quantity, contestant, reference, benchmark="launch"):
-            results = of.setdefault(data, load([pages.DATA / f"{data}.jsonl"]))
-            by_round, of_medians = results.ratio(contestant, reference, benchmark, case, quantity)
-            return of_medians if by_round is None else by_round[0]
-
-        def open_mpi(version, nodes):
-            return ratio(
-                "pmix", f"nodes={nodes} program=openmpi{version} ranks=16", "overhead", "wireup", f"open-mpi-{version}"
-            )
-
-        exchange, wide = "nodes=1 program=exchange ranks=64", f"nodes=64 {allocation} program=true ranks=256"
-        jobs = "in_flight=16 nodes={} program=true"
+        """Each number of the section Why that names a benchmark, in the order in which they stand there."""
+        jobs, initiation = "in_flight=16 nodes=4 program=true", "nodes=16 program=true ranks=128"
+        copies, mpi = "files=1 mib=256 nodes=16", "nodes=1 program=mpi-init ranks=64"
+        open_mpi, fence = "nodes=4 program=openmpi5 ranks=16", "nodes=1 program=exchange ranks=64"
+        on_hosts = "nodes=4 place=hosts program=mpi-init ranks=16"
         wanted = [
-            ratio("launch", "nodes=1 program=true ranks=4", "wall", "wireup", "hydra-5.0.2"),
-            ratio("launch", "nodes=1 program=mpi-init ranks=64", "wall", "wireup", "hydra-5.0.2"),
-            ratio("launch", exchange, "fence", "wireup", "hydra-5.0.2"),
-            ratio("launch", exchange, "get-all", "wireup", "hydra-5.0.2"),
-            *(
-                ratio("sessions", wide, "wall", who, other, "start")
-                for who in ("wireup", "session")
-                for other in ("hydra-5.0.2", "srun-22.05")
-            ),
-            ratio("launch", f"nodes=4 {hosts} program=mpi-init ranks=16", "wall", "wireup", "hydra-5.0.2"),
-            ratio("sessions", f"nodes=4 {allocation} program=mpi-init ranks=16", "wall", "wireup", "srun-22.05"),
-            *(open_mpi(version, nodes) for nodes in (1, 4) for version in (4, 5)),
-            # Jobs a second: a time is the reciprocal.
-            ratio("sessions", jobs.format(4), "job-rate", "hydra-5.0.2", "session", "jobs"),
-            *(
-                ratio("sessions", jobs.format(nodes), "wall", "session", other, "jobs")
-                for nodes, other in ((1, "prun"), (4, "srun-22.05"))
-            ),
+            ("sessions", jobs, "job-rate", 1, {"session": "663", "hydra-5.0.2": "256", "srun-22.05": "77"}),
+            ("sessions", initiation, "wall", 1, {"ssh-tree": "1.6", "session": "0.065", "serial": "38"}),
+            ("staging", copies, "time", 1, {"wireup": "2.6", "sbcast": "6.7", "sbcast --compress=lz4": "5.1"}),
+            ("pmix", open_mpi, "overhead", 1, {"wireup": "0.20", "open-mpi-5": "1.65"}),
+            ("launch", mpi, "wall", 1, {"intel-2021.19.0": "1.23", "wireup": "1.17", "hydra-5.0.2": "1.81"}),
+            ("launch", fence, "fence", 1000, {"wireup": "1.10", "hydra-5.0.2": "0.67"}),
+            ("launch", on_hosts, "wall", 1000, {"wireup": "738", "hydra-5.0.2": "604"}),
         ]
         text = (pages.ROOT / "README.md").read_text(encoding="utf-8")
-        table = text.split("Measured: time with wireup", 1)[1].split("Median of the ratios", 1)[0]
-        rows = [line.split("|", 2)[2] for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
-        numbers = [float(number) for number in re.findall(r"\d\.\d\d", "".join(rows))]
-        self.assertEqual(len(numbers), len(wanted))
-        for at, pair in enumerate(zip(numbers, wanted)):
-            # Rounded to two decimals, halves up or down.
-            self.assertAlmostEqual(*pair, delta=0.005001, msg=f"ratio {at}")
+        why = text.split("\n## Why\n", 1)[1].split("\n## ", 1)[0]
+        for data, case, quantity, factor, numbers in wanted:
+            values = load([pages.DATA / f"{data}.jsonl"]).values
+            values = values[(values.case == case) & (values.quantity == quantity)]
+            for contestant, number in numbers.items():
+                before, found, why = why.partition(number)
+                self.assertTrue(found and not re.search(r"[\d.]$", before), f"{number} of {contestant} in {case}")
+                value = values[values.contestant == contestant]["median"].iloc[0] * factor
+                decimals = len(number.partition(".")[2])
+                # Rounded, halves up or down.
+                self.assertAlmostEqual(value, float(number), delta=0.50001 * 10**-decimals, msg=f"{contestant}: {case}")
 
 
 if __name__ == "__main__":
