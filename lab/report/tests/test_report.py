@@ -273,7 +273,7 @@ class Pages(unittest.TestCase):
         on_hosts = "nodes=4 place=hosts program=mpi-init ranks=16"
         wanted = [
             ("sessions", jobs, "job-rate", 1, {"session": "663", "hydra-5.0.2": "256", "srun-22.05": "77"}),
-            ("sessions", initiation, "wall", 1, {"ssh-tree": "1.6", "session": "0.065", "serial": "38"}),
+            ("sessions", initiation, "wall", 1, {"ssh-tree": "1.6", "session": "0.064", "serial": "38"}),
             ("staging", copies, "time", 1, {"wireup": "2.6", "sbcast": "6.7", "sbcast --compress=lz4": "5.1"}),
             ("pmix", open_mpi, "overhead", 1, {"wireup": "0.20", "open-mpi-5": "1.65"}),
             ("launch", mpi, "wall", 1, {"intel-2021.19.0": "1.23", "wireup": "1.17", "hydra-5.0.2": "1.81"}),
