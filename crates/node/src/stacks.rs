@@ -219,11 +219,13 @@ fn of_gdb(answer: &str) -> Vec<String> {
         .collect()
 }
 
-/// The calls from the outermost communication function to `main`.
+/// The calls from the outermost communication function to `main`. Where programs have no names of functions, calls
+/// between two named ones count as one, and the C library's call of `main` ends the stack.
 fn of_interest(mut calls: Vec<String>) -> Vec<String> {
-    if let Some(main) = calls.iter().position(|call| call == "main") {
-        calls.truncate(main + 1);
-    }
+    let main = calls.iter().position(|call| call == "main").map(|main| main + 1);
+    let end = main.or_else(|| calls.iter().position(|call| call.starts_with("__libc_start")));
+    calls.truncate(end.unwrap_or(calls.len()));
+    calls.dedup_by(|call, before| call == "??" && before == "??");
     let communicates = |call: &String| COMMUNICATION.iter().any(|prefix| call.starts_with(prefix));
     let outermost = calls.iter().rposition(communicates).unwrap_or_default();
     calls.split_off(outermost)
@@ -261,6 +263,8 @@ mod tests {
         assert_eq!(of_py_spy(answer), ["stuck (a.py:3)", "<module> (a.py:5)"]);
         let calls = ["poll", "progress", "PMPI_Wait", "MPI_Barrier", "exchange", "main", "_start"].map(String::from);
         assert_eq!(of_interest(calls.to_vec()), ["MPI_Barrier", "exchange", "main"]);
+        let stripped = ["nanosleep", "??", "??", "__libc_start_main", "??"].map(String::from);
+        assert_eq!(of_interest(stripped.to_vec()), ["nanosleep", "??"]);
         assert_eq!(of_interest(calls[4..].to_vec()), ["exchange", "main"]);
         assert!(of_eu_stack("eu-stack: dwfl_linux_proc_attach pid 7: Operation not permitted").is_empty());
     }

@@ -62,7 +62,7 @@ const ROWS: &[Row] = &[
         within: "",
         script: "$WIREUP run -n 1 --map-by slot:pe=1000 --dry-run true >&2",
         code: 0,
-        says: &["each rank is to have 1000 cores, but this machine has ", "lower pe= in --map-by"],
+        says: &["each rank should get 1000 cores, but this machine has only ", "lower pe= in --map-by"],
     },
 ];
 

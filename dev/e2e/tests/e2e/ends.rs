@@ -4,7 +4,7 @@ use std::fs;
 use wireup_e2e::Run;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{plain, program};
-use wireup_e2e::tables::{fails, prints};
+use wireup_e2e::tables::{fails, prints, reports};
 use xtask::programs::Flavour;
 
 #[test]
@@ -24,9 +24,9 @@ fn the_first_failing_rank_gives_exit_code_and_message() {
          job -n 4 --virtual-nodes 2 sh -c \"$AT_3\" 'exit 9' => 9 rank 3 | node1 | 9
          job -n 4 EACH sh -c \"$AT_3\" 'kill -9 $$' => 137 rank 3 | SIGKILL
          wireup run -n 4 EACH $CRASH 1 => 139 rank 1 | SIGSEGV
-         wireup run -n 8 --virtual-nodes 4 false => 1 exited with code 1
-         wireup run -n 2 EACH --timeout 0.5 sleep 1000 => 124 --timeout",
+         wireup run -n 8 --virtual-nodes 4 false => 1 exited with code 1",
     );
+    reports(shell, "wireup run -n 2 EACH --timeout 0.5 sleep 1000 => 124 raise --timeout");
     prints(
         shell,
         "wireup run -n 4 EACH true =>

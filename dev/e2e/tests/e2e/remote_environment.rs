@@ -67,7 +67,7 @@ fn neither_secret_nor_job_is_in_a_command_line() {
     let run = machines.job("--hosts n[0-3] --fanout 1").env("JOBS_OWN_VARIABLE", "jobs-own-value");
     // The rank clears its own environment, so that the texts can only be found in agents and remote shells.
     let script = "echo ready; read line; : jobs-own-argument; exit 0";
-    let mut running = run.args(["-env", "OF_PROGRAM", "jobs-own-value", "--stdin", "all"]).args(["env", "-i", "sh"]);
+    let mut running = run.args(["-env", "OF_PROGRAM=jobs-own-value", "--stdin", "all"]).args(["env", "-i", "sh"]);
     running = running.args(["-c", script]).stdin_open();
     let mut running = running.start_until("ready\n", 4);
     let ranks = |word: &String| !word.contains("echo ready");

@@ -86,7 +86,7 @@ fn a_signal_during_the_start_is_not_said_to_reach_ranks() {
     running.signal(Signal::INT);
     let outcome = running.finish().expect_code(130);
     std::fs::remove_file(&shell).expect("remove the remote shell");
-    outcome.expect_err_line(&["SIGINT came before all ranks had started"]);
+    outcome.expect_err_line(&["SIGINT arrived before all ranks had started"]);
     assert!(!outcome.err().contains("sent to all ranks"), "{outcome}");
 }
 

@@ -108,7 +108,7 @@ fn an_agent_that_is_killed_while_files_travel_is_named() {
     outcome.expect_err_line(&["n2"]);
     // The rest of the session goes on, and nothing is in the way of the next job.
     let outcome = run().succeed();
-    outcome.expect_err_line(&["lost and not used: n2"]);
+    outcome.expect_err_line(&["has lost these nodes, which are not used: n2"]);
     assert_eq!(outcome.out(), "60000000\n".repeat(2), "{outcome}");
     clear(&machines);
     session.down("--kill");

@@ -91,7 +91,7 @@ fn answers_to_why_go_to_whoever_has_asked() {
     let why = |job| Control::FromLauncher(FromLauncher::Why { job: JobId(job) });
     let (sent, _) = reply(&mut root, 0, &why(job + 7));
     assert!(is_refused(&sent, "there is no job"), "{sent:?}");
-    root.rank_started(job);
+    root.rank_started(job).outputs();
     let (sent, outputs) = reply(&mut root, 0, &why(job));
     assert!(matches!(&sent[..], [Control::JobUp(JobUp::Stall(_))]), "{sent:?}");
     assert_eq!(outputs.sent(LAUNCHER), [], "nothing of it is shown among the job's output");

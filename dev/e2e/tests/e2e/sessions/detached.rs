@@ -23,7 +23,7 @@ fn attach_shows_output_and_returns_the_exit_code() {
 fn logs_show_the_output_of_some_ranks_as_often_as_wanted() {
     let session = Session::up("--virtual-nodes 2");
     let gate = session.runtime_dir().with_file_name("gate");
-    let script = "echo begun $WIREUP_RANK; until test -e GATE; do sleep 0.02; done; printf 'over %s' $WIREUP_RANK";
+    let script = "echo begun $WIREUP_RANK; until test -e GATE; do sleep 0.02; done; echo over $WIREUP_RANK";
     let job = session.detach("-n 3", &script.replace("GATE", &gate.display().to_string()));
     let all = |line: &str| {
         let outcome = session.wireup(&format!("logs {line} {job}")).succeed();
@@ -35,7 +35,7 @@ fn logs_show_the_output_of_some_ranks_as_often_as_wanted() {
     assert_eq!(all("--rank 0,2"), ["begun 0", "begun 2"], "the job has not ended");
     let follower = session.wireup(&format!("logs -f --rank 1 {job}")).start_until("begun 1\n", 1);
     std::fs::write(&gate, "").unwrap();
-    assert_eq!(follower.succeed().out(), "begun 1\nover 1");
+    assert_eq!(follower.succeed().out(), "begun 1\nover 1\n");
     for _ in 0..2 {
         assert_eq!(all("--rank 2").concat(), "begun 2over 2");
         assert_eq!(all("-f").len(), 6);
