@@ -63,15 +63,15 @@ struct Cleaning {
 pub fn run(line: &Line) -> Result<u8, String> {
     let mut cleaning = Cleaning { is_dry: line.has(DRY_RUN), bytes: 0, problems: Vec::new() };
     cleaning.staged().unwrap_or_else(|problem| cleaning.problems.push(problem));
-    cleaning.cached().unwrap_or_else(|problem| cleaning.problems.push(problem));
     match fs::read_link("/proc/self/ns/pid") {
         Ok(namespace) if namespace == Path::new(OWN_NAMESPACE) => {
+            cleaning.cached().unwrap_or_else(|problem| cleaning.problems.push(problem));
             let removed = cleaning.memory(Path::new(MEMORY), Path::new("/proc"));
             removed.unwrap_or_else(|error| cleaning.problems.push(format!("{MEMORY}: {error}")));
         }
         _ => cleaning.problems.push(format!(
-            "shared memory of MPI is kept: this process is in a PID namespace and cannot see who uses {MEMORY}; run \
-             wireup clean outside of containers, or in a job with --contain none"
+            "the cache and shared memory of MPI are kept: this process is in a PID namespace and cannot see who uses \
+             them and {MEMORY}; run wireup clean outside of containers, or in a job with --contain none"
         )),
     }
     let verb = if cleaning.is_dry { "would be freed" } else { "freed" };
@@ -110,7 +110,7 @@ impl Cleaning {
         Ok(())
     }
 
-    /// The folder `~/.cache/wireup`. A process that runs a copy of wireup from there goes on.
+    /// The folder `~/.cache/wireup`, but not copies of wireup that agents on this machine run: these start more of it.
     fn cached(&mut self) -> Result<(), String> {
         let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
@@ -119,11 +119,21 @@ impl Cleaning {
             return Ok(());
         };
         remote::check_folder(&cache, user())?;
-        let folders = fs::read_dir(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
-        for folder in folders.flatten() {
-            let path = folder.path();
+        self.all_but(&cache, &running_programs(Path::new("/proc")))
+    }
+
+    /// All that a folder of the cache contains, but not where these programs are.
+    fn all_but(&mut self, cache: &Path, running: &[PathBuf]) -> Result<(), String> {
+        let entries = fs::read_dir(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if running.iter().any(|program| program.starts_with(&path)) {
+                out::print(&format!("kept {}: a process runs it\n", path.display()));
+                continue;
+            }
             self.remove(&path.display().to_string(), size(&path), || {
-                let removed = if path.is_symlink() { fs::remove_file(&path) } else { fs::remove_dir_all(&path) };
+                let is_folder = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+                let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
                 removed.map_err(|error| format!("{}: {error}", path.display()))
             });
         }
@@ -200,7 +210,7 @@ fn used(processes: &Path) -> io::Result<HashSet<FileId>> {
     for process in fs::read_dir(processes)?.flatten() {
         let is_number = process.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
         let path = process.path();
-        if !is_number || !may_use(&path) {
+        if !is_number || !may_use(&path) || is_closed(&path) {
             continue;
         }
         let looked: io::Result<()> = (|| {
@@ -209,7 +219,8 @@ fn used(processes: &Path) -> io::Result<HashSet<FileId>> {
                     used.extend(fs::metadata(fd.path()).map(|meta| (meta.dev(), meta.ino())));
                 }
             }
-            used.extend(fs::read_to_string(path.join("maps"))?.lines().filter_map(mapped_file));
+            let maps = fs::read(path.join("maps"))?;
+            used.extend(String::from_utf8_lossy(&maps).lines().filter_map(mapped_file));
             Ok(())
         })();
         match looked {
@@ -227,6 +238,18 @@ fn used(processes: &Path) -> io::Result<HashSet<FileId>> {
         }
     }
     Ok(used)
+}
+
+/// The programs that processes run, as far as this user may know.
+fn running_programs(processes: &Path) -> Vec<PathBuf> {
+    let processes = fs::read_dir(processes).into_iter().flatten().flatten();
+    processes.filter_map(|process| fs::read_link(process.path().join("exe")).ok()).collect()
+}
+
+/// Whether the kernel keeps a process of this user closed even to the user: it has ended and waits for its parent, or
+/// is a service of the log-in (sshd, ssh-agent). Neither runs a program of MPI.
+fn is_closed(process: &Path) -> bool {
+    user() != 0 && fs::metadata(process.join("fd")).is_ok_and(|fd| fd.uid() == 0)
 }
 
 /// Whether a process belongs to this user, though it may have other rights now.
@@ -251,6 +274,21 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::os::unix::fs::{chown, symlink};
+
+    #[test]
+    fn the_cache_is_emptied_except_for_programs_that_run() {
+        let cache = tempfile::tempdir().expect("a folder");
+        for build in ["old", "running"] {
+            fs::create_dir(cache.path().join(build)).expect("a folder");
+            fs::write(cache.path().join(build).join("wireup"), "").expect("a file");
+        }
+        fs::write(cache.path().join("needs"), "").expect("a file");
+        let mut cleaning = Cleaning { is_dry: false, bytes: 0, problems: Vec::new() };
+        cleaning.all_but(cache.path(), &[cache.path().join("running/wireup")]).expect("it can be listed");
+        assert!(cleaning.problems.is_empty(), "{:?}", cleaning.problems);
+        let left: Vec<_> = fs::read_dir(cache.path()).expect("a folder").flatten().map(|one| one.file_name()).collect();
+        assert_eq!(left, ["running"]);
+    }
 
     fn cleaned(folder: &Path, is_dry: bool) -> Vec<String> {
         let mut cleaning = Cleaning { is_dry, bytes: 0, problems: Vec::new() };

@@ -18,6 +18,10 @@ pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
 }
 
 fn answer(mut words: Vec<OsString>) -> String {
+    // `wireup -n 4 ./app` is `wireup run -n 4 ./app`.
+    if words.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        words.insert(0, "run".into());
+    }
     if words.len() < 2 || words.len() == 2 && words[0] == "help" {
         return commands();
     }
@@ -62,6 +66,8 @@ mod tests {
         assert!(flags.lines().all(|line| line.starts_with('-') && line.contains('\t')), "{flags}");
         assert_eq!(asked("run --hostfile "), ":files\n");
         assert_eq!(asked("run "), ":program\n");
+        assert_eq!(asked("-n 4 "), ":program\n");
+        assert!(asked("--virt").lines().any(|line| line.starts_with("--virtual-nodes\t")));
         assert_eq!(asked("bench "), ":files\n");
     }
 }

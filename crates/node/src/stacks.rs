@@ -149,7 +149,7 @@ impl Tool {
     /// What the tool has written to its standard output and standard error.
     fn answer(&self, pid: u32, until: Instant) -> io::Result<(String, String)> {
         let mut command = Command::new(self.name);
-        command.args((self.args)(pid)).env("PATH", path_for(pid));
+        command.args((self.args)(pid)).env("PATH", path_for(pid)).current_dir("/");
         // Else it may look for debug information on the network.
         command.env_remove("DEBUGINFOD_URLS");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -175,12 +175,19 @@ impl Tool {
     }
 }
 
-/// Where tools are looked for: the rank may have an environment with its own Python tools.
+/// Where tools are looked for: the rank may have an environment with its own Python tools. Only absolute folders count:
+/// any other would be looked for in the working directory, where a stranger may have put a program of that name.
 fn path_for(pid: u32) -> OsString {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let of_rank = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"PATH="));
     let own = std::env::var_os("PATH").unwrap_or_default();
-    OsString::from_vec([own.as_bytes(), of_rank.unwrap_or_default()].join(&b':'))
+    OsString::from_vec(absolute(own.as_bytes(), of_rank.unwrap_or_default()))
+}
+
+/// The absolute folders of two search paths.
+fn absolute(first: &[u8], second: &[u8]) -> Vec<u8> {
+    let folders = [first, second].into_iter().flat_map(|path| path.split(|byte| *byte == b':'));
+    folders.filter(|folder| folder.starts_with(b"/")).collect::<Vec<_>>().join(&b':')
 }
 
 fn is_stopped(pid: u32) -> bool {
@@ -248,6 +255,12 @@ fn of_py_spy(answer: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_tool_is_looked_for_in_the_working_directory() {
+        assert_eq!(absolute(b"/bin:.:", b":bin:/usr/bin"), b"/bin:/usr/bin");
+        assert_eq!(absolute(b"", b""), b"");
+    }
 
     #[test]
     fn the_answers_of_tools_are_read() {

@@ -330,7 +330,8 @@ flag_table! {
         .advanced()
         => early_start: bool = on;
     TIMEOUT = Flag::value(&["--timeout"], "SECONDS",
-        "End the job after this time, with exit code 124 (default: 0, never).")
+        "End the job after this time, with exit code 124, after showing where ranks wait, which takes at most 12 s \
+        (default: 0, never).")
         => timeout_ns: Option<u64> = some_time;
     KILL_GRACE = Flag::value(&["--kill-grace"], "SECONDS", "Seconds between SIGTERM and SIGKILL.")
         .or(KILL_GRACE_SECONDS)

@@ -59,7 +59,13 @@ const BY: &str = "wireup kill";
 fn kill_all(session: &mut Attached, name: &str, signal: Option<i32>) -> Result<u8, String> {
     let jobs = super::jobs::list(session)?;
     // A job that has ended meanwhile, perhaps with its parent, is refused.
-    let reached = jobs.iter().filter(|entry| kill(session, entry.job, signal, BY).is_ok()).count();
+    let answers: Vec<_> = jobs.iter().map(|entry| kill(session, entry.job, signal, BY)).collect();
+    let reached = answers.iter().filter(|answer| answer.is_ok()).count();
+    if reached == 0
+        && let Some(Err(problem)) = answers.into_iter().next()
+    {
+        return Err(problem);
+    }
     match (reached, signal) {
         (0, _) => out::tell(&format!("session {name} has no jobs")),
         (_, None) => out::tell(&format!("ending {}", count(reached as u32, "job"))),

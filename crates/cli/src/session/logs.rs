@@ -85,7 +85,8 @@ fn no_spool(name: &str, job: JobId) -> String {
 /// Shows the next piece of output if one of these ranks has written it; without ranks, every piece.
 pub fn show_piece(reader: &mut Reader, job: JobId, ranks: &[Rank]) -> io::Result<Step> {
     Ok(match reader.next_piece()? {
-        Piece::Bytes { rank, .. } if !ranks.is_empty() && rank.is_none_or(|rank| !ranks.contains(&rank)) => Step::Shown,
+        // What wireup itself says, such as that output was dropped, concerns all ranks.
+        Piece::Bytes { rank: Some(rank), .. } if !ranks.is_empty() && !ranks.contains(&rank) => Step::Shown,
         Piece::Bytes { stream, bytes, .. } if write(stream, &bytes).is_err() => Step::ReaderGone,
         Piece::Bytes { .. } => Step::Shown,
         Piece::End { code } => Step::Over(code),

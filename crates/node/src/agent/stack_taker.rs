@@ -28,7 +28,7 @@ impl StackTaker {
     /// The process cannot be started.
     pub fn start(processes: &[(Rank, u32)], token: u64, now_ns: u64, reactor: &Reactor) -> io::Result<StackTaker> {
         let words = processes.iter().map(|(rank, pid)| format!("{rank}:{pid}"));
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new("/proc/self/exe");
         command
             .arg("stacks")
             .args(words)
