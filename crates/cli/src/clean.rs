@@ -8,10 +8,12 @@
 //! ```
 //!
 //! Anyone can make entries in `/dev/shm` under any name. An entry is removed only if it is a regular file of this user
-//! and no process has it open or mapped. Only in the machine's own PID namespace are all processes seen that could.
+//! and no process has it open or mapped. From inside another PID namespace some processes are invisible, so the cache
+//! and the shared memory are cleaned only in the machine's initial PID namespace.
 
 use crate::out;
 use crate::stage::bytes;
+use crate::stage::node::existing;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::collections::HashSet;
 use std::fs;
@@ -21,8 +23,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_node::agent::remote;
-use wireup_node::staged_store;
-use wireup_stage::Store;
 
 const DRY_RUN: Flag = Flag::switch(&["--dry-run"], "Show what would be removed, remove nothing.");
 
@@ -45,15 +45,15 @@ Exit code: 0 if all was removed, 125 if something could not be.
 };
 
 const MEMORY: &str = "/dev/shm";
-/// How the names of files begin that MPI processes share memory with.
+/// Prefixes of the names of files that MPI processes use as shared memory.
 const OF_MPI: [&str; 2] = ["mpich_shm_", "Intel_MPI_"];
-/// The name of the machine's own PID namespace, which the kernel has fixed.
+/// What `/proc/self/ns/pid` links to in the machine's initial PID namespace: a constant of the kernel.
 const OWN_NAMESPACE: &str = "pid:[4026531836]";
 
 /// A file by device and number.
 type FileId = (u64, u64);
 
-/// What is shown and removed.
+/// One run of `wireup clean`: whether it only lists files, the bytes it has freed, and its errors.
 struct Cleaning {
     is_dry: bool,
     bytes: u64,
@@ -80,7 +80,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
 }
 
 impl Cleaning {
-    /// Removes something, and says so.
+    /// Removes one item (`--dry-run`: does not) and prints its name and size.
     fn remove(&mut self, what: &str, size: u64, remove: impl FnOnce() -> Result<(), String>) {
         if !self.is_dry
             && let Err(problem) = remove()
@@ -94,8 +94,7 @@ impl Cleaning {
 
     /// Staged files that no job uses.
     fn staged(&mut self) -> Result<(), String> {
-        let Some(folder) = staged_store::find(Path::new("")).map_err(|error| error.to_string())? else { return Ok(()) };
-        let store = Store::open(&folder, u64::MAX)?;
+        let Some(store) = existing(Path::new(""))? else { return Ok(()) };
         for set in store.sets()? {
             let name = format!("staged files {}", set.name.get(..12).unwrap_or(&set.name));
             if set.is_in_use {
@@ -110,7 +109,8 @@ impl Cleaning {
         Ok(())
     }
 
-    /// The folder `~/.cache/wireup`, but not copies of wireup that agents on this machine run: these start more of it.
+    /// Removes what is in `~/.cache/wireup`, except copies of wireup that running agents execute: an agent may start
+    /// further processes from its copy.
     fn cached(&mut self) -> Result<(), String> {
         let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
@@ -122,7 +122,7 @@ impl Cleaning {
         self.all_but(&cache, &running_programs(Path::new("/proc")))
     }
 
-    /// All that a folder of the cache contains, but not where these programs are.
+    /// Removes every entry of the folder `cache`, except entries that contain a program in `running`.
     fn all_but(&mut self, cache: &Path, running: &[PathBuf]) -> Result<(), String> {
         let entries = fs::read_dir(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
         for entry in entries.flatten() {
@@ -157,7 +157,8 @@ impl Cleaning {
         if found.is_empty() {
             return Ok(());
         }
-        // A file that a process opens from now on was open in another one before, which is why it is known.
+        // The list of files is made before the scan of processes. A process that opens a listed file later has its
+        // name from a process that already has the file open, which the scan finds.
         let used = used(processes)?;
         for (name, id, size) in found {
             if used.contains(&id) {
@@ -200,8 +201,8 @@ fn mapped_file(line: &str) -> Option<FileId> {
     Some((device, words.next()?.parse().ok().filter(|number| *number != 0)?))
 }
 
-/// The files that processes of this user have mapped, and those with names of MPI's that they have open. `processes`:
-/// `/proc`.
+/// The files that processes of this user have mapped, and the files with MPI names ([`OF_MPI`]) that they have open.
+/// `processes`: `/proc`.
 ///
 /// # Errors
 /// A process that may use files of this user cannot be examined.
@@ -224,7 +225,7 @@ fn used(processes: &Path) -> io::Result<HashSet<FileId>> {
             Ok(())
         })();
         match looked {
-            // It has ended. The first process of the machine is no MPI process, and may be closed even to root.
+            // The process has ended, or is process 1, which is no MPI process and may be unreadable even to root.
             Err(_) if !path.exists() || process.file_name() == "1" => {}
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
             Err(error) => {
@@ -252,7 +253,7 @@ fn is_closed(process: &Path) -> bool {
     user() != 0 && fs::metadata(process.join("fd")).is_ok_and(|fd| fd.uid() == 0)
 }
 
-/// Whether a process belongs to this user, though it may have other rights now.
+/// Whether any user ID of a process (real, effective, saved, file system) is this user's, or this user is root.
 fn may_use(process: &Path) -> bool {
     let status = fs::read_to_string(process.join("status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();

@@ -39,8 +39,7 @@ fn answer(mut words: Vec<OsString>) -> String {
 }
 
 fn commands() -> String {
-    let all = help::COMMANDS.map(|command| (command.name, command.purpose)).into_iter().chain(help::OTHERS);
-    all.map(|(name, purpose)| format!("{name}\t{purpose}\n")).collect()
+    help::all().map(|(name, purpose)| format!("{name}\t{purpose}\n")).collect()
 }
 
 fn flag(flag: &Flag) -> String {
@@ -68,6 +67,9 @@ mod tests {
         assert_eq!(asked("run "), ":program\n");
         assert_eq!(asked("-n 4 "), ":program\n");
         assert!(asked("--virt").lines().any(|line| line.starts_with("--virtual-nodes\t")));
-        assert_eq!(asked("bench "), ":files\n");
+        for line in ["bench ", "report tr", "stage up fi"] {
+            assert_eq!(asked(line), ":files\n", "{line}");
+        }
+        assert_eq!(asked("doctor "), ":program\n");
     }
 }

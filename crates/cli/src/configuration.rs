@@ -38,8 +38,8 @@ pub const COMMAND: Command = Command {
   [forbid]                       only in /etc/wireup.toml: flags that are refused, each with the reason
   plain-links = \"links between nodes must be encrypted here\"
 
-The command line comes first, then the environment (WIREUP_SESSION, WIREUP_HOSTS), then these files. Flags of a single
-program of a job (-n, --wdir, --env, -x, --envlist) can only be typed.
+The command line takes precedence, then the environment (WIREUP_SESSION, WIREUP_HOSTS), then these files. Flags that
+apply to one program of a job (-n, --wdir, --env, -x, --envlist) can be given only on the command line.
 ",
     words: Words::Named(&[]),
     sections: &[],
@@ -70,7 +70,7 @@ struct Configuration {
 #[derive(Debug)]
 struct Setting {
     flag: &'static Flag,
-    /// A value for each time that the flag is given; empty: a switch that is off.
+    /// The flag's values, as if it were given once for each of them; empty: a switch that is `false` in the file.
     words: Vec<OsString>,
     /// `FILE:LINE`
     from: String,
@@ -101,7 +101,7 @@ pub fn load() -> Result<(), String> {
     Ok(())
 }
 
-/// A line with the values of the files too, for flags that `command` has, but not those of `without`.
+/// The command line `line`, completed with the files' values of flags that `command` has and `without` lacks.
 ///
 /// # Errors
 /// The line has a flag that the site forbids.
@@ -110,7 +110,7 @@ pub fn complete(command: &Command, line: &Line, without: &[Flag]) -> Result<Line
     loaded.complete(command, line, without)
 }
 
-/// Gives a job that gets agents of its own the values that a session would have decided.
+/// Adds the files' values of flags that a session decides (`DECIDED_BY_SESSION`) to a job that runs in no session.
 ///
 /// # Errors
 /// A value is wrong.

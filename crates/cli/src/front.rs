@@ -37,7 +37,7 @@ use std::path::Path;
 use translation::{Shows, Translation};
 use vendor::Vendor;
 
-pub use help::man_page;
+pub use help::{PURPOSE, man_page};
 
 /// Names under which this program is a front; `wireup install --front` makes links of these names.
 pub const NAMES: [&str; 5] = ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"];

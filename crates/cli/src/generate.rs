@@ -47,8 +47,7 @@ fn overview() -> ManPage {
         .section("Description")
         .prose(help::OVERVIEW)
         .section("Commands");
-    let commands = help::COMMANDS.map(|command| (command.name, command.purpose)).into_iter().chain(help::OTHERS);
-    commands.fold(page, |page, (name, purpose)| page.entry(name, purpose))
+    help::all().fold(page, |page, (name, purpose)| page.entry(name, purpose))
 }
 
 fn see_also(page: ManPage, name: &str) -> ManPage {

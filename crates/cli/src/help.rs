@@ -3,7 +3,7 @@
 use crate::flags::table::RUN;
 use crate::generate::flags as generate;
 use crate::install::flags as install;
-use crate::{advise, clean, configuration, doctor, pmi, replay, report, session, stage, tap};
+use crate::{advise, clean, configuration, doctor, front, pmi, replay, report, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
@@ -32,7 +32,7 @@ pub const COMMANDS: [&Command; 20] = [
 
 /// Commands without a table of flags.
 pub const OTHERS: [(&str, &str); 5] = [
-    ("mpiexec", "start a job, with the options of other launchers"),
+    ("mpiexec", front::PURPOSE),
     ("bench", "compare the speed of launchers"),
     ("simulate", "predict the start of a large job on a described machine"),
     ("help", "show this text; wireup help COMMAND explains a command and its flags"),
@@ -57,9 +57,13 @@ wireup starts parallel jobs: many processes (ranks) on one or many nodes that fi
   wireup simulate -n 73728 --machine s2       predict the start on a machine you do not have
 ";
 
+/// The names and purposes of all commands.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS.into_iter().map(|command| (command.name, command.purpose)).chain(OTHERS)
+}
+
 pub fn overview() -> String {
-    let commands = COMMANDS.map(|command| (command.name, command.purpose));
-    let lines = commands.into_iter().chain(OTHERS).map(|(name, purpose)| format!("  {name:10}{purpose}\n"));
+    let lines = all().map(|(name, purpose)| format!("  {name:10}{purpose}\n"));
     format!("{OVERVIEW}\nCommands:\n{}", lines.collect::<String>())
 }
 

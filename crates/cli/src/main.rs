@@ -179,8 +179,7 @@ fn unknown_command(word: &str) -> String {
     if word.contains('/') {
         return format!("unknown command {word}; did you mean wireup run {word}?");
     }
-    let commands = help::COMMANDS.iter().map(|command| command.name).chain(help::OTHERS.map(|(name, _)| name));
-    match nearest(word, commands) {
+    match nearest(word, help::all().map(|(name, _)| name)) {
         Some(command) => format!("unknown command {word}; did you mean wireup {command}?"),
         None => format!("unknown command {word}; see wireup help, or start a program with wireup run {word}"),
     }

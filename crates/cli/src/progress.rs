@@ -58,17 +58,18 @@ impl Drop for Progress {
 
 const ERASE: &str = "\r\x1b[K";
 
-/// A terminal that the user has stopped (Ctrl-S) is left alone.
+/// Writes to standard error, unless that would block because the user has stopped the terminal (Ctrl-S).
 fn write(text: &str) {
     let stderr = rustix::stdio::stderr();
     if wireup_os::socket::wait(stderr, false, true, Some(Duration::ZERO)).unwrap_or(false) {
-        // It is only for a person who waits.
+        // The error is ignored: the progress line is only a convenience.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
 
 fn columns() -> usize {
-    wireup_os::pty::size(rustix::stdio::stderr()).map_or(80, |(_, columns)| usize::from(columns).max(20))
+    wireup_os::pty::size(rustix::stdio::stderr())
+        .map_or(80, |(_, columns)| if columns == 0 { 80 } else { usize::from(columns).max(20) })
 }
 
 /// The part of the text that fits on one line of the terminal.

@@ -40,11 +40,12 @@ impl Command {
     }
 }
 
-/// The value of a flag or the word whose name in help texts this is.
+/// What completes an argument or a flag's value that help texts call `name`, such as FILE or DIR.
 fn named(name: &str) -> Completion {
     match name.trim_matches(['[', ']', '.']) {
         "DIR" => Completion::Folders,
-        "FILE" | "PATH" | "RECORDING" | "PROGRAM" => Completion::Files,
+        "FILE" | "PATH" | "PATH or SET" | "RECORDING" | "TRACE" => Completion::Files,
+        "PROGRAM" => Completion::Program,
         _ => Completion::Nothing,
     }
 }

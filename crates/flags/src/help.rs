@@ -6,7 +6,7 @@ use crate::command::{Command, Flag, Takes};
 const TEXT_COLUMN: usize = 26;
 const WIDTH: usize = 118;
 
-/// Which flags a help text lists.
+/// How much `--help` and `--help-all` show of a command's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Help {
     /// The flags that most users need.

@@ -6,12 +6,13 @@
 //!     ◄──── folded stacks ────────┘            ends with all tools when its standard input is closed
 //! ```
 //!
-//! Each tool gets [`TOOL_MAX`], and all together [`STACKS_NS_MAX`]. Ranks that run an interpreter are asked for the
-//! functions of their script. Of a process with several threads the first one is shown. What an MPI function calls is
-//! left out: it differs from moment to moment in ranks that wait for the same thing.
+//! Each tool may run for [`TOOL_MAX`], all tools together for [`STACKS_NS_MAX`]. For a rank that runs Python, the stack
+//! shows the functions of its script. Of a process with several threads only the first thread is shown. Calls inside
+//! an MPI function are left out: they differ from moment to moment in ranks that wait for the same thing.
 //!
-//! With Yama (`kernel.yama.ptrace_scope` 1) only an ancestor may trace a process, or a process that it has named and
-//! its descendants: ranks name their agent before they execute their program (`wireup_os::spawn`).
+//! With Yama (`kernel.yama.ptrace_scope` 1) a process may be traced only by its ancestors, and by a process that it
+//! named with `PR_SET_PTRACER` and that process's descendants. Each rank names its agent before it executes its program
+//! (`wireup_os::spawn`).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ const TOOL_MAX: Duration = Duration::from_secs(5);
 const TOOLS_AT_ONCE: usize = 4;
 /// Most bytes of a tool's output that are read.
 const ANSWER_LEN_MAX: usize = 256 << 10;
-/// How the names of functions begin that programs call to communicate.
+/// Prefixes of the names of communication functions; calls inside such a function are not shown.
 const COMMUNICATION: [&str; 6] = ["MPI_", "PMPI_", "mpi_", "pmpi_", "PMIx_", "shmem_"];
 /// Programs that run another one and wait for it: that one's stack is shown.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
@@ -93,8 +94,7 @@ fn take(processes: VecDeque<(Rank, u32)>) -> Vec<Stack> {
 
 /// The process that the user wants to see: not a shell that waits for its only child.
 fn innermost(pid: u32) -> u32 {
-    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let is_shell = exe.file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell));
+    let is_shell = SHELLS.iter().any(|shell| program_name(pid) == *shell);
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     match children.split_whitespace().collect::<Vec<_>>()[..] {
         [child] if is_shell => child.parse().map_or(pid, innermost),
@@ -102,9 +102,14 @@ fn innermost(pid: u32) -> u32 {
     }
 }
 
-fn calls(pid: u32, until: Instant) -> Calls {
+/// The file name of the program that a process executes; empty: unknown.
+fn program_name(pid: u32) -> OsString {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let is_python = exe.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
+    exe.file_name().unwrap_or_default().to_owned()
+}
+
+fn calls(pid: u32, until: Instant) -> Calls {
+    let is_python = program_name(pid).as_bytes().starts_with(b"python");
     let mut why_not = None;
     for tool in [PYTHON].iter().filter(|_| is_python).chain(&NATIVE) {
         match tool.call(pid, until) {
@@ -127,7 +132,7 @@ impl Tool {
         if now >= until {
             return Err(Failed::Because("the stacks of other ranks have taken too long".into()));
         }
-        let was_stopped = is_stopped(pid);
+        let was_stopped = wireup_os::process::is_stopped(pid);
         match self.answer(pid, (now + TOOL_MAX).min(until)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failed::NotInstalled),
             Err(error) => {
@@ -150,7 +155,7 @@ impl Tool {
     fn answer(&self, pid: u32, until: Instant) -> io::Result<(String, String)> {
         let mut command = Command::new(self.name);
         command.args((self.args)(pid)).env("PATH", path_for(pid)).current_dir("/");
-        // Else it may look for debug information on the network.
+        // Without this, the tool may fetch debug information from the network (debuginfod).
         command.env_remove("DEBUGINFOD_URLS");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (mut answer, mut said) = (Vec::new(), Vec::new());
@@ -188,10 +193,6 @@ fn path_for(pid: u32) -> OsString {
 fn absolute(first: &[u8], second: &[u8]) -> Vec<u8> {
     let folders = [first, second].into_iter().flat_map(|path| path.split(|byte| *byte == b':'));
     folders.filter(|folder| folder.starts_with(b"/")).collect::<Vec<_>>().join(&b':')
-}
-
-fn is_stopped(pid: u32) -> bool {
-    wireup_os::process::is_stopped(pid)
 }
 
 /// Reads up to the end of the stream, which must come before `until`; the rest of a long text is dropped.

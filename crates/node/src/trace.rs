@@ -51,7 +51,7 @@ pub struct About {
     /// The version of wireup.
     pub wireup: String,
     pub program: String,
-    /// What was chosen, and why: a line for each.
+    /// The settings that wireup chose (PMI, binding, tree, exchange), one line each, with the reason.
     pub settings: Vec<String>,
     /// Most children of an agent in the job's tree.
     pub fanout: u32,

@@ -334,7 +334,7 @@ impl JobParts {
             self.lifecycle.spawn_if_free(cx);
         }
         if let Some(agents) = self.service.collectives.exchanges.first_links(facts) {
-            // They will be needed.
+            // The first exchange will need direct links to these agents, so they are opened ahead.
             cx.agent.links.prepare_peers(agents, cx.facts.id());
         }
         for missing in lost {

@@ -104,9 +104,9 @@ pub struct Known {
     /// The files that were kept, sorted, each with where its value ends.
     old: Vec<(Identity, usize)>,
     values: Vec<u8>,
-    /// Which of the kept files have been asked for.
+    /// For each entry of `old`, whether this process has looked it up.
     used: Vec<bool>,
-    /// The index of the kept file that was asked for last.
+    /// The index in `old` of the entry that was looked up last.
     last: usize,
     new: BTreeMap<Identity, Vec<u8>>,
 }

@@ -200,7 +200,7 @@ pub const STALL_PAUSE_NS: u64 = 200_000_000;
 /// Longest time in which the call stacks of one node's ranks are taken (ns). Chosen: gdb takes a second for each of a
 /// few ranks at the same time, and a person waits.
 pub const STACKS_NS_MAX: u64 = 8_000_000_000;
-/// Longest wait for the call stacks of a job (ns): a node's time, and some for messages.
+/// Longest wait for the call stacks of a job (ns): [`STACKS_NS_MAX`], plus 4 s for messages.
 pub const STACKS_WAIT_NS: u64 = 12_000_000_000;
 /// Most bytes of text in the different call stacks of a node, or of all nodes below it. Chosen: two hundred calls.
 pub const STACK_BYTES_MAX: usize = 16 << 10;

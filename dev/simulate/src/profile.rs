@@ -24,7 +24,7 @@ pub fn trace(plan: &Plan, machine: &str, launcher_ns: u64, report: &RunReport) -
         begun_ns: resolved_ns,
         started_ns: last(|rank| rank.exec_ns),
         ended_ns,
-        // The launcher of a session has no time of its own at which it left.
+        // In a session the launcher's exit is not simulated: the end of the last rank stands for it.
         left_ns: if plan.start == Start::Session { ended_ns } else { START.0 + report.elapsed_ns },
     };
     Trace::new(about(plan, machine), &stamps, &[], &parts)

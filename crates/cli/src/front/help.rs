@@ -25,7 +25,7 @@ pub fn version(name: &str) -> String {
     )
 }
 
-const PURPOSE: &str = "start a job, with the options of other launchers";
+pub const PURPOSE: &str = "start a job, with the options of other launchers";
 
 fn intro(name: &str) -> String {
     format!(

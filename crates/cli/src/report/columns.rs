@@ -27,8 +27,8 @@ pub struct Node<'a> {
     direct: Traffic,
 }
 
-/// Spans with the same name: place in the list of nodes (-1: the launcher), rank (-1: the agent or the launcher), begin
-/// and duration.
+/// Spans with the same name, one per row: index of the node in `Run::nodes` (-1: the launcher), rank (-1: the agent or
+/// the launcher), begin and duration (µs).
 #[derive(Serialize, Default)]
 struct Spans {
     node: Vec<i64>,
@@ -37,8 +37,8 @@ struct Spans {
     took: Vec<f64>,
 }
 
-/// One collective, with an entry for each node: when its first and its last rank entered, when its ranks left, its last
-/// rank, and the bytes of the node and of the job.
+/// One collective, one row per node: when the node's first and last rank entered and when its ranks left (µs), which
+/// rank entered last, and the payload bytes of the node (up) and of the whole job (down).
 #[derive(Serialize, Default)]
 struct Collective {
     node: Vec<i64>,

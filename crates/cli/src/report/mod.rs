@@ -2,8 +2,8 @@
 //!
 //! The page is one file: a template, its script and the data of the traces as JSON, in columns to be small. It needs no
 //! network, and its policy (`Content-Security-Policy`) forbids it any. In the data `<` is written as an escape, so that
-//! no name in a trace can end the element that holds it. The script draws on a canvas without a chart library: rows
-//! that stand for many nodes, filled by their share in each phase, are no chart type of the small ones.
+//! no name in a trace can end the element that holds it. The script draws on a canvas itself: small chart libraries
+//! have no chart whose row stands for many nodes and shows what share of them is in each phase.
 
 mod columns;
 
@@ -42,13 +42,15 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(include_str!("trace.js"), include_str!("timeline.js"), include_str!("page.js"));
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let path = line.one(OUTPUT, Value::path).map_err(|error| format!("report: {error}"))?;
+    make(line).map(|()| 0).map_err(|problem| format!("report: {problem}"))
+}
+
+fn make(line: &Line) -> Result<(), String> {
+    let path = line.one(OUTPUT, Value::path)?;
     let traces = line.words.iter().map(|word| read(Path::new(word)).map(|trace| (word.to_string_lossy(), trace)));
-    let traces = traces.collect::<Result<Vec<_>, _>>().map_err(|problem| format!("report: {problem}"))?;
+    let traces = traces.collect::<Result<Vec<_>, _>>()?;
     let runs: Vec<Run> = traces.iter().map(|(name, trace)| Run::of(name, trace)).collect();
-    let mut report = Report::create(path, "-o").map_err(|problem| format!("report: {problem}"))?;
-    report.write(&runs).map_err(|problem| format!("report: {problem}"))?;
-    Ok(0)
+    Report::create(path, "-o")?.write(&runs)
 }
 
 /// A trace that has nodes.
@@ -145,7 +147,8 @@ mod tests {
         assert_eq!(run["spans"]["leave"]["node"], json!([-1]));
     }
 
-    /// Nor can they load anything: the page has no address, and its policy allows none.
+    /// A hostile host or program name cannot make the page load anything: the page contains no URL, and its
+    /// Content-Security-Policy allows none.
     #[test]
     fn names_of_hosts_and_programs_cannot_leave_the_data() {
         let trace = trace(HOSTILE);

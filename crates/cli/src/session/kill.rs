@@ -53,7 +53,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     Ok(0)
 }
 
-/// How the user has asked for it, for messages of the job's launcher.
+/// Who ended the job, as the job's launcher reports it.
 const BY: &str = "wireup kill";
 
 fn kill_all(session: &mut Attached, name: &str, signal: Option<i32>) -> Result<u8, String> {

@@ -30,7 +30,7 @@ pub const SESSION: Flag = Flag {
 };
 /// Names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
-/// For what is printed on standard output.
+/// `--json` of commands that print their result on standard output.
 pub const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
 
 /// Connects to the session, which must exist.
@@ -45,10 +45,10 @@ pub fn name_of(line: &Line) -> Result<String, Error> {
     Ok(line.last(SESSION, Value::text)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned()))
 }
 
-/// The session that the word of a command names, or its flag; `None`: neither.
+/// The session named by the command's argument or by `--session`; `None`: the line has neither.
 ///
 /// # Errors
-/// Both do.
+/// The line has both.
 fn named(line: &Line) -> Result<Option<String>, Error> {
     let word = line.words.first().map(|word| Value { flag: "the session's name".to_owned(), word: word.clone() });
     match (word, line.last(SESSION, Value::text)?) {

@@ -113,15 +113,15 @@ fn text(status: &Status) -> String {
         None => "ends with wireup down".to_owned(),
     };
     let mut text = format!(
-        "session {}: {} of {} up{}, {}, {}; up for {}, {ends} (process {})\n",
+        "session {}: {} of {} up{}, {}, {}; process {}, up for {}, {ends}\n",
         status.name,
         up.len(),
         count(nodes.len() as u32, "node"),
         if starting.is_empty() { String::new() } else { format!(", {} starting", starting.len()) },
         if status.facts.slots_stated { count(slots, "slot") } else { "no limit on ranks".to_owned() },
         count(status.jobs.len() as u32, "job"),
-        since(age(&status.facts)),
         status.pid,
+        since(age(&status.facts)),
     );
     for (state, those) in [("up", &up), ("starting", &starting)] {
         if !those.is_empty() {

@@ -24,7 +24,7 @@ when it gets SIGALRM (kill -ALRM), and when --timeout ends the job.
     end: "",
 };
 
-/// Longest wait for the answer: the job's time, and some for the session.
+/// Longest wait for the session's answer: the time limit of the job's call stacks, plus 3 s for messages.
 const ANSWER_MAX: Duration = Duration::from_nanos(STACKS_WAIT_NS + 3_000_000_000);
 
 pub fn run(line: &Line) -> Result<u8, String> {

@@ -66,7 +66,7 @@ fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
 }
 
 /// The store, if there is one on this node.
-fn existing(store: &Path) -> Result<Option<Store>, String> {
+pub fn existing(store: &Path) -> Result<Option<Store>, String> {
     let Some(folder) = staged_store::find(store).map_err(|error| error.to_string())? else { return Ok(None) };
     Store::open(&folder, u64::MAX).map(Some).map_err(|problem| problem.to_string())
 }

@@ -58,7 +58,7 @@ pub struct JobRanks {
     /// The process that takes the ranks' call stacks, if somebody has asked for them.
     stacks: Option<StackTaker>,
     exits: Exits,
-    /// Whether the ranks have no PID namespace, although the session has had one.
+    /// Whether the ranks run outside of the PID namespace that the session's agents shared, because it has ended.
     lacks_namespace: bool,
 }
 

@@ -52,7 +52,7 @@ impl StackTaker {
         self.until_ns
     }
 
-    /// Reads what has come. Returns the stacks once they are complete, or no more are to be expected.
+    /// Reads the process's available output. Returns the stacks at the end of the output or at the deadline.
     pub fn read(&mut self, now_ns: u64, reactor: &Reactor) -> Option<Vec<Stack>> {
         self.output.read(reactor, |piece| self.bytes.extend_from_slice(piece));
         if self.output.is_open() && now_ns < self.until_ns {
@@ -66,7 +66,7 @@ impl StackTaker {
     }
 }
 
-/// No stack is known.
+/// The result for `ranks` if no call stack could be taken, with the reason `why`.
 pub fn failed(ranks: &[Rank], why: &str) -> Vec<Stack> {
     vec![Stack { ranks: ranks.to_vec(), calls: Err(why.to_owned()) }]
 }

@@ -286,15 +286,15 @@ impl<'w> LauncherDriver<'w> {
     }
 
     /// Shows which nodes are starting, at intervals.
-    fn show_starting(&mut self) {
-        let now_ns = monotonic_ns();
+    fn show_starting(&mut self, now_ns: u64) {
         if let Some((show, due_ns)) = self.starting.as_mut().filter(|(_, due_ns)| now_ns >= *due_ns) {
             *due_ns = now_ns + STARTING_NS;
             show(Starting::Nodes(self.root.nodes()));
         }
     }
 
-    /// Something else is about to be shown. `for_good`: no node is awaited any more.
+    /// Erases the line about starting nodes, because other text is about to be shown. `for_good`: no node is awaited
+    /// any more, so the line does not come back.
     fn clear_starting(&mut self, for_good: bool) {
         if let Some((show, _)) = &mut self.starting {
             show(Starting::Nothing);
@@ -379,9 +379,9 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_tick(&mut self) {
         self.root.on_tick();
-        self.show_starting();
-        self.stdin.on_tick(self.root.reactor());
         let now = Instant(monotonic_ns());
+        self.show_starting(now.0);
+        self.stdin.on_tick(self.root.reactor());
         if self.launcher.deadline().is_some_and(|due| now >= due) {
             self.tell(LauncherInput::Tick);
         }

@@ -44,7 +44,7 @@ pub struct RunConfig {
 #[derive(Clone, Copy, Debug)]
 pub enum Starting<'a> {
     Nodes(&'a [NodeState]),
-    /// Something else is about to be shown.
+    /// Erase the line: other text is about to be shown.
     Nothing,
 }
 

@@ -310,7 +310,7 @@ struct Out<'t> {
     spool: Option<&'t Spool>,
 }
 
-/// Who has written a text.
+/// The author of a piece of output.
 #[derive(Clone, Copy)]
 enum By {
     Wireup,

@@ -217,8 +217,8 @@ impl Attached {
         self.answer(Instant::now() + limit.unwrap_or(ANSWER_MAX), &mut take)
     }
 
-    /// As `ask`, with another question at each interval of the wait, unless the last one was not answered yet. `take`
-    /// accepts the answers to both alike; as many as there were other questions are not returned.
+    /// Sends `message` and waits for its answer up to `limit`. Meanwhile sends the question `meanwhile` at each
+    /// `interval`, one at a time. `take` reads the answers to both; one answer is dropped for each `meanwhile` sent.
     pub fn ask_meanwhile<T>(
         &mut self,
         message: &Control,

@@ -36,14 +36,12 @@ const OVER_MAX: usize = 32;
 pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that a job writes before it checks the size of all spools again.
 const LOOK_BYTES: u64 = 1 << 20;
-/// Bytes read at once.
-const PIECE_BYTES_MAX: usize = 1 << 20;
 const DIRECTORY: &str = "jobs";
 const HEADER_LEN: usize = 5;
 
 const PROGRAM: u8 = 0;
 const END: u8 = 3;
-/// In place of a rank, for output that no rank of the job has written.
+/// Stands for the rank in output that wireup or a rank of another job wrote.
 const NO_RANK: u32 = u32::MAX;
 
 /// The message in place of output that is not kept.
@@ -290,7 +288,7 @@ impl Contents {
             return Ok(None);
         }
         let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
-        if length > PIECE_BYTES_MAX.max(SPOOL_BYTES_MAX as usize) {
+        if length > SPOOL_BYTES_MAX as usize {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let at = self.offset + HEADER_LEN as u64;

@@ -44,8 +44,8 @@ pub(super) struct Parent {
     pub pid: c_int,
     /// The CPU on which the process runs; -1: unknown.
     pub cpu: c_int,
-    /// The parent of the process, whose descendants may trace the child where the security module Yama restricts that;
-    /// 0: that parent is outside of this PID namespace.
+    /// Process ID of this process's own parent. Under the security module Yama that parent and its descendants may
+    /// trace the child; 0: the parent is outside of this PID namespace.
     pub tracer: c_int,
 }
 

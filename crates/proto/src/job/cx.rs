@@ -182,8 +182,8 @@ impl<'a> Cx<'a> {
         self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
-    /// Sends a report about the waits of ranks towards the launcher, and at the root to those that watch the job. Lines
-    /// for which these have asked are not to appear among the job's output, so then the launcher gets no `Stall`.
+    /// Sends a report about waiting ranks towards the launcher, and at the root to every `wireup why` that watches the
+    /// job. While one watches, the launcher gets no `Stall`, so that its lines do not appear among the job's output.
     pub fn report(&mut self, message: JobUp) {
         let is_stall = matches!(message, JobUp::Stall(_));
         let frame = control_frame(self.facts.id(), &Control::JobUp(message));

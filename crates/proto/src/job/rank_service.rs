@@ -409,7 +409,7 @@ impl RankService {
 /// nodes. The root's agent has the names (`session/names`) and knows all jobs (`session/across`).
 #[derive(Default)]
 pub struct Names {
-    /// Local ranks with names that end with them.
+    /// Local ranks that have published names which must be withdrawn when the rank ends.
     publishers: BTreeSet<Rank>,
 }
 
@@ -468,7 +468,7 @@ fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
         Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
             cx.say_to_root(names::Up::Report { agent: to, report: InterJobReport::Ended });
         }
-        // The agent has kept what its ranks have committed.
+        // The ranks of that agent have ended, but the agent has kept the data that they committed.
         Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
             let payload = peer::encode(&Between::Order(order)).into();
             cx.for_agent(to, cx.facts.frame(PeerFrame::Modex, 0, 0, payload));

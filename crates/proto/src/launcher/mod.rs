@@ -82,7 +82,7 @@ pub struct Launcher {
 /// The user's time limit.
 #[derive(Clone, Copy)]
 struct TimeLimit {
-    /// When something is due: the question where ranks wait, then the end of the job.
+    /// When the next step is due: first the request for waits and call stacks, then the end of the job.
     at: Instant,
     /// The job's time (ns).
     after_ns: u64,
@@ -212,7 +212,7 @@ impl Launcher {
                     limit.at = now;
                 }
             }
-            // `wireup why` has asked.
+            // Call stacks that `wireup why` requested, not this launcher.
             Control::JobUp(JobUp::Stacks(_)) => {}
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::ToLauncher(ToLauncher::Ended(ended)) => self.on_ended(job, ended),

@@ -133,7 +133,7 @@ impl Session {
         });
     }
 
-    /// The nodes that belong to it, at the root.
+    /// The session's nodes, as the root knows them; empty at other agents.
     pub fn nodes(&self) -> &[NodeState] {
         self.membership.nodes().map(Nodes::own).unwrap_or_default()
     }

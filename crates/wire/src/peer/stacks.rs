@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Ranks with the same call stack.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stack {
-    /// Ascending.
+    /// The ranks, in ascending order.
     pub ranks: Vec<Rank>,
     pub calls: Calls,
 }

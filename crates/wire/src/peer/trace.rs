@@ -74,7 +74,7 @@ pub struct RankTrace {
     pub init_ns: u64,
     pub finalize_ns: u64,
     pub exit_ns: u64,
-    /// `None`: it has not started, or its agent was lost.
+    /// How the rank ended; `None`: the rank has not started, or its agent was lost.
     pub status: Option<ExitStatus>,
 }
 

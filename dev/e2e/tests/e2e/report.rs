@@ -41,7 +41,7 @@ fn rows(dom: &str, mark: &str) -> BTreeMap<String, Vec<String>> {
     dom.split("<tr").filter_map(row).collect()
 }
 
-/// The text of an element whose first tag has lost its name.
+/// The text of an HTML element, given what follows the name of its opening tag.
 fn text(element: &str) -> String {
     let parts = element.split('>').skip(1).map(|part| part.split('<').next().unwrap_or_default());
     parts.collect()

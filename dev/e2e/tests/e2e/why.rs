@@ -6,6 +6,7 @@ use std::process::Command;
 use wireup_e2e::Run;
 use wireup_e2e::peers::{program, skip};
 use wireup_e2e::sessions::Session;
+use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
 fn has(tool: &str) -> bool {
@@ -68,12 +69,13 @@ fn a_run_shows_stacks_when_it_is_asked_and_before_its_time_limit_ends_it() {
 
 #[test]
 fn the_stacks_of_python_are_those_of_its_functions() {
-    // Debian does not have it.
-    if !has("py-spy") {
-        return;
+    let tools = layout::peer("py-spy").join("bin");
+    if !tools.join("py-spy").is_file() {
+        return skip("no py-spy").unwrap_or_default();
     }
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
     let program = "import time\ndef stuck_here():\n    print('ready', flush=True)\n    time.sleep(1000)\nstuck_here()";
-    let mut running = Run::job("-n 2 python3 -c").arg(program).start_until("ready\n", 2);
+    let mut running = Run::job("-n 2 python3 -c").arg(program).env("PATH", path).start_until("ready\n", 2);
     running.signal(Signal::ALARM);
     running.await_that("stacks", |running| running.err_text().contains("call stack of ranks 0-1"));
     running.signal(Signal::TERM);

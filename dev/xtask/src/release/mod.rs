@@ -1,5 +1,5 @@
-//! `cargo xtask release`: what is given away, in `target/dist`: binaries, the wheel, Debian's and RPM packages, an SBOM
-//! and checksums.
+//! `cargo xtask release` builds the files of a release in `target/dist`: binaries, the Python wheel, the Debian and RPM
+//! packages, an SBOM and checksums.
 //!
 //! There are two flavours of the same source, see `docs/dev/releasing.md`. Zig provides the old glibc's symbols and
 //! links; the result is split into the program and its symbols, and is then examined and run: a binary that requires
@@ -90,7 +90,8 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
 fn files_of(tools: &Tools, architecture: &str) -> Result<String> {
     let mut report = String::new();
     for libc in [Musl, Gnu] {
-        let program = &flavour(tools, architecture, libc)?[0];
+        flavour(tools, architecture, libc)?;
+        let program = &dist_file("wireup", architecture, libc);
         report += &format!("{}\n", describe(program, libc)?);
         if architecture == ARCH {
             try_out(program)?;
@@ -138,8 +139,8 @@ fn dist_file(program: &str, architecture: &str, libc: Libc) -> PathBuf {
     layout::target().join("dist").join(format!("{program}-{version}-{architecture}-linux-{libc}"))
 }
 
-/// Builds one flavour of all programs and puts them into the distribution's folder; returns their paths there.
-fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<[PathBuf; PROGRAMS.len()]> {
+/// Builds one flavour of all programs and puts them into the distribution's folder.
+fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
     let target = format!("{architecture}-unknown-linux-{}", libc.name());
     tools::add_target(&target)?;
     let asked = match libc {
@@ -161,14 +162,9 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<[PathBuf; PR
         symbols.push(".debug");
         let objcopy = || Command::new(tools.objcopy());
         run_quietly(objcopy().arg("--only-keep-debug").arg(&built).arg(&symbols))?;
-        run_quietly(objcopy().arg("--strip-all").args([&built, &program]))?;
-        Ok::<_, String>(program)
+        run_quietly(objcopy().arg("--strip-all").args([&built, &program]))
     };
-    let mut paths = PROGRAMS.map(|_| PathBuf::new());
-    for (path, (_, program)) in paths.iter_mut().zip(PROGRAMS) {
-        *path = put(program)?;
-    }
-    Ok(paths)
+    PROGRAMS.iter().try_for_each(|(_, program)| put(program))
 }
 
 /// The binary's kind and requirements on one line.

@@ -47,7 +47,7 @@ fn libraries_of(tools: &Tools, architecture: &str, glibc: Version) -> Result<Vec
         archives: layout::target().join(&triple).join("capi"),
         compiler: tools.compiler(architecture, &format!("gnu.{glibc}"))?,
         objcopy: tools.objcopy(),
-        // Zig's linker does not know it.
+        // Zig's linker does not know this option.
         without: &["-z,noseparate-code"],
     };
     let folder = layout::target().join(&triple).join("release");
