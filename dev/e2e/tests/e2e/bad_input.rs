@@ -68,9 +68,9 @@ fn command_lines_are_refused_in_one_line() {
             125 --rank-ports 80-81: 2 ports are too few for the 4 ranks on a \
             machine; name at least 4
          wireup run -n 2 --profile /no/such/dir/trace echo ran => 125 cannot write /no/such/dir/trace
-         wireup run -n 2 --profile - echo ran => 125 goes to a file
+         wireup run -n 2 --profile - echo ran => 125 cannot be written to standard output
          wireup run -n 2 --report /no/such/dir/page echo ran => 125 cannot write the report | writable file to --report
-         wireup run -n 2 --report - echo ran => 125 goes to a file
+         wireup run -n 2 --report - echo ran => 125 cannot be written to standard output
          wireup report /dev/null => 125 /dev/null is empty
          wireup report /proc/no => 125 /proc/no: No such file
          wireup run -n 2 --output-dir /proc/no true => 125 /proc/no",

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wireup_e2e::may_isolate;
 use wireup_e2e::peers::program;
 use wireup_e2e::{Outcome, Run, wireup};
@@ -22,8 +22,6 @@ use xtask::programs::Flavour;
 const TRIALS: usize = 160;
 /// Runs at once.
 const WORKERS: usize = 3;
-/// The longest that a trial may take: the longest limit of a wait on one machine, and more on a busy one.
-const GUARD: Duration = Duration::from_secs(60);
 
 /// A system call that is made to fail, with its errors.
 type FailingCall = (i64, &'static str, &'static [Errno]);
@@ -118,7 +116,7 @@ struct Scenario {
 fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let supervision = Supervision::new().expect("descriptors");
-        let run = (scenario.run)().guard(GUARD).supervised(&supervision);
+        let run = (scenario.run)().supervised(&supervision);
         let supervisor = supervision.start(product(), Some(failing.clone())).expect("a thread");
         let outcome = run.finish();
         let (_, is_reached) = supervisor.finish().expect("a supervisor");

@@ -95,7 +95,7 @@ fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
     let folders = [testbed(), wireup_e2e::wireup()].map(|program| program.parent().expect("a folder").to_owned());
     let path = format!("{}:{}:{}", folders[0].display(), folders[1].display(), std::env::var("PATH").expect("PATH"));
     let run = Run::tool("sh", [script.display().to_string(), "2".into(), "4".into()]).envs(vec![("PATH", path)]);
-    let outcome = run.guard(Duration::from_secs(120)).succeed();
+    let outcome = run.succeed();
     let operations = |what: &str| -> u64 {
         let out = outcome.out();
         let line = out.lines().find(|line| line.starts_with(&format!("{what}  "))).expect("a line");
@@ -159,8 +159,7 @@ fn mpi_programs_ask_for_nothing(
         .arg(libraries)
         .args(["--", "sh", "-c", &script, "sh"])
         .arg(program)
-        .args(arguments)
-        .guard(Duration::from_secs(120));
+        .args(arguments);
     run = run.envs(environment(flavour)).envs(variables.to_vec());
     let outcome = run.succeed();
     assert_eq!(outcome.err(), "", "operations of ranks at the file server: {outcome}");
