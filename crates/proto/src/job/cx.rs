@@ -206,10 +206,6 @@ impl<'a> Cx<'a> {
         self.for_agent(self.facts.agent_of(node), frame);
     }
 
-    pub fn control_to(&mut self, child: AgentId, message: JobDown) {
-        self.for_agent(child, control_frame(self.facts.id(), &Control::JobDown(message)));
-    }
-
     /// Sends a control message to all children.
     pub fn control_down(&mut self, message: JobDown) {
         let facts = self.facts;
