@@ -102,7 +102,9 @@ def _wireup_prepare(job, socket):
     if "mpi4py.MPI" in sys.modules:
         raise _WireupRefusal("mpi4py.MPI has initialised MPI, which each rank must do itself")
     _wireup_check(_wireup_open_devices(), _wireup_threads())
-    rank.threads = _wireup_thread_counts(ctypes)
+    blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
+    rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
+    rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
     if os.fork() == 0:
         os._exit(0)
     os.wait()
@@ -263,30 +265,18 @@ def _wireup_check(devices, threads):
         raise _WireupRefusal("a module has started a tracer or profiler")
 
 
-def _wireup_thread_counts(ctypes):
-    """The functions of loaded libraries that set the number of their threads, with the variables that users set."""
-    blas = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-    kinds = (
-        ("openblas", "openblas_set_num_threads", blas),
-        ("openblas", "openblas_set_num_threads64_", blas),
-        ("openblas", "scipy_openblas_set_num_threads", blas),
-        ("openblas", "scipy_openblas_set_num_threads64_", blas),
-        ("mkl_rt", "MKL_Set_Num_Threads", ("MKL_NUM_THREADS", "OMP_NUM_THREADS")),
-        ("gomp", "omp_set_num_threads", ("OMP_NUM_THREADS",)),
-        ("libomp", "omp_set_num_threads", ("OMP_NUM_THREADS",)),
-        ("iomp5", "omp_set_num_threads", ("OMP_NUM_THREADS",)),
-    )
+def _wireup_functions(ctypes, part, names):
+    """Functions of loaded libraries in whose file names is this part."""
     with open("/proc/self/maps", errors="surrogateescape") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if ".so" in line}
-    found = []
-    for path in sorted(paths):
-        for part, function, variables in kinds:
-            if part in path.rpartition("/")[2]:
-                try:
-                    found.append((getattr(ctypes.CDLL(path), function), variables))
-                except (AttributeError, OSError):
-                    continue
-    return found
+    functions = []
+    for path in sorted(path for path in paths if part in path.rpartition("/")[2]):
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        functions += [getattr(library, name) for name in names if hasattr(library, name)]
+    return functions
 
 
 def _wireup_fork_group(socket, rank):
@@ -375,14 +365,32 @@ def _wireup_become(message, fds, rank, middle, reader):
     _wireup_streams()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-    for function, names in rank.threads:
-        values = [os.environ[name].split(",")[0] for name in names if os.environ.get(name)]
-        count = int(values[0]) if values and values[0].isdigit() else len(os.sched_getaffinity(0))
-        if count > 1:
-            function(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+    _wireup_set_threads(rank, bool(cpus))
     rank.socket.send(b"up %d %d" % (slot, os.getpid()))
     rank.socket.close()
     _signal.pthread_sigmask(_signal.SIG_SETMASK, rank.mask)
+
+
+def _wireup_set_threads(rank, is_bound):
+    """Gives libraries as many threads as they had taken if they had been loaded in this rank."""
+    import os
+    import sys
+
+    count = len(os.sched_getaffinity(0))
+    # libgomp counts CPUs when it is loaded; torch has set a number of its own.
+    if is_bound and not os.environ.get("OMP_NUM_THREADS") and "torch" not in sys.modules:
+        for function in rank.set_gomp_threads:
+            function(count)
+    for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "").split(",")[0]
+        if value.isdigit() and int(value) > 0:
+            count = min(count, int(value))
+            break
+    if count > 1:
+        for function in rank.set_blas_threads:
+            function(count)
 
 
 def _wireup_streams():

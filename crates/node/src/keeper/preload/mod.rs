@@ -44,8 +44,9 @@ const PACKET_MAX: usize = 4096;
 
 const IMPORTER: &str = include_str!("importer.py");
 
-/// Variables that hold the number of threads of libraries. The importer must have one thread, so they are 1 there.
-const THREADS: [&str; 4] = ["OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"];
+/// The number of threads that OpenBLAS starts when it is loaded: 1 in the importer, which must have one thread. OpenMP
+/// libraries start theirs when they are first used.
+const THREADS: &str = "OPENBLAS_NUM_THREADS";
 
 /// How an importer is started, and what its ranks have in place of its own.
 pub(super) struct Plan {
@@ -67,10 +68,9 @@ impl Plan {
         let call = command::read(program, redirected)?;
         let (of_ranks, mut env): (Vec<_>, Vec<_>) =
             program.env.iter().cloned().partition(|variable| is_of_ranks(variable));
-        env.extend(THREADS.iter().map(|name| format!("{name}=1").into_bytes()));
-        let is_unset = |name: &&str| !program.env.iter().any(|variable| is_variable(variable, name));
-        let unset = THREADS.iter().copied().filter(is_unset).collect::<Vec<_>>().join(" ");
-        let script = script(&call, modules, &unset);
+        env.push(format!("{THREADS}=1").into_bytes());
+        let is_set = of_ranks.iter().any(|variable| is_variable(variable, THREADS));
+        let script = script(&call, modules, if is_set { "" } else { THREADS });
         let program = Program { argv: call.of_importer(), cwd: program.cwd.clone(), env };
         Ok(Plan { program, script, of_ranks })
     }
@@ -78,9 +78,7 @@ impl Plan {
 
 /// Whether a variable of the program must not be seen by the importer.
 fn is_of_ranks(variable: &[u8]) -> bool {
-    variable.starts_with(b"PMI")
-        || is_variable(variable, VARIABLE)
-        || THREADS.iter().any(|name| is_variable(variable, name))
+    variable.starts_with(b"PMI") || is_variable(variable, VARIABLE) || is_variable(variable, THREADS)
 }
 
 fn is_variable(variable: &[u8], name: &str) -> bool {
