@@ -168,6 +168,10 @@ def _wireup_program(kind, what, rest):
     if kind == "code":
         sys.argv[:] = ["-c", *rest]
         set_path("")
+        if sys.version_info >= (3, 14):
+            import textwrap
+
+            what = textwrap.dedent(what)
         return _wireup_compiled(main, what, "<string>")
     sys.argv[:] = [what, *rest]
     path = os.path.join(os.getcwd(), what)
