@@ -152,6 +152,7 @@ impl Shells {
             umask: AGENT_UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
             staged: None,
+            preload: None,
         }));
         self.errors.insert(shell, Tail::new(ERROR_BYTES_MAX));
     }
@@ -232,6 +233,7 @@ impl Shells {
                 KeeperEvent::Failed { .. }
                 | KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
+                | KeeperEvent::NotPreloaded { .. }
                 | KeeperEvent::Swept
                 | KeeperEvent::Renewed => {}
             }

@@ -51,6 +51,7 @@ impl Opening {
             umask: UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
             staged: None,
+            preload: None,
         }
     }
 }
