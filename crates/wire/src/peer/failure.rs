@@ -87,8 +87,8 @@ impl Cause {
         )
     }
 
-    /// Whether the rank has crashed, which hardly ever happens because a peer has gone: SIGILL, SIGBUS, SIGFPE, SIGSEGV,
-    /// lack of memory.
+    /// Whether the rank has crashed, which hardly ever happens because a peer has gone: by SIGILL, SIGBUS, SIGFPE or
+    /// SIGSEGV, or for lack of memory.
     pub fn is_crash(&self) -> bool {
         matches!(self, Cause::OutOfMemory | Cause::Signalled { signal: 4 | 7 | 8 | 11, .. })
     }
