@@ -83,7 +83,7 @@ pub enum JobUp {
     Started { ranks: u32, pmix: Option<Opened> },
     /// With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
     Ready,
-    /// The first failure of the subtree; sent at most once per subtree.
+    /// The first failure of the subtree; then a crash from which the first one may have followed.
     Failed(Failure),
     /// A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited
     /// without finalizing.

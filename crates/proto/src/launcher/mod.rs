@@ -286,6 +286,14 @@ impl Launcher {
                     self.end_with(job);
                 }
             }
+            // A rank that has crashed is reported after one that ended because of it.
+            Start::Open | Start::Over
+                if failure.cause.is_crash()
+                    && self.result.failure.as_ref().is_some_and(|first| first.cause.may_follow_crash()) =>
+            {
+                self.result.failure = Some(failure.clone());
+                self.notice_of(job, Notice::Failed(failure));
+            }
             Start::Open | Start::Over => {}
         }
     }

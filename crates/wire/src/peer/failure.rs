@@ -87,6 +87,21 @@ impl Cause {
         )
     }
 
+    /// Whether the rank has crashed, which hardly ever happens because a peer has gone: by SIGILL, SIGBUS, SIGFPE or
+    /// SIGSEGV, or for lack of memory.
+    pub fn is_crash(&self) -> bool {
+        matches!(self, Cause::OutOfMemory | Cause::Signalled { signal: 4 | 7 | 8 | 11, .. })
+    }
+
+    /// Whether the rank may have ended because a peer had crashed.
+    pub fn may_follow_crash(&self) -> bool {
+        match self {
+            Cause::Exited(_) | Cause::Aborted { .. } | Cause::LeftFence { .. } | Cause::LeftGroup { .. } => true,
+            Cause::Signalled { .. } => !self.is_crash(),
+            _ => false,
+        }
+    }
+
     /// Whether the other ranks are ended.
     pub fn ends_job(&self) -> bool {
         !matches!(self, Cause::ExitedLate(_))
