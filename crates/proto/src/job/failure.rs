@@ -12,6 +12,9 @@
 //! consequences and are not reported. The exception is a crash: a rank may exit because a peer has crashed, and its
 //! failure may arrive first.
 //!
+//! What ranks have written about their own failures is gathered until the job has ended, since the rank that failed
+//! first is not always the first to exit; of these errors the earliest reaches the launcher.
+//!
 //! A rank that exits with a code other than 0 after finalize is a failure that ends nothing: no other rank can wait for
 //! it. It is reported in the same way, and is the job's failure unless another one ends the job.
 
@@ -20,7 +23,7 @@ use super::facts::Facts;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, Departed, Failure, MissingAgent, Problem, SpawnError};
+use wireup_wire::peer::{Cause, Departed, Failure, MissingAgent, Problem, RankError, SpawnError};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 use wireup_wire::talk::JobUp;
 
@@ -56,6 +59,8 @@ pub struct Ends {
     name_missing_at: Option<Instant>,
     /// After the keeper of the local ranks has ended: the time to report that, and its error (none: it was killed).
     keeper_lost: Option<(Instant, Option<SpawnError>)>,
+    /// The earliest error that a rank of the subtree has written.
+    pub first_error: Option<RankError>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     pub is_torn: bool,
     /// Whether nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on
@@ -125,6 +130,13 @@ impl Ends {
         if failure.cause.is_crash() && led_to_first && !follows_kill {
             cx.control_up(JobUp::Failed(failure.clone()));
             self.failure = Some(failure);
+        }
+    }
+
+    /// A rank of the subtree has written an error.
+    pub fn on_rank_error(&mut self, error: RankError) {
+        if self.first_error.as_ref().is_none_or(|first| error.at_ns < first.at_ns) {
+            self.first_error = Some(error);
         }
     }
 

@@ -212,6 +212,7 @@ impl Launcher {
         match message {
             Control::JobUp(JobUp::Started { ranks, .. }) => self.on_started(job, ranks),
             Control::JobUp(JobUp::Failed(failure)) => self.on_failed(job, failure),
+            Control::JobUp(JobUp::RankError(error)) => self.notice_of(job, Notice::RankError(error)),
             Control::JobUp(JobUp::Stall(report)) => self.notice_of(job, Notice::Stall(report)),
             Control::JobUp(JobUp::Stacks(stacks)) if self.asked_why.remove(&job) => {
                 self.notice_of(job, Notice::Stacks(stacks));
