@@ -9,12 +9,13 @@
 //!     └─► job ──► job/         a job's lifecycle, ranks, child agents, input and output, failures
 //!           ├───► pmi_server/  what ranks ask by PMI-1 and PMI-2, and the pairs that they put
 //!           ├───► pmix/        what ranks ask by PMIx, through the PMIx server process
+//!           ├───► store/       what PyTorch's processes ask of each other: pairs, counters, barriers
 //!           └───► collective/  fences, allgathers, rings and barriers of groups on one node
 //!   launcher/              the user's end of a job, and of the jobs that its ranks start
 //! ```
 //!
-//! `plan` derives the processes of a node from a job's description, `framework` the variables of AI frameworks; `output` and `input` carry lines and bytes of
-//! ranks with credit; [`memory`] describes memory that ranks read; `outbox` queues outputs; [`clock_offset`] compares
+//! `plan` derives the processes of a node from a job's description, `framework` the variables of AI frameworks;
+//! `output` and `input` carry lines and bytes of ranks with credit; [`memory`] describes memory that ranks read; `outbox` queues outputs; [`clock_offset`] compares
 //! clocks; [`exit_code`], `digest` and [`replay`] are what their names say; `testing` is what the tests share.
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,7 @@ mod pmix;
 mod policy;
 pub mod replay;
 mod session;
+mod store;
 #[cfg(test)]
 mod testing;
 mod text;

@@ -25,6 +25,7 @@ use crate::spawn_error::{spawn_error, unbound};
 use listening::RankSockets;
 use output::RankOutput;
 use pmi::PmiSockets;
+pub use pmi::read_socket;
 use relays::Relays;
 use std::io;
 use stdin::RankStdin;
