@@ -141,6 +141,7 @@ mod tests {
             umask: 0,
             limits: Vec::new(),
             staged: None,
+            preload: None,
         }
     }
 

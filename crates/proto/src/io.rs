@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
-use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdioOptions};
+use wireup_wire::job::{Binding, Limit, PortRange, Preload, RankPorts, Staged, StdioOptions};
 pub use wireup_wire::peer::ExitStatus;
 use wireup_wire::peer::{Bootstrap, Lacking, Problem, Rejoin, Secret, SpawnError, Stack};
 use wireup_wire::pmix::Begin;
@@ -385,6 +385,8 @@ pub struct SpawnPlan {
     pub limits: Vec<Limit>,
     /// Staged files that the ranks see in place of the originals.
     pub staged: Option<Staged>,
+    /// Modules that are imported once for all ranks.
+    pub preload: Option<Preload>,
 }
 
 /// A fact about the interface through which a node's agent communicates with other agents.

@@ -678,6 +678,8 @@ impl JobParts {
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
             cx.up(control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
+            let answer = ToLauncher::Decided(Err(format!("job {} has ended", cx.facts.id())));
+            cx.agent.links.report(&control_frame(cx.facts.id(), &Control::ToLauncher(answer)), true);
         } else {
             cx.control_up(JobUp::Done(done));
         }

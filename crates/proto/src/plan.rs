@@ -67,6 +67,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         umask: options.process.umask,
         limits: options.process.limits.clone(),
         staged: options.process.staged.clone(),
+        preload: options.process.preload.clone(),
     }
 }
 

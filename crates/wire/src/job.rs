@@ -316,6 +316,15 @@ pub struct ProcessOptions {
     pub gpus_per_rank: u32,
     /// Files that the ranks see in place of others.
     pub staged: Option<Staged>,
+    pub preload: Option<Preload>,
+}
+
+/// Modules of Python that an interpreter on each node imports once, of which the ranks are forked.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Preload {
+    pub modules: Vec<String>,
+    /// Time that the imports may take (ns); the ranks start without them afterwards.
+    pub limit_ns: u64,
 }
 
 /// An AI framework, by its launcher.

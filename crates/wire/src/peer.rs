@@ -230,6 +230,8 @@ pub enum Lacking {
     Staged { problem: String },
     /// Mounts: a library shows them the staged files.
     Mounts { problem: String },
+    /// The modules that should have been imported once for all of them.
+    Preload { problem: String },
 }
 
 /// The PMIx library that a node has opened.

@@ -11,7 +11,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
     AppSpec, BareFolder, BindTo, Binding, Block, Framework, JobOptions, JobSpec, Limit, NodeSpec, Object, Over,
-    PmiOptions, PortRange, ProcessOptions, PtySpec, RankPorts, Resource, Staged, StdinTarget, StdioOptions,
+    PmiOptions, PortRange, Preload, ProcessOptions, PtySpec, RankPorts, Resource, Staged, StdinTarget, StdioOptions,
 };
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
@@ -79,6 +79,7 @@ fn job() -> JobSpec {
                     by_library: true,
                     bare: vec![BareFolder { path: b"/nfs".to_vec(), name: b"nfs4".to_vec(), mode: 0o755 }],
                 }),
+                preload: Some(Preload { modules: vec!["numpy".into(), "scipy.linalg".into()], limit_ns: 500 }),
             },
             profile: true,
             kill_grace_ns: 300,

@@ -17,10 +17,15 @@ use wireup_os::bind::Machine;
 use wireup_proto::{Growth, SpawnNode};
 use wireup_wire::ids::{JobId, NodeId};
 use wireup_wire::job::{
-    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, ProcessOptions, RankStdout, StdioOptions,
+    Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, PmiOptions, PortRange, Preload, ProcessOptions, RankStdout,
+    StdioOptions,
 };
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::SeatOrder;
+
+/// Time that imports for `--preload` may take without `--start-timeout` (ns). Chosen: from a cold file server large
+/// packages take more than a minute, and ranks that import them by themselves take longer.
+const IMPORT_TIMEOUT_NS: u64 = 300_000_000_000;
 
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -153,6 +158,7 @@ fn resolve_on(
     let pmi = programs::pmi(flags.pmi, &apps, &context)?;
     let (rank_ports, rendezvous_range) = (flags.rank_ports(), flags.ports());
     let typed = std::mem::take(&mut flags.options);
+    let import_limit_ns = flags.start_timeout_ns.unwrap_or(IMPORT_TIMEOUT_NS);
     let options = JobOptions {
         pmi: PmiOptions {
             flavour: pmi.flavour,
@@ -181,6 +187,7 @@ fn resolve_on(
             limits: surroundings.limits,
             rank_ports,
             rendezvous_range,
+            preload: typed.process.preload.map(|preload| Preload { limit_ns: import_limit_ns, ..preload }),
             ..typed.process
         },
         binding,

@@ -6,8 +6,8 @@
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
 use super::values::{
-    Contain, EnvList, Stage, StageWord, Start, Variable, memory_kinds, pattern, port_range, result_file, some_time,
-    stage, stage_out, stdin, variable,
+    Contain, EnvList, Stage, StageWord, Start, Variable, memory_kinds, pattern, port_range, preload, result_file,
+    some_time, stage, stage_out, stdin, variable,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -233,6 +233,9 @@ flag_table! {
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
         mpiexec).").advanced()
         => options.process.launcher_env = on;
+    PRELOAD = Flag::value(&["--preload"], "MODULES", "For Python: import these modules (numpy,scipy) once on each node \
+        and fork the ranks from that interpreter. Where that is not possible, each rank imports them itself.")
+        => options.process.preload = preload;
     PMI = Flag::value(&["--pmi"], "WHICH", "auto: what the program's libraries need; scripts, shells and interpreters \
         get both (default); simple: PMI-1 and PMI-2; pmix: a PMIx server on each node (Open MPI); both; none.")
         => pmi: Option<PmiFlavour> = |value| value.choice(PMIS);
@@ -336,7 +339,7 @@ flag_table! {
         .advanced()
         => early_start: bool = on;
     TIMEOUT = Flag::value(&["--timeout"], "SECONDS",
-        "End the job after this time, with exit code 124, after showing where ranks wait, which takes at most 12 s \
+        "End the job after this time, with exit code 124, after showing where ranks wait, which takes at most 3 s \
         (default: 0, never).")
         => timeout_ns: Option<u64> = some_time;
     KILL_GRACE = Flag::value(&["--kill-grace"], "SECONDS", "Seconds between SIGTERM and SIGKILL.")

@@ -145,6 +145,9 @@ impl Notes {
                 "node {host}: {problem}; its ranks see the staged files through a library, which does not work for \
                  static programs, programs without glibc, and set-user-ID programs{more}"
             ),
+            Lacking::Preload { problem } => {
+                format!("node {host}: each rank imports its modules itself, without --preload: {problem}{more}")
+            }
             Lacking::Staged { problem } => format!("node {host}: its ranks use the original files: {problem}{more}"),
         }]
     }

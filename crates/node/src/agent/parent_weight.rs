@@ -196,7 +196,7 @@ mod tests {
         // When it answers it leads its session.
         let program = Program { argv: vec![b"/bin/true".to_vec()], cwd: Vec::new(), env: Vec::new() };
         let (programs, processes) = (vec![program], vec![Process::new(0)]);
-        let batch = Batch { programs, processes, umask: 0o022, limits: Vec::new(), staged: None };
+        let batch = Batch { programs, processes, umask: 0o022, ..Batch::default() };
         keeper.begin_kernel_session(KernelSession::Own);
         keeper.request(&Request::Spawn(batch));
         keeper.flush().unwrap();

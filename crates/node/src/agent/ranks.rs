@@ -209,6 +209,9 @@ impl JobRanks {
             KeeperEvent::Redirected { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Mounts { problem } });
             }
+            KeeperEvent::NotPreloaded { problem } => {
+                turn.push_event(job, JobEvent::RanksLack { what: Lacking::Preload { problem } });
+            }
             KeeperEvent::Failed { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }
         Ok(())

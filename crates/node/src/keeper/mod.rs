@@ -43,6 +43,7 @@ mod directories;
 pub mod forker;
 pub mod leaving;
 mod plan;
+mod preload;
 mod processes;
 mod protocol;
 mod redirected;

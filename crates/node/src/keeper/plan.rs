@@ -36,6 +36,7 @@ impl Batch {
             umask: plan.umask,
             limits: plan.limits.clone(),
             staged: plan.staged.clone(),
+            preload: plan.preload.clone(),
         })
     }
 }
@@ -91,6 +92,7 @@ mod tests {
             umask: 0o22,
             limits: Vec::new(),
             staged: None,
+            preload: None,
         }
     }
 

@@ -8,12 +8,14 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 pub use wireup_proto::io::Program;
 use wireup_proto::io::{ExitStatus, KernelSession};
-use wireup_wire::job::{Limit, Staged};
+use wireup_wire::job::{Limit, Preload, Staged};
 use wireup_wire::peer::SpawnError;
 
 /// The slot of the PMIx server process; `STANDBY_SLOT`: that of a server which is started before its job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
 pub const STANDBY_SLOT: u32 = SERVER_SLOT - 1;
+/// The slot of the interpreter that imports modules for all ranks, about which the keeper reports nothing.
+pub(super) const IMPORTER_SLOT: u32 = STANDBY_SLOT - 1;
 
 /// Whether the slot is that of a PMIx server process.
 pub fn is_server(slot: u32) -> bool {
@@ -58,6 +60,8 @@ pub struct Batch {
     pub limits: Vec<Limit>,
     /// Staged files that the processes of this batch and of all later batches see in place of the originals.
     pub staged: Option<Staged>,
+    /// Modules that are imported once for all processes of this batch, which are ranks.
+    pub preload: Option<Preload>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -156,6 +160,10 @@ pub enum KeeperEvent {
     },
     /// The processes use the original files in place of staged ones, for this reason.
     NotStaged {
+        problem: String,
+    },
+    /// Each process imports its modules by itself, for this reason.
+    NotPreloaded {
         problem: String,
     },
     /// The keeper ends because of this error.

@@ -40,6 +40,7 @@ const PATIENCE_MAX: Duration = Duration::from_millis(32);
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
+const IMPORTER: u64 = 2;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
@@ -164,7 +165,8 @@ impl Serve {
             if ready.agent {
                 self.handle_requests();
             }
-            self.processes.stop_due();
+            self.processes.on_time(&mut self.agent.outbox);
+            self.processes.read_importer(self.isolated.as_ref(), &mut self.agent.outbox);
             self.fill_seats();
             self.collect_starts();
             if ready.children || self.sweep.is_some() {
@@ -212,12 +214,13 @@ impl Serve {
             None
         };
         let until_stop =
-            self.processes.next_stop_ns().map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
+            self.processes.next_deadline_ns().map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let timeout = timeout.into_iter().chain(until_stop).min();
         let mut ready = Ready::default();
         for event in self.reactor.wait(timeout)? {
             match event.token {
                 CHILDREN => ready.children = true,
+                IMPORTER => {}
                 _ => ready.agent = true,
             }
         }
@@ -281,7 +284,15 @@ impl Serve {
             Some(View::Redirected(redirected, _)) if batch.staged.is_some() => Some(redirected),
             _ => None,
         };
-        self.processes.enqueue(batch, redirected);
+        match self.processes.enqueue(batch, redirected) {
+            Ok(Some(importer)) => {
+                if let Err(error) = self.reactor.add(importer, IMPORTER, Interest::READABLE) {
+                    self.processes.import_in_vain(error.to_string(), &mut self.agent.outbox);
+                }
+            }
+            Ok(None) => {}
+            Err(problem) => self.agent.push(&KeeperEvent::NotPreloaded { problem }),
+        }
     }
 
     fn refuse(&mut self, batch: &Batch, problem: &str) {
@@ -317,7 +328,7 @@ impl Serve {
     }
 
     fn reap(&mut self) {
-        if !self.processes.reap(&mut self.agent.outbox) {
+        if !self.processes.reap(self.isolated.as_ref(), &mut self.agent.outbox) {
             self.on_childless();
         }
     }

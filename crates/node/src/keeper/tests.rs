@@ -97,8 +97,10 @@ impl Bench {
                 let reported = self.reported.get_mut(&slot).expect("an exit follows a start");
                 assert!(reported.exited.replace(status).is_none() && reported.failed.is_none());
             }
-            KeeperEvent::NotStaged { problem } | KeeperEvent::Redirected { problem } => {
-                panic!("nothing is staged here: {problem}")
+            KeeperEvent::NotStaged { problem }
+            | KeeperEvent::Redirected { problem }
+            | KeeperEvent::NotPreloaded { problem } => {
+                panic!("nothing is staged or imported here: {problem}")
             }
             KeeperEvent::Failed { problem } => panic!("the keeper has failed: {problem:?}"),
             KeeperEvent::Swept => self.swept += 1,
@@ -140,7 +142,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 fn batch(argv: &[&str], processes: Vec<Process>) -> Batch {
-    Batch { programs: vec![program(argv)], processes, umask: 0o27, limits: open_files(77), staged: None }
+    Batch { programs: vec![program(argv)], processes, umask: 0o27, limits: open_files(77), ..Batch::default() }
 }
 
 /// Runs a shell script as one process; returns its exit status and standard output.
@@ -264,7 +266,7 @@ fn start_failures_name_step_and_errno() {
     ];
     let processes = (0..8).map(|slot| Process { program: slot as u16, ..Process::new(slot) }).collect();
     let mut bench = Bench::new();
-    bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
+    bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), ..Batch::default() });
     let failure =
         |slot: u32| bench.reported[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
     assert_eq!(failure(0), Some((SpawnStep::Find, "no-such-program", 2)));
@@ -446,7 +448,7 @@ fn a_start_refused_by_the_kernel_does_not_stop_the_keeper() {
     let argv = vec![b"true".to_vec(), huge];
     let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
-    bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
+    bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), ..Batch::default() });
     // A single argument is limited to 128 KiB.
     assert_eq!(bench.reported[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));

@@ -56,9 +56,12 @@ pub enum Step {
 }
 
 impl Step {
-    fn from_word(word: u32) -> Option<Step> {
+    /// The step of this number.
+    pub fn from_word(word: u32) -> Option<Step> {
         use Step::*;
-        [Group, Stdio, Affinity, Limit, Directory, Execute, Interpreter].into_iter().find(|&step| step as u32 == word)
+        [Group, Stdio, Affinity, Limit, Directory, Execute, Interpreter, Clone]
+            .into_iter()
+            .find(|&step| step as u32 == word)
     }
 }
 

@@ -153,6 +153,8 @@ fn options(parent: &JobOptions) -> JobOptions {
     options.stdio = StdioOptions { stdin: StdinTarget::None, stdin_inherit: false, pty: None, ..options.stdio };
     // A rankfile is about the ranks of the launched job.
     options.binding.slots.clear();
+    // The spawned program may need other modules.
+    options.process.preload = None;
     // The folders may have changed since the launcher read them at the start of the run.
     options.process.staged.iter_mut().for_each(|staged| staged.bare.clear());
     options

@@ -28,6 +28,7 @@ mod old_kernels;
 mod placement;
 mod pmi;
 mod pmix;
+mod preload;
 mod profile;
 mod program_transfer;
 mod record;

@@ -1,0 +1,243 @@
+//! Imports modules once for all ranks of a node: one interpreter, the *importer*, imports them, and each rank is a fork
+//! of it.
+//!
+//! The importer is the interpreter of the ranks' program, with the same options. It reads a program of ours
+//! (`importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks up to 32 ranks
+//! and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank in place of an `exec` and the
+//! imports.
+//!
+//! Messages are packets on a socket that the importer, the middle processes and the ranks share until they are set up.
+//! The fields of a packet are separated by spaces:
+//!
+//! ```text
+//!   no REASON                importer: the ranks cannot be forked from it
+//!   ready                    importer: it has imported the modules
+//!   forked SLOT PID          middle process: this rank exists
+//!   up SLOT PID              rank: about to run the program
+//!   failed SLOT STEP ERRNO   rank, or middle process
+//! ```
+//!
+//! The keeper sends a packet for each rank, with its descriptors: `SLOT SESSION PMI LISTENS TRACER`, zero, its CPUs
+//! separated by commas, and its variables, each after a zero. While 32 ranks are requested and not yet up, it waits.
+
+mod command;
+
+use super::protocol::{Process, Program};
+use super::redirected::Redirected;
+use command::{Call, Runs};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::str::FromStr;
+use wireup_os::bind::CpuSet;
+use wireup_os::process::{self, own_pid};
+use wireup_os::socket;
+use wireup_os::spawn::Session;
+use wireup_wire::job::Preload;
+use wireup_wire::secondary_client::VARIABLE;
+use wireup_wire::signal::SIGKILL;
+
+/// Most ranks that are requested and not yet up.
+pub(super) const UNDER_WAY_MAX: usize = 32;
+/// Longest packet from the importer: a reason is cut.
+const PACKET_MAX: usize = 4096;
+
+const IMPORTER: &str = include_str!("importer.py");
+
+/// The number of threads that OpenBLAS starts when it is loaded: 1 in the importer, which must have one thread. OpenMP
+/// libraries start theirs when they are first used.
+const THREADS: &str = "OPENBLAS_NUM_THREADS";
+
+/// How an importer is started, and what its ranks have in place of its own.
+pub(super) struct Plan {
+    pub program: Program,
+    /// Program that the importer reads from standard input.
+    pub script: Vec<u8>,
+    /// Variables of the program that only the ranks have.
+    pub of_ranks: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// # Errors
+    /// Nothing can be imported for this program.
+    pub fn new(preload: &Preload, program: &Program, redirected: Option<&Redirected>) -> Result<Plan, String> {
+        let modules = &preload.modules;
+        if modules.iter().any(|module| module == "mpi4py.MPI") {
+            return Err("mpi4py.MPI initialises MPI, which each rank must do itself".into());
+        }
+        let call = command::read(program, redirected)?;
+        let (of_ranks, mut env): (Vec<_>, Vec<_>) =
+            program.env.iter().cloned().partition(|variable| is_of_ranks(variable));
+        env.push(format!("{THREADS}=1").into_bytes());
+        let is_set = of_ranks.iter().any(|variable| is_variable(variable, THREADS));
+        let script = script(&call, modules, if is_set { "" } else { THREADS });
+        let program = Program { argv: call.of_importer(), cwd: program.cwd.clone(), env };
+        Ok(Plan { program, script, of_ranks })
+    }
+}
+
+/// Whether a variable of the program must not be seen by the importer.
+fn is_of_ranks(variable: &[u8]) -> bool {
+    variable.starts_with(b"PMI") || is_variable(variable, VARIABLE) || is_variable(variable, THREADS)
+}
+
+fn is_variable(variable: &[u8], name: &str) -> bool {
+    variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+}
+
+/// Our program with its input in the first line, in hexadecimal digits.
+fn script(call: &Call, modules: &[String], unset: &str) -> Vec<u8> {
+    let (kind, what) = match &call.runs {
+        Runs::Script(path) => ("script", path),
+        Runs::Module(name) => ("module", name),
+        Runs::Code(code) => ("code", code),
+    };
+    let (modules, keeper, rest) = (modules.join(","), own_pid().to_string(), call.rest.to_string());
+    let fields = [modules.as_bytes(), keeper.as_bytes(), kind.as_bytes(), what, rest.as_bytes(), unset.as_bytes()];
+    let fields = fields.into_iter().chain([call.process_name.as_slice()]).chain(call.argv.iter().map(Vec::as_slice));
+    let digits: String = fields.collect::<Vec<_>>().join(&0).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("wireup_first_names = [*globals()]; wireup_job = bytes.fromhex('{digits}').split(b'\\0')\n{IMPORTER}")
+        .into()
+}
+
+/// What the importer, a middle process or a rank reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    No(String),
+    Ready,
+    Forked {
+        slot: u32,
+        pid: u32,
+    },
+    Up {
+        slot: u32,
+        pid: u32,
+    },
+    Failed {
+        slot: u32,
+        step: u32,
+        errno: i32,
+    },
+    /// The importer, the middle processes and the ranks have closed the socket.
+    Over,
+}
+
+impl Report {
+    /// `None`: the packet is none of these. A module may have written to the socket.
+    fn read(packet: &[u8]) -> Option<Report> {
+        let text = std::str::from_utf8(packet).ok()?;
+        let mut words = text.split(' ');
+        match words.next()? {
+            "" => Some(Report::Over),
+            "no" => Some(Report::No(text.get("no ".len()..)?.to_owned())),
+            "ready" => Some(Report::Ready),
+            "forked" => Some(Report::Forked { slot: number(words.next())?, pid: number(words.next())? }),
+            "up" => Some(Report::Up { slot: number(words.next())?, pid: number(words.next())? }),
+            "failed" => Some(Report::Failed {
+                slot: number(words.next())?,
+                step: number(words.next())?,
+                errno: number(words.next())?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn number<T: FromStr>(word: Option<&str>) -> Option<T> {
+    word?.parse().ok()
+}
+
+/// The keeper's end of the socket to an importer, and the process.
+pub(super) struct Importer {
+    socket: OwnedFd,
+    /// `None`: it has not been started, or has been reaped.
+    pub pid: Option<u32>,
+    of_ranks: Vec<Vec<u8>>,
+}
+
+impl Importer {
+    /// An importer that is not started yet, and its end of the socket.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(of_ranks: Vec<Vec<u8>>) -> io::Result<(Importer, OwnedFd)> {
+        let (socket, far) = socket::packet_pair()?;
+        Ok((Importer { socket, pid: None, of_ranks }, far))
+    }
+
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The next report; `None`: nothing has arrived.
+    pub fn receive(&self) -> Option<Report> {
+        let mut packet = [0; PACKET_MAX];
+        loop {
+            match socket::receive(&self.socket, &mut packet, &mut VecDeque::new()) {
+                Ok(len) => {
+                    if let Some(report) = Report::read(&packet[..len]) {
+                        return Some(report);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) => return Some(Report::Over),
+            }
+        }
+    }
+
+    /// Requests a rank.
+    ///
+    /// # Errors
+    /// `WouldBlock`: try again after the next report.
+    pub fn request(&self, process: &Process, session: Session, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let session = match session {
+            Session::Shared => 0,
+            Session::Own => 1,
+            Session::OwnWithTerminal => 2,
+        };
+        let tracer = process::parent().unwrap_or(0);
+        let (pmi, listens) = (u8::from(process.pmi), u8::from(process.listens));
+        let head = format!("{} {session} {pmi} {listens} {tracer}", process.slot).into_bytes();
+        let cpus = process.cpus.clone().map_or_else(CpuSet::new, CpuSet::from_words);
+        let cpus = cpus.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",").into_bytes();
+        let fields = [&head, &cpus].into_iter().chain(&self.of_ranks).chain(&process.env);
+        let message = fields.map(Vec::as_slice).collect::<Vec<_>>().join(&0);
+        socket::send(&self.socket, &message, fds).map(drop).map_err(|error| match error.raw_os_error() {
+            Some(ETOOMANYREFS) => io::ErrorKind::WouldBlock.into(),
+            _ => error,
+        })
+    }
+}
+
+impl Importer {
+    /// Kills the importer. Its ranks are children of the keeper.
+    pub fn kill(&self) {
+        self.pid.into_iter().for_each(|pid| drop(process::kill(pid, SIGKILL)));
+    }
+}
+
+impl Drop for Importer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+const ETOOMANYREFS: i32 = rustix::io::Errno::TOOMANYREFS.raw_os_error();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read_and_other_packets_ignored() {
+        let read = |packet: &str| Report::read(packet.as_bytes());
+        assert_eq!(read("no such module"), Some(Report::No("such module".into())));
+        assert_eq!(read("forked 3 77"), Some(Report::Forked { slot: 3, pid: 77 }));
+        assert_eq!(read("up 3 77"), Some(Report::Up { slot: 3, pid: 77 }));
+        assert_eq!(read("failed 3 2 9"), Some(Report::Failed { slot: 3, step: 2, errno: 9 }));
+        assert_eq!((read("ready"), read("")), (Some(Report::Ready), Some(Report::Over)));
+        for packet in ["up", "up x 3", "forked 1", "hello"] {
+            assert_eq!(read(packet), None, "{packet}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Imports of Python modules once for all ranks of a node (`--preload`).
+
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use wireup_e2e::folders::Folder;
+use wireup_e2e::peers::{mpi4py, tool};
+use wireup_e2e::tables::reports;
+use wireup_e2e::{Outcome, Run};
+use xtask::layout;
+use xtask::programs::Flavour;
+
+fn python() -> Option<PathBuf> {
+    tool("/usr/bin/python3")
+}
+
+fn source(name: &str) -> PathBuf {
+    layout::sources().join("python").join(name)
+}
+
+/// A folder with the program `probe.py`: as a file, a link, an executable script, a folder and a module.
+fn programs() -> Folder {
+    let folder = Folder::new("preload");
+    let probe = fs::read_to_string(source("probe.py")).expect("a program");
+    for name in ["probe.py", "app/__main__.py", "package/inner/__main__.py"] {
+        fs::create_dir_all(folder.at(name).parent().expect("a folder")).expect("a folder");
+        folder.write(name, &probe);
+    }
+    for (name, first) in [("direct", "#!/usr/bin/python3 -B"), ("found", "#!/usr/bin/env python3")] {
+        let script = folder.write(name, format!("{first}\n{probe}"));
+        fs::set_permissions(script, fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
+    symlink("app/__main__.py", folder.at("link.py")).expect("a link");
+    folder
+}
+
+/// What a job with and one without `--preload` print.
+fn both(folder: &Path, flags: &str, words: &[&str]) -> [Outcome; 2] {
+    ["--preload json,random", ""].map(|preload| {
+        let run = Run::job(&format!("--pmi simple {flags} {preload}")).args(words).cwd(folder);
+        run.env("PATH", "/usr/bin:/bin").env("PYTHONPATH", layout::sources().join("python")).finish()
+    })
+}
+
+/// The lines that are different, without process numbers.
+fn differences([preloaded, plain]: &[Outcome; 2]) -> Vec<String> {
+    let lines = |outcome: &Outcome| -> Vec<String> {
+        let text = outcome.out() + &outcome.err();
+        let is_own = |line: &&str| line.starts_with("wireup: ");
+        text.lines()
+            .map(|line| if is_own(&line) { line.split(" (pid").next().unwrap_or(line) } else { line }.to_owned())
+            .collect()
+    };
+    let (preloaded_lines, plain_lines) = (lines(preloaded), lines(plain));
+    let mut differences: Vec<String> = preloaded_lines
+        .iter()
+        .zip(&plain_lines)
+        .filter(|(one, other)| one != other)
+        .map(|(one, other)| format!("{one}\n  instead of {other}"))
+        .collect();
+    if preloaded_lines.len() != plain_lines.len() || preloaded.code() != plain.code() {
+        differences.push(format!("{preloaded}\n  instead of {plain}"));
+    }
+    differences
+}
+
+#[test]
+fn a_program_sees_its_interpreter_and_process_as_without_preload() {
+    let Some(_) = python() else { return };
+    let folder = programs();
+    let mut failed = Vec::new();
+    for line in [
+        "/usr/bin/python3 probe.py a b", "python3 ./probe.py -c", "python3 -m probe x", "python3 -m package.inner",
+        "python3 -Improbe", "python3 -I probe.py", "python3 -u -O -X dev -W ignore probe.py", "python3 app x",
+        "python3 -I app", "python3 link.py", "./direct 1", "found",
+    ] {
+        failed.extend(differences(&both(&folder.at(""), "-n 1", &line.split(' ').collect::<Vec<_>>())));
+    }
+    let code = "import sys; name = 'probe.py'; exec(open(name).read())";
+    failed.extend(differences(&both(&folder.at(""), "-n 1", &["python3", "-c", code, "an argument"])));
+    failed.extend(differences(&both(&folder.at(""), "-n 1 --pty", &["python3", "probe.py"])));
+    failed.extend(differences(&both(&folder.at(""), "-n 1 --env OMP_NUM_THREADS=2", &["python3", "probe.py"])));
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn a_program_ends_as_without_preload() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write("wrong.py", "def f(:\n");
+    folder.write("coded.py", b"# -*- coding: latin-1 -*-\nprint(ascii('\xe9'))\n");
+    folder.write("empty.py", "");
+    let ends = source("ends.py");
+    let ends = ends.to_str().expect("a path in UTF-8");
+    let mut failed = Vec::new();
+    for way in
+        ["return", "exit3", "text", "none", "_exit", "interrupt", "terminate", "abort", "uncaught", "hook", "thread"]
+    {
+        failed.extend(differences(&both(&folder.at(""), "-n 1", &["python3", ends, way])));
+    }
+    for script in ["wrong.py", "coded.py", "empty.py"] {
+        failed.extend(differences(&both(&folder.at(""), "-n 1", &["python3", script])));
+    }
+    failed.extend(differences(&both(&folder.at(""), "-n 1", &["python3", "-c", "  1/0"])));
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn processes_and_threads_of_ranks_work_after_preload() {
+    let Some(_) = python() else { return };
+    let children = source("children.py");
+    let modules = "multiprocessing.pool,concurrent.futures.process,asyncio,subprocess,threading";
+    for preload in ["", modules] {
+        let flag = if preload.is_empty() { String::new() } else { format!("--preload {preload}") };
+        let outcome = Run::job(&format!("-n 2 --pmi simple {flag}")).arg("/usr/bin/python3").arg(&children).succeed();
+        let lines = outcome.sorted_lines();
+        let expected = ["7", "['-c', 'word'] 0", "[0, 1, 4, 9]", "fork [0, 1, 4, 9]", "forkserver [0, 1, 4, 9]"];
+        let expected = expected.into_iter().chain(["spawn [0, 1, 4, 9]", "thread"]).flat_map(|line| [line; 2]);
+        assert!(lines.iter().map(String::as_str).eq(expected), "{outcome}");
+    }
+}
+
+/// More ranks than one middle process forks, on two nodes.
+#[test]
+fn modules_are_imported_once_on_each_node_and_random_numbers_differ() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write(
+        "counted.py",
+        "import os, random\nopen('log', 'a').write('imported\\n')\nprint('imported', flush=True)\n",
+    );
+    let code =
+        "import counted, os, random; print(random.random(), os.environ['PMI_RANK'], os.getpid() == os.getpgrp())";
+    let run = Run::job("-n 80 --virtual-nodes 2 --pmi simple --preload counted").args(["/usr/bin/python3", "-c", code]);
+    let outcome = run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).succeed().expect_quiet();
+    assert_eq!(fs::read_to_string(folder.at("log")).expect("a log"), "imported\n".repeat(2));
+    let out = outcome.out();
+    let lines: Vec<&str> = out.lines().filter(|line| *line != "imported").collect();
+    assert_eq!((out.lines().count(), lines.len()), (82, 80), "{outcome}");
+    let mut words = [0, 1].map(|word| lines.iter().filter_map(|line| line.split(' ').nth(word)).collect::<Vec<_>>());
+    for words in &mut words {
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), 80, "{outcome}");
+    }
+    assert!(lines.iter().all(|line| line.ends_with(" True")), "{outcome}");
+}
+
+#[test]
+fn where_no_ranks_can_be_forked_they_start_plainly_and_a_line_says_why() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write(
+        "thread.py",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()\n",
+    );
+    folder.write("killed.py", "import os\nos.kill(os.getpid(), 9)\n");
+    folder.write("traced.py", "import sys\nsys.settrace(lambda *_: None)\n");
+    folder.write("wrong.py", "1 / 0\n");
+    folder.write("hang.py", "import time\ntime.sleep(99)\n");
+    folder.write("fd.py", "import os\nos.closerange(3, 200)\n");
+    let shell = |script: &str| {
+        let run = Run::shell(script).env("FOLDER", folder.at("")).env("PYTHONPATH", folder.at(""));
+        run.env("P", "/usr/bin/python3 -c pass")
+    };
+    reports(
+        shell,
+        "job -n 2 --preload thread $P => 0 node | itself | 1 thread
+         job -n 2 --preload killed $P => 0 killed by signal 9
+         job -n 2 --preload traced $P => 0 tracer
+         job -n 2 --preload wrong $P => 0 importing failed: ZeroDivisionError
+         job -n 2 --preload wrong $P => 0 wrong.py\", line 1
+         job -n 2 --preload no.such $P => 0 ModuleNotFoundError
+         job -n 2 --preload fd $P => 0 itself
+         job -n 2 --preload mpi4py.MPI $P => 0 MPI
+         job -n 2 --preload json true => 0 true is not a Python program
+         job -n 2 --preload json sh -c true => 0 sh is not a Python program
+         job -n 2 --preload json /usr/bin/python3 none.py => 2 none.py: No such file
+         job -n 2 --preload json /usr/bin/python3 none.py => 2 can't open file
+         job -n 1 --preload json $P : -n 1 $P => 0 different programs
+         job -n 2 --start-timeout 2 --preload hang $P => 0 --start-timeout
+         job -n 2 --preload json, $P => 125 --preload json, | separated by commas",
+    );
+}
+
+/// Nothing is left of a job that ends while modules are imported.
+#[test]
+fn a_job_can_be_interrupted_during_imports() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write("slow.py", "import time\nprint('slow', flush=True)\nopen('begun', 'w')\ntime.sleep(99)\n");
+    let run = Run::job("-n 2 --pmi simple --preload slow").args(["/usr/bin/python3", "-c", "pass"]);
+    let mut running = run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).start();
+    running.await_that("the import has begun", |_| folder.at("begun").exists());
+    running.signal(Signal::TERM);
+    assert_ne!(running.finish().code(), 0);
+}
+
+#[test]
+fn ranks_of_mpi_are_forked_from_an_interpreter_with_numpy() {
+    for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
+        let Some(python) = mpi4py(flavour) else { return };
+        let allreduce = source("allreduce.py");
+        let run = Run::job("-n 4 --preload mpi4py,random").arg(python).arg(allreduce);
+        run.succeed().expect_quiet();
+    }
+}
