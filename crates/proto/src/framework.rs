@@ -1,9 +1,9 @@
 //! The variables by which launchers of AI frameworks tell each process its place: one table for each framework
 //! (`--for`, `--rank-env`).
 //!
-//! Most values follow from a rank's place. Those of the rendezvous name a port on the node of rank 0, which that node's
-//! agent reserves before any rank starts and all agents learn through the job's tree. Those of the network differ by
-//! node, and only the driver knows them; it also makes error files.
+//! Most values follow from a rank's place. Those of the rendezvous name the store of the rank's own agent, or a port on
+//! the node of rank 0, which that node's agent reserves before any rank starts and all agents learn through the job's
+//! tree. Those of the network differ by node, and only the driver knows them; it also makes error files.
 
 use crate::io::{FrameworkPlan, NetworkValue};
 use std::net::SocketAddr;
@@ -29,6 +29,8 @@ enum Value {
     NodeRank,
     NodeCount,
     JobName,
+    /// `True` if the rank's agent serves the store to which `MASTER_ADDR` and `MASTER_PORT` lead; else `False`.
+    HasStore,
     /// 1, unless the rank is alone on its node: then it has all cores.
     OneThread,
     RendezvousAddress,
@@ -81,7 +83,7 @@ const TORCH: &[Variable] = &[
     set("TORCHELASTIC_RUN_ID", Value::JobName),
     set("TORCHELASTIC_RESTART_COUNT", Value::Text("0")),
     set("TORCHELASTIC_MAX_RESTARTS", Value::Text("0")),
-    set("TORCHELASTIC_USE_AGENT_STORE", Value::Text("False")),
+    set("TORCHELASTIC_USE_AGENT_STORE", Value::HasStore),
     set("TORCHELASTIC_ERROR_FILE", Value::ErrorFile),
     default("TORCH_NCCL_ASYNC_ERROR_HANDLING", Value::Text("1")),
     default("OMP_NUM_THREADS", Value::OneThread),
@@ -132,6 +134,8 @@ fn variables(process: &ProcessOptions) -> impl Iterator<Item = &'static Variable
 /// Number of consecutive ports that the rendezvous of a job takes; 0: the job has none.
 pub fn rendezvous_ports(process: &ProcessOptions) -> u16 {
     match process.framework {
+        // Each rank has the store of its agent.
+        _ if process.has_store() => 0,
         // Programs open further stores on the ports that follow.
         Some(Framework::TorchRoutable) => 4,
         _ if variables(process).any(|variable| variable.value.is_of_rendezvous()) => 1,
@@ -162,6 +166,8 @@ pub fn of_place(spec: &JobSpec, app: &AppSpec, place: &Place) -> Vec<Vec<u8>> {
             Value::NodeRank => place.node_rank.to_string(),
             Value::NodeCount => place.node_count.to_string(),
             Value::JobName => spec.nspace.clone(),
+            Value::HasStore if spec.options.process.has_store() => "True".to_owned(),
+            Value::HasStore => "False".to_owned(),
             Value::OneThread if place.local_size > 1 => "1".to_owned(),
             Value::OneThread | Value::ErrorFile | Value::Network(_) => return None,
             Value::RendezvousAddress | Value::RendezvousPort | Value::Rendezvous => return None,
@@ -237,7 +243,7 @@ mod tests {
             lines(of_place(&spec, &spec.apps[0], &PLACE)),
             "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2 ROLE_NAME=default \
              ROLE_RANK=3 ROLE_WORLD_SIZE=4 TORCHELASTIC_RUN_ID=job TORCHELASTIC_RESTART_COUNT=0 \
-             TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=False TORCH_NCCL_ASYNC_ERROR_HANDLING=1 \
+             TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=True TORCH_NCCL_ASYNC_ERROR_HANDLING=1 \
              OMP_NUM_THREADS=1"
         );
         let rendezvous = of_rendezvous(&spec, &spec.apps[0], "[fd00::1]:23456".parse().unwrap());
@@ -266,7 +272,7 @@ mod tests {
         let ports = |framework, rank_env| rendezvous_ports(&spec(framework, rank_env).options.process);
         assert_eq!(ports(None, false), 0);
         assert_eq!(ports(None, true), 1);
-        assert_eq!(ports(Some(Framework::Torch), false), 1);
+        assert_eq!(ports(Some(Framework::Torch), true), 0);
         assert_eq!(ports(Some(Framework::TorchRoutable), true), 4);
         assert_eq!(ports(Some(Framework::Jax), false), 1);
         let jax = spec(Some(Framework::Jax), false);

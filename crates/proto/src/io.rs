@@ -95,6 +95,30 @@ pub enum RelayAct {
     Close,
 }
 
+/// The driver's number for a connection to a job's store. Numbers are not reused within a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct StoreClient(pub u32);
+
+/// What has happened to a connection to a job's store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StoreEvent {
+    Bytes(Bytes),
+    /// Whether bytes of [`StoreAct::Write`] wait until the client reads; while they do, the client is not read.
+    Full(bool),
+    /// The client has closed the connection, or it broke.
+    Gone,
+}
+
+/// What to do with a connection to a job's store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreAct {
+    Write(Bytes),
+    /// Start or stop reading the connection, which is read at first.
+    Read(bool),
+    /// Close the connection at once.
+    Close,
+}
+
 /// An event that the driver reports to an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Input {
@@ -181,6 +205,11 @@ pub enum JobEvent {
     /// The ports of the job's rendezvous are reserved on this node; this is the first one, at an address that all nodes
     /// reach. Or they could not be reserved: the error's `what` says what was tried, for the user.
     RendezvousReserved { result: Result<SocketAddr, SpawnError> },
+    /// The port of 127.0.0.1 at which the job's store listens on this node. Or it could not listen: the error's `what`
+    /// says what was tried, for the user.
+    StoreListens { result: Result<u16, SpawnError> },
+    /// What has happened to a connection to the job's store.
+    Store { client: StoreClient, event: StoreEvent },
     /// What has happened at this end of a relay between two ranks.
     Relay { relay: RelayId, event: RelayEvent },
     /// The secret of the job's ranks, the same on all nodes.
@@ -273,6 +302,10 @@ pub enum Output {
     /// Reserve `count` consecutive ports of the range on this node until the job ends; the answer is
     /// `JobEvent::RendezvousReserved`.
     ReserveRendezvous { job: JobId, count: u16, range: PortRange, kernel_session: KernelSession },
+    /// Listen for the local ranks of a job, which are started next, as clients of the job's store.
+    ListenForStore { job: JobId, kernel_session: KernelSession },
+    /// Do something with a connection to a job's store.
+    Store { job: JobId, client: StoreClient, act: StoreAct },
     /// Do something with the socket at this end of a relay between two ranks.
     Relay { job: JobId, relay: RelayId, act: RelayAct },
     /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).

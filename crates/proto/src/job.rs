@@ -23,6 +23,7 @@ use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
 use crate::pmix::{AskedOfJob, Pmix, Remains};
+use crate::store::Dictionary;
 use crate::time::Instant;
 pub use cx::{AgentCx, Cx, FromJob};
 use cx::{Common, Ending};
@@ -36,7 +37,7 @@ use profile::Profile;
 use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
 use ranks::Exit;
 use stacks::Stacks;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
 use wireup_coll::mapping::Mapping;
@@ -149,12 +150,18 @@ impl Job {
     /// Whether agents may still store something of the job after its end, or keep ports for it.
     pub fn leaves_traces(&self) -> bool {
         let spec = &self.facts.spec;
-        self.parts.ends.is_torn || spec.options.pmi.flavour.has_pmix() || !spec.endpoints.is_empty()
+        let has_data = spec.options.pmi.flavour.has_pmix() || spec.options.process.has_store();
+        self.parts.ends.is_torn || has_data || !spec.endpoints.is_empty()
     }
 
     /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
         self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.offers.take_kept()).unwrap_or_default()
+    }
+
+    /// The keys of the job's store that this agent owns.
+    pub fn take_dictionary(&mut self) -> Option<Dictionary> {
+        self.parts.service.store.take().map(|store| store.into_dictionary())
     }
 
     /// Bytes of output buffered here, for the simulator's checkers.
@@ -244,14 +251,21 @@ impl JobParts {
                 self.serve(cx, |service, cx| service.on_ranks_listen(cx, &address));
                 self.lifecycle.release(cx, Wait::Sockets);
             }
-            JobEvent::RanksListen { result: Err(error) } => {
+            JobEvent::StoreListens { result: Ok(port) } => {
+                self.lifecycle.set_rendezvous(cx.facts, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+                self.lifecycle.release(cx, Wait::Store);
+            }
+            JobEvent::RanksListen { result: Err(error) }
+            | JobEvent::RendezvousReserved { result: Err(error) }
+            | JobEvent::StoreListens { result: Err(error) } => {
                 cx.fail_here(Cause::Spawn(error));
                 self.drop_deferred(cx);
             }
             JobEvent::RendezvousReserved { result: Ok(address) } => self.on_rendezvous_reserved(cx, address),
-            JobEvent::RendezvousReserved { result: Err(error) } => {
-                cx.fail_here(Cause::Spawn(error));
-                self.drop_deferred(cx);
+            JobEvent::Store { client, event } => {
+                if let Some(store) = &mut self.service.store {
+                    store.on_event(cx, client, event);
+                }
             }
             JobEvent::SecretOfRanks { secret } => self.service.pmi.on_secret(cx, &secret),
             JobEvent::Shared { share, result: Ok(()) } => self.service.pmi.on_shared(cx, share),
@@ -343,6 +357,13 @@ impl JobParts {
                 cx.output(Output::ListenForRanks { job, count, ports, base, kernel_session });
             }
             self.reserve_rendezvous(cx, node);
+            if let Some(store) = &self.service.store {
+                // While programs import their modules, there is time to make the links that their first requests need.
+                cx.agent.links.prepare_peers(store.other_owners(), facts.id());
+                self.lifecycle.waits.push(Wait::Store);
+                let kernel_session = kernel_session(&facts.spec, node);
+                cx.output(Output::ListenForStore { job: facts.id(), kernel_session });
+            }
             self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }

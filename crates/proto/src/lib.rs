@@ -9,6 +9,7 @@
 //!     └─► job ──► job/         a job's lifecycle, ranks, child agents, input and output, failures
 //!           ├───► pmi_server/  what ranks ask by PMI-1 and PMI-2, and the pairs that they put
 //!           ├───► pmix/        what ranks ask by PMIx, through the PMIx server process
+//!           ├───► store/       what PyTorch's processes ask of each other: pairs, counters, barriers
 //!           └───► collective/  fences, allgathers, rings and barriers of groups on one node
 //!   launcher/              the user's end of a job, and of the jobs that its ranks start
 //! ```
@@ -38,6 +39,7 @@ mod pmix;
 mod policy;
 pub mod replay;
 mod session;
+mod store;
 #[cfg(test)]
 mod testing;
 mod text;

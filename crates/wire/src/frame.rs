@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!          possible  in use  free
-//! kinds    256       20      0, 19 to 31, 34 to 255
+//! kinds    256       21      0, 20 to 31, 34 to 255
 //! classes  256       4       4 to 255
 //! ```
 //!
@@ -130,6 +130,8 @@ byte_enum! {
         Addresses = 17,
         /// [`crate::relay::Between`]; `stream` and `arg` as defined there.
         Relay = 18,
+        /// `postcard` of [`crate::store::Between`].
+        Store = 19,
     }
 }
 
@@ -439,7 +441,7 @@ mod tests {
             FrameReader::new().next(&mut Bytes::copy_from_slice(&header)).map(|frame| frame.map(|frame| frame.kind))
         };
         for byte in 0..=u8::MAX {
-            let is_free = matches!(byte, 0 | 19..=31 | 34..);
+            let is_free = matches!(byte, 0 | 20..=31 | 34..);
             let expected = if is_free { Err(FrameError::UnknownKind(byte)) } else { Ok(Some(byte)) };
             assert_eq!(with(4, byte).map(|kind| kind.map(FrameKind::to_byte)), expected);
             let is_class = Class::ALL.iter().any(|class| *class as u8 == byte);

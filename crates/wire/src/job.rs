@@ -417,6 +417,13 @@ pub struct PtySpec {
     pub columns: u16,
 }
 
+impl ProcessOptions {
+    /// Whether the job's agents serve PyTorch's store.
+    pub fn has_store(&self) -> bool {
+        self.framework == Some(Framework::Torch)
+    }
+}
+
 impl JobSpec {
     /// The number with which its ranks are named, if they are not those that the user has launched.
     pub fn shown_number(&self) -> Option<JobId> {

@@ -4,7 +4,8 @@
 //! has the messages between agents and launchers, of which `peer`, `job`, `session` and `attach` have the parts;
 //! `pmi` is the protocol between ranks and their agent, `names` what they publish, `inter_job` what ranks of different
 //! jobs have to do with each other, `addresses` where they are reached, `relay` the bytes of connections that agents
-//! carry for them, `secondary_client` how more libraries in a rank join; `blob`, `values` and `block` are the data of
+//! carry for them, `secondary_client` how more libraries in a rank join; `torch_store` is PyTorch's protocol for pairs
+//! and counters, `store` what agents tell each other about them; `blob`, `values` and `block` are the data of
 //! an exchange, and `rope` avoids copying it; `shared` is what ranks read in memory provided by their agent. Every
 //! bound on what another process may send is in `limits`.
 #![no_std]
@@ -40,6 +41,8 @@ pub mod secondary_client;
 pub mod session;
 pub mod shared;
 pub mod signal;
+pub mod store;
 pub mod talk;
+pub mod torch_store;
 pub mod values;
 mod varint;

@@ -70,6 +70,39 @@ pub const RELAYS_MAX: usize = 1024;
 /// (1 ms) at 64 MB/s.
 pub const RELAY_WINDOW_BYTES: usize = 64 << 10;
 
+/// PyTorch's store: longest key, as in PyTorch's own server.
+pub const STORE_KEY_LEN_MAX: usize = 8 << 10;
+/// Longest value that a client of the store sends, as in PyTorch's own server.
+pub const STORE_VALUE_LEN_MAX: usize = 8 << 20;
+/// Keys of one request to the store, as in PyTorch's own server.
+pub const STORE_KEYS_MAX: usize = 128 << 10;
+/// Longest request to the store (bytes). Chosen: one with several of the longest values.
+pub const STORE_REQUEST_BYTES_MAX: usize = 64 << 20;
+/// Longest answer of the store to one request, and longest value after appending (bytes). Chosen: as for a request.
+pub const STORE_REPLY_BYTES_MAX: usize = 64 << 20;
+/// Keys and values of one job that an agent stores, with about a hundred bytes for each key. Chosen: addresses of all
+/// ranks of the largest jobs, and far less than a node's memory.
+pub const STORE_BYTES_MAX: usize = 256 << 20;
+/// Values of other agents' keys that an agent keeps for its ranks (bytes). Chosen: the addresses of a hundred thousand
+/// ranks.
+pub const STORE_COPIES_BYTES_MAX: usize = 64 << 20;
+/// Longest value that is sent with the news that its key exists, and that other agents keep (bytes). Chosen: more than
+/// addresses and identifiers have.
+pub const STORE_COPY_LEN_MAX: usize = 64 << 10;
+/// Connections to the store of one job that an agent holds; each costs a descriptor. Chosen: sixteen for each rank of
+/// a large node, which has one or two.
+pub const STORE_CLIENTS_MAX: usize = 4096;
+/// Bytes of unfinished requests that an agent holds for all clients of one job's store. Chosen: several of the longest
+/// requests at once.
+pub const STORE_UNFINISHED_BYTES_MAX: usize = 256 << 20;
+/// Bytes after a client's unanswered request that are read ahead. Chosen: one read.
+pub const STORE_READ_AHEAD_BYTES: usize = 64 << 10;
+/// Keys for which the clients of one job wait at an agent. Chosen: a thousand ranks that each wait for a thousand keys.
+pub const STORE_WAITS_MAX: usize = 1 << 20;
+/// Agents of one job that own keys of its store. Each agent has a link to each of them, and each of them to all agents.
+/// Chosen: links cost more than the work is worth if there are more.
+pub const STORE_OWNERS_MAX: usize = 64;
+
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Longest frame payload of a launcher that is attached to a session. The longest is a job's description: a full

@@ -201,6 +201,8 @@ pub enum Note {
     Lacks { host: String, what: Lacking },
     /// How the ranks of this node are bound, as a picture in lines of text.
     Bound { host: String, picture: String },
+    /// An agent has closed a connection of a rank to the job's store.
+    StoreClosed { host: String, problem: String },
     /// The bootstrap message travels through a batch system's step as it is: nothing here could seal it.
     NotSealed { problem: String },
 }
@@ -214,7 +216,7 @@ impl Note {
             Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,
-            Note::NotSealed { .. } => None,
+            Note::NotSealed { .. } | Note::StoreClosed { .. } => None,
         }
     }
 }

@@ -318,6 +318,7 @@ fn controls() -> Vec<(&'static str, Control)> {
             Control::Note(Note::Lacks { host: "n1".into(), what: Lacking::Mounts { problem: "no".into() } }),
         ),
         ("note-bound", Control::Note(Note::Bound { host: "n1".into(), picture: "[x.]".into() })),
+        ("note-store-closed", Control::Note(Note::StoreClosed { host: "n1".into(), problem: "full".into() })),
         ("note-not-sealed", Control::Note(Note::NotSealed { problem: "no munge".into() })),
         ("clock-ask", Control::SessionUp(SessionUp::ClockAsk { asked_ns: 1 })),
         ("clock-tell", Control::SessionDown(SessionDown::ClockTell { asked_ns: 1, told_ns: 2 })),

@@ -456,6 +456,9 @@ impl World {
                 let result = Ok(SocketAddr::from(([127, 0, 0, 1], range.low)));
                 self.tell_agent(agent, Input::Job { job, event: JobEvent::RendezvousReserved { result } });
             }
+            Output::ListenForStore { .. } | Output::Store { .. } => {
+                self.cx.problem("a store for PyTorch, which no simulated job has".into());
+            }
             Output::Relay { .. } => self.cx.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {
                 self.tell_agent(

@@ -16,7 +16,7 @@ pub enum Purpose {
 use Purpose::{Demo, Test};
 
 /// The packages: the first purpose that needs each, and what it does there.
-const PACKAGES: [(&str, Purpose, &str); 31] = [
+const PACKAGES: [(&str, Purpose, &str); 32] = [
     ("gcc", Demo, "compiles the test programs"),
     ("libc6-dev", Demo, "their C library, the static one too"),
     ("python3-venv", Demo, "holds the peers that come from PyPI"),
@@ -47,6 +47,7 @@ const PACKAGES: [(&str, Purpose, &str); 31] = [
     ("mandoc", Test, "checks them too: BSD and Alpine show pages by it"),
     ("fish", Test, "a shell whose completions are tested, next to bash"),
     ("zsh", Test, "another one"),
+    ("python3-torch", Test, "PyTorch 1.13, whose processes use the store of their agents"),
     ("elfutils", Test, "eu-stack, which shows the call stacks of ranks"),
 ];
 

@@ -226,8 +226,9 @@ flag_table! {
         are set, MASTER_ADDR and MASTER_PORT: a free port on the node of rank 0.")
         => options.process.rank_env = on;
     FOR = Flag::value(&["--for"], "FRAMEWORK", "Set the variables that the framework's own launcher sets: torch: those \
-        of torchrun; torch=routable: MASTER_ADDR is an address that all nodes reach, for programs that open sockets at \
-        MASTER_PORT + 1 to + 3; jax: for jax.distributed.initialize(); deepspeed.")
+        of torchrun, with a store in every agent; torch=routable: the store is in rank 0, at an address that all nodes \
+        reach, for programs that open sockets at MASTER_PORT + 1 to + 3; jax: for jax.distributed.initialize(); \
+        deepspeed.")
         => options.process.framework = |value| value.choice(FRAMEWORKS);
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \

@@ -72,6 +72,9 @@ impl Notes {
                 );
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
+            Note::StoreClosed { host, problem } => {
+                vec![format!("node {host}: a connection to the store for PyTorch was closed: {problem}")]
+            }
             Note::PmixSaid { host, text } => self.said(host, text),
             Note::NoRankPorts { host, problem } => {
                 vec![format!("node {host}: {problem}; jobs with --instant-on choose their own ports there")]

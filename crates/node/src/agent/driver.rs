@@ -248,6 +248,8 @@ impl AgentDriver {
             Token::Relay(slot, relay) => {
                 jobs.with_at(*slot, |ranks| ranks.relays.on_relay_event(*relay, event, turn));
             }
+            Token::StoreListener(slot) => local.stores.on_listener(*slot, turn),
+            Token::StoreClient(slot, client) => local.stores.on_client(*slot, *client, event, turn),
             Token::PmixServer(slot) => jobs.with_at(*slot, |ranks| {
                 if let Some(pmix) = ranks.pmix.as_mut().filter(|_| event.writable) {
                     pmix.flush(turn.reactor);
@@ -265,7 +267,7 @@ impl AgentDriver {
             Token::Launcher(_) | Token::Caller(_) => {}
         }
         self.take_inputs();
-        if let Token::Pmi(..) = token {
+        if let Token::Pmi(..) | Token::StoreClient(..) = token {
             // A rank gets its reply at once, so that it can go on while the next request is read.
             self.perform_all();
         }
@@ -391,6 +393,14 @@ impl AgentDriver {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
                 ranks.on_relay(relay, act, host_number, turn);
             }),
+            Output::ListenForStore { job, kernel_session } => {
+                let result = local.listen_for_store(job, kernel_session, reactor);
+                inputs.push(Input::Job { job, event: JobEvent::StoreListens { result } });
+            }
+            Output::Store { job, client, act } => {
+                let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
+                local.act_on_store(job, client, act, turn);
+            }
             Output::TellSecret { job } => {
                 let event = match links.secret() {
                     Ok(secret) => JobEvent::SecretOfRanks { secret: secret_of_ranks(&secret, job) },

@@ -1,5 +1,5 @@
 //! The jobs that have ranks on this node, and what they share here: where their keepers come from, memory, ports, the
-//! weight of jobs that wait for others, and what killed keepers have left.
+//! weight of jobs that wait for others, stores, and what killed keepers have left.
 
 use super::jobs::Jobs;
 use super::keeper_link::KeeperLink;
@@ -11,6 +11,7 @@ use super::rank_ports::ReservedPorts;
 use super::ranks::JobRanks;
 use super::secondary_client_socket::SecondaryClientSocket;
 use super::shells::in_words;
+use super::stores::Stores;
 use super::token::JobSlot;
 use super::turn::Turn;
 use crate::binding;
@@ -21,7 +22,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::Reactor;
 use wireup_os::socket::NoRow;
-use wireup_proto::io::{Input, JobEvent, KernelSession, PmixPlan, SpawnPlan};
+use wireup_proto::io::{Input, JobEvent, KernelSession, PmixPlan, SpawnPlan, StoreAct, StoreClient};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer::{SpawnError, SpawnStep};
@@ -37,6 +38,8 @@ pub struct LocalJobs {
     pub memory: RankMemory,
     /// Ports that are reserved for the ranks of later jobs.
     pub rank_ports: ReservedPorts,
+    /// Sockets of stores for PyTorch.
+    pub stores: Stores,
     pub parent_weight: ParentWeight,
     orphans: Orphans,
 }
@@ -50,6 +53,7 @@ impl LocalJobs {
             keepers,
             memory: RankMemory::default(),
             rank_ports: ReservedPorts::default(),
+            stores: Stores::default(),
             parent_weight: ParentWeight::default(),
             orphans: Orphans::default(),
         }
@@ -156,6 +160,26 @@ impl LocalJobs {
         reserved.map_err(|NoRow { error, .. }| spawn_error(SpawnStep::Sockets, what, &error))
     }
 
+    /// Listens for the ranks of a job as clients of its store; returns the port.
+    ///
+    /// # Errors
+    /// There is no keeper for the job, or it cannot listen.
+    pub fn listen_for_store(
+        &mut self,
+        job: JobId,
+        session: KernelSession,
+        reactor: &Reactor,
+    ) -> Result<u16, SpawnError> {
+        let slot = self.jobs.ranks_of(job, session, &mut self.keepers, reactor)?.slot;
+        self.stores.listen(job, slot, reactor)
+    }
+
+    pub fn act_on_store(&mut self, job: JobId, client: StoreClient, act: StoreAct, turn: &mut Turn<'_>) {
+        if let Some(ranks) = self.jobs.get(&job) {
+            self.stores.on_act(ranks.slot, client, act, turn);
+        }
+    }
+
     /// The job with this slot has heard from its keeper.
     pub fn on_keeper(&mut self, slot: JobSlot, turn: &mut Turn<'_>) {
         if let Some(ranks) = self.jobs.at(slot) {
@@ -175,6 +199,7 @@ impl LocalJobs {
             self.collect_orphans(now_ns, of_shells);
         }
         if let Some(mut ranks) = self.jobs.remove(&job) {
+            self.stores.forget(ranks.slot, reactor);
             if let Some((first, sockets)) = ranks.sockets.take_reserved() {
                 self.rank_ports.close(job, first, sockets);
             }
@@ -214,6 +239,7 @@ impl LocalJobs {
             self.orphans.deadline_ns(),
             self.parent_weight.deadline_ns(),
             leaving::deadline_ns(),
+            self.stores.deadline_ns(),
         ];
         self.jobs.values().filter_map(JobRanks::deadline_ns).chain(own.into_iter().flatten()).min()
     }
@@ -224,6 +250,7 @@ impl LocalJobs {
         self.keepers.on_tick(turn.now_ns, turn.reactor);
         self.parent_weight.on_tick(turn.now_ns);
         leaving::look();
+        self.stores.on_tick(turn);
         self.look_for_orphans(turn.now_ns, of_shells);
     }
 

@@ -30,6 +30,7 @@ mod shells;
 mod stack_taker;
 pub mod start_methods;
 pub(crate) mod step;
+mod stores;
 pub(crate) mod tail;
 pub mod token;
 pub mod transports;

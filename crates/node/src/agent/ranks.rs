@@ -27,6 +27,7 @@ use error_files::ErrorFiles;
 use listening::RankSockets;
 use output::RankOutput;
 use pmi::PmiSockets;
+pub use pmi::read_socket;
 use relays::Relays;
 use std::io;
 use stdin::RankStdin;

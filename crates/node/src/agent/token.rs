@@ -5,7 +5,7 @@
 //! ```
 
 use super::transports::Which;
-use wireup_proto::io::{LinkId, RelayId, ShellId, Stream};
+use wireup_proto::io::{LinkId, RelayId, ShellId, StoreClient, Stream};
 use wireup_wire::ids::{Client, LocalRank};
 
 const SLOT_MAX: u32 = 0xff_ffff;
@@ -41,6 +41,9 @@ pub enum Token {
     /// The socket of a job's PMIx server process, and its standard error.
     PmixServer(JobSlot),
     PmixError(JobSlot),
+    /// The listener of a job's store, and a connection to it.
+    StoreListener(JobSlot),
+    StoreClient(JobSlot, StoreClient),
     /// The output of the process that takes call stacks.
     Stacks(JobSlot),
     /// The standard input and output of a step.
@@ -81,6 +84,8 @@ impl Token {
             Token::PmixServer(slot) => (11, slot, 0),
             Token::PmixError(slot) => (12, slot, 0),
             Token::Stacks(slot) => (20, slot, 0),
+            Token::StoreListener(slot) => (21, slot, 0),
+            Token::StoreClient(slot, client) => (22, slot, client.0),
         };
         (what << 56) | (u64::from(slot.0 & SLOT_MAX) << 32) | u64::from(index)
     }
@@ -109,6 +114,8 @@ impl Token {
             11 => Token::PmixServer(slot),
             12 => Token::PmixError(slot),
             20 => Token::Stacks(slot),
+            21 => Token::StoreListener(slot),
+            22 => Token::StoreClient(slot, StoreClient(index)),
             13 => Token::Relay(slot, RelayId(index)),
             _ => return None,
         })
@@ -137,6 +144,8 @@ mod tests {
             Token::Stdin(slot, local),
             Token::Relay(slot, RelayId(70_000)),
             Token::Stacks(slot),
+            Token::StoreListener(slot),
+            Token::StoreClient(slot, StoreClient(70_001)),
             Token::Launcher(3),
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),

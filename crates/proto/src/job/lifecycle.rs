@@ -9,12 +9,13 @@
 //! ```
 //!
 //! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, for
-//! their listening sockets, or for the rendezvous. *Starting*: not all ranks of the subtree are running. *Draining*:
-//! the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
-//! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and
-//! that is still reported.
+//! their listening sockets, for the rendezvous, or for the job's store. *Starting*: not all ranks of the subtree are
+//! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives
+//! or the clock are still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may
+//! still start, and that is still reported.
 
 use super::cx::{Common, Cx};
+use super::facts::Facts;
 use super::failure::Ends;
 use crate::framework::of_rendezvous;
 use crate::io::{Output, SignalTarget, SpawnPlan};
@@ -92,6 +93,8 @@ pub enum Wait {
     Sockets,
     /// The address of the rendezvous has not arrived.
     Rendezvous,
+    /// The job's store does not listen.
+    Store,
 }
 
 pub struct Lifecycle {
@@ -146,13 +149,16 @@ impl Lifecycle {
     /// The ranks know where they meet.
     pub fn on_rendezvous(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
         cx.control_down(JobDown::Rendezvous { address });
-        if let Some(deferred) = &mut self.deferred {
-            let spec = &cx.facts.spec;
-            for rank in &mut deferred.plan.ranks {
-                rank.env.extend(of_rendezvous(spec, &spec.apps[usize::from(rank.program)], address));
-            }
-        }
+        self.set_rendezvous(cx.facts, address);
         self.release(cx, Wait::Rendezvous);
+    }
+
+    /// Sets where the local ranks meet others.
+    pub fn set_rendezvous(&mut self, facts: &Facts, address: SocketAddr) {
+        let Some(deferred) = &mut self.deferred else { return };
+        for rank in &mut deferred.plan.ranks {
+            rank.env.extend(of_rendezvous(&facts.spec, &facts.spec.apps[usize::from(rank.program)], address));
+        }
     }
 
     /// Drops the ranks, which will not be started. Returns whether there were any.

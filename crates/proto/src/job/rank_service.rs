@@ -1,5 +1,5 @@
-//! Serves the libraries of this node's ranks: their PMI and PMIx requests, the collectives that they enter, and the
-//! search for ranks that others wait for.
+//! Serves the libraries of this node's ranks: their PMI and PMIx requests, PyTorch's store, the collectives that they
+//! enter, and the search for ranks that others wait for.
 //!
 //! [`RankService`] owns the parts that do so. What the job must do for them is an [`AskedOfJob`].
 
@@ -12,6 +12,7 @@ use crate::collective::{Arrived, Broken, CollectiveConfig, Collectives, Finished
 use crate::io::Output;
 use crate::pmi_server::{self, PmiServer, endpoints};
 use crate::pmix::{self, AskedOfJob, Pmix};
+use crate::store::Store;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -28,6 +29,7 @@ use wireup_wire::talk::{JobDown, JobUp};
 pub struct RankService {
     pub pmi: PmiServer,
     pub pmix: Option<Box<Pmix>>,
+    pub store: Option<Box<Store>>,
     pub collectives: Collectives,
     names: Names,
     stalls: Stalls,
@@ -44,6 +46,7 @@ impl RankService {
         RankService {
             pmi: PmiServer::new(facts),
             pmix: Pmix::new(facts, &config),
+            store: Store::of_job(facts),
             collectives: Collectives::new(facts, config, false),
             names: Names::default(),
             stalls: Stalls::default(),

@@ -315,6 +315,16 @@ impl Cx {
                     job.serve(cx, |service, cx| service.pmi.on_relayed(cx, from, message));
                 });
             }
+            FrameKind::Peer(PeerFrame::Store) => {
+                let message = peer::decode(&frame.payload)?;
+                self.tell_job(id, |job, cx| {
+                    job.serve(cx, |service, cx| {
+                        if let Some(store) = &mut service.store {
+                            store.on_between(cx, from, message);
+                        }
+                    });
+                });
+            }
             FrameKind::Peer(PeerFrame::Direct) => self.tell_job(id, |job, cx| {
                 job.serve(cx, |service, cx| service.on_direct(cx, from, frame));
             }),

@@ -7,6 +7,7 @@
 use super::Cx;
 use crate::pmi_server::all_left;
 use crate::pmix::{Remains, modex_frame, modex_gone, report_of_gone};
+use crate::store::{Dictionary, answers_of_ended, frame as store_frame};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, PeerFrame};
 use wireup_wire::ids::{AgentId, JobId};
@@ -31,6 +32,8 @@ pub struct Early {
     bytes: usize,
     /// Data that the ranks of ended jobs have left behind.
     remains: BTreeMap<JobId, Remains>,
+    /// The keys that this agent owns of the stores of ended jobs.
+    dictionaries: BTreeMap<JobId, Dictionary>,
 }
 
 /// The frames that arrived for one job.
@@ -103,7 +106,7 @@ impl Early {
 
     /// Answers a frame of agent `from` for a job that has ended on this agent and not yet on agent `from`: the ranks
     /// here are gone.
-    fn answer_for_gone(&self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) -> Result<(), PeerError> {
+    fn answer_for_gone(&mut self, cx: &mut Cx, id: JobId, from: AgentId, frame: &Frame) -> Result<(), PeerError> {
         match frame.kind {
             FrameKind::Peer(PeerFrame::Modex) => match peer::decode(&frame.payload)? {
                 Between::Want { wanted } => {
@@ -123,6 +126,12 @@ impl Early {
                 let message = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())?;
                 if let Some((stream, payload)) = message.refused().map(|answer| answer.encode()) {
                     cx.links.send_peer(from, Frame::new(PeerFrame::Relay, stream, id.0, frame.arg, payload));
+                }
+            }
+            FrameKind::Peer(PeerFrame::Store) => {
+                let message = peer::decode(&frame.payload)?;
+                for (to, answer) in answers_of_ended(self.dictionaries.get_mut(&id), from, message) {
+                    cx.links.send_peer(to, store_frame(id, &answer));
                 }
             }
             // The order has crossed with the message that this part of the job has ended.
@@ -173,10 +182,11 @@ impl Early {
     }
 
     /// A job has ended; keeps the data that other nodes may still request.
-    pub fn leave_behind(&mut self, id: JobId, remains: Remains) {
+    pub fn leave_behind(&mut self, id: JobId, remains: Remains, dictionary: Option<Dictionary>) {
         if !remains.is_empty() {
             self.remains.insert(id, remains);
         }
+        self.dictionaries.extend(dictionary.map(|dictionary| (id, dictionary)));
     }
 
     fn remains(&self, id: JobId) -> &Remains {
@@ -216,6 +226,7 @@ impl Early {
         let may_come = |id: &JobId| *id > newest || live.contains(id);
         self.begun.retain(may_come);
         self.remains.retain(|id, _| may_come(id));
+        self.dictionaries.retain(|id, _| may_come(id));
         let begun = &self.begun;
         self.frames.retain(|id, _| may_come(id) && !begun.contains(id));
         let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
@@ -243,7 +254,9 @@ impl Early {
 
     /// Number of stored entries, for the simulator's checkers.
     pub fn len(&self) -> usize {
-        self.frames.values().map(|waited| waited.frames.len()).sum::<usize>() + self.remains.len()
+        self.frames.values().map(|waited| waited.frames.len()).sum::<usize>()
+            + self.remains.len()
+            + self.dictionaries.len()
     }
 }
 

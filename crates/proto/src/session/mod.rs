@@ -306,7 +306,7 @@ impl Session {
     fn on_job_over(&mut self, mut job: Job) {
         let id = job.id();
         if job.up() != Up::Nowhere {
-            self.early.leave_behind(id, job.take_remains());
+            self.early.leave_behind(id, job.take_remains(), job.take_dictionary());
         }
         let cx = &mut self.cx;
         self.names.on_job_over(id);

@@ -17,13 +17,13 @@ use wireup_wire::pmi::{
 use wireup_wire::pmix::{FromServer, Message, PmixError, ToServer, Unpacker};
 use wireup_wire::rope::Rope;
 use wireup_wire::talk::Control;
-use wireup_wire::{blob, block, values};
+use wireup_wire::{blob, block, store, values};
 
 /// A target's name and its body.
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All targets; the name is also that of the corpus folder.
-pub const DECODERS: [Decoder; 12] = [
+pub const DECODERS: [Decoder; 13] = [
     ("frame", frame),
     ("control", control),
     ("bootstrap", bootstrap),
@@ -36,6 +36,7 @@ pub const DECODERS: [Decoder; 12] = [
     ("pmix", pmix),
     ("rank_address", ranks::rank_address),
     ("secondary_client", ranks::secondary_client),
+    ("torch_store", ranks::torch_store),
 ];
 
 /// The length of a piece, as given by the first byte, and the remaining bytes.
@@ -74,6 +75,7 @@ pub fn control(input: &[u8]) {
     goes_round::<Control>(input);
     goes_round::<TracePart>(input);
     goes_round::<Hello>(input);
+    goes_round::<store::Between>(input);
 }
 
 fn goes_round<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) {

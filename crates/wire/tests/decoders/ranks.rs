@@ -2,6 +2,7 @@
 
 use wireup_wire::rank_address::{LEN_MAX, candidates, encode, for_all, host, port, shift_port, sockaddr};
 use wireup_wire::secondary_client::{Answer, Hello, agent, is_name};
+use wireup_wire::torch_store::{RequestReader, TorchStoreError};
 
 /// The address of a rank: at most eight places to dial, and the places encode to an address that leads to the same
 /// ones. The first byte is a distance between ports.
@@ -35,4 +36,21 @@ pub fn secondary_client(input: &[u8]) {
     if let Some((job, name)) = agent(input) {
         assert_eq!(agent(&[job.0.to_string().as_bytes(), b":", name].concat()), Some((job, name)));
     }
+}
+
+/// Requests to PyTorch's store: any split gives the same ones.
+pub fn torch_store(input: &[u8]) {
+    let Some((&first, bytes)) = input.split_first() else { return };
+    let read = |piece: usize| {
+        let (mut reader, mut seen) = (RequestReader::default(), Vec::new());
+        for chunk in bytes.chunks(piece) {
+            reader.push(chunk)?;
+            while let Some(request) = reader.next()? {
+                seen.push(request);
+            }
+        }
+        Ok::<_, TorchStoreError>(seen)
+    };
+    let whole = read(bytes.len().max(1));
+    assert_eq!(read(usize::from(first).max(1)), whole, "the requests depend on the split");
 }

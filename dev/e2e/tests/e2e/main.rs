@@ -52,6 +52,7 @@ mod stdio;
 mod tap;
 mod tap_pmix;
 mod terminal;
+mod torch;
 mod traffic;
 mod two_users;
 mod waits_in_init;

@@ -15,3 +15,4 @@ mod pmix;
 mod privileges;
 mod slurm;
 mod squatting;
+mod store;

@@ -259,10 +259,27 @@ fn no_rank_starts_before_all_agents_are_there() {
 }
 
 #[test]
+fn no_rank_starts_before_its_store_listens() {
+    let mut spec = job_on(1, [1], 1);
+    spec.options.process.framework = Some(Framework::Torch);
+    let mut leaf = TestAgent::linked(1, session(3));
+    let outputs = leaf.receive_launch(UP, spec).outputs();
+    assert!(outputs.iter().any(|output| matches!(output, Output::ListenForStore { .. })) && !outputs.spawns());
+    let listens = JobEvent::StoreListens { result: Ok(23_456) };
+    let outputs = leaf.handle(Input::Job { job: JobId(1), event: listens }).outputs();
+    let plan = outputs.iter().find_map(|output| match output {
+        Output::Spawn(plan) => Some(plan),
+        _ => None,
+    });
+    let env = &plan.expect("the rank starts").ranks[0].env;
+    assert!(env.contains(&b"MASTER_ADDR=127.0.0.1".to_vec()) && env.contains(&b"MASTER_PORT=23456".to_vec()));
+}
+
+#[test]
 fn no_rank_starts_before_it_is_known_where_ranks_meet() {
     let meeting = |nodes: [u32; 2]| {
         let mut spec = job_on(1, nodes, 1);
-        spec.options.process.framework = Some(Framework::Torch);
+        spec.options.process.framework = Some(Framework::TorchRoutable);
         spec
     };
     let address = "10.0.0.1:23456".parse().unwrap();

@@ -1,0 +1,353 @@
+//! The questions of this agent's clients to the agents that own the keys.
+//!
+//! Clients that ask the same at the same time share one question:
+//!
+//! - a get or a wait joins the one for its key that is under way;
+//! - an add waits while one for its key is under way; then all that have waited become one, whose result is shared out
+//!   as if they had come one after the other;
+//! - arrivals at a barrier that wait to be sent become one.
+//!
+//! A value that was received is kept as a copy until its owner recalls it: further gets, checks and waits are answered
+//! here. So P clients that each wait for P keys and read them cost an agent P questions, not P for each client.
+//!
+//! Questions to one owner are collected while the previous ones are under way to it.
+
+use crate::io::StoreClient;
+use bytes::Bytes;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use wireup_wire::ids::AgentId;
+use wireup_wire::limits::{MODEX_BUNDLE_BYTES, STORE_COPIES_BYTES_MAX, STORE_COPY_LEN_MAX};
+use wireup_wire::store::{Between, Operation, Outcome, Question};
+
+/// One key of a client's request, for which it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    pub client: StoreClient,
+    /// The client's number for the request.
+    pub request: u32,
+    /// The position of the key in the request.
+    pub slot: usize,
+}
+
+#[derive(Default)]
+pub struct Questions {
+    own: AgentId,
+    /// The agents whose agents own keys.
+    owners: Vec<AgentId>,
+    open: BTreeMap<u32, Open>,
+    last: u32,
+    /// Numbers of the gets and waits that further clients can join.
+    gets: BTreeMap<Bytes, u32>,
+    waits: BTreeMap<Bytes, u32>,
+    /// Keys with an add under way, and the adds that wait for it.
+    adds: BTreeMap<Bytes, Vec<(Part, i64)>>,
+    copies: Copies,
+    outgoing: BTreeMap<AgentId, Outgoing>,
+    forgotten: Vec<(AgentId, Between)>,
+    outcomes: Vec<(Part, Outcome)>,
+}
+
+/// A question that was not answered yet.
+struct Open {
+    key: Bytes,
+    purpose: Purpose,
+    parts: Vec<Part>,
+}
+
+enum Purpose {
+    Get,
+    Wait,
+    /// The amounts of the parts.
+    Add(Vec<i64>),
+    Other,
+}
+
+/// Questions to one owner.
+#[derive(Default)]
+struct Outgoing {
+    /// Whether questions were sent that the owner has not acknowledged.
+    is_busy: bool,
+    queue: VecDeque<Question>,
+}
+
+impl Questions {
+    pub fn new(own: AgentId, owners: Vec<AgentId>) -> Questions {
+        Questions { own, owners, ..Questions::default() }
+    }
+
+    /// The agents that own keys.
+    pub fn owners(&self) -> &[AgentId] {
+        &self.owners
+    }
+
+    /// Asks about a key. The outcome follows, perhaps at once.
+    pub fn ask(&mut self, part: Part, key: Bytes, operation: Operation) {
+        match operation {
+            Operation::Get | Operation::Check | Operation::Wait { .. } if self.copies.values.contains_key(&key) => {
+                let value = self.copies.values.get(&key).cloned();
+                let is_get = operation == Operation::Get;
+                let outcome = if is_get { Outcome::Value(value) } else { Outcome::Exists { value } };
+                self.outcomes.push((part, outcome));
+            }
+            Operation::Get => self.get(key, vec![part]),
+            Operation::Wait { seen } => self.wait(key, vec![part], seen),
+            Operation::Add { amount } => match self.adds.entry(key) {
+                Entry::Occupied(mut waiting) => waiting.get_mut().push((part, amount)),
+                Entry::Vacant(entry) => {
+                    let key = entry.key().clone();
+                    entry.insert(Vec::new());
+                    self.add(key, vec![(part, amount)]);
+                }
+            },
+            Operation::Arrive { world_size, .. } => self.arrive(part, key, world_size),
+            operation => {
+                let owner = self.owner_of(&key);
+                self.send(owner, key, operation, Purpose::Other, vec![part]);
+            }
+        }
+    }
+
+    /// Asks all owners, `part` and its followers one owner each.
+    pub fn ask_all(&mut self, part: Part, operation: &Operation) {
+        for (slot, owner) in self.owners.clone().into_iter().enumerate() {
+            let part = Part { slot: part.slot + slot, ..part };
+            self.send(owner, Bytes::new(), operation.clone(), Purpose::Other, vec![part]);
+        }
+    }
+
+    /// A client does not wait any more for what its request has asked.
+    pub fn leave(&mut self, client: StoreClient) {
+        let mut left = Vec::new();
+        for (id, open) in &mut self.open {
+            let before = open.parts.len();
+            open.parts.retain(|part| part.client != client);
+            if open.parts.is_empty() && before > 0 {
+                left.push((*id, open.key.clone()));
+            }
+        }
+        for (id, key) in left {
+            if self.waits.get(&key) == Some(&id) {
+                self.waits.remove(&key);
+            }
+            let owner = self.owner_of(&key);
+            self.enqueue(owner, key, Operation::Cancel { id });
+        }
+    }
+
+    /// A message of another agent, or of the part that owns keys here.
+    pub fn on_message(&mut self, agent: AgentId, message: Between) {
+        match message {
+            Between::Answer { taken, answers } => {
+                if taken {
+                    self.outgoing.entry(agent).or_default().is_busy = false;
+                }
+                answers.into_iter().for_each(|(id, outcome)| self.on_answer(agent, id, outcome));
+            }
+            Between::Forget { keys } => {
+                keys.iter().for_each(|key| self.copies.forget(key));
+                self.forgotten.push((agent, Between::Forgotten { keys }));
+            }
+            // They are for the part that owns keys.
+            Between::Ask(_) | Between::Forgotten { .. } => {}
+        }
+    }
+
+    /// Messages for owners, this agent included.
+    pub fn take_messages(&mut self) -> Vec<(AgentId, Between)> {
+        let mut messages = std::mem::take(&mut self.forgotten);
+        let ready = self.outgoing.iter_mut().filter(|(_, outgoing)| !outgoing.is_busy && !outgoing.queue.is_empty());
+        messages.extend(ready.map(|(agent, outgoing)| (*agent, outgoing.take())));
+        messages
+    }
+
+    /// What was found out for clients, in order.
+    pub fn take_outcomes(&mut self) -> Vec<(Part, Outcome)> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Whether nothing is asked, waited for or to be sent.
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        let is_sent = self.outgoing.values().all(|outgoing| !outgoing.is_busy && outgoing.queue.is_empty());
+        is_sent && self.open.is_empty() && self.waits.is_empty() && self.gets.is_empty() && self.adds.is_empty()
+    }
+
+    fn get(&mut self, key: Bytes, parts: Vec<Part>) {
+        if let Some(open) = self.gets.get(&key).and_then(|id| self.open.get_mut(id)) {
+            return open.parts.extend(parts);
+        }
+        let owner = self.owner_of(&key);
+        let id = self.send(owner, key.clone(), Operation::Get, Purpose::Get, parts);
+        self.gets.insert(key, id);
+    }
+
+    fn wait(&mut self, key: Bytes, parts: Vec<Part>, seen: u64) {
+        if let Some(open) = self.waits.get(&key).and_then(|id| self.open.get_mut(id)) {
+            return open.parts.extend(parts);
+        }
+        let owner = self.owner_of(&key);
+        let id = self.send(owner, key.clone(), Operation::Wait { seen }, Purpose::Wait, parts);
+        self.waits.insert(key, id);
+    }
+
+    fn add(&mut self, key: Bytes, adds: Vec<(Part, i64)>) {
+        let (parts, amounts): (Vec<Part>, Vec<i64>) = adds.into_iter().unzip();
+        let amount = amounts.iter().fold(0_i64, |sum, amount| sum.wrapping_add(*amount));
+        let owner = self.owner_of(&key);
+        self.send(owner, key, Operation::Add { amount }, Purpose::Add(amounts), parts);
+    }
+
+    fn arrive(&mut self, part: Part, key: Bytes, world_size: i64) {
+        let owner = self.owner_of(&key);
+        let unsent = self.outgoing.get_mut(&owner).into_iter().flat_map(|outgoing| outgoing.queue.iter_mut().rev());
+        for question in unsent.filter(|question| question.key == key) {
+            let Operation::Arrive { count, world_size: size } = &mut question.operation else { continue };
+            if let Some(open) = self.open.get_mut(&question.id).filter(|_| *size == world_size) {
+                *count += 1;
+                return open.parts.push(part);
+            }
+        }
+        self.send(owner, key, Operation::Arrive { count: 1, world_size }, Purpose::Other, vec![part]);
+    }
+
+    fn on_answer(&mut self, agent: AgentId, id: u32, outcome: Outcome) {
+        let Some(Open { key, purpose, parts }) = self.open.remove(&id) else { return };
+        match purpose {
+            Purpose::Get => self.on_got(agent, key, parts, outcome),
+            Purpose::Wait => self.on_waited(agent, id, key, parts, outcome),
+            Purpose::Add(amounts) => self.on_added(key, parts, &amounts, outcome),
+            Purpose::Other => self.share(parts, &outcome),
+        }
+    }
+
+    fn on_got(&mut self, agent: AgentId, key: Bytes, mut parts: Vec<Part>, outcome: Outcome) {
+        self.gets.remove(&key);
+        if let Outcome::Value(Some(value)) = &outcome {
+            self.learn(agent, &key, value);
+            return self.share(parts, &outcome);
+        }
+        // The owner does not recall the answer that there is no value: it holds for the client that has asked first,
+        // and the others may know better.
+        let others = parts.split_off(parts.len().min(1));
+        self.share(parts, &outcome);
+        if !others.is_empty() {
+            self.get(key, others);
+        }
+    }
+
+    fn on_waited(&mut self, agent: AgentId, id: u32, key: Bytes, mut parts: Vec<Part>, outcome: Outcome) {
+        if self.waits.get(&key) == Some(&id) {
+            self.waits.remove(&key);
+        }
+        match outcome {
+            // One value in a queue is for one client.
+            Outcome::Queued { pushes } => {
+                let others = parts.split_off(parts.len().min(1));
+                self.share(parts, &outcome);
+                if !others.is_empty() {
+                    self.wait(key, others, pushes);
+                }
+            }
+            Outcome::Exists { value } => {
+                value.iter().for_each(|value| self.learn(agent, &key, value));
+                self.share(parts, &Outcome::Exists { value: None });
+            }
+            outcome => self.share(parts, &outcome),
+        }
+    }
+
+    fn on_added(&mut self, key: Bytes, parts: Vec<Part>, amounts: &[i64], outcome: Outcome) {
+        match outcome {
+            Outcome::Number(total) => {
+                let before = amounts.iter().fold(total, |rest, amount| rest.wrapping_sub(*amount));
+                let sums = amounts.iter().scan(before, |sum, amount| {
+                    *sum = sum.wrapping_add(*amount);
+                    Some(Outcome::Number(*sum))
+                });
+                self.outcomes.extend(parts.into_iter().zip(sums));
+            }
+            outcome => self.share(parts, &outcome),
+        }
+        match self.adds.get_mut(&key).map(std::mem::take) {
+            Some(next) if !next.is_empty() => self.add(key, next),
+            _ => drop(self.adds.remove(&key)),
+        }
+    }
+
+    fn learn(&mut self, agent: AgentId, key: &Bytes, value: &Bytes) {
+        if agent != self.own {
+            self.copies.learn(key, value);
+        }
+    }
+
+    fn share(&mut self, parts: Vec<Part>, outcome: &Outcome) {
+        self.outcomes.extend(parts.into_iter().map(|part| (part, outcome.clone())));
+    }
+
+    fn send(&mut self, owner: AgentId, key: Bytes, operation: Operation, purpose: Purpose, parts: Vec<Part>) -> u32 {
+        let id = self.enqueue(owner, key.clone(), operation);
+        self.open.insert(id, Open { key, purpose, parts });
+        id
+    }
+
+    fn enqueue(&mut self, owner: AgentId, key: Bytes, operation: Operation) -> u32 {
+        self.last = self.last.wrapping_add(1);
+        while self.open.contains_key(&self.last) {
+            self.last = self.last.wrapping_add(1);
+        }
+        self.outgoing.entry(owner).or_default().queue.push_back(Question { id: self.last, key, operation });
+        self.last
+    }
+
+    fn owner_of(&self, key: &Bytes) -> AgentId {
+        // FNV-1a, whose high bits depend on all bytes.
+        let hash = key
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let spread = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.owners[((spread * self.owners.len() as u64) >> 32) as usize]
+    }
+}
+
+impl Outgoing {
+    /// The next message: as many questions as fit.
+    fn take(&mut self) -> Between {
+        let (mut questions, mut bytes) = (Vec::new(), 0);
+        while bytes < MODEX_BUNDLE_BYTES
+            && let Some(question) = self.queue.pop_front()
+        {
+            bytes += question.bytes() + size_of::<Question>();
+            questions.push(question);
+        }
+        self.is_busy = true;
+        Between::Ask(questions)
+    }
+}
+
+/// Values of keys of other agents, which recall them before they change.
+#[derive(Default)]
+struct Copies {
+    values: BTreeMap<Bytes, Bytes>,
+    bytes: usize,
+}
+
+impl Copies {
+    fn learn(&mut self, key: &Bytes, value: &Bytes) {
+        if value.len() > STORE_COPY_LEN_MAX {
+            return;
+        }
+        self.forget(key);
+        if self.bytes + key.len() + value.len() > STORE_COPIES_BYTES_MAX {
+            *self = Copies::default();
+        }
+        self.bytes += key.len() + value.len();
+        self.values.insert(key.clone(), value.clone());
+    }
+
+    fn forget(&mut self, key: &Bytes) {
+        if let Some(value) = self.values.remove(key) {
+            self.bytes -= key.len() + value.len();
+        }
+    }
+}

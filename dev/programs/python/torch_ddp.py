@@ -1,0 +1,24 @@
+"""Collectives, a second group, a barrier with names and a training step of PyTorch, as under torchrun."""
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method="env://")
+rank, size = dist.get_rank(), dist.get_world_size()
+total = torch.tensor([float(rank)])
+dist.all_reduce(total)
+assert total.item() == size * (size - 1) / 2
+even = dist.new_group(list(range(0, size, 2)))
+if rank % 2 == 0:
+    ones = torch.ones(1)
+    dist.all_reduce(ones, group=even)
+    assert ones.item() == (size + 1) // 2
+dist.monitored_barrier()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+model(torch.ones(3, 4) * (rank + 1)).sum().backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+weights = [torch.zeros(2, 4) for _ in range(size)]
+dist.all_gather(weights, model.module.weight.detach())
+assert all(torch.equal(weights[0], other) for other in weights)
+dist.barrier()
+print(f"rank {rank}: right", flush=True)
+dist.destroy_process_group()
