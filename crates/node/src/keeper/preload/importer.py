@@ -50,7 +50,13 @@ def wireup_import(job):
             os._exit(0)
         middle = os.fork()
         if middle == 0:
-            _wireup_fork_group(socket, rank)
+            request = None
+            try:
+                request = _wireup_fork_group(socket)
+            finally:
+                if request is None:
+                    os._exit(1)
+            _wireup_become(rank, *request)
             return run
         if os.waitpid(middle, 0)[1] != 0:
             os._exit(1)
@@ -283,8 +289,8 @@ def _wireup_functions(ctypes, part, names):
     return functions
 
 
-def _wireup_fork_group(socket, rank):
-    """Runs in a middle process: forks ranks for the messages that have arrived, and ends. Returns in the ranks."""
+def _wireup_fork_group(socket):
+    """Runs in a middle process: forks ranks for the messages that have arrived, and ends. Returns only in the ranks."""
     import os
 
     import _socket
@@ -309,7 +315,7 @@ def _wireup_fork_group(socket, rank):
             pid = None
         if pid == 0:
             os.close(writer)
-            return _wireup_become(message, fds, rank, own, reader)
+            return message, fds, own, reader
         if pid:
             socket.send(b"forked %d %d" % (slot, pid))
         for fd in fds:
@@ -317,7 +323,7 @@ def _wireup_fork_group(socket, rank):
     os._exit(0)
 
 
-def _wireup_become(message, fds, rank, middle, reader):
+def _wireup_become(rank, message, fds, middle, reader):
     """Turns this process, which is just forked, into a rank; the steps and their order are those of `spawn/child.rs`."""
     import os
     import sys
@@ -358,8 +364,9 @@ def _wireup_become(message, fds, rank, middle, reader):
         step = 3
         if cpus:
             os.sched_setaffinity(0, map(int, cpus.split(b",")))
-    except OSError as error:
-        rank.socket.send(b"failed %d %d %d" % (slot, step, error.errno))
+    except (OSError, StopIteration) as error:
+        # With too low a limit of open files, descriptors do not arrive.
+        rank.socket.send(b"failed %d %d %d" % (slot, step, getattr(error, "errno", 24)))
         os._exit(127)
     for name in rank.unset:
         os.environ.pop(name, None)
