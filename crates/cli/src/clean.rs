@@ -112,12 +112,8 @@ impl Cleaning {
     /// Removes what is in `~/.cache/wireup`, except copies of wireup that running agents execute: an agent may start
     /// further processes from its copy.
     fn cached(&mut self) -> Result<(), String> {
-        let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        let Some(cache) = cache.map(|cache| cache.join("wireup")).filter(|cache| cache.symlink_metadata().is_ok())
-        else {
-            return Ok(());
-        };
+        let cache = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
+        let Some(cache) = cache.filter(|cache| cache.symlink_metadata().is_ok()) else { return Ok(()) };
         remote::check_folder(&cache, user())?;
         self.all_but(&cache, &running_programs(Path::new("/proc")))
     }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A key is the long name of a flag. A flag takes its value from a file if neither the command line nor the environment
-//! has that flag or an alternative of it. Files are read once, by commands that start jobs or sessions ([`load`]); in
-//! other commands and in tests there are none.
+//! has that flag or an alternative of it. Files are read once: by commands that start jobs or sessions ([`load`]), and
+//! by those about a session that nothing else names ([`session`]); in other commands and in tests there are none.
 
 use crate::flags::table::{self, DECIDED_BY_SESSION, Parsed, RUN};
 use crate::{bounded_file, out};
@@ -110,6 +110,16 @@ pub fn complete(command: &Command, line: &Line, without: &[Flag]) -> Result<Line
     loaded.complete(command, line, without)
 }
 
+/// The session that the files name for all commands.
+///
+/// # Errors
+/// A file is wrong or not safe, or the value is no text.
+pub fn session() -> Result<Option<String>, String> {
+    load()?;
+    let given = LOADED.get().and_then(|loaded| loaded.given(&table::SESSION).pop());
+    Ok(given.map(|given| given.value.text()).transpose()?)
+}
+
 /// Adds the files' values of flags that a session decides (`DECIDED_BY_SESSION`) to a job that runs in no session.
 ///
 /// # Errors
@@ -133,9 +143,7 @@ pub fn run(_: &Line) -> Result<u8, String> {
 }
 
 fn user_file() -> Option<PathBuf> {
-    let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(folder.join("wireup.toml"))
+    Some(wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?.join("wireup.toml"))
 }
 
 /// The name of a flag in a file.
@@ -270,9 +278,7 @@ impl Configuration {
         for Forbidden { flag, why, from } in &self.forbidden {
             rows.push([key(flag).to_owned(), "forbidden".to_owned(), format!("{from}: {why}")]);
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let (first, second) = (width(0), width(1));
-        rows.iter().map(|[name, value, from]| format!("{name:first$}  {value:second$}  {from}\n")).collect()
+        out::table(&rows)
     }
 }
 

@@ -3,10 +3,10 @@
 
 use crate::out;
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use wireup_os::spawn::is_program;
 
 /// Becomes the program of that command; returns only if there is none, or if it cannot be executed.
 pub fn run(command: &str, args: impl Iterator<Item = OsString>) -> Option<u8> {
@@ -34,13 +34,7 @@ fn find(command: &str) -> Option<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(|folder| folder.join(&name)));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).map(|folder| folder.join(&name));
-    beside.into_iter().chain(folders).find(|program| is_program(program).unwrap_or(false))
-}
-
-fn is_program(path: &std::path::Path) -> io::Result<bool> {
-    use std::os::unix::fs::PermissionsExt;
-    let found = path.metadata()?;
-    Ok(found.is_file() && found.permissions().mode() & 0o111 != 0)
+    beside.into_iter().chain(folders).find(|program| is_program(program))
 }
 
 #[cfg(test)]

@@ -48,3 +48,25 @@ pub fn fail(line: &str) -> u8 {
     tell(line);
     OURS
 }
+
+/// Rows of cells in columns. Each column is as wide as its widest cell; the last one is not padded.
+pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_cells() {
+        let rows = [["job", "state"], ["7", "running"], ["12", "over"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "job  state\n7    running\n12   over\n");
+    }
+}

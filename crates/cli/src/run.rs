@@ -300,6 +300,7 @@ fn start(
         job: resolved.job.clone(),
         reach,
         timeout_ns: resolved.flags.timeout_ns,
+        explains_timeout: true,
         output: resolved.flags.output.clone(),
         starting: starting(&resolved),
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
@@ -375,21 +376,24 @@ impl Profiles {
         Ok(Profiles { results, trace, report })
     }
 
+    /// Writes all files, even if one of them cannot be written.
     fn write(self, resolved: Resolved, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
-        if let Some((mut file, path)) = self.results {
+        let results = self.results.map_or(Ok(()), |(mut file, path)| {
             let text = rank_results::json(&resolved, &mapping(&resolved)?, outcome);
-            file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
-        }
+            file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))
+        });
         if self.trace.is_none() && self.report.is_none() {
-            return Ok(());
+            return results;
         }
         let trace = Trace::new(about(resolved)?, &outcome.stamps, phases, &outcome.traces);
-        if let Some((file, path)) = self.trace {
+        let traced = self.trace.map_or(Ok(()), |(file, path)| {
             out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
             trace.write(file).map_err(|error| unwritable(&path, &error))?;
             out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
-        }
-        self.report.map_or(Ok(()), |mut report| report.write_run(&trace))
+            Ok(())
+        });
+        let reported = self.report.map_or(Ok(()), |mut report| report.write_run(&trace));
+        results.and(traced).and(reported)
     }
 }
 

@@ -33,6 +33,13 @@ pub mod staged_store;
 pub mod trace;
 mod transport;
 
+/// The user's folder for one kind of file: that of the XDG variable, else `in_home` in the home directory. `None`:
+/// neither variable is an absolute path.
+pub fn user_folder(variable: &str, in_home: &str) -> Option<std::path::PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(std::path::PathBuf::from).filter(|path| path.is_absolute());
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(in_home)))
+}
+
 /// Allows forks in processes with several threads, since the harness runs tests in threads and tests fork.
 #[cfg(test)]
 mod test_forks {

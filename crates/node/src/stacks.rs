@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
@@ -93,7 +94,7 @@ fn take(processes: VecDeque<(Rank, u32)>) -> Vec<Stack> {
 }
 
 /// The process that the user wants to see: not a shell that waits for its only child.
-fn innermost(pid: u32) -> u32 {
+pub fn innermost(pid: u32) -> u32 {
     let is_shell = SHELLS.iter().any(|shell| program_name(pid) == *shell);
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     match children.split_whitespace().collect::<Vec<_>>()[..] {
@@ -136,7 +137,7 @@ impl Tool {
         match self.answer(pid, (now + TOOL_MAX).min(until)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failed::NotInstalled),
             Err(error) => {
-                // A tool that is killed may leave the process stopped.
+                // A tool that was killed may have left the process stopped.
                 if !was_stopped {
                     let _ = wireup_os::process::kill(pid, SIGCONT);
                 }
@@ -158,14 +159,20 @@ impl Tool {
         // Without this, the tool may fetch debug information from the network (debuginfod).
         command.env_remove("DEBUGINFOD_URLS");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let (mut answer, mut said) = (Vec::new(), Vec::new());
-        let read = child.stdout.take().map_or(Ok(()), |stream| read_all(stream, &mut answer, until));
-        let read = read.and_then(|()| child.stderr.take().map_or(Ok(()), |stream| read_all(stream, &mut said, until)));
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        // At the same time: the tool waits while either pipe is full.
+        let read = std::thread::scope(|scope| {
+            let said = scope.spawn(|| stderr.map_or(Ok(Vec::new()), |stream| read_all(stream, until)));
+            let answer = stdout.map_or(Ok(Vec::new()), |stream| read_all(stream, until));
+            Ok((answer?, said.join().unwrap_or_else(|_| Ok(Vec::new()))?))
+        });
         if read.is_err() {
             let _ = child.kill();
         }
-        child.wait()?;
-        read.map(|()| [answer, said].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into())
+        match (read, child.wait()?.signal()) {
+            (Ok(_), Some(signal)) => Err(io::Error::other(format!("it was ended by signal {signal}"))),
+            (read, _) => read.map(|(answer, said)| (text(answer), text(said))),
+        }
     }
 
     fn why_not(&self, said: &str) -> String {
@@ -195,15 +202,19 @@ fn absolute(first: &[u8], second: &[u8]) -> Vec<u8> {
     folders.filter(|folder| folder.starts_with(b"/")).collect::<Vec<_>>().join(&b':')
 }
 
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Reads up to the end of the stream, which must come before `until`; the rest of a long text is dropped.
-fn read_all(mut stream: impl Read + std::os::fd::AsFd, text: &mut Vec<u8>, until: Instant) -> io::Result<()> {
-    let mut part = [0; 16 << 10];
+fn read_all(mut stream: impl Read + std::os::fd::AsFd, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut text, mut part) = (Vec::new(), [0; 16 << 10]);
     loop {
         if !socket::wait(&stream, true, false, Some(until.saturating_duration_since(Instant::now())))? {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long and was ended"));
         }
         match stream.read(&mut part)? {
-            0 => return Ok(()),
+            0 => return Ok(text),
             read => text.extend_from_slice(&part[..read.min(ANSWER_LEN_MAX - text.len())]),
         }
     }
@@ -293,6 +304,13 @@ mod tests {
         assert!(why.contains("have taken too long"), "{why}");
         let missing = Tool { name: "no-such-tool", ..hangs };
         let until = Instant::now() + Duration::from_secs(60);
+        let killed = Tool { name: "sh", args: |_| ["-c", "kill -9 $$"].map(String::from).into(), read: of_gdb };
+        let Err(Failed::Because(why)) = killed.call(std::process::id(), until) else { panic!("it is killed") };
+        assert_eq!(why, "sh: it was ended by signal 9");
+        // More than fits into a pipe, before the stack.
+        let args = |_| ["-c", "head -c 200000 /dev/zero >&2; echo '#0 0x0 main'"].map(String::from).into();
+        let says_much = Tool { name: "sh", args, read: of_eu_stack };
+        assert_eq!(says_much.call(std::process::id(), until).ok(), Some(vec!["main".to_owned()]));
         assert!(matches!(missing.call(std::process::id(), until), Err(Failed::NotInstalled)));
     }
 

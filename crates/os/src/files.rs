@@ -6,9 +6,9 @@
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A pipe: (read end, write end), both blocking.
 ///
@@ -163,6 +163,36 @@ pub fn own_program() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Writes all pieces. `write`: as `Write::write_vectored`.
+///
+/// # Errors
+/// Those of `write`.
+pub fn write_all_vectored(
+    mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    mut rest: &mut [IoSlice<'_>],
+) -> io::Result<()> {
+    while rest.iter().any(|slice| !slice.is_empty()) {
+        match write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A path at which a copy of this process finds this program: where it lies, or the kernel's own link if it has been
+/// deleted or another file has taken its name.
+pub fn path_of_own_program() -> PathBuf {
+    const OWN: &str = "/proc/self/exe";
+    let path = std::fs::read_link(OWN).unwrap_or_default();
+    match own_program() {
+        Ok(own) if is_at(&own, &path) => path,
+        _ => OWN.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +216,11 @@ mod tests {
         for memory in [memory_file("data").unwrap(), sealed_memory(b"data").unwrap()] {
             assert_eq!(rustix::fs::fstat(&memory).unwrap().st_mode & 0o111, 0);
         }
+    }
+
+    #[test]
+    fn this_program_is_found_where_it_lies() {
+        assert_eq!(path_of_own_program(), std::env::current_exe().unwrap());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::memory::{Array, Content, ShareId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
 use wireup_wire::job::{Binding, Limit, PortRange, Preload, RankPorts, Staged, StdioOptions};
@@ -175,6 +176,9 @@ pub enum JobEvent {
     /// `wireup_wire::rank_address`) and the ports that follow. Or the sockets, or the secret of the ranks, could not be
     /// made: the error's `what` says what was tried, for the user.
     RanksListen { result: Result<Bytes, SpawnError> },
+    /// The ports of the job's rendezvous are reserved on this node; this is the first one, at an address that all nodes
+    /// reach. Or they could not be reserved: the error's `what` says what was tried, for the user.
+    RendezvousReserved { result: Result<SocketAddr, SpawnError> },
     /// What has happened at this end of a relay between two ranks.
     Relay { relay: RelayId, event: RelayEvent },
     /// The secret of the job's ranks, the same on all nodes.
@@ -264,6 +268,9 @@ pub enum Output {
     /// Bind a listening socket for each of the `count` ranks of a job on this node, which are started next. `base`: the
     /// first of the reserved ports to use; `None`: bind sockets on consecutive ports of the range.
     ListenForRanks { job: JobId, count: u32, ports: RankPorts, base: Option<u16>, kernel_session: KernelSession },
+    /// Reserve `count` consecutive ports of the range on this node until the job ends; the answer is
+    /// `JobEvent::RendezvousReserved`.
+    ReserveRendezvous { job: JobId, count: u16, range: PortRange, kernel_session: KernelSession },
     /// Do something with the socket at this end of a relay between two ranks.
     Relay { job: JobId, relay: RelayId, act: RelayAct },
     /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
@@ -337,6 +344,8 @@ pub struct SpawnPlan {
     pub pmi_socket: bool,
     /// Whether each rank gets one of the sockets of `ListenForRanks` (`WIREUP_LISTEN_FD`).
     pub listens: bool,
+    /// Variables about this node's network, which the driver adds if agents communicate through an interface.
+    pub network: Vec<(&'static str, NetworkValue)>,
     /// Number of GPUs for each rank; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
     pub umask: u32,
@@ -345,6 +354,15 @@ pub struct SpawnPlan {
     pub staged: Option<Staged>,
     /// Modules that are imported once for all ranks.
     pub preload: Option<Preload>,
+}
+
+/// A fact about the interface through which a node's agent communicates with other agents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetworkValue {
+    /// The interface's name.
+    Interface,
+    /// The node's address on that interface.
+    Address,
 }
 
 /// A PMIx server process, ready to be started.

@@ -18,6 +18,7 @@ mod stalls;
 mod stdio;
 
 use crate::collective::Arrived;
+use crate::framework::rendezvous_ports;
 use crate::io::{ExitStatus, JobEvent, Output, SignalTarget, Started};
 use crate::outbox::control_frame;
 use crate::plan::{kernel_session, spawn_plan};
@@ -35,11 +36,12 @@ use profile::Profile;
 use rank_service::{RankService, answer_names, on_names_answer, on_names_request};
 use ranks::Exit;
 use stacks::Stacks;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use stdio::{Sink, Stdio};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::frame::{DownFrame, Frame, UpFrame};
-use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::Down;
 use wireup_wire::peer::{Cause, Done, Ended, MissingAgent, Note, SpawnError};
@@ -242,6 +244,11 @@ impl JobParts {
                 cx.fail_here(Cause::Spawn(error));
                 self.drop_deferred(cx);
             }
+            JobEvent::RendezvousReserved { result: Ok(address) } => self.on_rendezvous_reserved(cx, address),
+            JobEvent::RendezvousReserved { result: Err(error) } => {
+                cx.fail_here(Cause::Spawn(error));
+                self.drop_deferred(cx);
+            }
             JobEvent::SecretOfRanks { secret } => self.service.pmi.on_secret(cx, &secret),
             JobEvent::Shared { share, result: Ok(()) } => self.service.pmi.on_shared(cx, share),
             JobEvent::Shared { share, result: Err(problem) } => self.service.pmi.on_share_failed(cx, share, problem),
@@ -298,7 +305,8 @@ impl JobParts {
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
         self.tell_pmix(cx, |pmix, cx| pmix.server.drop_deferred(cx));
-        if self.lifecycle.waits_for(Wait::Others) {
+        // What they wait for may never come.
+        if self.lifecycle.waits_for(Wait::Others) || self.lifecycle.waits_for(Wait::Rendezvous) {
             self.drop_deferred(cx);
         }
         signals.iter().for_each(|signal| self.lifecycle.signal(cx, *signal));
@@ -330,6 +338,7 @@ impl JobParts {
                 let kernel_session = kernel_session(&facts.spec, node);
                 cx.output(Output::ListenForRanks { job, count, ports, base, kernel_session });
             }
+            self.reserve_rendezvous(cx, node);
             self.tell_pmix(cx, |pmix, cx| pmix.server.start(cx));
             self.lifecycle.spawn_if_free(cx);
         }
@@ -340,6 +349,28 @@ impl JobParts {
         for missing in lost {
             cx.common.children.on_lost(missing.agent);
             self.on_missing(cx, vec![missing]);
+        }
+    }
+
+    /// The local ranks wait until they know where they meet, which is on the node of rank 0.
+    fn reserve_rendezvous(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let process = &cx.facts.spec.options.process;
+        let (count, range) = (rendezvous_ports(process), process.rendezvous_range);
+        if count == 0 {
+            return;
+        }
+        self.lifecycle.waits.push(Wait::Rendezvous);
+        if cx.facts.local_of(Rank(0)).is_some() {
+            let kernel_session = kernel_session(&cx.facts.spec, node);
+            cx.output(Output::ReserveRendezvous { job: cx.facts.id(), count, range, kernel_session });
+        }
+    }
+
+    /// The agent of rank 0 has reserved a port, which the root tells all agents.
+    fn on_rendezvous_reserved(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
+        match cx.facts.root {
+            true => self.lifecycle.on_rendezvous(cx, address),
+            false => cx.control_up(JobUp::Rendezvous { address }),
         }
     }
 
@@ -456,6 +487,7 @@ impl JobParts {
             JobDown::StackAsk => self.stacks.ask(cx),
             JobDown::Over { .. } => self.abandon(cx),
             JobDown::StartRanks => self.lifecycle.start_together(cx),
+            JobDown::Rendezvous { address } => self.lifecycle.on_rendezvous(cx, address),
         }
     }
 
@@ -477,6 +509,7 @@ impl JobParts {
             JobUp::Stall(_) => cx.report(message),
             JobUp::Stacks(stacks) => self.stacks.on_child(from, stacks),
             JobUp::Missing(missing) => self.on_missing(cx, missing),
+            JobUp::Rendezvous { address } => self.on_rendezvous_reserved(cx, address),
         }
     }
 
@@ -624,6 +657,8 @@ impl JobParts {
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });
             cx.up(control_frame(cx.facts.id(), &Control::ToLauncher(ended)));
+            let answer = ToLauncher::Decided(Err(format!("job {} has ended", cx.facts.id())));
+            cx.agent.links.report(&control_frame(cx.facts.id(), &Control::ToLauncher(answer)), true);
         } else {
             cx.control_up(JobUp::Done(done));
         }

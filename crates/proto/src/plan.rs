@@ -1,5 +1,6 @@
 //! Derives the processes of one node from the description of a job.
 
+use crate::framework::{self, Place};
 use crate::io::{KernelSession, Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
@@ -38,19 +39,16 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
     let options = &spec.options;
     let local_size = mapping.local_size(node);
     let shares_machine = spec.nodes[node.index()].shared;
+    let with_ranks = |nodes: std::ops::Range<u32>| nodes.filter(|node| mapping.local_size(NodeId(*node)) > 0).count();
+    let (node_rank, node_count) = (with_ranks(0..node.0) as u32, with_ranks(0..spec.nodes.len() as u32) as u32);
     let ranks = mapping
         .ranks_of(node)
         .enumerate()
         .map(|(index, rank)| {
             let local = LocalRank(index as u16);
+            let place = Place { rank, local, local_size, node_rank, node_count };
             let pty = options.stdio.pty.filter(|pty| pty.rank == rank).map(|pty| (pty.rows, pty.columns));
-            RankPlan {
-                rank,
-                local,
-                program: app_of(spec, rank),
-                env: rank_env(spec, node, rank, local, local_size),
-                pty,
-            }
+            RankPlan { rank, local, program: app_of(spec, rank), env: rank_env(spec, node, &place), pty }
         })
         .collect();
     SpawnPlan {
@@ -64,6 +62,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         stdio: options.stdio.clone(),
         pmi_socket: options.pmi.flavour.has_simple(),
         listens: options.process.rank_ports.is_some(),
+        network: framework::of_network(spec),
         gpus_per_rank: options.process.gpus_per_rank,
         umask: options.process.umask,
         limits: options.process.limits.clone(),
@@ -80,7 +79,8 @@ fn program(spec: &JobSpec, app: &AppSpec) -> Program {
     Program { argv: app.argv.clone(), cwd: app.cwd.clone(), env }
 }
 
-fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_size: u32) -> Vec<Vec<u8>> {
+fn rank_env(spec: &JobSpec, node: NodeId, place: &Place) -> Vec<Vec<u8>> {
+    let Place { rank, local, local_size, .. } = *place;
     let size = spec.job_size();
     let name = &spec.nodes[node.index()].name;
     let mut env = vec![
@@ -102,16 +102,11 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
             env.push(format!("PMI_HOSTNAME={}", name.rsplit_once('@').map_or(name.as_str(), |(_, host)| host)));
         }
     }
-    if spec.options.process.rank_env {
-        env.push(format!("RANK={rank}"));
-        env.push(format!("WORLD_SIZE={size}"));
-        env.push(format!("LOCAL_RANK={local}"));
-        env.push(format!("LOCAL_WORLD_SIZE={local_size}"));
-    }
     if spec.options.process.launcher_env {
         env.extend(launcher_env(spec, rank, local, local_size));
     }
-    env.into_iter().map(String::into_bytes).collect()
+    let app = &spec.apps[usize::from(app_of(spec, rank))];
+    env.into_iter().map(String::into_bytes).chain(framework::of_place(spec, app, place)).collect()
 }
 
 /// The variables by which the launchers of Open MPI and MVAPICH2 tell a process its place.

@@ -297,8 +297,13 @@ pub struct StdioOptions {
 /// What the process of each rank starts with.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessOptions {
-    /// Set the variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` in the environment of each rank.
+    /// Set the variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` in the
+    /// environment of each rank.
     pub rank_env: bool,
+    /// Set the variables of this framework's launcher in the environment of each rank.
+    pub framework: Option<Framework>,
+    /// Ports for the rendezvous of a framework, on the node of rank 0.
+    pub rendezvous_range: PortRange,
     /// Set the variables of Open MPI's and MVAPICH2's launchers in the environment of each rank, for scripts that read
     /// them: `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK` and so on.
     pub launcher_env: bool,
@@ -320,6 +325,16 @@ pub struct Preload {
     pub modules: Vec<String>,
     /// Time that the imports may take (ns); the ranks start without them afterwards.
     pub limit_ns: u64,
+}
+
+/// An AI framework, by its launcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Framework {
+    /// PyTorch: `torchrun`.
+    Torch,
+    /// PyTorch, for programs that open stores of their own next to that of `MASTER_ADDR` and `MASTER_PORT`: these name
+    /// an address that all nodes reach, and the three ports that follow are free.
+    TorchRoutable,
 }
 
 /// A set of files that is on each node already, and that its ranks see in place of the originals.
@@ -356,7 +371,7 @@ pub struct RankPorts {
 }
 
 /// TCP ports, both ends included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PortRange {
     pub low: u16,
     pub high: u16,

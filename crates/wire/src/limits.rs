@@ -202,6 +202,9 @@ pub const STALL_PAUSE_NS: u64 = 200_000_000;
 pub const STACKS_NS_MAX: u64 = 8_000_000_000;
 /// Longest wait for the call stacks of a job (ns): [`STACKS_NS_MAX`], plus 4 s for messages.
 pub const STACKS_WAIT_NS: u64 = 12_000_000_000;
+/// Longest time by which call stacks delay the end of a job that has reached its time limit (ns). Chosen: enough for
+/// tools that work, and a job script's own limit is seldom that close.
+pub const TIMEOUT_STACKS_NS_MAX: u64 = 3_000_000_000;
 /// Most bytes of text in the different call stacks of a node, or of all nodes below it. Chosen: two hundred calls.
 pub const STACK_BYTES_MAX: usize = 16 << 10;
 /// Most calls that are kept of one stack, and characters of a call.

@@ -21,6 +21,7 @@ use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SeatRequest, Ses
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 /// One message of the control class.
@@ -59,6 +60,8 @@ pub enum JobDown {
     StartRanks,
     /// Report the call stacks of all ranks.
     StackAsk,
+    /// Where the ranks meet: a port that the agent of rank 0 has reserved.
+    Rendezvous { address: SocketAddr },
 }
 
 impl JobDown {
@@ -67,7 +70,7 @@ impl JobDown {
         match self {
             JobDown::Signal { .. } | JobDown::Resize { .. } | JobDown::Kill { .. } => true,
             JobDown::StallAsk { .. } | JobDown::StackAsk => true,
-            JobDown::Over { .. } | JobDown::StartRanks => false,
+            JobDown::Over { .. } | JobDown::StartRanks | JobDown::Rendezvous { .. } => false,
         }
     }
 }
@@ -95,6 +98,8 @@ pub enum JobUp {
     Missing(Vec<MissingAgent>),
     /// The call stacks of the subtree's ranks, the answer to `StackAsk`.
     Stacks(Vec<Stack>),
+    /// The agent of rank 0 has reserved this port, where the ranks are to meet.
+    Rendezvous { address: SocketAddr },
 }
 
 /// About the session, down its tree.

@@ -10,8 +10,8 @@ use std::path::Path;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    AppSpec, BareFolder, BindTo, Binding, Block, JobOptions, JobSpec, Limit, NodeSpec, Object, Over, PmiOptions,
-    PortRange, Preload, ProcessOptions, PtySpec, RankPorts, Resource, Staged, StdinTarget, StdioOptions,
+    AppSpec, BareFolder, BindTo, Binding, Block, Framework, JobOptions, JobSpec, Limit, NodeSpec, Object, Over,
+    PmiOptions, PortRange, Preload, ProcessOptions, PtySpec, RankPorts, Resource, Staged, StdinTarget, StdioOptions,
 };
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
@@ -65,6 +65,8 @@ fn job() -> JobSpec {
             },
             process: ProcessOptions {
                 rank_env: true,
+                framework: Some(Framework::TorchRoutable),
+                rendezvous_range: PortRange { low: 10_000, high: 20_000 },
                 launcher_env: true,
                 umask: 0o27,
                 limits: vec![Limit { resource: Resource::Memlock, soft: u64::MAX }],
@@ -381,6 +383,8 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("alive", Control::Alive),
         ("ready", Control::JobUp(JobUp::Ready)),
         ("start-ranks", Control::JobDown(JobDown::StartRanks)),
+        ("rendezvous-up", Control::JobUp(JobUp::Rendezvous { address: "10.0.0.1:23456".parse().unwrap() })),
+        ("rendezvous", Control::JobDown(JobDown::Rendezvous { address: "[fd00::1]:23456".parse().unwrap() })),
     ]
 }
 

@@ -12,6 +12,7 @@ use crate::recording::Recording;
 use crate::report::short;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use wireup_proto::io::{Input, JobEvent, LinkId, Output};
 use wireup_proto::replay::Recorded;
@@ -450,6 +451,10 @@ impl World {
                     let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
                     self.tell_agent(agent, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
                 }
+            }
+            Output::ReserveRendezvous { job, range, .. } => {
+                let result = Ok(SocketAddr::from(([127, 0, 0, 1], range.low)));
+                self.tell_agent(agent, Input::Job { job, event: JobEvent::RendezvousReserved { result } });
             }
             Output::Relay { .. } => self.cx.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {

@@ -45,6 +45,7 @@ pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> Launch
     LauncherConfig {
         job,
         timeout_ns,
+        explains_timeout: true,
         one_shot,
         relay_stdin,
         places: Vec::new(),

@@ -110,8 +110,7 @@ fn built_in(start: Start) -> &'static str {
 
 /// Where a machine file is looked for that no flag names.
 fn default_machine(start: Start) -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    let folder = wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?;
     Some(folder.join(format!("wireup/machine-{}.toml", name_of(&STARTS, &start))))
 }
 

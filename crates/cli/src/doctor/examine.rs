@@ -280,8 +280,9 @@ impl Program for Asking<'_> {
                 Ok(DoctorReport::Facts(facts)) => {
                     seen.clock_ns = (self.begun_ns, wall_clock_ns());
                     seen.facts = Some(*facts);
+                    seen.missing.clear();
                 }
-                Ok(DoctorReport::Missing(files)) => seen.missing = files,
+                Ok(DoctorReport::Missing(files)) => seen.missing.extend(files),
                 Ok(DoctorReport::Neighbour(result)) => seen.onward = Some(result),
                 // A line that is none of the doctor's.
                 Err(_) => {}

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use wireup_node::doctor::{Facts, LimitsOf};
+use wireup_os::spawn::is_program;
 
 /// Descriptors that an agent needs for each rank: three streams, the PMI socket, the process.
 const FILES_A_RANK: u64 = 5;
@@ -229,12 +230,11 @@ fn mpi(surroundings: &Surroundings) -> String {
 }
 
 fn on_path(surroundings: &Surroundings, program: &str) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
     if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(is_program);
+        return Some(PathBuf::from(program)).filter(|path| is_program(path));
     }
     let path = surroundings.env.iter().find(|(name, _)| name == OsStr::new("PATH")).map(|(_, value)| value)?;
-    std::env::split_paths(path).map(|folder| Path::new(&folder).join(program)).find(is_program)
+    std::env::split_paths(path).map(|folder| Path::new(&folder).join(program)).find(|path| is_program(path))
 }
 
 #[cfg(test)]

@@ -133,10 +133,16 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
         Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, oversubscribe)?,
         // The blocks fill the first node first, so no other node has more ranks.
         Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !oversubscribe => {
-            return Err(format!(
-                "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more nodes, or \
-                 leave --slots out (or add --oversubscribe) to let ranks share cpus"
-            ));
+            return Err(match parsed.slots {
+                Some(_) => format!(
+                    "{job_size} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more \
+                     nodes, or leave --slots out (or add --oversubscribe) to let ranks share cpus"
+                ),
+                None => format!(
+                    "{job_size} ranks do not fit onto {nodes} x {slots} cpus; lower -n, use more nodes, or leave \
+                     nooversubscribe out to let ranks share cpus"
+                ),
+            });
         }
         Slots::Alike(_) | Slots::Unlimited => {}
     }
@@ -356,6 +362,8 @@ mod tests {
         assert!(placed("-n 1000 ./a", 1).is_ok());
         let over = placed("-n 9 --slots 4 ./a", 2).expect_err("9 into 8");
         assert!(over.starts_with("9 ranks do not fit into 2 x 4 slots; lower -n, raise --slots"), "{over}");
+        let over = placed("-n 17 --nooversubscribe ./a", 2).expect_err("17 onto 16 cpus");
+        assert!(over.starts_with("17 ranks do not fit onto 2 x 8 cpus; lower -n, use more nodes"), "{over}");
         assert!(placed("-n 8 --ppn 5 --slots 4 ./a", 2).is_err());
         assert!(placed("-n 8 --slots 4 --map-by node ./a", 2).is_ok());
         assert!(placed("-n 9 --slots 4 --map-by node ./a", 2).is_err());

@@ -156,6 +156,7 @@ fn resolve_on(
     let library = library.map(|path| programs::pmix_library(path, &surroundings, local)).transpose()?;
     let context = Context { env: &env, own: &surroundings.program, local, library: library.as_deref() };
     let pmi = programs::pmi(flags.pmi, &apps, &context)?;
+    let (rank_ports, rendezvous_range) = (flags.rank_ports(), flags.ports());
     let typed = std::mem::take(&mut flags.options);
     let import_limit_ns = flags.start_timeout_ns.unwrap_or(IMPORT_TIMEOUT_NS);
     let options = JobOptions {
@@ -184,7 +185,8 @@ fn resolve_on(
         process: ProcessOptions {
             umask: surroundings.umask,
             limits: surroundings.limits,
-            rank_ports: flags.rank_ports(),
+            rank_ports,
+            rendezvous_range,
             preload: typed.process.preload.map(|preload| Preload { limit_ns: import_limit_ns, ..preload }),
             ..typed.process
         },

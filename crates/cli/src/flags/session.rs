@@ -86,10 +86,10 @@ pub fn standing(
     let mut told = StatedSlots { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
     for (index, node) in layout.nodes.iter().enumerate() {
         let host = hosts.as_ref().map(|hosts| &hosts.list[index]);
-        slots[node.agent.index()] = host.map_or(1, |host| host.slots);
+        slots[node.agent.index()] = host.map_or(parsed.slots.unwrap_or(1), |host| host.slots);
         told.slots_max[node.agent.index()] = host.and_then(|host| host.slots_max);
     }
-    told.slots_stated = hosts.is_some_and(|hosts| hosts.stated);
+    told.slots_stated = hosts.map_or(parsed.slots.is_some(), |hosts| hosts.stated);
     // A standing session knows which agents are up before it starts a job.
     let standing = Some(Standing { slots, ..Standing::default() });
     Ok((SessionSpec { standing, start_together: false, ..spec }, told))

@@ -20,7 +20,7 @@ pub struct SessionNodes {
     /// Only the parts that a launcher needs.
     pub session: SessionSpec,
     pub nodes: Vec<NodeSpec>,
-    /// With their slots; `None` for nodes of this machine.
+    /// With their slots; `None` for nodes of this machine without slots.
     pub hosts: Option<Hosts>,
     /// Lost nodes, which are left out.
     pub lost: Vec<String>,
@@ -98,12 +98,13 @@ impl SessionNodes {
             (None, count) => {
                 let room = count.map_or(all.len(), |count| count as usize);
                 let agents: Vec<usize> = all.into_iter().filter(&mut there).take(room).collect();
-                let hosts = (!welcome.shared).then(|| of_session(&agents, welcome, told, parsed.slots));
+                let has_slots = !welcome.shared || told.slots_stated;
+                let hosts = has_slots.then(|| of_session(&agents, welcome, told, parsed.slots));
                 (agents, hosts)
             }
         };
         if agents.is_empty() {
-            let cure = format!("to restart them: wireup up --name {session}");
+            let cure = format!("to restart them: wireup up {session}");
             return Err(format!("all nodes of session {session} are lost; {cure}").into());
         }
         let shared = welcome.shared && welcome.nodes.len() > 1;
@@ -145,7 +146,7 @@ fn of_hosts(
             && named
         {
             let (session, host) = (&welcome.session, &host.name);
-            let cure = format!("to restart it: wireup up --name {session}");
+            let cure = format!("to restart it: wireup up {session}");
             return Err(format!("node {host} of session {session} is lost: {}; {cure}", problem.words).into());
         }
         agents.push(agent);
@@ -207,7 +208,15 @@ mod tests {
     }
 
     fn session_nodes(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
-        let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
+        session_nodes_told(line, welcome, true)
+    }
+
+    fn session_nodes_told(
+        line: &str,
+        welcome: &Welcome,
+        slots_stated: bool,
+    ) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
+        let told = StatedSlots { slots_stated, slots_max: Vec::new() };
         let session_nodes = SessionNodes::new(&parsed(line), &Surroundings::example(), welcome, &told)
             .map_err(|(NotThere::Elsewhere(why) | NotThere::Refused(why))| why)?;
         let slots = session_nodes.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
@@ -229,19 +238,17 @@ mod tests {
         let refused = |line: &str| session_nodes(line, &welcome()).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
         assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
-        assert_eq!(
-            refused("--hosts n2 ./a"),
-            "node n2 of session lab is lost: cut; to restart it: wireup up --name lab"
-        );
+        assert_eq!(refused("--hosts n2 ./a"), "node n2 of session lab is lost: cut; to restart it: wireup up lab");
         assert_eq!(refused("--virtual-nodes 2 ./a"), "session lab does not have 2 virtual nodes");
     }
 
     #[test]
     fn a_job_uses_the_requested_number_of_virtual_nodes() {
         let mut virtual_ones = Welcome { shared: true, ..welcome() };
-        virtual_ones.nodes[0].slots = 1;
-        assert_eq!(session_nodes("./a", &virtual_ones), Ok((vec![0, 1, 3], None)));
-        assert_eq!(session_nodes("--virtual-nodes 2 ./a", &virtual_ones), Ok((vec![0, 1], None)));
+        virtual_ones.nodes[0].slots = 4;
+        assert_eq!(session_nodes_told("./a", &virtual_ones, false), Ok((vec![0, 1, 3], None)));
+        let two = |slots_stated| session_nodes_told("--virtual-nodes 2 ./a", &virtual_ones, slots_stated);
+        assert_eq!((two(false), two(true)), (Ok((vec![0, 1], None)), Ok((vec![0, 1], Some(vec![4, 4])))));
         let refused = session_nodes("--virtual-nodes 5 ./a", &virtual_ones).expect_err("it has four");
         assert_eq!(refused, "session lab does not have 5 virtual nodes; it has 4");
         for node in &mut virtual_ones.nodes {

@@ -16,7 +16,8 @@ use wireup_flags::{Command, Flag, Takes, Value, Words, flag_table};
 use wireup_node::launcher::Output;
 use wireup_stage::gather::Rule;
 use wireup_wire::job::{
-    EarlyWireup, JobOptions, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout, StdinTarget,
+    EarlyWireup, Framework, JobOptions, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts, RankStdout,
+    StdinTarget,
 };
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
@@ -139,8 +140,8 @@ flag_table! {
     RESERVE_PORTS = Flag::switch(&["--reserve-ports"], "Like --instant-on, but only reserve the ports: the library in \
         each rank opens its own sockets there (for libfabric).").advanced()
         => reserve_ports: bool = on;
-    RANK_PORTS = Flag::value(&["--rank-ports"], "LOW-HIGH", "Ports for --instant-on and --reserve-ports, consecutive \
-        on each node (default: 10240-32767); implies --instant-on if neither is given.").advanced()
+    RANK_PORTS = Flag::value(&["--rank-ports"], "LOW-HIGH", "Ports for --instant-on, --reserve-ports and MASTER_PORT, \
+        consecutive on each node (default: 10240-32767); implies --instant-on if no such flag is given.").advanced()
         => port_range: Option<PortRange> = port_range;
 
     [MACHINES: "Hosts and agents"]
@@ -221,8 +222,13 @@ flag_table! {
         "Per program: pass only these variables of the current environment to its ranks, written as in --genvlist.")
         .advanced()
         => env_list: Option<EnvList> = EnvList::read;
-    RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.")
+    RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and, unless they \
+        are set, MASTER_ADDR and MASTER_PORT: a free port on the node of rank 0.")
         => options.process.rank_env = on;
+    FOR = Flag::value(&["--for"], "FRAMEWORK", "Set the variables that the framework's own launcher sets: torch: those \
+        of torchrun; torch=routable: MASTER_ADDR is an address that all nodes reach, for programs that open sockets at \
+        MASTER_PORT + 1 to + 3.")
+        => options.process.framework = |value| value.choice(FRAMEWORKS);
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
         mpiexec).").advanced()
@@ -333,7 +339,7 @@ flag_table! {
         .advanced()
         => early_start: bool = on;
     TIMEOUT = Flag::value(&["--timeout"], "SECONDS",
-        "End the job after this time, with exit code 124, after showing where ranks wait, which takes at most 12 s \
+        "End the job after this time, with exit code 124, after showing where ranks wait, which takes at most 3 s \
         (default: 0, never).")
         => timeout_ns: Option<u64> = some_time;
     KILL_GRACE = Flag::value(&["--kill-grace"], "SECONDS", "Seconds between SIGTERM and SIGKILL.")
@@ -391,6 +397,7 @@ const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
     &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
 const SEAT_ORDERS: &[(&str, SeatOrder)] = &[("spread", SeatOrder::Spread), ("pack", SeatOrder::Pack)];
 const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
+const FRAMEWORKS: &[(&str, Framework)] = &[("torch", Framework::Torch), ("torch=routable", Framework::TorchRoutable)];
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
 
 /// `--hosts` for commands that run no program.
@@ -440,8 +447,14 @@ impl Parsed {
 
     /// The sockets that ranks get before they start. With both flags the sockets do not listen.
     pub fn rank_ports(&self) -> Option<RankPorts> {
-        let is_wanted = self.port_range.is_some() || self.reserve_ports || self.instant_on;
-        is_wanted.then(|| RankPorts { range: self.port_range.unwrap_or(PORTS), listen: !self.reserve_ports })
+        let has_rendezvous = self.options.process.rank_env || self.options.process.framework.is_some();
+        let is_wanted = self.reserve_ports || self.instant_on || (self.port_range.is_some() && !has_rendezvous);
+        is_wanted.then(|| RankPorts { range: self.ports(), listen: !self.reserve_ports })
+    }
+
+    /// Ports for sockets that are opened on behalf of ranks.
+    pub fn ports(&self) -> PortRange {
+        self.port_range.unwrap_or(PORTS)
     }
 }
 

@@ -58,11 +58,17 @@ fn allocation(bytes: &[u8]) {
         "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURMD_NODENAME",
     ];
     const LSF: [&str; 2] = ["LSB_JOBID", "LSB_MCPU_HOSTS"];
+    const LWS: [&str; 3] = ["LWS_WORKER_INDEX", "LWS_GROUP_SIZE", "LWS_LEADER_ADDRESS"];
     let values = bytes.split(|byte| *byte == b'\n').map(OsStr::from_bytes);
-    let variables: Vec<_> =
-        SLURM.into_iter().chain(LSF).zip(values).map(|(name, value)| (name.into(), value.to_owned())).collect();
+    let variables: Vec<_> = SLURM
+        .into_iter()
+        .chain(LSF)
+        .chain(LWS)
+        .zip(values)
+        .map(|(name, value)| (name.into(), value.to_owned()))
+        .collect();
     if let Ok(Some(allocation)) = detect(Env(&variables)) {
-        let has_room = allocation.nodes.iter().all(|node| node.tasks > 0 && node.cpus > 0 && is_name(&node.name));
+        let has_room = allocation.nodes.iter().all(|node| node.tasks > 0 && is_name(&node.name));
         assert!(!allocation.nodes.is_empty() && allocation.nodes.len() as u64 <= HOSTS_MAX && has_room);
     }
 }

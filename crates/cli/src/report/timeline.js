@@ -34,7 +34,9 @@ function nodeLanes(run) {
     const all = (key, last) => last.forEach((to, node) => lanes.push(node, key, 0, to));
     const { bootstrap, connect, job, spawn, init, run: running, exit } = run.phaseSpans;
     each("stage", spansOf(run, "stage"));
-    each("start agents", bootstrap);
+    // From the call of the remote shell, or of the one that starts the node's parent.
+    const called = launcherSpan(run, "resolve")?.to ?? Infinity;
+    bootstrap.forEach((span) => lanes.push(span.node, "start agents", Math.min(called, span.from), span.to));
     each("connect", connect);
     each("send job", job);
     spawn.forEach((span) => lanes.push(span.node, "hold", 0, span.from));

@@ -8,7 +8,7 @@
 const PHASES = {
     "resolve": ["Prepare the job", "The launcher finds hosts, programs and libraries."],
     "stage": ["Copy files", "Files are copied to the nodes before the ranks start, or back after they have ended."],
-    "start agents": ["Start agents", "An agent of wireup starts on each node."],
+    "start agents": ["Start agents", "ssh, or what is used in its place, starts an agent of wireup on each node."],
     "connect": ["Connect agents", "Each agent connects to its parent in the tree of agents."],
     "send job": ["Send the job", "The description of the job travels down the tree to every agent."],
     "hold": ["Wait to start ranks", "The node waits until its ranks may start, usually until all nodes are connected."],

@@ -1,6 +1,6 @@
 //! `wireup down`: ends a session.
 
-use super::{LOOK, SESSION, happens_within, named, nobody, of_variable};
+use super::{LOOK, SESSION, happens_within, named, nobody};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ const PROCESS_MAX: Duration = Duration::from_secs(10);
 const ALONE_MAX: Duration = Duration::from_secs(3);
 
 pub fn run(line: &Line) -> Result<u8, String> {
-    let name = named(line)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let name = named(line)?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
     match end(&name, line.has(KILL))? {
         Some(jobs) => {
             let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };

@@ -57,7 +57,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         out::print(&format!("{}\n", serde_json::Value::Array(running.chain(over).collect())));
         return Ok(0);
     }
-    let mut rows: Vec<[String; 7]> = Vec::new();
+    let mut rows = vec![["job", "state", "ranks", "age", "nodes", "place", "program"].map(str::to_owned)];
     for (depth, job) in as_tree(&jobs) {
         let is_detached = detached.iter().any(|spool| spool.job == job.job);
         rows.push([
@@ -86,11 +86,11 @@ pub fn run(line: &Line) -> Result<u8, String> {
             one_line(&spool.program),
         ]);
     }
-    if rows.is_empty() {
+    if rows.len() == 1 {
         out::print(&format!("session {name} has no jobs\n"));
         return Ok(0);
     }
-    out::print(&table(["job", "state", "ranks", "age", "nodes", "place", "program"], &rows));
+    out::print(&out::table(&rows));
     Ok(0)
 }
 
@@ -137,22 +137,6 @@ fn state(state: JobState) -> &'static str {
     }
 }
 
-/// Each column is as wide as its widest cell; the last one is not padded.
-fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = head.map(str::len);
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.len());
-        }
-    }
-    let line = |cells: [&str; N]| {
-        let cells: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    let rows = rows.iter().map(|row| line(std::array::from_fn(|column| row[column].as_str())));
-    line(head) + &rows.collect::<String>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,11 +158,5 @@ mod tests {
         let jobs = [job(1, None), job(2, None), job(3, Some(1)), job(4, Some(3)), job(5, Some(1)), job(6, Some(99))];
         let shown: Vec<_> = as_tree(&jobs).into_iter().map(|(depth, job)| (depth, job.job.0)).collect();
         assert_eq!(shown, [(0, 1), (1, 3), (2, 4), (1, 5), (0, 2), (0, 6)]);
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_cells() {
-        let rows = [["7".to_owned(), "running".to_owned()], ["12".to_owned(), "over".to_owned()]];
-        assert_eq!(table(["job", "state"], &rows), "job  state\n7    running\n12   over\n");
     }
 }

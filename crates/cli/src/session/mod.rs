@@ -17,15 +17,14 @@ pub mod why;
 pub use find::{find, session_nodes};
 
 use crate::flags::table;
-use crate::out;
+use crate::{configuration, out};
 use std::time::{Duration, Instant};
-use wireup_flags::{Error, Flag, Line, Value};
+use wireup_flags::{Flag, Line, Value};
 use wireup_node::session::{Attached, Calling, DEFAULT_NAME, unended};
 
 /// The flag that names the session.
 pub const SESSION: Flag = Flag {
-    names: &["--session", "--name"],
-    help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\").",
+    help: "Name of the session (default: WIREUP_SESSION, then that of a configuration file, then \"default\").",
     ..table::SESSION
 };
 /// Names the session for all commands, as the flag does.
@@ -40,21 +39,30 @@ pub fn attach_to(name: &str) -> Result<Attached, String> {
     calling.finish(out::tell).map_err(|error| error.to_string())
 }
 
-/// The session that a command is about: the one that the flag names, else the variable, else the default.
-pub fn name_of(line: &Line) -> Result<String, Error> {
-    Ok(line.last(SESSION, Value::text)?.or_else(of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned()))
+/// The session that a command is about: the one that the flag names, else the variable, else a configuration file, else
+/// the default.
+pub fn name_of(line: &Line) -> Result<String, String> {
+    let name = or_configured(line.last(SESSION, Value::text)?)?;
+    Ok(name.unwrap_or_else(|| DEFAULT_NAME.to_owned()))
 }
 
-/// The session named by the command's argument or by `--session`; `None`: the line has neither.
+/// The session named by the command's argument or by `--session`, else by the variable, else by a configuration file.
 ///
 /// # Errors
-/// The line has both.
-fn named(line: &Line) -> Result<Option<String>, Error> {
+/// The line has both argument and flag; a file is wrong.
+fn named(line: &Line) -> Result<Option<String>, String> {
     let word = line.words.first().map(|word| Value { flag: "the session's name".to_owned(), word: word.clone() });
-    match (word, line.last(SESSION, Value::text)?) {
-        (Some(word), None) => word.text().map(Some),
-        (Some(word), Some(_)) => Err(word.refused("--session names the session too; leave one of them out")),
-        (None, flag) => Ok(flag),
+    or_configured(match (word, line.last(SESSION, Value::text)?) {
+        (Some(word), None) => Some(word.text()?),
+        (Some(word), Some(_)) => Err(word.refused("--session names the session too; leave one of them out"))?,
+        (None, flag) => flag,
+    })
+}
+
+fn or_configured(typed: Option<String>) -> Result<Option<String>, String> {
+    match typed.or_else(of_variable) {
+        None => configuration::session(),
+        name => Ok(name),
     }
 }
 
@@ -86,7 +94,7 @@ fn nobody(name: &str) -> String {
         [] => String::new(),
         ref others => format!("; running sessions: {}", others.join(", ")),
     };
-    let up = if name == DEFAULT_NAME { String::new() } else { format!(" --name {name}") };
+    let up = if name == DEFAULT_NAME { String::new() } else { format!(" {name}") };
     let there = unended::story(name).unwrap_or_else(|| format!("there is no session {name}"));
     format!("{there}{hint}; to start one: wireup up{up}")
 }

@@ -48,6 +48,7 @@ impl NodeJob<'_> {
             places: Vec::new(),
             growth: Growth::Fixed("which is wireup's own"),
             timeout_ns: self.timeout_ns,
+            explains_timeout: false,
             output: Output::default(),
             starting: None,
             spool: None,

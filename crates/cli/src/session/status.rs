@@ -12,7 +12,11 @@ use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
 
-const ONLY: Flag = Flag { help: "Show only this session.", default: None, ..SESSION };
+const ONLY: Flag = Flag {
+    help: "Show only this session (default: WIREUP_SESSION, then that of a configuration file, then all).",
+    default: None,
+    ..SESSION
+};
 
 pub const COMMAND: Command = Command {
     name: "status",

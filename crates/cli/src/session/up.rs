@@ -25,7 +25,8 @@ use wireup_wire::signal::SIGTERM;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 const NAME: Flag = Flag {
-    help: "Name of the session (default: WIREUP_SESSION if set, otherwise \"default\", which wireup run uses).",
+    help: "Name of the session (default: WIREUP_SESSION, then that of a configuration file, then \"default\", which \
+        wireup run uses).",
     ..SESSION
 };
 const LINGER: Flag = Flag::switch(&["--linger"], "Keep the session running after logging out, until wireup down.");
@@ -113,7 +114,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     configuration::load()?;
     let typed = line;
     let line = &configuration::complete(&COMMAND, typed, &[SESSION])?;
-    let name = named(line)?.or_else(super::of_variable).unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let name = named(line)?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
     let (mut spec, told) = session::standing(&parsed, &look_around(&parsed)?, &name)?;
     if let Some(standing) = &mut spec.standing {

@@ -53,9 +53,7 @@ impl Stage {
 
 /// Where is kept what is known of files from earlier runs.
 pub fn cache_file(name: &str) -> Option<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
-    Some(folder.join("wireup").join(name))
+    Some(wireup_node::user_folder("XDG_CACHE_HOME", ".cache")?.join("wireup").join(name))
 }
 
 /// What is kept of staged folders and files.

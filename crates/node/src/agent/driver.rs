@@ -22,6 +22,7 @@ use blake2::{Blake2s256, Digest};
 use bytes::Bytes;
 use std::env::consts::ARCH;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -381,6 +382,11 @@ impl AgentDriver {
                 let result = base.and_then(|base| Ok(address_of_ranks(links, base)?));
                 inputs.push(Input::Job { job, event: JobEvent::RanksListen { result } });
             }
+            Output::ReserveRendezvous { job, count, range, kernel_session } => {
+                let port = local.reserve_rendezvous(job, kernel_session, count, range, reactor);
+                let result = port.and_then(|port| Ok(SocketAddr::new(links.main_ip()?, port)));
+                inputs.push(Input::Job { job, event: JobEvent::RendezvousReserved { result } });
+            }
             Output::Relay { job, relay, act } => jobs.with(job, |ranks| {
                 let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
                 ranks.on_relay(relay, act, host_number, turn);
@@ -398,7 +404,9 @@ impl AgentDriver {
                     pmix.send(bytes, reactor);
                 }
             }
-            Output::Spawn(plan) => {
+            Output::Spawn(mut plan) => {
+                let network = links.network_variables(&plan.network);
+                plan.programs.iter_mut().for_each(|program| program.env.extend_from_slice(&network));
                 let own_devices = self.agent.session().remote_shell.start_method().by_step();
                 local.spawn(&plan, own_devices, reactor, inputs);
             }

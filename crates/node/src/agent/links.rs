@@ -34,7 +34,7 @@ use wireup_os::interfaces;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::secret_page::SecretPage;
 use wireup_os::socket::Unacknowledged;
-use wireup_proto::io::{Input, LinkId, Peer};
+use wireup_proto::io::{Input, LinkId, NetworkValue, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX, UNAUTHENTICATED_LINKS_MAX};
@@ -123,6 +123,30 @@ impl LinkSet {
         let own = interfaces::addresses().map_err(ListenError::Interfaces)?;
         let filter = self.config.interface.as_deref().map(Filter::parse).transpose()?;
         Ok(addresses::offered(&own, filter.as_ref(), self.config.reached_at(), self.config.local)?)
+    }
+
+    /// The address of this node that others use best.
+    ///
+    /// # Errors
+    /// As for [`LinkSet::ips`].
+    pub fn main_ip(&self) -> Result<IpAddr, ListenError> {
+        // An empty list is an error.
+        Ok(self.ips()?[0])
+    }
+
+    /// Variables about the interface through which agents of other machines reach this one; none if there is no such
+    /// interface.
+    pub fn network_variables(&self, variables: &[(&str, NetworkValue)]) -> Vec<Vec<u8>> {
+        if variables.is_empty() || self.config.local {
+            return Vec::new();
+        }
+        let (Ok(ip), Ok(own)) = (self.main_ip(), interfaces::addresses()) else { return Vec::new() };
+        let Some(at) = own.into_iter().find(|own| own.ip == ip && !own.loopback) else { return Vec::new() };
+        let line = |(name, value): &(&str, NetworkValue)| match value {
+            NetworkValue::Interface => format!("{name}={}", at.interface).into_bytes(),
+            NetworkValue::Address => format!("{name}={ip}").into_bytes(),
+        };
+        variables.iter().map(line).collect()
     }
 
     fn insert(&mut self, mut link: Link, kind: LinkKind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {

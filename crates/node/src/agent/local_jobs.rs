@@ -138,6 +138,24 @@ impl LocalJobs {
         }
     }
 
+    /// Reserves ports for a job's rendezvous; returns the first.
+    ///
+    /// # Errors
+    /// There is no keeper for the job, or no row of free ports.
+    pub fn reserve_rendezvous(
+        &mut self,
+        job: JobId,
+        session: KernelSession,
+        count: u16,
+        range: PortRange,
+        reactor: &Reactor,
+    ) -> Result<u16, SpawnError> {
+        let what = format!("{count} consecutive ports of {}-{} for MASTER_PORT", range.low, range.high);
+        let ranks = self.jobs.ranks_of(job, session, &mut self.keepers, reactor)?;
+        let reserved = ranks.sockets.reserve_rendezvous(job, count, range);
+        reserved.map_err(|NoRow { error, .. }| spawn_error(SpawnStep::Sockets, what, &error))
+    }
+
     /// The job with this slot has heard from its keeper.
     pub fn on_keeper(&mut self, slot: JobSlot, turn: &mut Turn<'_>) {
         if let Some(ranks) = self.jobs.at(slot) {

@@ -54,7 +54,7 @@ pub struct PmixServer {
 impl PmixServer {
     /// The server's data, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
-        let batch = Opening::new(plan).batch(SERVER_SLOT)?;
+        let batch = Opening::new(plan).batch(SERVER_SLOT);
         let directory = Directory::new().map_err(|error| unnamed(&error))?;
         Ok((PmixServer::new(plan, slot, SERVER_SLOT, directory)?, batch))
     }

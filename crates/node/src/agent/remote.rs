@@ -139,9 +139,11 @@ pub fn digest(program: &mut impl std::io::Read) -> std::io::Result<String> {
 }
 
 /// Whether a program that is in the cache, in the folder named after its build id, is safe there: no one but the user
-/// (or root) can have put it there.
+/// (or root) can have put it there. A program that was deleted, which an agent has started by the kernel's link, cannot
+/// be exchanged any more.
 pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String> {
     match (program.parent(), program.ancestors().nth(2)) {
+        _ if program.as_os_str().as_bytes().ends_with(b" (deleted)") => Ok(()),
         (Some(folder), Some(cache)) if folder.ends_with(build) => {
             check_folder(cache, user)?;
             check_folder(folder, user)
@@ -328,6 +330,7 @@ mod tests {
             }
             std::fs::remove_dir(&build).unwrap();
             assert!(check(user).is_err(), "a folder that cannot be examined is not trusted");
+            assert_eq!(check_place(&build.join("wireup (deleted)"), BUILD, user), Ok(()));
             assert_eq!(check_place(&build.join("wireup"), "another-build", user), Ok(()), "not in the cache");
         }
         assert_eq!(check_place(Path::new("/usr/bin/wireup"), BUILD, 1), Ok(()));

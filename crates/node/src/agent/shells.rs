@@ -66,8 +66,7 @@ impl Shells {
             How::Plain | How::Look | How::Send => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
         let command = self.command(how, session, &[&remote::version()])?;
-        let program =
-            start_methods::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
+        let program = start_methods::program_for(&session.remote_shell, host, command);
         self.request(shell, Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) }, program);
         Ok(())
     }
@@ -178,7 +177,7 @@ impl Shells {
             return Ok(remote::asking());
         }
         let command = self.own.command(how, &session.program, asked);
-        command.map_err(|error| own_program(&error))
+        command.map_err(|error| spawn_error(SpawnStep::Find, "wireup's own program", &error))
     }
 
     /// Kills a remote shell.
@@ -318,10 +317,6 @@ pub fn in_words(error: SpawnError) -> SpawnError {
 
 fn own_key(error: &io::Error) -> SpawnError {
     spawn_error(SpawnStep::Secret, "a key for the bootstrap message", error)
-}
-
-fn own_program(error: &io::Error) -> SpawnError {
-    spawn_error(SpawnStep::Find, "wireup's own program", error)
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Has the call stacks of a job's ranks taken by a process of its own (`crate::stacks`).
 
 use super::tail::Stream;
+use crate::stacks::innermost;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use wireup_os::process::{is_stopped, kill};
 use wireup_os::reactor::Reactor;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::STACKS_NS_MAX;
 use wireup_wire::peer::{self, Stack};
+use wireup_wire::signal::SIGCONT;
 
 /// Time for the process besides that of the tools (ns).
 const SPARE_NS: u64 = 2_000_000_000;
@@ -20,6 +23,8 @@ pub struct StackTaker {
     output: Stream,
     bytes: Vec<u8>,
     ranks: Vec<Rank>,
+    /// The ranks' processes that were not stopped when the tools began.
+    running: Vec<u32>,
     until_ns: u64,
 }
 
@@ -27,6 +32,7 @@ impl StackTaker {
     /// # Errors
     /// The process cannot be started.
     pub fn start(processes: &[(Rank, u32)], token: u64, now_ns: u64, reactor: &Reactor) -> io::Result<StackTaker> {
+        let running = processes.iter().map(|(_, pid)| innermost(*pid)).filter(|pid| !is_stopped(*pid)).collect();
         let words = processes.iter().map(|(rank, pid)| format!("{rank}:{pid}"));
         let mut command = Command::new("/proc/self/exe");
         command
@@ -44,6 +50,7 @@ impl StackTaker {
             output: Stream::watched(output.map(Into::into), token, reactor),
             bytes: Vec::new(),
             ranks: processes.iter().map(|(rank, _)| *rank).collect(),
+            running,
             until_ns: now_ns + STACKS_NS_MAX + SPARE_NS,
         })
     }
@@ -77,5 +84,9 @@ impl Drop for StackTaker {
         let group = Pid::from_child(&self.child);
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
+        // A tool that was killed may have left the process that it looked at stopped.
+        if self.output.is_open() {
+            self.running.iter().for_each(|pid| drop(kill(*pid, SIGCONT)));
+        }
     }
 }

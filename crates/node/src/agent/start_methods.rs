@@ -4,7 +4,6 @@ use super::remote;
 use super::step::{self, BatchSystem, srun::Srun};
 use crate::keeper::Program;
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use wireup_wire::peer::RemoteShell;
 
@@ -31,16 +30,13 @@ fn system_here() -> Option<&'static dyn BatchSystem> {
 }
 
 /// The program to call so that `command` is executed on one host.
-///
-/// # Errors
-/// This program's path cannot be found.
-pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> io::Result<Program> {
+pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> Program {
     let argv = match shell {
-        RemoteShell::Srun(words) => return Ok(step_program(&Srun, words, &[host.to_owned()], command)),
+        RemoteShell::Srun(words) => return step_program(&Srun, words, &[host.to_owned()], command),
         // The agent of a virtual node is a child process, which executes this same program.
         RemoteShell::Local => {
             vec![
-                std::env::current_exe()?.into_os_string().into_vec(),
+                wireup_os::files::path_of_own_program().into_os_string().into_vec(),
                 b"agent".to_vec(),
                 remote::version().into_bytes(),
             ]
@@ -50,7 +46,7 @@ pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> io
             words.chain(command).collect()
         }
     };
-    Ok(Program { argv, cwd: b"/".to_vec(), env: remote::environment() })
+    Program { argv, cwd: b"/".to_vec(), env: remote::environment() }
 }
 
 /// The program to call so that `command` is executed on each of these hosts.
@@ -74,7 +70,7 @@ mod tests {
         for shell in RemoteShell::all(&["prog".to_owned()]) {
             let starter = shell.start_method();
             assert_eq!(batch_system(&shell).is_some(), starter.by_step(), "{shell:?}");
-            let program = program_for(&shell, "n1", vec![b"run".to_vec()]).expect("this test has a program");
+            let program = program_for(&shell, "n1", vec![b"run".to_vec()]);
             let names_host = program.argv.iter().any(|word| word.ends_with(b"n1"));
             assert_eq!(names_host, !starter.same_machine, "{shell:?}: {:?}", program.argv);
         }
@@ -83,7 +79,7 @@ mod tests {
     #[test]
     fn a_single_host_is_also_started_by_an_srun_step() {
         let srun = RemoteShell::Srun(vec!["srun".into(), "-v".into()]);
-        let program = program_for(&srun, "n1", vec![b"exec it".to_vec()]).expect("it needs no look-up");
+        let program = program_for(&srun, "n1", vec![b"exec it".to_vec()]);
         let argv: Vec<&str> = program.argv.iter().map(|word| std::str::from_utf8(word).expect("ASCII")).collect();
         assert_eq!(argv, ["srun", "-v", "--nodes=1-1", "--ntasks=1", "--nodelist=n1", "/bin/sh", "-c", "exec it"]);
     }

@@ -14,6 +14,9 @@ use wireup_wire::peer::RemoteShell;
 
 /// The longest question: the names of some 100,000 nodes.
 const QUESTION_BYTES_MAX: u64 = 16 << 20;
+/// Most missing files in one line. Chosen: with paths of the longest length the line is still short enough to be read
+/// (`LINE_BYTES_MAX` of the command).
+const FILES_IN_LINE: usize = 16;
 
 /// What the doctor asks of all ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,7 +40,7 @@ pub struct Question {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum DoctorReport {
     Facts(Box<Facts>),
-    /// The files that ranks need and that are not there.
+    /// Some of the files that ranks need and that are not there.
     Missing(Vec<String>),
     /// Whether the remote shell reaches the neighbour, or why not.
     Neighbour(Result<(), String>),
@@ -90,8 +93,8 @@ fn answer() -> io::Result<()> {
     let facts = facts::read(question.interface.as_deref(), ssh, &cwd, &|name| log_in.get(name));
     say(&DoctorReport::Facts(Box::new(facts)))?;
     let files = question.files.into_iter().map(|file| PathBuf::from(OsString::from_vec(file)));
-    let missing = files.filter(|file| !file.exists()).map(|file| file.display().to_string());
-    say(&DoctorReport::Missing(missing.collect()))?;
+    let missing: Vec<String> = files.filter(|file| !file.exists()).map(|file| file.display().to_string()).collect();
+    missing.chunks(FILES_IN_LINE).try_for_each(|files| say(&DoctorReport::Missing(files.to_vec())))?;
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse::<usize>().ok());
     if let Some(host) = own.and_then(|rank| question.neighbours.get(rank)) {
         let limit = Duration::from_nanos(question.probe_ns);

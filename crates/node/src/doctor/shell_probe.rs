@@ -34,7 +34,7 @@ pub fn probe(
 ) -> Result<(), String> {
     let until = Instant::now() + limit;
     let command = OwnProgram::default().command(How::Look, program, &[&remote::version()]);
-    let called = command.and_then(|command| start_methods::program_for(shell, host, command));
+    let called = command.map(|command| start_methods::program_for(shell, host, command));
     let argv = called.map_err(|error| format!("wireup's own program cannot be read: {error}"))?.argv;
     let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
     let (name, arguments) = words.split_first().ok_or("no remote shell is named")?;

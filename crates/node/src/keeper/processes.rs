@@ -250,6 +250,7 @@ impl Processes {
                 Reaped::NoChildren => break false,
             }
         };
+        crashes_first(&mut dead);
         // The word of a reaped child is cleared, so its start is reported here at the latest.
         self.collect_starts(outbox);
         // So are forks of the importer, unless they were killed before they were ready.
@@ -683,6 +684,13 @@ fn error(step: SpawnStep, what: &[u8], errno: i32) -> SpawnError {
     SpawnError { step, what: String::from_utf8_lossy(what).into_owned(), errno }
 }
 
+/// Orders processes that have ended since the last look, which the kernel names in the order of their starts. The first
+/// one is named as the reason why the job ends: others exit because a peer has crashed, and seldom crash themselves.
+fn crashes_first(dead: &mut [(u32, Ended)]) {
+    // SIGILL, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
+    dead.sort_by_key(|(_, ended)| !matches!(ended, Ended::Signalled { signal: 4 | 7..=9 | 11, .. }));
+}
+
 fn status(ended: Ended) -> ExitStatus {
     match ended {
         Ended::Exited(code) => ExitStatus::Exited(code),
@@ -697,5 +705,18 @@ fn session(process: &Process) -> Session {
         (Some(_), _) => Session::OwnWithTerminal,
         (None, true) => Session::Shared,
         (None, false) => Session::Own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_is_reported_before_exits_that_it_may_have_caused() {
+        let crashed = Ended::Signalled { signal: 11, core_dumped: false };
+        let mut dead = [(1, Ended::Exited(1)), (2, Ended::Signalled { signal: 13, core_dumped: false }), (3, crashed)];
+        crashes_first(&mut dead);
+        assert_eq!(dead.map(|(pid, _)| pid), [3, 1, 2]);
     }
 }

@@ -128,6 +128,7 @@ impl<'w> LauncherDriver<'w> {
             LauncherConfig {
                 job: config.job,
                 timeout_ns: config.timeout_ns,
+                explains_timeout: config.explains_timeout,
                 one_shot,
                 relay_stdin,
                 places: config.places,

@@ -30,6 +30,8 @@ pub struct RunConfig {
     pub places: Vec<SpawnNode>,
     pub growth: Growth,
     pub timeout_ns: Option<u64>,
+    /// Whether the user is shown where the ranks wait before the time limit ends the job.
+    pub explains_timeout: bool,
     pub output: Output,
     /// Shows a person which nodes are still starting, until the job has started.
     pub starting: Option<ShowStarting>,

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use wireup_os::files::write_all_vectored;
 use wireup_proto::io::Stream;
 use wireup_proto::{Next, Origin};
 
@@ -335,7 +336,7 @@ impl Out<'_> {
             Stream::Out => (rustix::stdio::stdout(), "standard output"),
             Stream::Err => (rustix::stdio::stderr(), "standard error"),
         };
-        write_all(|slices| write_waiting(fd, slices), slices).map_err(|error| Problem {
+        write_all_vectored(|slices| write_waiting(fd, slices), slices).map_err(|error| Problem {
             text: format!("cannot write {name}: {error}"),
             reader_gone: error.kind() == io::ErrorKind::BrokenPipe,
         })
@@ -403,7 +404,7 @@ fn rank_of(name: &str) -> Option<Option<u32>> {
 }
 
 fn write_file(mut file: File, path: &Path, group: &[Piece]) -> Result<(), Problem> {
-    let written = write_all(|slices| file.write_vectored(slices), &mut slices_of(group));
+    let written = write_all_vectored(|slices| file.write_vectored(slices), &mut slices_of(group));
     written.map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
 }
 
@@ -422,21 +423,6 @@ fn write_waiting(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize
             result => return Ok(result?),
         }
     }
-}
-
-fn write_all(
-    mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
-    mut rest: &mut [IoSlice<'_>],
-) -> io::Result<()> {
-    while rest.iter().any(|slice| !slice.is_empty()) {
-        match write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut rest, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

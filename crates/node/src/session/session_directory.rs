@@ -47,7 +47,9 @@ pub enum SessionDirectoryError {
          put anything there"
     )]
     Open { path: String, mode: u32 },
-    #[error("{path} is not a directory; remove it, or set {RUNTIME_DIR} to one of your directories")]
+    #[error(
+        "{path} is not a directory, or is a symbolic link; remove it, or set {RUNTIME_DIR} to one of your directories"
+    )]
     NoDirectory { path: String },
     #[error("no directory for sessions can be made in {path}: {error}; set {RUNTIME_DIR} to one of your directories")]
     Shared { path: String, error: io::Error },
@@ -225,7 +227,7 @@ impl Base {
                 Ok(found)
             }
             Base::Given(path) => open_given(path),
-            Base::LogIn(given) => inside(given, false),
+            Base::LogIn(above) => inside(above, false),
         }
     }
 
@@ -243,7 +245,7 @@ impl Base {
                 let _ = rustix::fs::mkdir(path, Mode::RWXU);
                 open_given(path)?.ok_or_else(|| missing(path))
             }
-            Base::LogIn(given) => inside(given, true)?.ok_or_else(|| missing(given)),
+            Base::LogIn(above) => inside(above, true)?.ok_or_else(|| missing(above)),
         }
     }
 }
@@ -252,22 +254,29 @@ fn shared_name() -> String {
     format!("wireup-{}", rustix::process::geteuid().as_raw())
 }
 
+/// The directory that the user has named. Others cannot have put another one in its place, nor rename what is in it.
 fn open_given(path: &Path) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
-    match rustix::fs::open(path, OPEN, Mode::empty()) {
-        Ok(directory) => {
-            check_owner(&directory, path)?;
-            Ok(Some(OwnDirectory { path: path.to_owned(), directory }))
-        }
+    let Some(directory) = open_own(path, OFlags::NOFOLLOW)? else { return Ok(None) };
+    match rustix::fs::fstat(&directory).map_err(|error| system(path, error))?.st_mode & 0o777 {
+        mode if mode & 0o022 != 0 => Err(SessionDirectoryError::Open { path: shown(path), mode }),
+        _ => Ok(Some(OwnDirectory { path: path.to_owned(), directory })),
+    }
+}
+
+fn open_own(path: &Path, flags: OFlags) -> Result<Option<OwnedFd>, SessionDirectoryError> {
+    match rustix::fs::open(path, OPEN | flags, Mode::empty()) {
+        Ok(directory) => check_owner(&directory, path).map(|()| Some(directory)),
         Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(SessionDirectoryError::NoDirectory { path: shown(path) }),
         Err(error) => Err(system(path, error)),
     }
 }
 
 /// The folder `wireup` in a directory of this user.
-fn inside(given: &Path, make: bool) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
-    let Some(above) = open_given(given)? else { return Ok(None) };
-    let directory = enter(&above.directory, given, "wireup", make)?;
-    Ok(directory.map(|directory| OwnDirectory { path: given.join("wireup"), directory }))
+fn inside(above: &Path, make: bool) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
+    let Some(directory) = open_own(above, OFlags::empty())? else { return Ok(None) };
+    let directory = enter(&directory, above, "wireup", make)?;
+    Ok(directory.map(|directory| OwnDirectory { path: above.join("wireup"), directory }))
 }
 
 /// The candidate directories, in order of preference.
@@ -402,6 +411,24 @@ mod tests {
             fs::create_dir(folder.path().join("other")).unwrap();
             std::os::unix::fs::chown(folder.path().join("other"), Some(12345), None).unwrap();
             assert!(refused("other").contains("belongs to user 12345"));
+        }
+    }
+
+    #[test]
+    fn a_link_or_a_directory_that_others_can_write_is_not_used_for_sessions() {
+        let folder = tempfile::tempdir().unwrap();
+        let (given, link) = (folder.path().join("given"), folder.path().join("link"));
+        assert!(open_given(&given).unwrap().is_none());
+        fs::create_dir(&given).unwrap();
+        symlink(&given, &link).unwrap();
+        let mode = |mode| fs::set_permissions(&given, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o755);
+        assert_eq!(open_given(&given).unwrap().expect("it is there").path, given);
+        let refused = |path: &Path| open_given(path).expect_err("it is not safe").to_string();
+        assert!(refused(&link).contains("is a symbolic link"), "{}", refused(&link));
+        for bits in [0o775, 0o757] {
+            mode(bits);
+            assert!(refused(&given).contains(&format!("mode {bits:04o}")), "{}", refused(&given));
         }
     }
 

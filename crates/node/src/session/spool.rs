@@ -24,10 +24,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use wireup_os::files::write_all_vectored;
 use wireup_proto::io::Stream;
 use wireup_wire::ids::{JobId, Rank};
 
-/// Most output kept of one job (bytes). Chosen: days of progress lines; the directory is often in memory.
+/// Most output kept of one job (bytes of its file). Chosen: days of progress lines; the directory is often in memory.
 pub const SPOOL_BYTES_MAX: u64 = 32 << 20;
 /// Most files kept of finished jobs; the oldest are removed first.
 const OVER_MAX: usize = 32;
@@ -38,6 +39,7 @@ pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 const LOOK_BYTES: u64 = 1 << 20;
 const DIRECTORY: &str = "jobs";
 const HEADER_LEN: usize = 5;
+const RANK_LEN: usize = size_of::<u32>();
 
 const PROGRAM: u8 = 0;
 const END: u8 = 3;
@@ -61,11 +63,9 @@ pub struct Spool {
 
 #[derive(Default)]
 struct Kept {
-    /// Bytes of the job's output in the file.
-    bytes: u64,
     /// Length of the file in whole records.
     length: u64,
-    /// Bytes of the job's output at the last check of all spools.
+    /// Length of the file at the last check of all spools.
     looked: u64,
     is_full: bool,
 }
@@ -143,11 +143,11 @@ impl Spool {
         if kept.is_full {
             return Ok(());
         }
-        kept.bytes += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        let problem = match kept.bytes {
+        let payload: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let problem = match kept.length + (HEADER_LEN + RANK_LEN + payload) as u64 {
             SPOOL_BYTES_MAX.. => Some(FULL),
-            bytes if bytes >= kept.looked + LOOK_BYTES => {
-                kept.looked = bytes;
+            length if length >= kept.looked + LOOK_BYTES => {
+                kept.looked = length;
                 (!make_room(&self.place, SESSION_BYTES_MAX)?).then_some(NO_ROOM)
             }
             _ => None,
@@ -187,12 +187,10 @@ impl Spool {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut header = [kind; HEADER_LEN];
         header[1..].copy_from_slice(&(length as u32).to_le_bytes());
-        let mut record = Vec::with_capacity(HEADER_LEN + length);
-        record.extend_from_slice(&header);
-        pieces.iter().for_each(|piece| record.extend_from_slice(piece));
-        let written = (&self.file).write_all(&record);
+        let mut record = [&[IoSlice::new(&header)], pieces].concat();
+        let written = write_all_vectored(|slices| (&self.file).write_vectored(slices), &mut record);
         match written {
-            Ok(()) => kept.length += record.len() as u64,
+            Ok(()) => kept.length += (HEADER_LEN + length) as u64,
             // A partial record would hide all later ones.
             Err(_) => drop(self.file.set_len(kept.length)),
         }
@@ -479,6 +477,11 @@ mod tests {
         for _ in 0..40 {
             spool.write(Stream::Out, None, &slices(&chunk)).unwrap();
         }
+        let kept = std::mem::replace(&mut *spool.kept(), Kept { length: SPOOL_BYTES_MAX - 10, ..Kept::default() });
+        spool.write(Stream::Out, None, &slices("x")).unwrap();
+        assert!(spool.kept().is_full, "what surrounds the byte in the file counts too");
+        *spool.kept() = kept;
+        spool.file.set_len(spool.kept().length).unwrap();
         spool.note(&slices("why")).unwrap();
         assert!(spool.file.metadata().unwrap().len() <= SPOOL_BYTES_MAX + 1024);
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(0)).unwrap();

@@ -8,9 +8,9 @@
 
 use super::session_directory::given_base;
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{env, fs};
 use wireup_os::process;
 use wireup_wire::peer;
 
@@ -66,8 +66,7 @@ fn path(name: &str) -> Option<PathBuf> {
         // No session can have such a name.
         return Some(given.join(format!(".{name}")));
     }
-    let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    let state = crate::user_folder("XDG_STATE_HOME", ".local/state")?;
     let host = rustix::system::uname().nodename().to_string_lossy().replace('/', "_");
     Some(state.join("wireup").join(format!("session-{host}-{name}")))
 }

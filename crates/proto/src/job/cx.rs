@@ -183,11 +183,12 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends a report about waiting ranks towards the launcher, and at the root to every `wireup why` that watches the
-    /// job. While one watches, the launcher gets no `Stall`, so that its lines do not appear among the job's output.
+    /// job: until it has the call stacks. While one watches, the launcher gets no `Stall`, so that its lines do not
+    /// appear among the job's output.
     pub fn report(&mut self, message: JobUp) {
         let is_stall = matches!(message, JobUp::Stall(_));
         let frame = control_frame(self.facts.id(), &Control::JobUp(message));
-        let is_watched = self.facts.root && self.agent.links.report(&frame);
+        let is_watched = self.facts.root && self.agent.links.report(&frame, !is_stall);
         if !(is_watched && is_stall) {
             self.up(frame);
         }
@@ -203,10 +204,6 @@ impl<'a> Cx<'a> {
 
     pub fn for_node(&mut self, node: NodeId, frame: Frame) {
         self.for_agent(self.facts.agent_of(node), frame);
-    }
-
-    pub fn control_to(&mut self, child: AgentId, message: JobDown) {
-        self.for_agent(child, control_frame(self.facts.id(), &Control::JobDown(message)));
     }
 
     /// Sends a control message to all children.

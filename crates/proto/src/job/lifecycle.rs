@@ -8,15 +8,17 @@
 //!                                                          all gone
 //! ```
 //!
-//! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, or
-//! for their listening sockets. *Starting*: not all ranks of the subtree are running. *Draining*: the ranks of the
+//! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, for
+//! their listening sockets, or for the rendezvous. *Starting*: not all ranks of the subtree are running. *Draining*: the ranks of the
 //! subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are still awaited. A
 //! job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
 
 use super::cx::{Common, Cx};
 use super::failure::Ends;
+use crate::framework::of_rendezvous;
 use crate::io::{Output, SignalTarget, SpawnPlan};
+use std::net::SocketAddr;
 use wireup_wire::peer::Opened;
 use wireup_wire::talk::{JobDown, JobUp};
 
@@ -88,6 +90,8 @@ pub enum Wait {
     Server,
     /// The listening sockets of the ranks are not bound.
     Sockets,
+    /// It is not known where the ranks meet.
+    Rendezvous,
 }
 
 pub struct Lifecycle {
@@ -137,6 +141,18 @@ impl Lifecycle {
         if let Some(deferred) = &mut self.deferred {
             deferred.plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
         }
+    }
+
+    /// The ranks know where they meet.
+    pub fn on_rendezvous(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
+        cx.control_down(JobDown::Rendezvous { address });
+        if let Some(deferred) = &mut self.deferred {
+            let spec = &cx.facts.spec;
+            for rank in &mut deferred.plan.ranks {
+                rank.env.extend(of_rendezvous(spec, &spec.apps[usize::from(rank.program)], address));
+            }
+        }
+        self.release(cx, Wait::Rendezvous);
     }
 
     /// Drops the ranks, which will not be started. Returns whether there were any.

@@ -327,7 +327,11 @@ impl RankService {
         let broken = self.collectives.exchanges.broken().or_else(of_servers);
         if let Some(Broken { departed, epoch, collective, waiting }) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
-            cx.fail_departed(departed, Cause::LeftFence { epoch, collective, exit, finalized, waiting });
+            let cause = match departed.initialised {
+                true => Cause::LeftFence { epoch, collective, exit, finalized, waiting },
+                false => Cause::NotFinalized { initialised: false },
+            };
+            cx.fail_departed(departed, cause);
         }
     }
 

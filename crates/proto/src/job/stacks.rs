@@ -33,9 +33,7 @@ impl Stacks {
         let processes: Vec<_> = running.map(|process| (process.rank, process.pid)).collect();
         let request =
             Request { waits_for_own: !processes.is_empty(), children: cx.children_towards(None), stacks: Vec::new() };
-        for child in &request.children {
-            cx.control_to(*child, JobDown::StackAsk);
-        }
+        cx.control_down(JobDown::StackAsk);
         if request.waits_for_own {
             cx.output(Output::TakeStacks { job: cx.facts.id(), processes });
         }

@@ -31,7 +31,7 @@ use std::collections::{BTreeSet, VecDeque};
 use wireup_wire::frame::{DownFrame, Frame, FrameKind, FrameReader, UpFrame};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::limits::{STACKS_WAIT_NS, STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
+use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES, TIMEOUT_STACKS_NS_MAX};
 use wireup_wire::names::NewJob;
 use wireup_wire::peer::{self, Cause, Done, Ended, Failure, PeerError};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -47,6 +47,8 @@ pub struct LauncherConfig {
     pub job: JobSpec,
     /// Time after which the job is ended (ns); `None`: no limit.
     pub timeout_ns: Option<u64>,
+    /// Whether the user is shown where the ranks wait before the time limit ends the job.
+    pub explains_timeout: bool,
     /// Whether the agents are told to leave when the job has ended (a one-shot run).
     pub one_shot: bool,
     /// Whether the job's standard input goes through this launcher, instead of being inherited by a rank.
@@ -86,6 +88,7 @@ struct TimeLimit {
     at: Instant,
     /// The job's time (ns).
     after_ns: u64,
+    explains: bool,
     has_asked: bool,
 }
 
@@ -99,7 +102,7 @@ enum Phase {
 
 impl Launcher {
     pub fn new(config: LauncherConfig, now: Instant) -> Self {
-        let LauncherConfig { job: spec, timeout_ns, one_shot, relay_stdin, places, growth } = config;
+        let LauncherConfig { job: spec, timeout_ns, explains_timeout, one_shot, relay_stdin, places, growth } = config;
         Launcher {
             one_shot,
             phase: Phase::Waiting,
@@ -111,7 +114,12 @@ impl Launcher {
             unwritten: Unwritten::new(now),
             stdin: Stdin::new(relay_stdin),
             interrupted: None,
-            timeout: timeout_ns.map(|after_ns| TimeLimit { at: now + after_ns, after_ns, has_asked: false }),
+            timeout: timeout_ns.map(|after_ns| TimeLimit {
+                at: now + after_ns,
+                after_ns,
+                explains: explains_timeout,
+                has_asked: false,
+            }),
             asked_why: BTreeSet::new(),
             result: Ended { failure: None, done: Done::default() },
             spec,
@@ -419,8 +427,8 @@ impl Launcher {
         let is_running = self.phase == Phase::Running && !self.family.is_starting(self.spec.job);
         match self.timeout.take_if(|limit| now >= limit.at) {
             // The ranks report where they wait before they are ended.
-            Some(limit) if is_running && !limit.has_asked => {
-                self.timeout = Some(TimeLimit { at: now + STACKS_WAIT_NS, has_asked: true, ..limit });
+            Some(limit) if is_running && limit.explains && !limit.has_asked => {
+                self.timeout = Some(TimeLimit { at: now + TIMEOUT_STACKS_NS_MAX, has_asked: true, ..limit });
                 self.on_signal(now, SIGALRM, None);
             }
             Some(TimeLimit { after_ns, .. }) => {

@@ -28,8 +28,15 @@ impl Bench {
             .iter()
             .map(|node| SpawnNode { node: node.clone(), slots: None, other_names: Vec::new() })
             .collect();
-        let config =
-            LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places, growth: Growth::Free };
+        let config = LauncherConfig {
+            job,
+            timeout_ns: None,
+            explains_timeout: true,
+            one_shot: true,
+            relay_stdin: false,
+            places,
+            growth: Growth::Free,
+        };
         let launcher = Launcher::new(config, Instant(0));
         let mut bench = Bench {
             launcher,
@@ -343,15 +350,25 @@ fn ranks_report_where_they_wait_before_a_time_limit_ends_them() {
     let stacks = Control::JobUp(JobUp::Stacks(Vec::new()));
     bench.says(1, stacks.clone());
     assert_eq!(bench.notices, [], "wireup why has asked");
-    bench.launcher.timeout = Some(TimeLimit { at: Instant(1), after_ns: 1, has_asked: false });
+    bench.launcher.timeout = Some(TimeLimit { at: Instant(1), after_ns: 1, explains: true, has_asked: false });
     bench.input(LauncherInput::Tick);
     let asked = [JobDown::StallAsk { collective: None }, JobDown::StackAsk];
     assert_eq!(bench.sent, asked.map(|message| (JobId(1), Control::JobDown(message))));
     bench.sent.clear();
     bench.input(LauncherInput::Tick);
     assert_eq!(bench.sent, [], "the answer is awaited");
+    let limit = bench.launcher.deadline().expect("the answer is not awaited forever");
+    assert_eq!(limit, Instant(1) + TIMEOUT_STACKS_NS_MAX);
     bench.says(1, stacks);
     assert_eq!(bench.notices, [Notice::Stacks(Vec::new())]);
+    bench.input(LauncherInput::Tick);
+    assert!(matches!(&bench.sent[..], [(JobId(1), Control::JobDown(JobDown::Kill { .. }))]), "{:?}", bench.sent);
+}
+
+#[test]
+fn a_time_limit_ends_jobs_of_wireup_itself_at_once() {
+    let mut bench = Bench::new();
+    bench.launcher.timeout = Some(TimeLimit { at: Instant(1), after_ns: 1, explains: false, has_asked: false });
     bench.input(LauncherInput::Tick);
     assert!(matches!(&bench.sent[..], [(JobId(1), Control::JobDown(JobDown::Kill { .. }))]), "{:?}", bench.sent);
 }

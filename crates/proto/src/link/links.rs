@@ -120,12 +120,15 @@ impl Links {
         }
     }
 
-    /// At the root: sends a report about the waits of a job's ranks to all that watch the job. Returns whether anybody
-    /// does.
-    pub fn report(&mut self, frame: &Frame) -> bool {
-        let job = JobId(frame.job);
-        let watchers = self.owners.watchers.range((job, LinkId(0))..=(job, LinkId(u32::MAX)));
-        watchers.map(|(_, link)| self.out.send(*link, frame.clone())).count() > 0
+    /// At the root: sends a report about the waits of a job's ranks to all that watch the job. `is_last`: they do not
+    /// watch it any longer. Returns whether anybody got the report.
+    pub fn report(&mut self, frame: &Frame, is_last: bool) -> bool {
+        let watchers = self.owners.watchers.get(&JobId(frame.job)).cloned().unwrap_or_default();
+        watchers.iter().for_each(|link| self.out.send(*link, frame.clone()));
+        if is_last {
+            self.owners.watchers.remove(&JobId(frame.job));
+        }
+        !watchers.is_empty()
     }
 
     /// Removes a child. Returns whether it was linked.
@@ -273,8 +276,8 @@ pub struct Owners {
     pub jobs: BTreeMap<JobId, LinkId>,
     /// Links that receive notes about the session.
     pub listeners: BTreeSet<LinkId>,
-    /// Links of `wireup why`, which get the reports about a job's waits too.
-    pub watchers: BTreeSet<(JobId, LinkId)>,
+    /// Links of `wireup why` by job: they get the reports about the job's waits, up to its call stacks.
+    pub watchers: BTreeMap<JobId, BTreeSet<LinkId>>,
 }
 
 impl Owners {
@@ -285,7 +288,7 @@ impl Owners {
     pub fn forget_link(&mut self, link: LinkId) {
         self.jobs.retain(|_, owner| *owner != link);
         self.listeners.remove(&link);
-        self.watchers.retain(|(_, watcher)| *watcher != link);
+        self.watchers.retain(|_, watchers| !watchers.remove(&link) || !watchers.is_empty());
     }
 
     /// The links to which messages about a job are sent; job 0 is the session itself.

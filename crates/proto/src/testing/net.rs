@@ -11,6 +11,7 @@ use crate::memory::{Content, ShareId};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank};
@@ -255,6 +256,10 @@ impl Net {
             Output::ListenForRanks { job, ports, base, .. } => {
                 let address = rank_address::encode(me.into(), base.unwrap_or(ports.range.low), &[]).into();
                 self.answer(me, Input::Job { job, event: JobEvent::RanksListen { result: Ok(address) } });
+            }
+            Output::ReserveRendezvous { job, range, .. } => {
+                let result = Ok(SocketAddr::from(([127, 0, 0, 1], range.low)));
+                self.answer(me, Input::Job { job, event: JobEvent::RendezvousReserved { result } });
             }
             Output::TellSecret { job } => {
                 self.answer(me, Input::Job { job, event: JobEvent::SecretOfRanks { secret: Secret([7; 32]) } })

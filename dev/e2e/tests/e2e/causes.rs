@@ -85,7 +85,7 @@ fn faults_of_a_machine_are_named_with_their_remedy() {
 fn a_low_limit_of_open_files_is_named() {
     let with_limit = |limit: u32| {
         let script = format!(
-            "(ulimit -n {limit}; exec $WIREUP up --name limit{limit} --virtual-nodes 3); code=$?; \
+            "(ulimit -n {limit}; exec $WIREUP up limit{limit} --virtual-nodes 3); code=$?; \
              $WIREUP down --session limit{limit} >/dev/null 2>&1; exit $code"
         );
         let unprivileged = if Run::shell("unshare -r true").finish().code() == 0 { "unshare -r" } else { "env" };

@@ -41,3 +41,22 @@ fn a_file_does_not_keep_jobs_out_of_a_session() {
     assert!(alone.err().contains("fan-out 3"), "{alone}");
     session.down("");
 }
+
+#[test]
+fn a_file_names_the_session_for_all_commands() {
+    let folder = Folder::new("configuration");
+    fs::write(folder.at("wireup.toml"), "session = 'lab'\n").expect("a file");
+    let session = Session::nowhere();
+    let with = |run: Run| run.env("XDG_CONFIG_HOME", folder.at("."));
+    with(session.again_later("--virtual-nodes 2 --slots 2")).finish().expect_code(0);
+    assert_eq!(with(session.wireup("jobs")).succeed().out(), "session lab has no jobs\n");
+    assert!(session.wireup("jobs").finish().expect_code(125).err().contains("there is no session default"));
+    let status = with(session.wireup("status")).succeed();
+    assert!(status.out().starts_with("session lab: 2 of 2 nodes up, 4 slots, "), "{status}");
+    with(session.job("-n 4 true")).succeed();
+    with(session.job("-n 5 true")).finish().expect_code(125).expect_err_line(&["5 ranks do not fit into the 4 slots"]);
+    let named = session.wireup("status").env("WIREUP_SESSION", "other").finish().expect_code(125);
+    named.expect_err_line(&["there is no session other"]);
+    with(session.wireup("down")).succeed();
+    session.expect_gone();
+}

@@ -11,6 +11,8 @@ fn ranks_have_the_variables_that_describe_them_and_those_that_flags_set() {
         run.env("WHO", "echo $WIREUP_RANK $WIREUP_SIZE $WIREUP_LOCAL_RANK $WIREUP_LOCAL_SIZE $WIREUP_NODE")
             .env("LOCAL", "echo $PMI_RANK $MPI_LOCALRANKID $MPI_LOCALNRANKS")
             .env("WORLD", "echo ${RANK-no} ${WORLD_SIZE-no} ${LOCAL_RANK-no}")
+            .env("MASTER", "echo $RANK $MASTER_ADDR ${MASTER_PORT:+port}")
+            .env("GROUP", "echo $RANK $GROUP_RANK/$GROUP_WORLD_SIZE ${MASTER_PORT:+port} ${OMP_NUM_THREADS-no}")
             .env("FLAGS", "echo $ALL $GIVEN $INHERITED $MINE")
             .env("OWN", "echo $WIREUP_RANK ${ALL-no} ${MINE-no}")
     };
@@ -20,6 +22,9 @@ fn ranks_have_the_variables_that_describe_them_and_those_that_flags_set() {
          job -n 4 --virtual-nodes 2 sh -c \"$LOCAL\" => 0 0 2, 1 1 2, 2 0 2, 3 1 2
          job -n 1 sh -c \"$WORLD\" => no no no
          job -n 4 --virtual-nodes 2 --rank-env sh -c \"$WORLD\" => 0 4 0, 1 4 1, 2 4 0, 3 4 1
+         job -n 2 --virtual-nodes 2 --rank-env sh -c \"$MASTER\" => 0 127.0.0.1 port, 1 127.0.0.1 port
+         job -n 1 --rank-env -x MASTER_ADDR=n7 sh -c \"$MASTER\" => 0 n7 port
+         job -n 3 --virtual-nodes 2 --for torch sh -c \"$GROUP\" => 0 0/2 port 1, 1 0/2 port 1, 2 1/2 port no
          job -n 1 -genv ALL=one -x GIVEN=two --env INHERITED -env MINE=three sh -c \"$FLAGS\" => one two four three
          job -genv ALL=a -n 1 -env MINE=b sh -c \"$OWN\" : -n 1 -env OTHER=x sh -c \"$OWN\" => 0 a b, 1 a no
          cd /usr; job -n 2 --virtual-nodes 2 pwd => /usr, /usr

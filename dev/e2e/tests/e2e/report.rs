@@ -11,10 +11,12 @@ use wireup_e2e::{Run, is_night, wireup};
 const PRESS: &str = "<script>
     const timeline = document.querySelector('canvas');
     const press = (key) => timeline.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-    ['ArrowDown', 'ArrowDown', 'Enter', '+', 'ArrowRight'].forEach(press);
+    ['ArrowDown', 'ArrowDown'].forEach(press);
+    const node = document.querySelector('figure .status').textContent;
+    ['Enter', '+', 'ArrowRight'].forEach(press);
     const texts = [...document.querySelectorAll('figure p')].map((one) => one.textContent);
     ['Escape', 'Home'].forEach(press);
-    document.title = [...texts, document.querySelector('figure p').textContent].join(' | ');
+    document.title = [node, ...texts, document.querySelector('figure p').textContent].join(' | ');
 </script></body>";
 
 /// The page after its scripts have run; `None`: there is no Chromium here.
@@ -76,6 +78,9 @@ fn a_page_shows_the_numbers_of_the_profile() {
     for words in ["2 ranks of node2", "rank 4", "start ranks", " | 3 nodes, 0 µs to "] {
         assert!(title.contains(words), "{words}: {title}");
     }
+    let slowest = &rows(&one, "slowest")["Start agents"][5];
+    let node = slowest.split(", ").find(|node| node.starts_with("node2 ")).expect("a node").replace("node2 ", "");
+    assert!(title.contains(&format!("node2: start agents {node}")), "the row begins with the remote shell: {title}");
     let differences = rows(&two, "difference");
     assert_eq!(differences["total"][3], "0.000", "a run compared with itself: {differences:?}");
     assert!(two.contains("data-drawn-ms"), "the page of two runs is drawn");

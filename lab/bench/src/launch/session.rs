@@ -71,7 +71,8 @@ impl RunningSession {
             let argv = std::iter::once(wireup.into()).chain(words.iter().map(OsString::from)).chain([name.into()]);
             quiet(bench, argv.collect(), limit)
         };
-        let (mut up, down) = (command(&["up", "--name"], limit), command(&["down", "--kill", "--session"], DOWN_LIMIT));
+        let (mut up, down) =
+            (command(&["up", "--session"], limit), command(&["down", "--kill", "--session"], DOWN_LIMIT));
         up.argv.extend(words);
         let (before, begin) = (leftovers::children_of(getpid()), Instant::now());
         let mut session = RunningSession { up_s: 0.0, pids: Vec::new(), down: Some(down), machine: None };

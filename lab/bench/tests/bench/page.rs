@@ -1,4 +1,4 @@
-//! `docs/reference/bench.md` is printed from the help texts. `BLESS=1` writes it.
+//! `lab/bench/README.md` is printed from the help texts. `BLESS=1` writes it.
 
 use wireup_bench::flags::{DRY_RUN, HOSTS, JSON, LIMIT, NO_WORDS, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG};
 use wireup_flags::{Command, Help, Section};
@@ -21,7 +21,7 @@ fn own_help(command: &Command, of_most: &str) -> String {
 
 #[test]
 fn the_page_of_flags_is_the_programs_help() {
-    let path = layout::root().join("docs/reference/bench.md");
+    let path = layout::root().join("lab/bench/README.md");
     let of_most = Command { sections: &[OF_MOST], ..NO_WORDS }.help(Help::All);
     let mut text = "# wireup bench\n\nPrinted from the help texts of `wireup-bench`, a program of its own: \
                     `cargo build --release -p wireup-bench` builds it next to `wireup`.\n"

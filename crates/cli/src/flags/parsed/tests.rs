@@ -127,6 +127,7 @@ fn the_pty_flag_may_name_a_rank() {
     let rank_ports = |range, listen| Some(RankPorts { range, listen });
     assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports(), rank_ports(few, true));
     assert_eq!(parsed("--instant-on ./a").rank_ports(), rank_ports(usual, true));
+    assert_eq!(parsed("--rank-ports 1-2 --for torch ./a").rank_ports(), None, "they are for MASTER_PORT");
     assert_eq!(parsed("--reserve-ports ./a").rank_ports(), rank_ports(usual, false));
     assert_eq!(parsed("--rank-ports 1-2 --reserve-ports ./a").rank_ports(), rank_ports(few, false));
     assert_eq!(parsed("--stdin 2 ./a").stdin, Some(StdinTarget::One(Rank(2))));
@@ -184,7 +185,7 @@ fn program_words_need_not_be_utf8() {
 fn every_flag_changes_the_parsed_result() {
     let values = [
         "1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2",
-        "auto", "a=>b", "pack", "pty",
+        "auto", "a=>b", "pack", "pty", "torch",
     ];
     let without = parsed("./a");
     for flag in RUN.flags().filter(|flag| !flag.is_hidden()) {

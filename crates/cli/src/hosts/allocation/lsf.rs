@@ -1,7 +1,7 @@
 //! LSF: `LSB_DJOB_HOSTFILE` names one host per slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` the same as
 //! the file.
 
-use super::{Allocation, Env, counted, names, no_hosts, pbs, wrong};
+use super::{Allocation, Env, counted, no_hosts, one_name, pbs, wrong};
 
 const JOB: &str = "LSB_JOBID";
 const FILE: &str = "LSB_DJOB_HOSTFILE";
@@ -15,7 +15,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     } else if let Some(pairs) = env.get(PAIRS) {
         (PAIRS, read_pairs(pairs)?)
     } else if let Some(hosts) = env.get(HOSTS) {
-        let words = hosts.split_whitespace().map(|word| Ok((name(HOSTS, hosts, word)?, 1)));
+        let words = hosts.split_whitespace().map(|word| Ok((one_name(HOSTS, hosts, word)?, 1)));
         (HOSTS, words.collect::<Result<_, String>>()?)
     } else {
         return Err(no_hosts("LSF", JOB, FILE));
@@ -32,17 +32,10 @@ fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&str]| match *pair {
         [host, slots] => match slots.parse() {
-            Ok(slots) => Ok((name(PAIRS, text, host)?, slots)),
+            Ok(slots) => Ok((one_name(PAIRS, text, host)?, slots)),
             Err(_) => Err(wrong(PAIRS, text, format!("{slots} is not a number of slots"))),
         },
         _ => Err(wrong(PAIRS, text, "the last host has no number of slots")),
     };
     words.chunks(2).map(pair).collect()
-}
-
-fn name(variable: &str, text: &str, word: &str) -> Result<String, String> {
-    match &names(variable, word)?[..] {
-        [name] => Ok(name.clone()),
-        _ => Err(wrong(variable, text, format!("{word} must name exactly one host"))),
-    }
 }

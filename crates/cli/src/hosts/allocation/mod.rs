@@ -1,5 +1,6 @@
 //! The allocation that a batch system gave to the surrounding job: its nodes, the ranks and cpus of each.
 
+mod each_node;
 mod flux;
 mod grid_engine;
 mod lsf;
@@ -38,7 +39,7 @@ pub struct Node {
     pub name: String,
     /// Ranks that the batch system was asked for.
     pub tasks: u32,
-    /// Ranks that there is room for.
+    /// Ranks that there is room for; 0: any number.
     pub cpus: u32,
 }
 
@@ -83,12 +84,15 @@ impl Allocation {
     }
 
     /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked
-    /// for; otherwise as many as there is room for.
+    /// for; otherwise as many as there is room for, if that is known.
     pub fn entries(&self, ranks: Option<u64>) -> Vec<Entry> {
         let asked: u64 = self.nodes.iter().map(|node| u64::from(node.tasks)).sum();
         let roomy = ranks.is_some_and(|ranks| ranks > asked);
-        let slots = |node: &Node| if roomy { node.cpus.max(node.tasks) } else { node.tasks };
-        let entry = |node: &Node| Entry { name: node.name.clone(), slots: Some(slots(node)), slots_max: None };
+        let slots = |node: &Node| match roomy {
+            true => (node.cpus > 0).then_some(node.cpus.max(node.tasks)),
+            false => Some(node.tasks),
+        };
+        let entry = |node: &Node| Entry { name: node.name.clone(), slots: slots(node), slots_max: None };
         self.nodes.iter().map(entry).collect()
     }
 
@@ -125,6 +129,14 @@ fn no_hosts(scheduler: &str, job: &str, missing: &str) -> String {
 
 fn names(variable: &str, value: &str) -> Result<Vec<String>, String> {
     wireup_node::hosts::expand(value).map_err(|problem| wrong(variable, value, problem))
+}
+
+/// The host that one word of a variable's value names.
+fn one_name(variable: &str, value: &str, word: &str) -> Result<String, String> {
+    match &names(variable, word)?[..] {
+        [name] => Ok(name.clone()),
+        _ => Err(wrong(variable, value, format!("{word} must name exactly one host"))),
+    }
 }
 
 /// One node for each name, with the sum of its mentions.

@@ -6,19 +6,21 @@
 //!   PBS, Torque    PBS_JOBID, PBS_NODEFILE                           a file, a host for each rank
 //!   LSF            LSB_JOBID, LSB_DJOB_HOSTFILE or LSB_MCPU_HOSTS    a file, or a variable
 //!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, each line a host and its slots
+//!   SkyPilot, dstack, LeaderWorkerSet, Kubeflow, indexed jobs        variables: see `each_node`
 //! ```
 //!
 //! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information
 //! that cannot be understood is an error; it does not count as "no batch system".
 
-use super::{Allocation, Env, flux, grid_engine, lsf, pbs, slurm};
+use super::{Allocation, Env, each_node, flux, grid_engine, lsf, pbs, slurm};
 
 /// The allocation that this process is in.
 ///
 /// # Errors
 /// What a batch system tells cannot be right.
 pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
-    for detect in [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect] {
+    let detectors = [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect, each_node::detect];
+    for detect in detectors {
         if let Some(allocation) = detect(env)? {
             return Ok(Some(allocation));
         }
@@ -31,4 +33,5 @@ pub fn is_likely(env: Env) -> bool {
     ["FLUX_URI", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"]
         .into_iter()
         .any(|name| env.get(name).is_some())
+        || each_node::is_likely(env)
 }

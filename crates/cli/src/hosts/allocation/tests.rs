@@ -169,6 +169,84 @@ fn a_flux_resource_set_gives_cores_per_host() {
 }
 
 #[test]
+fn systems_that_start_a_command_on_each_node_name_their_nodes() {
+    for (variables, expected) in [
+        (
+            "SKYPILOT_NODE_RANK=0\nSKYPILOT_NUM_NODES=2\nSKYPILOT_NODE_IPS=10.0.0.1 10.0.0.2\n\
+             SKYPILOT_NUM_GPUS_PER_NODE=8\nSKYPILOT_TASK_ID=sky-1",
+            "SkyPilot sky-1: 10.0.0.1:8/0 10.0.0.2:8/0",
+        ),
+        (
+            "DSTACK_NODE_RANK=0\nDSTACK_NODES_NUM=2\nDSTACK_NODES_IPS=10.0.0.1 10.0.0.2\nDSTACK_GPUS_PER_NODE=0\n\
+             DSTACK_RUN_NAME=run",
+            "dstack run: 10.0.0.1:1/0 10.0.0.2:1/0",
+        ),
+        (
+            "LWS_WORKER_INDEX=0\nLWS_GROUP_SIZE=3\nLWS_LEADER_ADDRESS=x-1.x.ns",
+            "LeaderWorkerSet x-1.x.ns: x-1.x.ns:1/0 x-1-1.x.ns:1/0 x-1-2.x.ns:1/0",
+        ),
+        (
+            "PET_NODE_RANK=0\nPET_NNODES=2\nPET_MASTER_ADDR=train-node-0-0.train\nPET_NPROC_PER_NODE=4",
+            "Kubeflow train-node-0-0.train: train-node-0-0.train:4/0 train-node-0-1.train:4/0",
+        ),
+        (
+            "PET_NODE_RANK=0\nPET_NNODES=3\nPET_MASTER_ADDR=job-master-0\nPET_NPROC_PER_NODE=auto",
+            "Kubeflow job-master-0: job-master-0:1/0 job-worker-0:1/0 job-worker-1:1/0",
+        ),
+        (
+            "JOB_COMPLETION_INDEX=0\nNNODES=2\nMASTER_ADDR=set-workers-0-0.set",
+            "indexed Kubernetes set-workers-0-0.set: set-workers-0-0.set:1/0 set-workers-0-1.set:1/0",
+        ),
+    ] {
+        let allocation = detected(variables);
+        assert_eq!(format!("{} {}: {}", allocation.scheduler, allocation.job, nodes(&allocation)), expected);
+        assert!(allocation.refused.is_none() && is_likely(Env(&env(variables))), "{variables}");
+        let (index, _) = variables.split_once("=0").unwrap();
+        let other = detected(&variables.replacen("=0", "=1", 1)).refused.expect("it is refused on node 1");
+        assert!(
+            other.starts_with("this is node 1 of") && other.contains(&format!("if [ \"${index}\" = 0 ]")),
+            "{other}"
+        );
+    }
+}
+
+#[test]
+fn any_number_of_ranks_fits_where_only_the_usual_number_is_known() {
+    let allocation = detected("LWS_WORKER_INDEX=0\nLWS_GROUP_SIZE=2\nLWS_LEADER_ADDRESS=x-0.x");
+    let slots = |ranks| allocation.entries(ranks).iter().map(|entry| entry.slots).collect::<Vec<_>>();
+    assert_eq!(slots(None), [Some(1), Some(1)]);
+    assert_eq!(slots(Some(64)), [None, None]);
+}
+
+#[test]
+fn a_single_node_or_a_rank_is_no_allocation() {
+    for variables in [
+        // Alibaba PAI: RANK counts nodes.
+        "RANK=1\nWORLD_SIZE=4\nMASTER_ADDR=dlc7-master-0\nMASTER_PORT=23456",
+        "SKYPILOT_NODE_RANK=0\nSKYPILOT_NUM_NODES=1\nSKYPILOT_NODE_IPS=10.0.0.1",
+        "JOB_COMPLETION_INDEX=3",
+        // A range of nodes: torchrun finds them by a rendezvous.
+        "PET_NNODES=1:4\nPET_RDZV_ENDPOINT=job:29400",
+    ] {
+        assert_eq!(detect(Env(&env(variables))), Ok(None), "{variables}");
+    }
+}
+
+#[test]
+fn wrong_lists_of_nodes_are_refused() {
+    for (variables, problem) in [
+        ("DSTACK_NODE_RANK=0\nDSTACK_NODES_NUM=3\nDSTACK_NODES_IPS=10.0.0.1 10.0.0.2", "it has 2 hosts, but"),
+        ("DSTACK_NODE_RANK=0\nDSTACK_NODES_NUM=3", "DSTACK_NODES_IPS (the host list) is not"),
+        ("PET_NODE_RANK=0\nPET_NNODES=2\nPET_MASTER_ADDR=localhost", "do not follow from this one"),
+        ("PET_NODE_RANK=0\nPET_NNODES=4000000000\nPET_MASTER_ADDR=x-0", "more than"),
+        ("LWS_WORKER_INDEX=x\nLWS_GROUP_SIZE=2", "not a whole number"),
+    ] {
+        let said = refused(variables);
+        assert!(said.contains(problem), "{said}");
+    }
+}
+
+#[test]
 fn without_an_allocation_nothing_is_detected() {
     assert_eq!(detect(Env(&env("HOME=/root\nSLURM_JOB_ID=3\nJOB_ID=4"))), Ok(None));
     assert!(is_likely(Env(&env("SLURM_JOB_ID=3"))) && !is_likely(Env(&env("HOME=/root"))));

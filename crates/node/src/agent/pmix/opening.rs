@@ -3,12 +3,9 @@
 
 use super::directory::Directory;
 use crate::keeper::{Batch, OutKind, Process, Program, StdinKind};
-use crate::spawn_error::spawn_error;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use wireup_proto::io::PmixPlan;
 use wireup_wire::job::{Limit, Resource};
-use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::Open;
 
 /// File mode mask of the server: other users must not read its files.
@@ -36,14 +33,10 @@ impl Opening {
     }
 
     /// Starts the process in this slot of a keeper.
-    ///
-    /// # Errors
-    /// This process does not find its own program.
-    pub fn batch(&self, slot: u32) -> Result<Batch, SpawnError> {
-        let failed = |error: io::Error| spawn_error(SpawnStep::Find, "wireup's own program", &error);
-        let program = std::env::current_exe().map_err(failed)?;
+    pub fn batch(&self, slot: u32) -> Batch {
+        let program = wireup_os::files::path_of_own_program();
         let open_files = wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now);
-        Ok(Batch {
+        Batch {
             programs: vec![Program {
                 argv: vec![program.into_os_string().into_vec(), b"pmix-server".to_vec()],
                 cwd: b"/".to_vec(),
@@ -59,6 +52,6 @@ impl Opening {
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
             staged: None,
             preload: None,
-        })
+        }
     }
 }

@@ -58,7 +58,7 @@ impl StandbyServer {
     /// # Errors
     /// The server will not start; the keeper may be gone.
     pub fn start(&mut self, keeper: &mut Keeper) -> io::Result<()> {
-        let batch = self.opening.batch(STANDBY_SLOT).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
+        let batch = self.opening.batch(STANDBY_SLOT);
         keeper.begin_kernel_session(self.kernel_session);
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         keeper.request(&Request::RemoveAtEnd { directory: self.directory.bytes() });

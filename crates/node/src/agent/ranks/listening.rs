@@ -4,15 +4,17 @@ use crate::agent::rank_ports::{self, BACKLOG, place_to_search};
 use crate::keeper::Process;
 use std::io;
 use std::os::fd::OwnedFd;
-use wireup_os::socket::{InARow, NoRow, bind_in_a_row};
+use wireup_os::socket::{InARow, NoRow, bind_in_a_row, offer_port};
 use wireup_wire::ids::{JobId, LocalRank};
-use wireup_wire::job::RankPorts;
+use wireup_wire::job::{PortRange, RankPorts};
 
 #[derive(Default)]
 pub struct RankSockets {
     /// Sockets for ranks that have not been started; `first_port`: the port of the first socket.
     sockets: Vec<OwnedFd>,
     first_port: u16,
+    /// Sockets that keep the ports of the job's rendezvous for its ranks.
+    rendezvous: Vec<OwnedFd>,
     /// Lowest reserved port of the ranks, and the sockets of the reserved ports by local rank.
     reserved: Option<(u16, Vec<OwnedFd>)>,
 }
@@ -29,6 +31,20 @@ impl RankSockets {
         let kind = if listen { InARow::Listen(BACKLOG) } else { InARow::Reserve };
         (self.first_port, self.sockets) = bind_in_a_row(count as usize, range.low..=range.high, first, kind)?;
         Ok(self.first_port)
+    }
+
+    /// Keeps consecutive ports free until the job ends, for sockets that its ranks open. Returns the first one.
+    ///
+    /// # Errors
+    /// No row of that many ports is free.
+    pub fn reserve_rendezvous(&mut self, job: JobId, count: u16, range: PortRange) -> Result<u16, NoRow> {
+        let first = place_to_search(range, std::process::id() ^ job.0);
+        let (port, sockets) = bind_in_a_row(count.into(), range.low..=range.high, first, InARow::Reserve)?;
+        for socket in &sockets {
+            offer_port(socket).map_err(|error| NoRow { port: Some(port), error })?;
+        }
+        self.rendezvous = sockets;
+        Ok(port)
     }
 
     /// Uses sockets of reserved ports, from `base` on, for the ranks; the sockets already listen.
@@ -66,7 +82,6 @@ impl RankSockets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::job::PortRange;
 
     #[test]
     fn each_process_is_told_its_port_and_a_reserved_port_refuses_once_its_rank_has_ended() {

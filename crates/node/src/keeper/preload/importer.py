@@ -1,5 +1,5 @@
 # Runs in the interpreter of the ranks' program (Python 3.9 or newer), which the keeper starts once on a node: imports
-# modules, then forks the ranks. `wireup_job` is set in a line before this one; `importer.rs` describes the messages.
+# modules, then forks the ranks. `wireup_job` is set in a line before this one; `mod.rs` describes the messages.
 #
 #   keeper ── starts ──► importer ── forks ──► middle ── forks ──► up to 32 ranks
 #                                              ends: its ranks become children of the keeper
@@ -324,7 +324,7 @@ def _wireup_fork_group(socket):
 
 
 def _wireup_become(rank, message, fds, middle, reader):
-    """Turns this process, which is just forked, into a rank; the steps and their order are those of `spawn/child.rs`."""
+    """Turns this process into a rank, in the steps and the order of `spawn/child.rs`."""
     import os
     import sys
     import time

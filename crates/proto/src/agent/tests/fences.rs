@@ -184,6 +184,22 @@ fn a_get_whose_fence_a_departed_rank_has_not_entered_fails() {
 }
 
 #[test]
+fn a_rank_that_has_exited_without_init_is_reported_as_such() {
+    for (ranks_of_node, init_before) in [(2, false), (2, true), (1, false)] {
+        let mut net = Net::running(2 / ranks_of_node, ranks_of_node, |_| {});
+        let enter = |net: &mut Net| [INIT, "cmd=barrier_in"].map(|line| net.request(0, line));
+        if init_before {
+            enter(&mut net);
+        }
+        net.exit(1, 0);
+        if !init_before {
+            enter(&mut net);
+        }
+        assert_eq!(net.failures(), [Cause::NotFinalized { initialised: false }], "{ranks_of_node} {init_before}");
+    }
+}
+
+#[test]
 fn pmi_2_has_lazy_fences() {
     let mut net = Net::running(2, 1, |options| options.pmi.fence = PmiFence::Lazy);
     net.request_all("cmd=init pmi_version=2 pmi_subversion=0");

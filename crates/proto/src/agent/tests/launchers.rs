@@ -100,7 +100,21 @@ fn answers_to_why_go_to_whoever_has_asked() {
     let event = JobEvent::Stacks { stacks: Vec::new() };
     let outputs = root.handle(Input::Job { job: JobId(job), event }).outputs();
     assert_eq!(outputs.sent(OTHER), [Control::JobUp(JobUp::Stacks(Vec::new()))]);
+    let watchers = |root: &Agent| root.session.cx.links.owners.watchers.len();
+    assert_eq!(watchers(&root), 0, "it has its answer: later reports of the job go to the job's launcher only");
+    reply(&mut root, 0, &why(job));
+    assert_eq!(watchers(&root), 1);
     root.link_down(OTHER);
+    assert_eq!(watchers(&root), 0);
+}
+
+#[test]
+fn the_end_of_a_job_answers_why() {
+    let (mut root, job, _) = two();
+    root.rank_started(job).outputs();
+    reply(&mut root, 0, &Control::FromLauncher(FromLauncher::Why { job: JobId(job) }));
+    let outputs = root.rank_ended(job, 0, ExitStatus::Exited(0)).outputs();
+    assert!(is_refused(&outputs.sent(OTHER), "has ended"), "{outputs:?}");
     assert!(root.session.cx.links.owners.watchers.is_empty());
 }
 

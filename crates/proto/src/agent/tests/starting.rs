@@ -4,7 +4,7 @@ use super::*;
 use crate::io::JobEvent;
 use crate::io::{ExitStatus, ShellId, SignalTarget};
 use wireup_wire::frame::{DownFrame, Frame};
-use wireup_wire::job::{PmiFlavour, StdinTarget};
+use wireup_wire::job::{Framework, PmiFlavour, StdinTarget};
 use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
 use wireup_wire::talk::{JobDown, JobUp, SessionDown, SessionUp};
@@ -256,6 +256,48 @@ fn no_rank_starts_before_all_agents_are_there() {
     let outputs = leaf.link_up(UP, Peer::Parent).outputs();
     assert!(!outputs.spawns() && outputs.sent(UP).contains(&Control::JobUp(JobUp::Ready)), "{outputs:?}");
     assert!(leaf.receive(UP, 1, &Control::JobDown(JobDown::StartRanks)).outputs().spawns());
+}
+
+#[test]
+fn no_rank_starts_before_it_is_known_where_ranks_meet() {
+    let meeting = |nodes: [u32; 2]| {
+        let mut spec = job_on(1, nodes, 1);
+        spec.options.process.framework = Some(Framework::Torch);
+        spec
+    };
+    let address = "10.0.0.1:23456".parse().unwrap();
+    let reserved = || Input::Job { job: JobId(1), event: JobEvent::RendezvousReserved { result: Ok(address) } };
+    let reserves = |outputs: &[Output]| outputs.iter().any(|output| matches!(output, Output::ReserveRendezvous { .. }));
+    let (up, down) = (Control::JobUp(JobUp::Rendezvous { address }), Control::JobDown(JobDown::Rendezvous { address }));
+
+    // Rank 0 runs at the leaf.
+    let mut leaf = TestAgent::linked(1, session(3));
+    let outputs = leaf.receive_launch(UP, meeting([1, 0])).outputs();
+    assert!(reserves(&outputs) && !outputs.spawns());
+    let outputs = leaf.handle(reserved()).outputs();
+    assert!(!outputs.spawns() && outputs.sent(UP).contains(&up), "{outputs:?}");
+    assert!(leaf.receive(UP, 1, &down).outputs().spawns());
+
+    let mut root = TestAgent::new(0, session(3));
+    root.receive_launch(UP, meeting([1, 0]));
+    let link = root.link_child(1);
+    let outputs = root.outputs();
+    assert!(!reserves(&outputs) && !outputs.spawns());
+    let outputs = root.receive(link, 1, &up).outputs();
+    assert!(outputs.sent(link).contains(&down));
+    let plan = outputs.iter().find_map(|output| match output {
+        Output::Spawn(plan) => Some(plan),
+        _ => None,
+    });
+    let env = &plan.expect("rank 1 starts").ranks[0].env;
+    assert!(env.contains(&b"MASTER_ADDR=10.0.0.1".to_vec()) && env.contains(&b"MASTER_PORT=23456".to_vec()));
+
+    // A job that is killed meanwhile starts nothing.
+    let mut leaf = TestAgent::linked(1, session(3));
+    leaf.receive_launch(UP, meeting([0, 1]));
+    leaf.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
+    let outputs = leaf.receive(UP, 1, &down).outputs();
+    assert!(!outputs.spawns() && outputs.iter().any(|output| matches!(output, Output::JobGone { .. })), "{outputs:?}");
 }
 
 /// The launcher answers the rank that has asked for a job by whether the job has failed to start, so the failure must

@@ -88,7 +88,8 @@ impl DeferredJobs {
                 }
                 false
             }
-            JobDown::StallAsk { .. } | JobDown::StackAsk | JobDown::Over { .. } | JobDown::StartRanks => false,
+            JobDown::StallAsk { .. } | JobDown::StackAsk | JobDown::Over { .. } => false,
+            JobDown::StartRanks | JobDown::Rendezvous { .. } => false,
         }
     }
 

@@ -351,7 +351,7 @@ impl Launchers {
         if !cx.jobs.contains_key(&id) {
             return refuse(cx, link, format!("there is no job {id}; see wireup jobs"));
         }
-        cx.links.owners.watchers.insert((id, link));
+        cx.links.owners.watchers.entry(id).or_default().insert(link);
         for message in [JobDown::StallAsk { collective: None }, JobDown::StackAsk] {
             cx.tell_job(id, |job, cx| job.on_control_down(cx, message));
         }

@@ -35,7 +35,7 @@ fn run_features_work_inside_a_session() {
 
 #[test]
 fn a_run_chooses_the_session_that_fits() {
-    let session = Session::up("--virtual-nodes 2 --name lab");
+    let session = Session::up("--virtual-nodes 2 --session lab");
     session.again("--virtual-nodes 3").expect_code(0);
     let nodes = |line: &str| session.job(&format!("{line} --map-by node -n 6")).sh("echo $WIREUP_NODE").succeed();
     assert_eq!(nodes("--session lab").sorted_lines().last().expect("lines"), "1");

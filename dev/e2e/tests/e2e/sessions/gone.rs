@@ -7,7 +7,7 @@ use wireup_e2e::sessions::Session;
 fn a_named_session_must_be_there() {
     let session = Session::nowhere();
     session.job("-n 1 --no-session true").env("WIREUP_SESSION", "lab").succeed().expect_quiet();
-    session.again("--virtual-nodes 2 --name lab").expect_code(0);
+    session.again("--virtual-nodes 2 --session lab").expect_code(0);
     let outcome = session.job("-n 2 --map-by node").sh("echo $WIREUP_NODE").env("WIREUP_SESSION", "lab").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "1"]);
     session.wireup("down").env("WIREUP_SESSION", "lab").succeed();
@@ -87,4 +87,18 @@ fn a_job_that_comes_with_the_end_of_its_session_is_not_killed() {
         }
     }
     session.expect_gone();
+}
+
+/// The file of the program may be a copy in a cache that is cleaned while the session runs.
+#[test]
+fn a_session_starts_agents_after_its_program_was_removed() {
+    let session = Session::nowhere();
+    let script = "mkdir $TMPDIR/bin && cp $WIREUP $TMPDIR/bin/ && $TMPDIR/bin/wireup up --virtual-nodes 2 && \
+                  rm -r $TMPDIR/bin";
+    session.shell_leaving(script).expect_code(0);
+    session.kill(session.agents()[0].pid);
+    session.again("").expect_code(0).expect_err_line(&["session default is running again: 2 nodes"]);
+    let outcome = session.job("-n 2 --map-by node").sh("echo $WIREUP_NODE").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "1"]);
+    session.down("");
 }

@@ -143,7 +143,7 @@ fn invalid_or_unknown_session_names_are_refused() {
          wireup run -n 1 --session .hidden true => 125 is not a valid session name
          wireup run -n 1 --session a/b true => 125 is not a valid session name
          wireup run -n 1 --session nobody true => 125 there is no session nobody | wireup up
-         WIREUP_SESSION=lab wireup run -n 1 true => 125 there is no session lab | wireup up --name lab | \
+         WIREUP_SESSION=lab wireup run -n 1 true => 125 there is no session lab | wireup up lab | \
             --no-session runs this job without one
          wireup up --virtual-nodes 2 --instant-on 11 --rank-ports 24200-24209 => 125 --instant-on 11 | \
             fewer ports in 24200-24209",

@@ -58,7 +58,7 @@ fn sessions_start_and_are_found_wherever_a_stranger_squats() {
 fn a_session_is_found_after_the_squatter_has_left() {
     let Some(machines) = host() else { return };
     let script = "$WIREUP up --virtual-nodes 1 2>&1; rm -r /tmp/wireup-0; $WIREUP run --session default -n 1 echo ran
-                  $WIREUP up --name other --virtual-nodes 1 2>&1; $WIREUP run --session other -n 1 echo ran
+                  $WIREUP up other --virtual-nodes 1 2>&1; $WIREUP run --session other -n 1 echo ran
                   $WIREUP down >/dev/null 2>&1; $WIREUP down --session other >/dev/null 2>&1";
     let out = machines.ask(
         0,

@@ -1,0 +1,227 @@
+//! The variables by which launchers of AI frameworks tell each process its place: one table for each framework
+//! (`--for`, `--rank-env`).
+//!
+//! Most values follow from a rank's place. Those of the rendezvous name a port on the node of rank 0, which that node's
+//! agent reserves before any rank starts and all agents learn through the job's tree. Those of the network differ by
+//! node, and only the driver knows them.
+
+use crate::io::NetworkValue;
+use std::net::SocketAddr;
+use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::job::{AppSpec, Framework, JobSpec, ProcessOptions};
+
+/// A variable of a table.
+struct Variable {
+    name: &'static str,
+    value: Value,
+    /// What the user has set takes precedence.
+    is_default: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Value {
+    Text(&'static str),
+    Rank,
+    JobSize,
+    LocalRank,
+    LocalSize,
+    /// Position of the rank's node among the nodes that have ranks.
+    NodeRank,
+    NodeCount,
+    JobName,
+    /// 1, unless the rank is alone on its node: then it has all cores.
+    OneThread,
+    RendezvousAddress,
+    RendezvousPort,
+    Network(NetworkValue),
+}
+
+/// Always set, as the framework's own launcher does.
+const fn set(name: &'static str, value: Value) -> Variable {
+    Variable { name, value, is_default: false }
+}
+
+/// Set unless the user has.
+const fn default(name: &'static str, value: Value) -> Variable {
+    Variable { name, value, is_default: true }
+}
+
+const RANK_ENV: &[Variable] = &[
+    set("RANK", Value::Rank),
+    set("WORLD_SIZE", Value::JobSize),
+    set("LOCAL_RANK", Value::LocalRank),
+    set("LOCAL_WORLD_SIZE", Value::LocalSize),
+    default("MASTER_ADDR", Value::RendezvousAddress),
+    default("MASTER_PORT", Value::RendezvousPort),
+];
+
+/// PyTorch 2.14, `torch/distributed/elastic/agent/server/local_elastic_agent.py`; and the network for Gloo, NCCL, vLLM.
+const TORCH: &[Variable] = &[
+    set("RANK", Value::Rank),
+    set("WORLD_SIZE", Value::JobSize),
+    set("LOCAL_RANK", Value::LocalRank),
+    set("LOCAL_WORLD_SIZE", Value::LocalSize),
+    set("GROUP_RANK", Value::NodeRank),
+    set("GROUP_WORLD_SIZE", Value::NodeCount),
+    set("ROLE_NAME", Value::Text("default")),
+    set("ROLE_RANK", Value::Rank),
+    set("ROLE_WORLD_SIZE", Value::JobSize),
+    set("MASTER_ADDR", Value::RendezvousAddress),
+    set("MASTER_PORT", Value::RendezvousPort),
+    set("TORCHELASTIC_RUN_ID", Value::JobName),
+    set("TORCHELASTIC_RESTART_COUNT", Value::Text("0")),
+    set("TORCHELASTIC_MAX_RESTARTS", Value::Text("0")),
+    set("TORCHELASTIC_USE_AGENT_STORE", Value::Text("False")),
+    default("TORCH_NCCL_ASYNC_ERROR_HANDLING", Value::Text("1")),
+    default("OMP_NUM_THREADS", Value::OneThread),
+    default("GLOO_SOCKET_IFNAME", Value::Network(NetworkValue::Interface)),
+    default("NCCL_SOCKET_IFNAME", Value::Network(NetworkValue::Interface)),
+    default("VLLM_HOST_IP", Value::Network(NetworkValue::Address)),
+];
+
+fn table(framework: Framework) -> &'static [Variable] {
+    match framework {
+        Framework::Torch | Framework::TorchRoutable => TORCH,
+    }
+}
+
+fn variables(process: &ProcessOptions) -> impl Iterator<Item = &'static Variable> {
+    let rank_env = if process.rank_env { RANK_ENV } else { &[] };
+    rank_env.iter().chain(process.framework.map_or(&[][..], table))
+}
+
+/// Number of consecutive ports that the rendezvous of a job takes; 0: the job has none.
+pub fn rendezvous_ports(process: &ProcessOptions) -> u16 {
+    match process.framework {
+        // Programs open further stores on the ports that follow.
+        Some(Framework::TorchRoutable) => 4,
+        _ if variables(process).any(|variable| matches!(variable.value, Value::RendezvousPort)) => 1,
+        _ => 0,
+    }
+}
+
+/// The place of a rank in its job.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub rank: Rank,
+    pub local: LocalRank,
+    pub local_size: u32,
+    /// Position of the rank's node among the nodes that have ranks, and the number of such nodes.
+    pub node_rank: u32,
+    pub node_count: u32,
+}
+
+/// The variables of a rank that follow from its place.
+pub fn of_place(spec: &JobSpec, app: &AppSpec, place: &Place) -> Vec<Vec<u8>> {
+    env(spec, app, |value| {
+        Some(match value {
+            Value::Text(text) => text.to_owned(),
+            Value::Rank => place.rank.to_string(),
+            Value::JobSize => spec.job_size().to_string(),
+            Value::LocalRank => place.local.to_string(),
+            Value::LocalSize => place.local_size.to_string(),
+            Value::NodeRank => place.node_rank.to_string(),
+            Value::NodeCount => place.node_count.to_string(),
+            Value::JobName => spec.nspace.clone(),
+            Value::OneThread if place.local_size > 1 => "1".to_owned(),
+            Value::OneThread | Value::RendezvousAddress | Value::RendezvousPort | Value::Network(_) => return None,
+        })
+    })
+}
+
+/// The variables of a program's ranks that name the rendezvous, in numerals.
+pub fn of_rendezvous(spec: &JobSpec, app: &AppSpec, rendezvous: SocketAddr) -> Vec<Vec<u8>> {
+    env(spec, app, |value| match value {
+        Value::RendezvousAddress => Some(rendezvous.ip().to_string()),
+        Value::RendezvousPort => Some(rendezvous.port().to_string()),
+        _ => None,
+    })
+}
+
+/// The variables about the network of a node, without those that the user has set for any program.
+pub fn of_network(spec: &JobSpec) -> Vec<(&'static str, NetworkValue)> {
+    let is_free = |variable: &&Variable| !spec.apps.iter().any(|app| is_set(spec, app, variable.name));
+    let of_network = |variable: &Variable| match variable.value {
+        Value::Network(value) => Some((variable.name, value)),
+        _ => None,
+    };
+    variables(&spec.options.process).filter(is_free).filter_map(of_network).collect()
+}
+
+fn env(spec: &JobSpec, app: &AppSpec, text: impl Fn(Value) -> Option<String>) -> Vec<Vec<u8>> {
+    variables(&spec.options.process)
+        .filter(|variable| !(variable.is_default && is_set(spec, app, variable.name)))
+        .filter_map(|variable| Some(format!("{}={}", variable.name, text(variable.value)?).into_bytes()))
+        .collect()
+}
+
+/// Whether the user has set a variable of this name for a program.
+fn is_set(spec: &JobSpec, app: &AppSpec, name: &str) -> bool {
+    let has_name = |variable: &Vec<u8>| {
+        variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'='))
+    };
+    app.env.iter().chain(&spec.env).any(has_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job_on;
+
+    fn spec(framework: Option<Framework>, rank_env: bool) -> JobSpec {
+        let mut spec = job_on(1, [0, 1], 2);
+        spec.options.process.framework = framework;
+        spec.options.process.rank_env = rank_env;
+        spec
+    }
+
+    fn lines(env: Vec<Vec<u8>>) -> String {
+        let lines: Vec<String> = env.into_iter().map(|variable| String::from_utf8(variable).unwrap()).collect();
+        lines.join(" ")
+    }
+
+    const PLACE: Place = Place { rank: Rank(3), local: LocalRank(1), local_size: 2, node_rank: 1, node_count: 2 };
+
+    #[test]
+    fn ranks_get_the_variables_of_torchrun() {
+        let mut spec = spec(Some(Framework::Torch), false);
+        spec.nspace = "job".into();
+        assert_eq!(
+            lines(of_place(&spec, &spec.apps[0], &PLACE)),
+            "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2 ROLE_NAME=default \
+             ROLE_RANK=3 ROLE_WORLD_SIZE=4 TORCHELASTIC_RUN_ID=job TORCHELASTIC_RESTART_COUNT=0 \
+             TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=False TORCH_NCCL_ASYNC_ERROR_HANDLING=1 \
+             OMP_NUM_THREADS=1"
+        );
+        let rendezvous = of_rendezvous(&spec, &spec.apps[0], "[fd00::1]:23456".parse().unwrap());
+        assert_eq!(lines(rendezvous), "MASTER_ADDR=fd00::1 MASTER_PORT=23456");
+    }
+
+    #[test]
+    fn what_the_user_has_set_takes_precedence_unless_it_says_the_place_of_a_rank() {
+        let mut spec = spec(Some(Framework::Torch), false);
+        spec.env.push(b"OMP_NUM_THREADS=8".to_vec());
+        spec.env.push(b"RANK=0".to_vec());
+        spec.apps[0].env.push(b"GLOO_SOCKET_IFNAME=ib0".to_vec());
+        let of_rank = lines(of_place(&spec, &spec.apps[0], &PLACE));
+        assert!(!of_rank.contains("OMP_NUM_THREADS") && of_rank.contains("RANK=3"), "{of_rank}");
+        let names: Vec<&str> = of_network(&spec).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"]);
+        let alone = Place { local_size: 1, ..PLACE };
+        let unset = JobSpec { env: Vec::new(), ..spec };
+        assert!(!lines(of_place(&unset, &unset.apps[0], &alone)).contains("OMP_NUM_THREADS"), "it has all cores");
+    }
+
+    #[test]
+    fn the_rendezvous_takes_ports_only_if_a_variable_names_it() {
+        let ports = |framework, rank_env| rendezvous_ports(&spec(framework, rank_env).options.process);
+        assert_eq!(ports(None, false), 0);
+        assert_eq!(ports(None, true), 1);
+        assert_eq!(ports(Some(Framework::Torch), false), 1);
+        assert_eq!(ports(Some(Framework::TorchRoutable), true), 4);
+        let mut set = spec(None, true);
+        set.env.push(b"MASTER_ADDR=n7".to_vec());
+        let port_only = of_rendezvous(&set, &set.apps[0], "10.0.0.1:23456".parse().unwrap());
+        assert_eq!(lines(port_only), "MASTER_PORT=23456");
+    }
+}
