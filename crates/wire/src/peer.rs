@@ -15,7 +15,7 @@ pub(crate) mod transport;
 pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
 };
-pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
+pub use failure::{Cause, Failure, RankError, SpawnError, SpawnStep, remedy};
 pub use problem::{MissingAgent, PmixFault, PmixProblem, Problem, ProblemKind};
 pub use stacks::{Calls, Stack, folded};
 pub use stall::{GroupStall, InitStall, StallReport};
@@ -34,7 +34,7 @@ use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `talk`, `peer`, `job`, `session`,
 /// `modex`, `names`, or of the stream of gathered files.
-pub const PROTOCOL_VERSION: u16 = 37;
+pub const PROTOCOL_VERSION: u16 = 36;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.

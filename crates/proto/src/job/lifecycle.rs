@@ -9,10 +9,10 @@
 //! ```
 //!
 //! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, for
-//! their listening sockets, or for the rendezvous. *Starting*: not all ranks of the subtree are running. *Draining*: the ranks of the
-//! subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are still awaited. A
-//! job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
-//! reported.
+//! their listening sockets, or for the rendezvous. *Starting*: not all ranks of the subtree are running. *Draining*:
+//! the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
+//! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and
+//! that is still reported.
 
 use super::cx::{Common, Cx};
 use super::failure::Ends;
@@ -90,7 +90,7 @@ pub enum Wait {
     Server,
     /// The listening sockets of the ranks are not bound.
     Sockets,
-    /// It is not known where the ranks meet.
+    /// The address of the rendezvous has not arrived.
     Rendezvous,
 }
 
