@@ -110,6 +110,7 @@ def _wireup_prepare(job, socket):
     _wireup_check(_wireup_open_devices(), _wireup_threads())
     blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
     rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
+    rank.omp = os.environ.get("OMP_NUM_THREADS")
     rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
     if os.fork() == 0:
         os._exit(0)
@@ -391,9 +392,15 @@ def _wireup_set_threads(rank, is_bound):
 
     count = len(os.sched_getaffinity(0))
     # libgomp counts CPUs when it is loaded; torch has set a number of its own.
-    if is_bound and not os.environ.get("OMP_NUM_THREADS") and "torch" not in sys.modules:
+    omp = os.environ.get("OMP_NUM_THREADS")
+    if is_bound and not omp and "torch" not in sys.modules:
         for function in rank.set_gomp_threads:
             function(count)
+    if omp and omp != rank.omp and omp.isdigit():
+        for function in rank.set_gomp_threads:
+            function(int(omp))
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(int(omp))
     for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0]
         if value.isdigit() and int(value) > 0:
