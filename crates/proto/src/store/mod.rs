@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Agents that own keys, without this one.
+    /// Agents that own keys, except this one.
     pub fn other_owners(&self) -> Vec<AgentId> {
         self.questions.owners().iter().copied().filter(|owner| *owner != self.own).collect()
     }
