@@ -15,8 +15,9 @@
 //! ```
 //!
 //! `plan` derives the processes of a node from a job's description, `framework` the variables of AI frameworks;
-//! `output` and `input` carry lines and bytes of ranks with credit; [`memory`] describes memory that ranks read; `outbox` queues outputs; [`clock_offset`] compares
-//! clocks; [`exit_code`], `digest` and [`replay`] are what their names say; `testing` is what the tests share.
+//! `output` and `input` carry lines and bytes of ranks with credit; [`memory`] describes memory that ranks read;
+//! `outbox` queues outputs; [`clock_offset`] compares clocks; [`exit_code`], `digest` and [`replay`] are what their
+//! names say; `testing` is what the tests share.
 #![forbid(unsafe_code)]
 
 pub mod agent;

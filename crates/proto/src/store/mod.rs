@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// The other agents that own keys.
+    /// Agents that own keys, without this one.
     pub fn other_owners(&self) -> Vec<AgentId> {
         self.questions.owners().iter().copied().filter(|owner| *owner != self.own).collect()
     }
