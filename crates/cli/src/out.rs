@@ -1,5 +1,6 @@
 //! Text for the user.
 
+use crate::progress::Progress;
 use rustix::io::Errno;
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -40,13 +41,27 @@ pub fn print_err(text: &str) {
 
 /// Writes one of wireup's own lines to standard error, in one write.
 pub fn tell(line: &str) {
-    print_err(&format!("wireup: {line}\n"));
+    print_err(&format!("{}{line}\n", prefix(false, has_colour())));
 }
 
 /// Like [`tell`]; returns the exit code for wireup's own failures.
 pub fn fail(line: &str) -> u8 {
-    tell(line);
+    print_err(&format!("{}{line}\n", prefix(true, has_colour())));
     OURS
+}
+
+/// What one of wireup's own lines begins with. In colour it stands out from what ranks write.
+pub fn prefix(is_failure: bool, in_colour: bool) -> &'static str {
+    match (in_colour, is_failure) {
+        (false, _) => "wireup: ",
+        (true, false) => "\x1b[1mwireup:\x1b[0m ",
+        (true, true) => "\x1b[1;31mwireup:\x1b[0m ",
+    }
+}
+
+/// Whether standard error is a terminal that shows colours, and the user has not turned them off (no-color.org).
+pub fn has_colour() -> bool {
+    Progress::has_reader() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Rows of cells in columns. Each column is as wide as its widest cell; the last one is not padded.

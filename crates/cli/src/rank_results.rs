@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use wireup_coll::Mapping;
 use wireup_node::launcher::RunOutcome;
 use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{ExitStatus, RankTrace};
 
 /// The object, on lines of its own. Fields of a rank whose end is unknown, because its node was lost or it was never
@@ -15,14 +16,40 @@ pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> Str
     let job = &resolved.job;
     let traces: HashMap<Rank, &RankTrace> =
         outcome.traces.iter().flat_map(|part| &part.ranks).map(|trace| (trace.rank, trace)).collect();
-    let nodes = (0..job.nodes.len() as u32).map(NodeId);
-    let mut ranks: Vec<(Rank, NodeId)> =
-        nodes.flat_map(|node| mapping.ranks_of(node).map(move |rank| (rank, node))).collect();
-    ranks.sort_unstable();
+    let ranks = places(resolved, mapping);
     let ranks = ranks.iter().map(|(rank, node)| of_rank(*rank, &job.nodes[node.index()].name, traces.get(rank)));
     let setting = Setting::of(job, &resolved.session);
     let failure = outcome.ended.failure.as_ref().map(|failure| failure_line(failure, &setting));
     format!("{:#}\n", json!({ "exit_code": outcome.code, "failure": failure, "ranks": ranks.collect::<Vec<_>>() }))
+}
+
+/// Where the ranks of a job that is not started would run, as one JSON object.
+pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
+    let job = &resolved.job;
+    let node = |(index, node): (usize, &NodeSpec)| {
+        let ranks = mapping.local_size(NodeId(index as u32));
+        json!({ "node": node.name, "ranks": ranks, "slots": resolved.slots.get(index) })
+    };
+    let rank = |(rank, node): &(Rank, NodeId)| {
+        let ends = job.apps.iter().scan(0, |end, app| {
+            *end += app.ranks;
+            Some((*end, app))
+        });
+        let program =
+            ends.into_iter().find(|(end, _)| rank.0 < *end).map(|(_, app)| String::from_utf8_lossy(&app.argv[0]));
+        json!({ "rank": rank.0, "node": job.nodes[node.index()].name, "program": program })
+    };
+    let nodes: Vec<Value> = job.nodes.iter().enumerate().map(node).collect();
+    let ranks: Vec<Value> = places(resolved, mapping).iter().map(rank).collect();
+    format!("{:#}\n", json!({ "nodes": nodes, "ranks": ranks }))
+}
+
+/// The node of each rank.
+fn places(resolved: &Resolved, mapping: &Mapping) -> Vec<(Rank, NodeId)> {
+    let nodes = (0..resolved.job.nodes.len() as u32).map(NodeId);
+    let mut ranks: Vec<_> = nodes.flat_map(|node| mapping.ranks_of(node).map(move |rank| (rank, node))).collect();
+    ranks.sort_unstable();
+    ranks
 }
 
 fn of_rank(rank: Rank, node: &str, trace: Option<&&RankTrace>) -> Value {
@@ -79,5 +106,22 @@ mod tests {
             { "rank": 2, "node": "node1", "pid": null, "exit_code": null, "signal": null, "core_dumped": null },
         ]);
         assert_eq!(found["ranks"], expected);
+    }
+
+    #[test]
+    fn the_map_lists_each_node_and_the_place_of_each_rank() {
+        let parsed = parsed_words("--virtual-nodes 2 -n 2 ./a : -n 1 ./b".split(' '));
+        let resolved = resolve(parsed, Surroundings::example()).expect("valid");
+        let mapping = Mapping::new(&resolved.job.blocks, 3, 2).expect("three ranks fit");
+        let found: Value = serde_json::from_str(&map(&resolved, &mapping)).expect("JSON");
+        let expected = json!({
+            "nodes": [{ "node": "node0", "ranks": 2, "slots": null }, { "node": "node1", "ranks": 1, "slots": null }],
+            "ranks": [
+                { "rank": 0, "node": "node0", "program": "./a" },
+                { "rank": 1, "node": "node0", "program": "./a" },
+                { "rank": 2, "node": "node1", "program": "./b" },
+            ],
+        });
+        assert_eq!(found, expected);
     }
 }

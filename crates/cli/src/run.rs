@@ -216,6 +216,12 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         out::tell(warning);
     }
     if resolved.flags.dry_run {
+        if let Some(path) = &resolved.flags.json {
+            let text = rank_results::map(resolved, mapping);
+            let written =
+                output_file::open(path, Existing::Empty, 0o666).and_then(|mut file| file.write_all(text.as_bytes()));
+            written.map_err(|error| unwritable(path, &error))?;
+        }
         out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
             let needed = stage::Needed::of_job(stage, &resolved.job)?;
@@ -287,7 +293,8 @@ fn start(
     process_ns: u64,
     mut phases: Vec<Phase>,
 ) -> u8 {
-    let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
+    let in_colour = background.is_none() && out::has_colour();
+    let mut voice = Voice::new(Setting { in_colour, ..Setting::of(&resolved.job, &resolved.session) });
     let (places, growth) = (resolved.named_places(), resolved.growth());
     // A file that cannot be written is reported before the job has run.
     let profiles = match Profiles::create(&resolved.flags) {

@@ -3,10 +3,9 @@
 //!
 //! Most values follow from a rank's place. Those of the rendezvous name the store of the rank's own agent, or a port on
 //! the node of rank 0, which that node's agent reserves before any rank starts and all agents learn through the job's
-//! tree. Those of the network differ by
-//! node, and only the driver knows them.
+//! tree. Those of the network differ by node, and only the driver knows them; it also makes error files.
 
-use crate::io::NetworkValue;
+use crate::io::{FrameworkPlan, NetworkValue};
 use std::net::SocketAddr;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{AppSpec, Framework, JobSpec, ProcessOptions};
@@ -36,7 +35,17 @@ enum Value {
     OneThread,
     RendezvousAddress,
     RendezvousPort,
+    /// Address and port, with a colon between them.
+    Rendezvous,
+    /// A file of this rank alone, which may not exist yet.
+    ErrorFile,
     Network(NetworkValue),
+}
+
+impl Value {
+    fn is_of_rendezvous(self) -> bool {
+        matches!(self, Value::RendezvousAddress | Value::RendezvousPort | Value::Rendezvous)
+    }
 }
 
 /// Always set, as the framework's own launcher does.
@@ -75,6 +84,7 @@ const TORCH: &[Variable] = &[
     set("TORCHELASTIC_RESTART_COUNT", Value::Text("0")),
     set("TORCHELASTIC_MAX_RESTARTS", Value::Text("0")),
     set("TORCHELASTIC_USE_AGENT_STORE", Value::HasStore),
+    set("TORCHELASTIC_ERROR_FILE", Value::ErrorFile),
     default("TORCH_NCCL_ASYNC_ERROR_HANDLING", Value::Text("1")),
     default("OMP_NUM_THREADS", Value::OneThread),
     default("GLOO_SOCKET_IFNAME", Value::Network(NetworkValue::Interface)),
@@ -82,9 +92,37 @@ const TORCH: &[Variable] = &[
     default("VLLM_HOST_IP", Value::Network(NetworkValue::Address)),
 ];
 
+/// JAX 0.10, `jax/_src/clusters/ompi_cluster.py`: a process counts as one of Open MPI's if `OMPI_MCA_orte_hnp_uri` is
+/// set, whose value is not read if `JAX_COORDINATOR_ADDRESS` is set too. No variable of JAX itself gives the number of
+/// a process.
+const JAX: &[Variable] = &[
+    set("JAX_COORDINATOR_ADDRESS", Value::Rendezvous),
+    set("OMPI_MCA_orte_hnp_uri", Value::Text("0.0;tcp://0.0.0.0:0")),
+    set("OMPI_COMM_WORLD_RANK", Value::Rank),
+    set("OMPI_COMM_WORLD_SIZE", Value::JobSize),
+    set("OMPI_COMM_WORLD_LOCAL_RANK", Value::LocalRank),
+    default("NCCL_SOCKET_IFNAME", Value::Network(NetworkValue::Interface)),
+];
+
+/// DeepSpeed 0.19, `deepspeed/launcher/launch.py`.
+const DEEPSPEED: &[Variable] = &[
+    set("RANK", Value::Rank),
+    set("WORLD_SIZE", Value::JobSize),
+    set("LOCAL_RANK", Value::LocalRank),
+    set("LOCAL_SIZE", Value::LocalSize),
+    set("CROSS_RANK", Value::NodeRank),
+    set("CROSS_SIZE", Value::NodeCount),
+    set("MASTER_ADDR", Value::RendezvousAddress),
+    set("MASTER_PORT", Value::RendezvousPort),
+    default("GLOO_SOCKET_IFNAME", Value::Network(NetworkValue::Interface)),
+    default("NCCL_SOCKET_IFNAME", Value::Network(NetworkValue::Interface)),
+];
+
 fn table(framework: Framework) -> &'static [Variable] {
     match framework {
         Framework::Torch | Framework::TorchRoutable => TORCH,
+        Framework::Jax => JAX,
+        Framework::DeepSpeed => DEEPSPEED,
     }
 }
 
@@ -100,7 +138,7 @@ pub fn rendezvous_ports(process: &ProcessOptions) -> u16 {
         _ if process.has_store() => 0,
         // Programs open further stores on the ports that follow.
         Some(Framework::TorchRoutable) => 4,
-        _ if variables(process).any(|variable| matches!(variable.value, Value::RendezvousPort)) => 1,
+        _ if variables(process).any(|variable| variable.value.is_of_rendezvous()) => 1,
         _ => 0,
     }
 }
@@ -131,7 +169,8 @@ pub fn of_place(spec: &JobSpec, app: &AppSpec, place: &Place) -> Vec<Vec<u8>> {
             Value::HasStore if spec.options.process.has_store() => "True".to_owned(),
             Value::HasStore => "False".to_owned(),
             Value::OneThread if place.local_size > 1 => "1".to_owned(),
-            Value::OneThread | Value::RendezvousAddress | Value::RendezvousPort | Value::Network(_) => return None,
+            Value::OneThread | Value::ErrorFile | Value::Network(_) => return None,
+            Value::RendezvousAddress | Value::RendezvousPort | Value::Rendezvous => return None,
         })
     })
 }
@@ -141,18 +180,25 @@ pub fn of_rendezvous(spec: &JobSpec, app: &AppSpec, rendezvous: SocketAddr) -> V
     env(spec, app, |value| match value {
         Value::RendezvousAddress => Some(rendezvous.ip().to_string()),
         Value::RendezvousPort => Some(rendezvous.port().to_string()),
+        Value::Rendezvous => Some(rendezvous.to_string()),
         _ => None,
     })
 }
 
-/// The variables about the network of a node, without those that the user has set for any program.
-pub fn of_network(spec: &JobSpec) -> Vec<(&'static str, NetworkValue)> {
-    let is_free = |variable: &&Variable| !spec.apps.iter().any(|app| is_set(spec, app, variable.name));
-    let of_network = |variable: &Variable| match variable.value {
-        Value::Network(value) => Some((variable.name, value)),
-        _ => None,
-    };
-    variables(&spec.options.process).filter(is_free).filter_map(of_network).collect()
+/// The variables whose values only the driver knows: without those about the network that the user has set for any
+/// program.
+pub fn of_driver(spec: &JobSpec) -> FrameworkPlan {
+    let mut plan = FrameworkPlan::default();
+    for Variable { name, value, .. } in variables(&spec.options.process) {
+        match value {
+            Value::ErrorFile => plan.error_file = Some(name),
+            Value::Network(value) if !spec.apps.iter().any(|app| is_set(spec, app, name)) => {
+                plan.network.push((name, *value));
+            }
+            _ => {}
+        }
+    }
+    plan
 }
 
 fn env(spec: &JobSpec, app: &AppSpec, text: impl Fn(Value) -> Option<String>) -> Vec<Vec<u8>> {
@@ -212,8 +258,10 @@ mod tests {
         spec.apps[0].env.push(b"GLOO_SOCKET_IFNAME=ib0".to_vec());
         let of_rank = lines(of_place(&spec, &spec.apps[0], &PLACE));
         assert!(!of_rank.contains("OMP_NUM_THREADS") && of_rank.contains("RANK=3"), "{of_rank}");
-        let names: Vec<&str> = of_network(&spec).into_iter().map(|(name, _)| name).collect();
+        let plan = of_driver(&spec);
+        let names: Vec<&str> = plan.network.into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"]);
+        assert_eq!(plan.error_file, Some("TORCHELASTIC_ERROR_FILE"));
         let alone = Place { local_size: 1, ..PLACE };
         let unset = JobSpec { env: Vec::new(), ..spec };
         assert!(!lines(of_place(&unset, &unset.apps[0], &alone)).contains("OMP_NUM_THREADS"), "it has all cores");
@@ -226,6 +274,10 @@ mod tests {
         assert_eq!(ports(None, true), 1);
         assert_eq!(ports(Some(Framework::Torch), true), 0);
         assert_eq!(ports(Some(Framework::TorchRoutable), true), 4);
+        assert_eq!(ports(Some(Framework::Jax), false), 1);
+        let jax = spec(Some(Framework::Jax), false);
+        let rendezvous = of_rendezvous(&jax, &jax.apps[0], "[fd00::1]:23456".parse().unwrap());
+        assert_eq!(lines(rendezvous), "JAX_COORDINATOR_ADDRESS=[fd00::1]:23456");
         let mut set = spec(None, true);
         set.env.push(b"MASTER_ADDR=n7".to_vec());
         let port_only = of_rendezvous(&set, &set.apps[0], "10.0.0.1:23456".parse().unwrap());

@@ -177,6 +177,8 @@ pub enum JobEvent {
         /// The kernel has killed it because memory ran out.
         out_of_memory: bool,
     },
+    /// A rank that is about to be reported as ended had written an error file at this time (ns since 1970).
+    RankError { local: LocalRank, at_ns: u64, text: Bytes },
     /// The ranks of a job on this node run without something that was asked for.
     RanksLack { what: Lacking },
     /// The call stacks of the ranks of a job on this node.
@@ -377,8 +379,7 @@ pub struct SpawnPlan {
     pub pmi_socket: bool,
     /// Whether each rank gets one of the sockets of `ListenForRanks` (`WIREUP_LISTEN_FD`).
     pub listens: bool,
-    /// Variables about this node's network, which the driver adds if agents communicate through an interface.
-    pub network: Vec<(&'static str, NetworkValue)>,
+    pub framework: FrameworkPlan,
     /// Number of GPUs for each rank; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
     pub umask: u32,
@@ -387,6 +388,15 @@ pub struct SpawnPlan {
     pub staged: Option<Staged>,
     /// Modules that are imported once for all ranks.
     pub preload: Option<Preload>,
+}
+
+/// What the driver adds to the environment of ranks for their framework.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FrameworkPlan {
+    /// The variable by which each rank gets the path of an error file, which the driver makes; `None`: none.
+    pub error_file: Option<&'static str>,
+    /// Variables about this node's network, which are added if agents communicate through an interface.
+    pub network: Vec<(&'static str, NetworkValue)>,
 }
 
 /// A fact about the interface through which a node's agent communicates with other agents.

@@ -45,7 +45,7 @@ use wireup_wire::frame::{DownFrame, Frame, UpFrame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::Down;
-use wireup_wire::peer::{Cause, Done, Ended, MissingAgent, Note, SpawnError};
+use wireup_wire::peer::{Cause, Done, Ended, MissingAgent, Note, RankError, SpawnError};
 use wireup_wire::rank_address;
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown, JobUp, ToLauncher};
@@ -228,6 +228,10 @@ impl JobParts {
                     cx.fail_rank(local, Cause::Spawn(error));
                     self.serve(cx, RankService::end_server_if_alone);
                 }
+            }
+            JobEvent::RankError { local, at_ns, text } => {
+                let (rank, host) = (cx.rank(local), cx.facts.host());
+                self.ends.on_rank_error(RankError { rank, host, at_ns, text: text.to_vec() });
             }
             JobEvent::RanksLack { what } => cx.note(Note::Lacks { host: cx.facts.host(), what }),
             JobEvent::Stacks { stacks } => self.stacks.on_own(stacks),
@@ -530,6 +534,7 @@ impl JobParts {
             JobUp::Stall(_) => cx.report(message),
             JobUp::Stacks(stacks) => self.stacks.on_child(from, stacks),
             JobUp::Missing(missing) => self.on_missing(cx, missing),
+            JobUp::RankError(error) => self.ends.on_rank_error(error),
             JobUp::Rendezvous { address } => self.on_rendezvous_reserved(cx, address),
         }
     }
@@ -674,6 +679,9 @@ impl JobParts {
             let collectives = [Some(&self.service.collectives), of_pmix].into_iter().flatten();
             let traffic = collectives.flat_map(|of| [of.exchanges.traffic, of.barriers.traffic]);
             cx.up(profile.finish(cx.facts, cx.agent.clock, traffic, &cx.common.ranks));
+        }
+        if let Some(error) = self.ends.first_error.take() {
+            cx.control_up(JobUp::RankError(error));
         }
         if cx.facts.root {
             let ended = ToLauncher::Ended(Ended { failure: self.ends.take_failure(), done });

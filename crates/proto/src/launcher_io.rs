@@ -5,7 +5,7 @@ use crate::output::{Next, Origin};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Ended, Failure, Note, Stack, StallReport, TracePart};
+use wireup_wire::peer::{Ended, Failure, Note, RankError, Stack, StallReport, TracePart};
 use wireup_wire::pmi::HostFiles;
 
 /// An event that the driver reports to the launcher.
@@ -80,6 +80,8 @@ pub enum Notice {
     },
     /// A node's part of the profile.
     Trace(Box<TracePart>),
+    /// The earliest of the errors that ranks of a job have written.
+    RankError(RankError),
     /// All jobs have ended.
     Ended(Ended),
     /// A notice about a job that a rank has asked for.

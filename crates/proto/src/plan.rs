@@ -62,7 +62,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         stdio: options.stdio.clone(),
         pmi_socket: options.pmi.flavour.has_simple(),
         listens: options.process.rank_ports.is_some(),
-        network: framework::of_network(spec),
+        framework: framework::of_driver(spec),
         gpus_per_rank: options.process.gpus_per_rank,
         umask: options.process.umask,
         limits: options.process.limits.clone(),

@@ -335,6 +335,10 @@ pub enum Framework {
     /// PyTorch, for programs that open stores of their own next to that of `MASTER_ADDR` and `MASTER_PORT`: these name
     /// an address that all nodes reach, and the three ports that follow are free.
     TorchRoutable,
+    /// JAX: `jax.distributed.initialize()` without arguments.
+    Jax,
+    /// DeepSpeed: `deepspeed`.
+    DeepSpeed,
 }
 
 /// A set of files that is on each node already, and that its ranks see in place of the originals.

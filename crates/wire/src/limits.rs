@@ -25,6 +25,9 @@ pub const PARKED_GETS_PER_RANK_MAX: usize = 64;
 /// PMI-2: longest `thrid`. Slurm's client sends a pointer.
 pub const THREAD_LEN_MAX: usize = 64;
 
+/// Bytes that are read of what a rank wrote about its own failure. Chosen: a traceback of hundreds of calls.
+pub const RANK_ERROR_BYTES_MAX: usize = 64 << 10;
+
 /// Longest allgather value that our own client accepts.
 pub const ALLGATHER_LEN_MAX: usize = 64 << 10;
 /// Collectives that one rank may have outstanding (each costs its agent a few hundred bytes).

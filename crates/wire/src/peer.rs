@@ -15,7 +15,7 @@ pub(crate) mod transport;
 pub use bootstrap::{
     BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, BootstrapLengths, bootstrap_message, probe,
 };
-pub use failure::{Cause, Failure, SpawnError, SpawnStep, remedy};
+pub use failure::{Cause, Failure, RankError, SpawnError, SpawnStep, remedy};
 pub use problem::{MissingAgent, PmixFault, PmixProblem, Problem, ProblemKind};
 pub use stacks::{Calls, Stack, folded};
 pub use stall::{GroupStall, InitStall, StallReport};

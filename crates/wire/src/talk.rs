@@ -15,7 +15,9 @@ use crate::collective::Collective;
 use crate::ids::{AgentId, JobId, Rank};
 use crate::job::JobSpec;
 use crate::names::NewJob;
-use crate::peer::{Departed, Done, Ended, Failure, Gone, MissingAgent, Note, Opened, Problem, Stack, StallReport};
+use crate::peer::{
+    Departed, Done, Ended, Failure, Gone, MissingAgent, Note, Opened, Problem, RankError, Stack, StallReport,
+};
 use crate::pmi::SpawnRequest;
 use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SeatRequest, SessionSnapshot, Welcome};
 use alloc::boxed::Box;
@@ -75,15 +77,15 @@ impl JobDown {
     }
 }
 
-/// About a job, up its tree. The root sends `Started`, `Failed`, `Stall`, `Stacks` and `Missing` to the job's
-/// launcher.
+/// About a job, up its tree. The root sends `Started`, `Failed`, `Stall`, `Stacks`, `Missing` and `RankError`
+/// to the job's launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobUp {
     /// All ranks of the subtree are running; sent once per subtree.
     Started { ranks: u32, pmix: Option<Opened> },
     /// With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
     Ready,
-    /// The first failure of the subtree; sent at most once per subtree.
+    /// The first failure of the subtree; then a crash from which the first one may have followed.
     Failed(Failure),
     /// A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited
     /// without finalizing.
@@ -100,6 +102,8 @@ pub enum JobUp {
     Stacks(Vec<Stack>),
     /// The agent of rank 0 has reserved this port, where the ranks are to meet.
     Rendezvous { address: SocketAddr },
+    /// The earliest of the errors that ranks of the subtree have written; sent before `Done`.
+    RankError(RankError),
 }
 
 /// About the session, down its tree.

@@ -17,8 +17,8 @@ use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     self, AgentSpec, Bootstrap, Cause, Containment, Departed, Done, Ended, ExchangeTraffic, ExitStatus, Failure,
     FenceTrace, Gone, GroupStall, Hello, InitStall, Lacking, LinkOptions, MissingAgent, Note, Opened, PROTOCOL_VERSION,
-    PmixFault, RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, Stack, StallReport,
-    TracePart, Traffic, bootstrap_message, encode, probe,
+    PmixFault, RankError, RankTrace, Rejoin, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, Stack,
+    StallReport, TracePart, Traffic, bootstrap_message, encode, probe,
 };
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
@@ -384,6 +384,15 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("alive", Control::Alive),
         ("ready", Control::JobUp(JobUp::Ready)),
         ("start-ranks", Control::JobDown(JobDown::StartRanks)),
+        (
+            "rank-error",
+            Control::JobUp(JobUp::RankError(RankError {
+                rank: Rank(3),
+                host: "n1".into(),
+                at_ns: 7,
+                text: b"{}".to_vec(),
+            })),
+        ),
         ("rendezvous-up", Control::JobUp(JobUp::Rendezvous { address: "10.0.0.1:23456".parse().unwrap() })),
         ("rendezvous", Control::JobDown(JobDown::Rendezvous { address: "[fd00::1]:23456".parse().unwrap() })),
     ]

@@ -227,7 +227,8 @@ flag_table! {
         => options.process.rank_env = on;
     FOR = Flag::value(&["--for"], "FRAMEWORK", "Set the variables that the framework's own launcher sets: torch: those \
         of torchrun, with a store in every agent; torch=routable: the store is in rank 0, at an address that all nodes \
-        reach, for programs that open sockets at MASTER_PORT + 1 to + 3.")
+        reach, for programs that open sockets at MASTER_PORT + 1 to + 3; jax: for jax.distributed.initialize(); \
+        deepspeed.")
         => options.process.framework = |value| value.choice(FRAMEWORKS);
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
@@ -367,7 +368,7 @@ flag_table! {
         "Write a page for a web browser to FILE: timeline, slowest nodes and ranks, settings.")
         => report: Option<PathBuf> = result_file;
     JSON = Flag::value(&["--json"], "FILE",
-        "Write how the job and each rank ended to FILE: rank, node, pid, exit code or signal.")
+        "Write how the job and each rank ended to FILE: rank, node, pid, exit code or signal; with --dry-run, the map.")
         => json: Option<PathBuf> = result_file;
     RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
@@ -397,7 +398,12 @@ const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
     &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
 const SEAT_ORDERS: &[(&str, SeatOrder)] = &[("spread", SeatOrder::Spread), ("pack", SeatOrder::Pack)];
 const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
-const FRAMEWORKS: &[(&str, Framework)] = &[("torch", Framework::Torch), ("torch=routable", Framework::TorchRoutable)];
+const FRAMEWORKS: &[(&str, Framework)] = &[
+    ("torch", Framework::Torch),
+    ("torch=routable", Framework::TorchRoutable),
+    ("jax", Framework::Jax),
+    ("deepspeed", Framework::DeepSpeed),
+];
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
 
 /// `--hosts` for commands that run no program.

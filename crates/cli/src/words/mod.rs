@@ -5,6 +5,7 @@ mod missing;
 mod notes;
 mod profile;
 mod ranges;
+mod rank_error;
 mod signals;
 mod stacks;
 mod stall;
@@ -33,6 +34,8 @@ pub struct Setting {
     pub node_count: u32,
     pub label: bool,
     pub verbose: bool,
+    /// Lines are for a terminal that shows colours.
+    pub in_colour: bool,
     /// Agents are children of this machine's launcher, not reached by a remote shell.
     pub local: bool,
     /// The remote shell as a user would type it.

@@ -3,6 +3,7 @@
 use super::notes::Notes;
 use super::stall::Stalls;
 use super::{Setting, count, failure, one_line, signals};
+use crate::out;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
 
@@ -23,7 +24,13 @@ impl Voice {
 
     /// The text to write to standard error; may be empty.
     pub fn say(&mut self, notice: &Notice) -> String {
-        self.lines(notice).iter().map(|line| format!("wireup: {line}\n")).collect()
+        let is_failure = match notice {
+            Notice::Failed(_) | Notice::RankError(_) | Notice::NotStarted { .. } | Notice::NotSpawned { .. } => true,
+            Notice::Ended(ended) => ended.failure.is_some(),
+            _ => false,
+        };
+        let prefix = out::prefix(is_failure, self.setting.in_colour);
+        self.lines(notice).iter().map(|line| format!("{prefix}{line}\n")).collect()
     }
 
     /// The lines for a notice, without the prefix `wireup: `.
@@ -39,6 +46,7 @@ impl Voice {
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Stacks(stacks) => super::stack_lines(stacks),
+            Notice::RankError(error) => super::rank_error::lines(error),
             Notice::Interrupt { signal, first, starting } => vec![signals::interrupt(*signal, *first, *starting)],
             Notice::OfJob { job, notice } => {
                 let of_job = |line: String| format!("job {job}: {line}");
@@ -121,6 +129,15 @@ mod tests {
         let ended = Ended { failure: Some(failure(1)), done: Default::default() };
         assert_eq!(voice(false).lines(&Notice::Ended(ended)).len(), 1);
         assert!(voice(false).lines(&Notice::Ended(Ended { failure: None, done: Default::default() })).is_empty());
+    }
+
+    #[test]
+    fn in_colour_a_failure_stands_out() {
+        let text =
+            |in_colour, notice| Voice::new(Setting { in_colour, verbose: true, ..Setting::example() }).say(&notice);
+        assert!(text(false, Notice::Failed(failure(1))).starts_with("wireup: "));
+        assert!(text(true, Notice::Failed(failure(1))).starts_with("\x1b[1;31mwireup:\x1b[0m "));
+        assert_eq!(text(true, Notice::Started { ranks: 1 }), "\x1b[1mwireup:\x1b[0m 1 rank started\n");
     }
 
     #[test]

@@ -386,7 +386,7 @@ impl AgentDriver {
             }
             Output::ReserveRendezvous { job, count, range, kernel_session } => {
                 let port = local.reserve_rendezvous(job, kernel_session, count, range, reactor);
-                let result = port.and_then(|port| Ok(SocketAddr::new(links.main_ip()?, port)));
+                let result = port.and_then(|port| Ok(SocketAddr::new(links.ips()?[0], port)));
                 inputs.push(Input::Job { job, event: JobEvent::RendezvousReserved { result } });
             }
             Output::Relay { job, relay, act } => jobs.with(job, |ranks| {
@@ -415,7 +415,7 @@ impl AgentDriver {
                 }
             }
             Output::Spawn(mut plan) => {
-                let network = links.network_variables(&plan.network);
+                let network = links.network_variables(&plan.framework.network);
                 plan.programs.iter_mut().for_each(|program| program.env.extend_from_slice(&network));
                 let own_devices = self.agent.session().remote_shell.start_method().by_step();
                 local.spawn(&plan, own_devices, reactor, inputs);

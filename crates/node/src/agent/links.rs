@@ -118,20 +118,11 @@ impl LinkSet {
     /// The addresses at which this node is reached, best first.
     ///
     /// # Errors
-    /// The addresses cannot be listed, or none of them may be used.
+    /// The addresses cannot be listed, or none of them may be used: the list is never empty.
     pub fn ips(&self) -> Result<Vec<IpAddr>, ListenError> {
         let own = interfaces::addresses().map_err(ListenError::Interfaces)?;
         let filter = self.config.interface.as_deref().map(Filter::parse).transpose()?;
         Ok(addresses::offered(&own, filter.as_ref(), self.config.reached_at(), self.config.local)?)
-    }
-
-    /// The address of this node that others use best.
-    ///
-    /// # Errors
-    /// As for [`LinkSet::ips`].
-    pub fn main_ip(&self) -> Result<IpAddr, ListenError> {
-        // An empty list is an error.
-        Ok(self.ips()?[0])
     }
 
     /// Variables about the interface through which agents of other machines reach this one; none if there is no such
@@ -140,7 +131,8 @@ impl LinkSet {
         if variables.is_empty() || self.config.local {
             return Vec::new();
         }
-        let (Ok(ip), Ok(own)) = (self.main_ip(), interfaces::addresses()) else { return Vec::new() };
+        let (Ok(ips), Ok(own)) = (self.ips(), interfaces::addresses()) else { return Vec::new() };
+        let Some(ip) = ips.first().copied() else { return Vec::new() };
         let Some(at) = own.into_iter().find(|own| own.ip == ip && !own.loopback) else { return Vec::new() };
         let line = |(name, value): &(&str, NetworkValue)| match value {
             NetworkValue::Interface => format!("{name}={}", at.interface).into_bytes(),

@@ -73,7 +73,7 @@ impl LocalJobs {
             let picture = plan.report_bindings.then(|| binding::picture_of(plan)).flatten();
             let bound = picture.map(|picture| JobEvent::RanksBound { picture });
             inputs.extend(lacking.into_iter().chain(bound).map(|event| Input::Job { job, event }));
-            ranks.spawn(plan, own_devices, self.secondary_clients.name(reactor))?;
+            ranks.spawn(plan, own_devices, self.secondary_clients.name(reactor), reactor)?;
             Ok(ranks.next_standby())
         });
         match spawned {

@@ -1,5 +1,6 @@
 //! The agent's driver: connects the state machine of `proto` to this machine's clock, sockets and processes.
 
+mod directory;
 pub mod driver;
 mod fd_backoff;
 mod fellows;

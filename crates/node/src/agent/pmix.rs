@@ -1,14 +1,13 @@
-//! Drives the PMIx server process of one job on this node: its socket and its standard error. Its directory is in
-//! `directory`.
+//! Drives the PMIx server process of one job on this node: its socket and its standard error.
 //!
 //! The job's keeper holds the process, beside the ranks. It runs this same program, so both ends of the socket always
 //! have the same version.
 
-mod directory;
 mod opening;
 mod server_log;
 mod standby;
 
+use super::directory::Directory;
 use super::outgoing::{Outgoing, WriteState};
 use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
@@ -16,8 +15,6 @@ use super::turn::Turn;
 use crate::keeper::{Batch, ProcessFds, SERVER_SLOT, STANDBY_SLOT, cpus_of_ranks};
 use crate::spawn_error::{spawn_error, unbound};
 use bytes::Bytes;
-use directory::Directory;
-pub use directory::remove_left;
 pub use opening::Opening;
 use server_log::ServerLog;
 pub use standby::StandbyServer;

@@ -5,6 +5,7 @@
 //! `output`, `stdin`, `pmi` and `relays` each own one kind of descriptors, and `listening` the sockets at which ranks
 //! listen.
 
+mod error_files;
 mod listening;
 mod output;
 mod pmi;
@@ -22,6 +23,7 @@ use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, is_server};
 use crate::spawn_error::{spawn_error, unbound};
+use error_files::ErrorFiles;
 use listening::RankSockets;
 use output::RankOutput;
 use pmi::PmiSockets;
@@ -70,6 +72,8 @@ struct Exits {
     deferred: Vec<(u32, ExitStatus)>,
     /// Whether a rank was killed, by this agent or by another process: who kills further ranks does not matter.
     has_killed: bool,
+    /// Where ranks write why they fail, if the job wants that.
+    files: Option<ErrorFiles>,
 }
 
 impl JobRanks {
@@ -111,8 +115,17 @@ impl JobRanks {
 
     /// Passes the plan to the keeper. `own_devices`: whether the ranks use the GPUs that this process was given.
     /// `agent`: the name of the socket at which secondary clients connect.
-    pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool, agent: Option<&str>) -> Result<(), SpawnError> {
+    pub fn spawn(
+        &mut self,
+        plan: &SpawnPlan,
+        own_devices: bool,
+        agent: Option<&str>,
+        reactor: &Reactor,
+    ) -> Result<(), SpawnError> {
         let mut batch = Batch::from_plan(plan).map_err(|error| unbound(&error))?;
+        if let Some(variable) = plan.framework.error_file {
+            self.make_error_files(variable, &mut batch, reactor)?;
+        }
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
         let sockets = self.sockets.give(&mut batch.processes);
         if let Some(name) = agent.filter(|_| plan.pmi_socket) {
@@ -130,6 +143,16 @@ impl JobRanks {
         self.stdin.set_ranks(plan);
         self.clients.set_ranks(plan.ranks.len());
         self.stdout = plan.stdio.stdout;
+        Ok(())
+    }
+
+    fn make_error_files(&mut self, variable: &str, batch: &mut Batch, reactor: &Reactor) -> Result<(), SpawnError> {
+        let mut files = ErrorFiles::new()?;
+        // The removal is requested before the directory exists, because this agent could be killed at any moment.
+        self.keeper.request(&Request::RemoveAtEnd { directory: files.directory() });
+        self.keeper.flush(reactor);
+        files.make(variable, &mut batch.processes)?;
+        self.exits.files = Some(files);
         Ok(())
     }
 
@@ -200,6 +223,11 @@ impl JobRanks {
                     return Ok(());
                 }
                 self.on_exited(local, turn);
+                if status != ExitStatus::Exited(0)
+                    && let Some((at_ns, text)) = self.exits.files.as_ref().and_then(|files| files.read(local))
+                {
+                    turn.push_event(job, JobEvent::RankError { local, at_ns, text });
+                }
                 let out_of_memory = self.ran_out_of_memory(local, status);
                 turn.push_event(job, JobEvent::RankExited { local, status, out_of_memory });
             }

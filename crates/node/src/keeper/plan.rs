@@ -87,7 +87,7 @@ mod tests {
             stdio: StdioOptions { stdin, stdin_inherit, ..StdioOptions::default() },
             pmi_socket: true,
             listens: false,
-            network: Vec::new(),
+            framework: Default::default(),
             gpus_per_rank: 0,
             umask: 0o22,
             limits: Vec::new(),

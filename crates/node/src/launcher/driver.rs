@@ -262,6 +262,7 @@ impl<'w> LauncherDriver<'w> {
             Notice::Failed(_)
             | Notice::Stall(_)
             | Notice::Stacks(_)
+            | Notice::RankError(_)
             | Notice::Note(_)
             | Notice::OfJob { .. }
             | Notice::NotStarted { .. }

@@ -9,7 +9,11 @@
 //!
 //! Every agent reports the first failure of its subtree to its parent and takes no other action. The root takes the
 //! first failure that reaches it as the job's, tells the launcher, and kills the job down the tree. Later failures are
-//! consequences and are not reported.
+//! consequences and are not reported. The exception is a crash: a rank may exit because a peer has crashed, and its
+//! failure may arrive first.
+//!
+//! What ranks have written about their own failures is gathered until the job has ended, since the rank that failed
+//! first is not always the first to exit; of these errors the earliest reaches the launcher.
 //!
 //! A rank that exits with a code other than 0 after finalize is a failure that ends nothing: no other rank can wait for
 //! it. It is reported in the same way, and is the job's failure unless another one ends the job.
@@ -19,7 +23,7 @@ use super::facts::Facts;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, Departed, Failure, MissingAgent, Problem, SpawnError};
+use wireup_wire::peer::{Cause, Departed, Failure, MissingAgent, Problem, RankError, SpawnError};
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 use wireup_wire::talk::JobUp;
 
@@ -55,6 +59,8 @@ pub struct Ends {
     name_missing_at: Option<Instant>,
     /// After the keeper of the local ranks has ended: the time to report that, and its error (none: it was killed).
     keeper_lost: Option<(Instant, Option<SpawnError>)>,
+    /// The earliest error that a rank of the subtree has written.
+    pub first_error: Option<RankError>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     pub is_torn: bool,
     /// Whether nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on
@@ -94,6 +100,7 @@ impl Ends {
     /// end the job.
     pub fn on_failure(&mut self, cx: &mut Cx<'_>, mut failure: Failure) -> bool {
         if self.failure.is_some() || self.is_ending() {
+            self.on_later_failure(cx, failure);
             return false;
         }
         if !failure.cause.ends_job() {
@@ -110,6 +117,27 @@ impl Ends {
         cx.control_up(JobUp::Failed(failure.clone()));
         self.failure = Some(failure);
         cx.facts.root
+    }
+
+    /// Passes on a crash that is reported later than a failure to which it may have led. A crash on this node after the
+    /// kill has begun is a consequence of the kill.
+    fn on_later_failure(&mut self, cx: &mut Cx<'_>, failure: Failure) {
+        let follows_kill = self.is_ending() && failure.node == cx.facts.own_node();
+        let led_to_first = match &self.failure {
+            Some(first) => first.cause.may_follow_crash(),
+            None => !cx.facts.root,
+        };
+        if failure.cause.is_crash() && led_to_first && !follows_kill {
+            cx.control_up(JobUp::Failed(failure.clone()));
+            self.failure = Some(failure);
+        }
+    }
+
+    /// A rank of the subtree has written an error.
+    pub fn on_rank_error(&mut self, error: RankError) {
+        if self.first_error.as_ref().is_none_or(|first| error.at_ns < first.at_ns) {
+            self.first_error = Some(error);
+        }
     }
 
     /// A child agent could not be started, or its link broke.
@@ -235,6 +263,37 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::cx::Sent;
+    use wireup_wire::ids::NodeId;
+
+    #[test]
+    fn a_crash_that_led_to_the_first_failure_is_passed_on_later() {
+        let crash = Cause::Signalled { signal: 11, core_dumped: false };
+        let by = |node, cause: &Cause| Failure { node: NodeId(node), ..Failure::from(cause.clone()) };
+        for (first, later, node, is_killed, passed) in [
+            (Cause::Exited(1), &crash, 1, true, 2),
+            (Cause::Exited(1), &crash, 0, false, 2),
+            (Cause::Exited(1), &crash, 0, true, 1),
+            (crash.clone(), &crash, 1, false, 1),
+            (Cause::Interrupted { signal: 2 }, &crash, 1, true, 1),
+            (Cause::Exited(1), &Cause::Exited(2), 1, true, 1),
+        ] {
+            let (mut ends, facts) = (Ends::default(), Facts::for_test(2, 1, 0));
+            let (_, sent, _) = Cx::bench(&facts, Instant(0), |cx| {
+                ends.on_failure(cx, by(0, &first));
+                if is_killed {
+                    ends.kill(cx.now(), 1_000);
+                }
+                ends.on_failure(cx, by(node, later));
+            });
+            let passed_on = sent.iter().filter(|sent| matches!(sent, Sent::ToLauncher(_))).count();
+            assert_eq!(passed_on, passed, "{first:?}, then {later:?} on node {node}");
+            assert_eq!(
+                ends.failure,
+                Some(by(if passed == 2 { node } else { 0 }, if passed == 2 { later } else { &first }))
+            );
+        }
+    }
 
     #[test]
     fn an_agent_that_was_stopped_still_waits_for_the_ranks_that_it_kills() {

@@ -91,7 +91,7 @@ pub enum Wait {
     Server,
     /// The listening sockets of the ranks are not bound.
     Sockets,
-    /// The address at which ranks meet is not known.
+    /// The address of the rendezvous has not arrived.
     Rendezvous,
     /// The job's store does not listen.
     Store,

@@ -212,6 +212,7 @@ impl Launcher {
         match message {
             Control::JobUp(JobUp::Started { ranks, .. }) => self.on_started(job, ranks),
             Control::JobUp(JobUp::Failed(failure)) => self.on_failed(job, failure),
+            Control::JobUp(JobUp::RankError(error)) => self.notice_of(job, Notice::RankError(error)),
             Control::JobUp(JobUp::Stall(report)) => self.notice_of(job, Notice::Stall(report)),
             Control::JobUp(JobUp::Stacks(stacks)) if self.asked_why.remove(&job) => {
                 self.notice_of(job, Notice::Stacks(stacks));
@@ -285,6 +286,14 @@ impl Launcher {
                 if ends_job {
                     self.end_with(job);
                 }
+            }
+            // A rank that has crashed is reported after one that ended because of it.
+            Start::Open | Start::Over
+                if failure.cause.is_crash()
+                    && self.result.failure.as_ref().is_some_and(|first| first.cause.may_follow_crash()) =>
+            {
+                self.result.failure = Some(failure.clone());
+                self.notice_of(job, Notice::Failed(failure));
             }
             Start::Open | Start::Over => {}
         }

@@ -366,6 +366,18 @@ fn ranks_report_where_they_wait_before_a_time_limit_ends_them() {
 }
 
 #[test]
+fn a_crash_that_is_reported_after_its_consequence_is_the_result() {
+    let mut bench = Bench::new();
+    let [exit, crash] = [Cause::Exited(1), Cause::Signalled { signal: 11, core_dumped: false }].map(failure);
+    for reported in [&exit, &crash, &exit] {
+        bench.says(1, Control::JobUp(JobUp::Failed(reported.clone())));
+    }
+    assert_eq!(bench.notices, [exit, crash].map(Notice::Failed));
+    bench.ends(1, None);
+    assert_eq!(bench.launcher.result.failure.as_ref().map(|failure| exit_code(Some(failure))), Some(139));
+}
+
+#[test]
 fn a_time_limit_ends_jobs_of_wireup_itself_at_once() {
     let mut bench = Bench::new();
     bench.launcher.timeout = Some(TimeLimit { at: Instant(1), after_ns: 1, explains: false, has_asked: false });

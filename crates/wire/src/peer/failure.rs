@@ -18,6 +18,18 @@ pub struct Failure {
     pub cause: Cause,
 }
 
+/// What a rank wrote about its own failure before it exited (`TORCHELASTIC_ERROR_FILE`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RankError {
+    pub rank: Rank,
+    /// Name of the rank's node.
+    pub host: String,
+    /// When it was written (ns since 1970, by the clock of the rank's node).
+    pub at_ns: u64,
+    /// The file, at most [`crate::limits::RANK_ERROR_BYTES_MAX`] bytes of it.
+    pub text: Vec<u8>,
+}
+
 /// A failure that concerns no node in particular.
 impl From<Cause> for Failure {
     fn from(cause: Cause) -> Failure {
@@ -85,6 +97,21 @@ impl Cause {
                 | Cause::Launcher { .. }
                 | Cause::PmixServer { .. }
         )
+    }
+
+    /// Whether the rank has crashed, which hardly ever happens because a peer has gone: by SIGILL, SIGBUS, SIGFPE or
+    /// SIGSEGV, or for lack of memory.
+    pub fn is_crash(&self) -> bool {
+        matches!(self, Cause::OutOfMemory | Cause::Signalled { signal: 4 | 7 | 8 | 11, .. })
+    }
+
+    /// Whether the rank may have ended because a peer had crashed.
+    pub fn may_follow_crash(&self) -> bool {
+        match self {
+            Cause::Exited(_) | Cause::Aborted { .. } | Cause::LeftFence { .. } | Cause::LeftGroup { .. } => true,
+            Cause::Signalled { .. } => !self.is_crash(),
+            _ => false,
+        }
     }
 
     /// Whether the other ranks are ended.

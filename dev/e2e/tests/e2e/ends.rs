@@ -55,6 +55,21 @@ fn the_end_of_each_rank_is_written_to_a_file() {
     assert!(ends["ranks"][3]["node"] == "node1" && ends["ranks"][3]["pid"].is_u64(), "{ends}");
 }
 
+/// As torch's `@record` does: rank 2 fails first, but rank 1, which follows, is the first to exit.
+#[test]
+fn of_the_errors_that_ranks_have_written_the_earliest_is_shown() {
+    let write = "write() { echo '{\"message\": {\"message\": \"'$1'\"}}' >$TORCHELASTIC_ERROR_FILE; };";
+    let script = format!(
+        "{write} case $RANK in 2) write first; : >$MARK;; 1) until test -e $MARK; do sleep 0.05; done; \
+         write second; exit 3;; esac; exec sleep 1000"
+    );
+    let folder = Folder::new("ends-errors");
+    let run = Run::job("-n 4 --virtual-nodes 2 --for torch").env("MARK", folder.at("mark"));
+    let outcome = run.sh(&script).finish().expect_code(3);
+    outcome.expect_err_line(&["rank 1", "exited with code 3"]);
+    outcome.expect_err_line(&["rank 2 on node1 failed first: first"]);
+}
+
 #[test]
 fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
     for flavour in [Flavour::Mpich5, Flavour::OpenMpi4, Flavour::OpenMpi5] {

@@ -1,7 +1,7 @@
 //! Describes how a PMIx server process is started, whichever job it serves: a job can use a server that was started for
 //! another one if both descriptions are equal.
 
-use super::directory::Directory;
+use crate::agent::directory::Directory;
 use crate::keeper::{Batch, OutKind, Process, Program, StdinKind};
 use std::os::unix::ffi::OsStringExt;
 use wireup_proto::io::PmixPlan;

@@ -12,8 +12,8 @@
 //!
 //! The process belongs to a keeper without a job. Its messages are not read before a job could use it.
 
-use super::directory::Directory;
 use super::opening::Opening;
+use crate::agent::directory::Directory;
 use crate::keeper::{Keeper, KeeperEvent, ProcessFds, Request, STANDBY_SLOT};
 use rustix::io::{Errno, retry_on_intr};
 use std::io;

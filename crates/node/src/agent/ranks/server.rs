@@ -1,7 +1,8 @@
 //! Drives the PMIx server process of a job: where it comes from, and what the keeper and the process itself report.
 
 use super::JobRanks;
-use crate::agent::pmix::{self, Opening, PmixServer, StandbyServer};
+use crate::agent::directory;
+use crate::agent::pmix::{Opening, PmixServer, StandbyServer};
 use crate::agent::shells::in_words;
 use crate::agent::turn::Turn;
 use crate::keeper::{KeeperEvent, Request};
@@ -21,7 +22,7 @@ impl JobRanks {
         }
         // On a shared machine one agent is enough to remove old directories. This runs while the server process starts.
         if !plan.begin.shared || plan.begin.node == NodeId(0) {
-            pmix::remove_left();
+            directory::remove_left();
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
-//! Makes the directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
+//! Makes a directory for one job on this node: for the sockets and shared memory of its PMIx server process, or for the
+//! error files of its ranks.
 //!
 //! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however
 //! they ended. If the keeper is killed, the agent removes it. The directory itself is locked (`flock`) while its agent
 //! lives. If agent and keeper are killed together, as Slurm does with the processes of a cancelled step, no process is
-//! left to remove it: the next agent on this node that starts such a server finds the directory without a lock and
+//! left to remove it: the next agent on this node that starts a PMIx server finds the directory without a lock and
 //! removes it. Where a file system cannot lock a directory (NFS), such a directory stays.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -136,7 +137,7 @@ fn place(base: &Path) -> io::Result<PathBuf> {
 
 /// The common prefix of the names of this user's directories. No other directory of wireup's has it.
 fn prefix() -> String {
-    format!("wireup-pmix-{}-", rustix::process::geteuid().as_raw())
+    format!("wireup-job-{}-", rustix::process::geteuid().as_raw())
 }
 
 fn usual_base() -> PathBuf {
@@ -149,7 +150,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_pmix_directory_is_new_private_and_removed_once_abandoned() {
+    fn a_directory_is_new_private_and_removed_once_abandoned() {
         let base = tempfile::tempdir().unwrap();
         let base = base.path();
         let path = place(base).unwrap();
