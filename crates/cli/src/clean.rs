@@ -109,13 +109,17 @@ impl Cleaning {
         Ok(())
     }
 
-    /// Removes what is in `~/.cache/wireup`, except copies of wireup that running agents execute: an agent may start
-    /// further processes from its copy.
+    /// Removes what is in `~/.cache/wireup`, and in the folder for programs that it does not take, except copies of
+    /// wireup that running agents execute: an agent may start further processes from its copy.
     fn cached(&mut self) -> Result<(), String> {
-        let cache = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
-        let Some(cache) = cache.filter(|cache| cache.symlink_metadata().is_ok()) else { return Ok(()) };
-        remote::check_folder(&cache, user())?;
-        self.all_but(&cache, &running_programs(Path::new("/proc")))
+        let first = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let second = runtime.unwrap_or_else(|| "/tmp".into()).join(format!("{}{}", remote::SECOND_CACHE, user()));
+        for cache in first.into_iter().chain([second]).filter(|cache| cache.symlink_metadata().is_ok()) {
+            remote::check_folder(&cache, user())?;
+            self.all_but(&cache, &running_programs(Path::new("/proc")))?;
+        }
+        Ok(())
     }
 
     /// Removes every entry of the folder `cache`, except entries that contain a program in `running`.

@@ -375,10 +375,7 @@ pub struct SpawnPlan {
     pub shares_machine: bool,
     pub kernel_session: KernelSession,
     pub stdio: StdioOptions,
-    /// Whether each rank gets a PMI socket (`PMI_FD`).
-    pub pmi_socket: bool,
-    /// Whether each rank gets one of the sockets of `ListenForRanks` (`WIREUP_LISTEN_FD`).
-    pub listens: bool,
+    pub sockets: SocketPlan,
     pub framework: FrameworkPlan,
     /// Number of GPUs for each rank; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
@@ -388,6 +385,15 @@ pub struct SpawnPlan {
     pub staged: Option<Staged>,
     /// Modules that are imported once for all ranks.
     pub preload: Option<Preload>,
+}
+
+/// The sockets that each rank inherits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SocketPlan {
+    /// A PMI socket (`PMI_FD`).
+    pub pmi: bool,
+    /// One of the sockets of `ListenForRanks` (`WIREUP_LISTEN_FD`).
+    pub listening: bool,
 }
 
 /// What the driver adds to the environment of ranks for their framework.

@@ -1,7 +1,7 @@
 //! Derives the processes of one node from the description of a job.
 
 use crate::framework::{self, Place};
-use crate::io::{KernelSession, Program, RankPlan, SpawnPlan};
+use crate::io::{KernelSession, Program, RankPlan, SocketPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::{AppSpec, Binding, JobSpec};
@@ -60,8 +60,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         shares_machine,
         kernel_session: kernel_session(spec, node),
         stdio: options.stdio.clone(),
-        pmi_socket: options.pmi.flavour.has_simple(),
-        listens: options.process.rank_ports.is_some(),
+        sockets: SocketPlan { pmi: options.pmi.flavour.has_simple(), listening: options.process.rank_ports.is_some() },
         framework: framework::of_driver(spec),
         gpus_per_rank: options.process.gpus_per_rank,
         umask: options.process.umask,

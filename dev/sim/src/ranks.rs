@@ -173,7 +173,7 @@ impl Jobs {
                 Ok(place) => return cx.problem(format!("rank {rank} of {size} reads the place {:?}", place.env)),
                 Err(problem) => return cx.problem(format!("rank {rank} {problem}")),
             }
-            proc.socket.open = [plan.pmi_socket; 2];
+            proc.socket.open = [plan.sockets.pmi; 2];
         }
         // A keeper forks one rank after the other.
         let at = &mut self.nodes[node as usize];

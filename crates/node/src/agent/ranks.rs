@@ -128,7 +128,7 @@ impl JobRanks {
         }
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
         let sockets = self.sockets.give(&mut batch.processes);
-        if let Some(name) = agent.filter(|_| plan.pmi_socket) {
+        if let Some(name) = agent.filter(|_| plan.sockets.pmi) {
             let variable = format!("{VARIABLE}={}:{name}", self.job);
             batch.programs.iter_mut().for_each(|program| program.env.push(variable.clone().into_bytes()));
         }

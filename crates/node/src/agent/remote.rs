@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   plain   PROGRAM agent VERSION           the path of the launcher's program; a path that needs quotes: as look
-//!   look    exec /bin/sh -c '…'             in the user's cache, at that path, on the PATH;
+//!   look    exec /bin/sh -c '…'             in the user's caches, at that path, on the PATH;
 //!                                           else exit code 89 and "wireup-needed ARCH"
-//!   send    exec /bin/sh -c '…' < program   into the cache: private, verified, renamed into place
+//!   send    exec /bin/sh -c '…' < program   into a cache: private, verified, renamed into place
 //! ```
 //!
 //! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;
@@ -23,8 +23,11 @@ use wireup_wire::peer::PROTOCOL_VERSION;
 
 /// Exit code of a node that could not store the program.
 const NOT_TAKEN: u8 = 88;
-/// `$XDG_CACHE_HOME` and the home directory are evaluated on the node.
-const CACHE: &str = "h=\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup";
+/// The user's caches, evaluated on the node. The second is for a home directory where no program can be stored or run:
+/// it is read-only, full, or mounted with `noexec`.
+const CACHES: &str = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup \"${XDG_RUNTIME_DIR:-/tmp}\"/wireup-programs-$(id -u)";
+/// What the name of the second cache begins with.
+pub const SECOND_CACHE: &str = "wireup-programs-";
 
 /// The version that is named in the call of an agent, so that a program of another version says so before it reads
 /// anything.
@@ -105,9 +108,9 @@ fn in_shell(script: &str) -> String {
 fn look(program: &str, build: &str, asked: &str) -> String {
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
-        "{CACHE}; d=\"$h\"/{build}; p=\"$d\"/wireup; \
+        "for h in {CACHES}; do d=\"$h\"/{build}; p=\"$d\"/wireup; \
          [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent \
-         {asked}; }}; \
+         {asked}; }}; done; \
          for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
@@ -117,10 +120,11 @@ fn send(build: &str, digest: &str) -> String {
     let arch = std::env::consts::ARCH;
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
-         umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
+         umask 077; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
          [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; \
-         mkdir -p \"$d\" && [ -O \"$h\" ] && \
-         chmod 700 \"$h\" \"$d\" && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
+         mkdir -p \"$d\" && [ -O \"$h\" ] && chmod 700 \"$h\" \"$d\" && \
+         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && break; rm -f \"$t\"; done; \
+         cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )
 }
@@ -176,8 +180,10 @@ const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 /// Removes old builds and leftovers of interrupted transfers from the cache in which this program lies.
 pub fn forget_old() {
     let Ok(program) = std::env::current_exe() else { return };
-    let Some(cache) = program.ancestors().nth(2).filter(|cache| cache.ends_with("wireup")) else { return };
-    forget_old_in(cache);
+    let is_cache = |name: &str| name == "wireup" || name.starts_with(SECOND_CACHE);
+    let cache = program.ancestors().nth(2);
+    let cache = cache.filter(|cache| cache.file_name().and_then(|name| name.to_str()).is_some_and(is_cache));
+    cache.into_iter().for_each(forget_old_in);
 }
 
 /// Removes old files in this cache; files that cannot be removed are left.
@@ -236,6 +242,7 @@ mod tests {
             command
                 .args(["-c", &line])
                 .env_remove("XDG_CACHE_HOME")
+                .env("XDG_RUNTIME_DIR", self.0.path().join("run"))
                 .env("HOME", self.0.path())
                 .env("PATH", "/usr/bin:/bin");
             command.stdin(Stdio::from(std::fs::File::open(input).unwrap())).output().unwrap()
@@ -267,6 +274,21 @@ mod tests {
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
             assert_eq!(said.trim(), format!("{} agent {}", kept.join("wireup").display(), version()));
         }
+    }
+
+    #[test]
+    fn where_the_home_directory_takes_no_program_another_folder_does() {
+        let home = RemoteHome::new();
+        // No folder can be made below a file.
+        std::fs::write(home.0.path().join(".cache"), "").unwrap();
+        let send = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
+        assert!(send.status.success(), "{send:?}");
+        let user = rustix::process::geteuid().as_raw();
+        let second = home.0.path().join("run").join(format!("{SECOND_CACHE}{user}"));
+        assert_eq!(check_place(&second.join(BUILD).join("wireup"), BUILD, user), Ok(()));
+        let out = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
+        assert!(String::from_utf8_lossy(&out.stdout).starts_with(second.to_str().unwrap()), "{out:?}");
+        assert_eq!(std::fs::read_dir(second.join(BUILD)).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]

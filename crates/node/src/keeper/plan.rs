@@ -25,8 +25,8 @@ impl Batch {
             },
             stderr: OutKind::Pipe,
             shares_session: !plan.shares_machine,
-            pmi: plan.pmi_socket,
-            listens: plan.listens,
+            pmi: plan.sockets.pmi,
+            listens: plan.sockets.listening,
             pty: rank.pty,
             ..Process::new(u32::from(rank.local.0))
         };
@@ -64,7 +64,7 @@ fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
 mod tests {
     use super::*;
     use wireup_os::bind;
-    use wireup_proto::io::KernelSession;
+    use wireup_proto::io::{KernelSession, SocketPlan};
     use wireup_wire::ids::{JobId, LocalRank, Rank};
     use wireup_wire::job::{BindTo, Object, StdioOptions};
 
@@ -85,8 +85,7 @@ mod tests {
             shares_machine: false,
             kernel_session: KernelSession::Own,
             stdio: StdioOptions { stdin, stdin_inherit, ..StdioOptions::default() },
-            pmi_socket: true,
-            listens: false,
+            sockets: SocketPlan { pmi: true, listening: false },
             framework: Default::default(),
             gpus_per_rank: 0,
             umask: 0o22,

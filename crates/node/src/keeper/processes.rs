@@ -26,7 +26,7 @@ use wireup_os::spawn::{check_directory, find_program};
 use wireup_proto::io::ExitStatus;
 use wireup_wire::job::{Limit, Preload, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
-use wireup_wire::signal::{SIGKILL, SIGSTOP};
+use wireup_wire::signal::{SIGKILL, SIGSTOP, is_fatal};
 
 /// Number of starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
 const STARTS_PER_CPU: usize = 4;
@@ -283,6 +283,12 @@ impl Processes {
     fn send(&mut self, whom: Option<u32>, signal: i32) {
         let is_meant = |slot: u32| whom.map_or(!is_server(slot), |whom| whom == slot);
         self.living.iter().filter(|(slot, _)| is_meant(**slot)).for_each(|(_, living)| living.signal(signal));
+        // What would end the ranks does not wait for the imports.
+        if is_fatal(signal)
+            && let Some(preloading) = self.preloading.take_if(|preloading| !preloading.is_ready)
+        {
+            self.queue.extend(preloading.waiting);
+        }
         let (waiting, requested) = match &mut self.preloading {
             Some(Preloading { waiting, requested, .. }) => (Some(waiting), Some(requested)),
             None => (None, None),

@@ -153,12 +153,12 @@ fn where_no_ranks_can_be_forked_they_start_plainly_and_a_line_says_why() {
     let folder = Folder::new("preload");
     folder.write(
         "thread.py",
-        "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()\n",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=[1000], daemon=True).start()\n",
     );
     folder.write("killed.py", "import os\nos.kill(os.getpid(), 9)\n");
     folder.write("traced.py", "import sys\nsys.settrace(lambda *_: None)\n");
     folder.write("wrong.py", "1 / 0\n");
-    folder.write("hang.py", "import time\ntime.sleep(99)\n");
+    folder.write("hang.py", "import time\ntime.sleep(1000)\n");
     folder.write("fd.py", "import os\nos.closerange(3, 200)\n");
     let shell = |script: &str| {
         let run = Run::shell(script).env("FOLDER", folder.at("")).env("PYTHONPATH", folder.at(""));
@@ -189,7 +189,7 @@ fn where_no_ranks_can_be_forked_they_start_plainly_and_a_line_says_why() {
 fn a_job_can_be_interrupted_during_imports() {
     let Some(_) = python() else { return };
     let folder = Folder::new("preload");
-    folder.write("slow.py", "import time\nprint('slow', flush=True)\nopen('begun', 'w')\ntime.sleep(99)\n");
+    folder.write("slow.py", "import time\nprint('slow', flush=True)\nopen('begun', 'w')\ntime.sleep(1000)\n");
     let run = Run::job("-n 2 --pmi simple --preload slow").args(["/usr/bin/python3", "-c", "pass"]);
     let mut running = run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).start();
     running.await_that("the import has begun", |_| folder.at("begun").exists());

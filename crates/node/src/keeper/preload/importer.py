@@ -1,5 +1,5 @@
 # Runs in the interpreter of the ranks' program (Python 3.9 or newer), which the keeper starts once on a node: imports
-# modules, then forks the ranks. `wireup_job` is set in a line before this one; `importer.rs` describes the messages.
+# modules, then forks the ranks. `wireup_job` is set in a line before this one; `mod.rs` describes the messages.
 #
 #   keeper ── starts ──► importer ── forks ──► middle ── forks ──► up to 32 ranks
 #                                              ends: its ranks become children of the keeper
@@ -50,7 +50,13 @@ def wireup_import(job):
             os._exit(0)
         middle = os.fork()
         if middle == 0:
-            _wireup_fork_group(socket, rank)
+            request = None
+            try:
+                request = _wireup_fork_group(socket)
+            finally:
+                if request is None:
+                    os._exit(1)
+            _wireup_become(rank, *request)
             return run
         if os.waitpid(middle, 0)[1] != 0:
             os._exit(1)
@@ -104,6 +110,7 @@ def _wireup_prepare(job, socket):
     _wireup_check(_wireup_open_devices(), _wireup_threads())
     blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
     rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
+    rank.omp = os.environ.get("OMP_NUM_THREADS")
     rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
     if os.fork() == 0:
         os._exit(0)
@@ -283,8 +290,8 @@ def _wireup_functions(ctypes, part, names):
     return functions
 
 
-def _wireup_fork_group(socket, rank):
-    """Runs in a middle process: forks ranks for the messages that have arrived, and ends. Returns in the ranks."""
+def _wireup_fork_group(socket):
+    """Runs in a middle process: forks ranks for the messages that have arrived, and ends. Returns only in the ranks."""
     import os
 
     import _socket
@@ -309,7 +316,7 @@ def _wireup_fork_group(socket, rank):
             pid = None
         if pid == 0:
             os.close(writer)
-            return _wireup_become(message, fds, rank, own, reader)
+            return message, fds, own, reader
         if pid:
             socket.send(b"forked %d %d" % (slot, pid))
         for fd in fds:
@@ -317,8 +324,8 @@ def _wireup_fork_group(socket, rank):
     os._exit(0)
 
 
-def _wireup_become(message, fds, rank, middle, reader):
-    """Turns this process, which is just forked, into a rank; the steps and their order are those of `spawn/child.rs`."""
+def _wireup_become(rank, message, fds, middle, reader):
+    """Turns this process into a rank, in the steps and the order of `spawn/child.rs`."""
     import os
     import sys
     import time
@@ -358,8 +365,9 @@ def _wireup_become(message, fds, rank, middle, reader):
         step = 3
         if cpus:
             os.sched_setaffinity(0, map(int, cpus.split(b",")))
-    except OSError as error:
-        rank.socket.send(b"failed %d %d %d" % (slot, step, error.errno))
+    except (OSError, StopIteration) as error:
+        # With too low a limit of open files, descriptors do not arrive.
+        rank.socket.send(b"failed %d %d %d" % (slot, step, getattr(error, "errno", 24)))
         os._exit(127)
     for name in rank.unset:
         os.environ.pop(name, None)
@@ -384,9 +392,15 @@ def _wireup_set_threads(rank, is_bound):
 
     count = len(os.sched_getaffinity(0))
     # libgomp counts CPUs when it is loaded; torch has set a number of its own.
-    if is_bound and not os.environ.get("OMP_NUM_THREADS") and "torch" not in sys.modules:
+    omp = os.environ.get("OMP_NUM_THREADS")
+    if is_bound and not omp and "torch" not in sys.modules:
         for function in rank.set_gomp_threads:
             function(count)
+    if omp and omp != rank.omp and omp.isdigit():
+        for function in rank.set_gomp_threads:
+            function(int(omp))
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(int(omp))
     for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0]
         if value.isdigit() and int(value) > 0:
