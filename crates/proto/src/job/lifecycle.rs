@@ -10,9 +10,9 @@
 //!
 //! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, for
 //! their listening sockets, for the rendezvous, or for the job's store. *Starting*: not all ranks of the subtree are
-//! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives
-//! or the clock are still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may
-//! still start, and that is still reported.
+//! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, collectives of other
+//! nodes or the clock are still awaited. A job without local ranks begins in *Starting*. While a job is being ended
+//! ranks may still start, and that is still reported.
 
 use super::cx::{Common, Cx};
 use super::facts::Facts;

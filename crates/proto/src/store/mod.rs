@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// The other agents that own keys.
+    /// The owners of keys, without this agent.
     pub fn other_owners(&self) -> Vec<AgentId> {
         self.questions.owners().iter().copied().filter(|owner| *owner != self.own).collect()
     }
