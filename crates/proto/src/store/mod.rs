@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Agents that own keys, except this one.
+    /// The owners of keys, without this agent.
     pub fn other_owners(&self) -> Vec<AgentId> {
         self.questions.owners().iter().copied().filter(|owner| *owner != self.own).collect()
     }
