@@ -109,8 +109,8 @@ impl Cleaning {
         Ok(())
     }
 
-    /// Removes what is in `~/.cache/wireup`, and in the folder for programs that it does not take, except copies of
-    /// wireup that running agents execute: an agent may start further processes from its copy.
+    /// Removes the contents of `~/.cache/wireup`, and of the folder that holds programs if that cache cannot, except
+    /// copies of wireup that running agents execute: an agent may start further processes from its copy.
     fn cached(&mut self) -> Result<(), String> {
         let first = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());

@@ -319,7 +319,7 @@ pub struct ProcessOptions {
     pub preload: Option<Preload>,
 }
 
-/// Modules of Python that an interpreter on each node imports once, of which the ranks are forked.
+/// Python modules that one interpreter on each node imports before the ranks are forked from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Preload {
     pub modules: Vec<String>,

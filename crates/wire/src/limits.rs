@@ -86,8 +86,8 @@ pub const STORE_BYTES_MAX: usize = 256 << 20;
 /// Values of other agents' keys that an agent keeps for its ranks (bytes). Chosen: the addresses of a hundred thousand
 /// ranks.
 pub const STORE_COPIES_BYTES_MAX: usize = 64 << 20;
-/// Longest value that is sent with the news that its key exists, and that other agents keep (bytes). Chosen: more than
-/// addresses and identifiers have.
+/// Longest value that a key's owner sends together with the report that the key exists, and that other agents keep
+/// (bytes). Chosen: more than addresses and identifiers have.
 pub const STORE_COPY_LEN_MAX: usize = 64 << 10;
 /// Connections to the store of one job that an agent holds; each costs a descriptor. Chosen: sixteen for each rank of
 /// a large node, which has one or two.
@@ -100,7 +100,7 @@ pub const STORE_READ_AHEAD_BYTES: usize = 64 << 10;
 /// Keys for which the clients of one job wait at an agent. Chosen: a thousand ranks that each wait for a thousand keys.
 pub const STORE_WAITS_MAX: usize = 1 << 20;
 /// Agents of one job that own keys of its store. Each agent has a link to each of them, and each of them to all agents.
-/// Chosen: links cost more than the work is worth if there are more.
+/// Chosen: with more owners, the links would cost more than the shared work saves.
 pub const STORE_OWNERS_MAX: usize = 64;
 
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.

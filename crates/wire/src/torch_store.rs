@@ -80,9 +80,9 @@ pub enum Reply {
 pub enum TorchStoreError {
     #[error("request of unknown kind {0}")]
     UnknownOpcode(u8),
-    #[error("a key, a value, a list or a request of {length}, more than the limit of {limit}")]
+    #[error("a request, or a key, value or list in it, has the length {length}; the limit is {limit}")]
     TooLong { length: u64, limit: usize },
-    #[error("a request without the number that shows the client's version")]
+    #[error("a request that does not begin with PyTorch's magic number")]
     NoMagic,
 }
 

@@ -225,10 +225,10 @@ flag_table! {
     RANK_ENV = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and, unless they \
         are set, MASTER_ADDR and MASTER_PORT: a free port on the node of rank 0.")
         => options.process.rank_env = on;
-    FOR = Flag::value(&["--for"], "FRAMEWORK", "Set the variables that the framework's own launcher sets: torch: those \
-        of torchrun, with a store in every agent; torch=routable: the store is in rank 0, at an address that all nodes \
-        reach, for programs that open sockets at MASTER_PORT + 1 to + 3; jax: for jax.distributed.initialize(); \
-        deepspeed.")
+    FOR = Flag::value(&["--for"], "FRAMEWORK", "Set the variables that the framework's own launcher sets. torch: those \
+        of torchrun, with a store in every agent; torch=routable: those of torchrun, with the store in rank 0 at an \
+        address that all nodes reach, and with MASTER_PORT + 1 to + 3 reserved; jax: those that \
+        jax.distributed.initialize() reads; deepspeed: those of the deepspeed launcher.")
         => options.process.framework = |value| value.choice(FRAMEWORKS);
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \

@@ -54,7 +54,7 @@ fn named(line: &Line) -> Result<Option<String>, String> {
     let word = line.words.first().map(|word| Value { flag: "the session's name".to_owned(), word: word.clone() });
     or_configured(match (word, line.last(SESSION, Value::text)?) {
         (Some(word), None) => Some(word.text()?),
-        (Some(word), Some(_)) => Err(word.refused("--session names the session too; leave one of them out"))?,
+        (Some(word), Some(_)) => Err(word.refused("--session also names a session; remove one of the two"))?,
         (None, flag) => flag,
     })
 }

@@ -146,7 +146,7 @@ impl Notes {
                  static programs, programs without glibc, and set-user-ID programs{more}"
             ),
             Lacking::Preload { problem } => {
-                format!("node {host}: each rank imports its modules itself, without --preload: {problem}{more}")
+                format!("node {host}: --preload is not used, so each rank imports the modules itself: {problem}{more}")
             }
             Lacking::Staged { problem } => format!("node {host}: its ranks use the original files: {problem}{more}"),
         }]

@@ -253,7 +253,7 @@ impl Processes {
         crashes_first(&mut dead);
         // The word of a reaped child is cleared, so its start is reported here at the latest.
         self.collect_starts(outbox);
-        // So are forks of the importer, unless they were killed before they were ready.
+        // The starts of forks of the importer are also reported here, unless a fork was killed before it was ready.
         self.read_importer(isolated, outbox);
         for (pid, ended) in dead {
             if self.is_importer(pid) {

@@ -177,7 +177,7 @@ impl Clients {
         client.pending = Some(Pending { shape, outcomes: vec![None; count], missing: count });
         let part = Part { client: id, request: client.request, slot: 0 };
         if self.waits > STORE_WAITS_MAX {
-            self.close(id, "its ranks wait for too many keys", questions);
+            self.close(id, "the ranks of this node wait for too many keys", questions);
             return None;
         }
         Some(part)
@@ -254,7 +254,7 @@ fn answer(shape: Shape, outcomes: Vec<Outcome>) -> Result<Option<Reply>, &'stati
         return Err("the store has no room for more values, or the answer is too long");
     }
     if outcomes.contains(&Outcome::NoNumber) {
-        return Err("a key that is counted has a value that is not a number");
+        return Err("it added to a key whose value is not a number");
     }
     let value = |outcome: Outcome| match outcome {
         Outcome::Value(value) => value.unwrap_or_default(),

@@ -31,7 +31,7 @@ struct Asker {
 
 #[derive(Default)]
 pub struct Dictionary {
-    /// The agent of this agent, whose clients need no copies.
+    /// ID of this agent. Its own clients read the values here, so it needs no copies.
     own: AgentId,
     entries: BTreeMap<Bytes, Entry>,
     queues: BTreeMap<Bytes, Queue>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - `clients`: the connections of this agent's ranks, and their requests
-//! - `questions`: what is asked of the owners for them, each thing once
+//! - `questions`: the questions of this agent to the owners of keys; clients with the same question share one
 //! - `dictionary`: the keys that this agent owns
 //!
 //! A hash of a key gives its owner, one of at most [`STORE_OWNERS_MAX`] agents of the job. Each job has its own store,

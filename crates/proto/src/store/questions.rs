@@ -33,7 +33,7 @@ pub struct Part {
 #[derive(Default)]
 pub struct Questions {
     own: AgentId,
-    /// The agents whose agents own keys.
+    /// IDs of the agents that own keys.
     owners: Vec<AgentId>,
     open: BTreeMap<u32, Open>,
     last: u32,

@@ -99,8 +99,8 @@ impl Cause {
         )
     }
 
-    /// Whether the rank has crashed, which hardly ever happens because a peer has gone: by SIGILL, SIGBUS, SIGFPE or
-    /// SIGSEGV, or for lack of memory.
+    /// Whether the rank has crashed (SIGILL, SIGBUS, SIGFPE, SIGSEGV or lack of memory), which is hardly ever a
+    /// consequence of a peer's end.
     pub fn is_crash(&self) -> bool {
         matches!(self, Cause::OutOfMemory | Cause::Signalled { signal: 4 | 7 | 8 | 11, .. })
     }

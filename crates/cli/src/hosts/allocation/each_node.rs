@@ -129,7 +129,7 @@ impl System {
         format!(
             "this is node {index} of {count} (from 0) of a {name} job, and each node would start the whole job; run \
              wireup on node 0 only and keep the others waiting: if [ \"${variable}\" = 0 ]; then wireup run ...; else \
-             sleep infinity; fi; or use --hosts or --virtual-nodes"
+             sleep infinity; fi; to ignore the {name} job, give --hosts or --virtual-nodes"
         )
     }
 }

@@ -148,7 +148,7 @@ impl Call {
                 }
                 b'c' => Runs::Code(value),
                 b'm' => Runs::Module(value),
-                _ => return Err(format!("with Python's option {} nothing can be imported first", shown(word))),
+                _ => return Err(format!("--preload does not support Python's option {}", shown(word))),
             };
             options.extend((place > 1).then(|| word[..place].to_vec()));
             return Ok(Call { options, runs, rest: argv.len() - at, process_name, argv });

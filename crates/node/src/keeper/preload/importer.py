@@ -90,7 +90,7 @@ def _wireup_prepare(job, socket):
     if sys.version_info < (3, 9):
         raise _WireupRefusal(f"Python {sys.version_info[0]}.{sys.version_info[1]} is older than 3.9")
     if sys.gettrace() or sys.getprofile() or "coverage" in sys.modules:
-        raise _WireupRefusal("a tracer, profiler or coverage tool runs in it")
+        raise _WireupRefusal("a tracer, profiler or coverage tool is active in the interpreter")
     try:
         import ctypes
     except ImportError as error:
@@ -202,7 +202,7 @@ def _wireup_program(kind, what, rest):
     except OSError as error:
         raise _WireupRefusal(f"{what}: {error.strerror}") from None
     if b"\0" in source:
-        raise _WireupRefusal(f"{what} is compiled, or no program")
+        raise _WireupRefusal(f"{what} is compiled, or is not Python source")
     set_path(os.path.dirname(os.path.realpath(path)))
     main.__file__ = path
     main.__loader__ = sys.modules["_frozen_importlib_external"].SourceFileLoader("__main__", path)
@@ -277,7 +277,7 @@ def _wireup_check(devices, threads):
 
 
 def _wireup_functions(ctypes, part, names):
-    """Functions of loaded libraries in whose file names is this part."""
+    """Functions with one of these names in loaded libraries whose file names contain `part`."""
     with open("/proc/self/maps", errors="surrogateescape") as file:
         paths = {line.split(None, 5)[5].rstrip("\n") for line in file if ".so" in line}
     functions = []
@@ -386,7 +386,7 @@ def _wireup_become(rank, message, fds, middle, reader):
 
 
 def _wireup_set_threads(rank, is_bound):
-    """Gives libraries as many threads as they had taken if they had been loaded in this rank."""
+    """Gives libraries the number of threads that they would have chosen if this rank had loaded them."""
     import os
     import sys
 
