@@ -114,8 +114,8 @@ impl Cleaning {
     fn cached(&mut self) -> Result<(), String> {
         let first = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let second = runtime.unwrap_or_else(|| "/tmp".into()).join(format!("{}{}", remote::SECOND_CACHE, user()));
-        for cache in first.into_iter().chain([second]).filter(|cache| cache.symlink_metadata().is_ok()) {
+        let second = runtime.map(|runtime| runtime.join(format!("{}{}", remote::SECOND_CACHE, user())));
+        for cache in first.into_iter().chain(second).filter(|cache| cache.symlink_metadata().is_ok()) {
             remote::check_folder(&cache, user())?;
             self.all_but(&cache, &running_programs(Path::new("/proc")))?;
         }

@@ -98,7 +98,7 @@ pub enum Outcome {
     Exists {
         value: Option<Bytes>,
     },
-    /// The key has no value, but its queue has; number of the last push.
+    /// The key has no value, but its queue has; number of the push of such a value.
     Queued {
         pushes: u64,
     },

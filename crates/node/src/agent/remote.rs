@@ -24,8 +24,10 @@ use wireup_wire::peer::PROTOCOL_VERSION;
 /// Exit code of a node that could not store the program.
 const NOT_TAKEN: u8 = 88;
 /// The user's caches, evaluated on the node. The second is for a home directory where no program can be stored or run:
-/// it is read-only, full, or mounted with `noexec`.
-const CACHES: &str = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup \"${XDG_RUNTIME_DIR:-/tmp}\"/wireup-programs-$(id -u)";
+/// it is read-only, full, or mounted with `noexec`. It lies where only the user may create files: in `/tmp` another user
+/// could exchange a link between the look at it and its use.
+const CACHES: &str =
+    "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup ${XDG_RUNTIME_DIR:+\"$XDG_RUNTIME_DIR\"/wireup-programs-$(id -u)}";
 /// What the name of the second cache begins with.
 pub const SECOND_CACHE: &str = "wireup-programs-";
 
@@ -120,11 +122,11 @@ fn send(build: &str, digest: &str) -> String {
     let arch = std::env::consts::ARCH;
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
-         umask 077; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
+         umask 077; k=; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
          [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; \
          mkdir -p \"$d\" && [ -O \"$h\" ] && chmod 700 \"$h\" \"$d\" && \
-         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && break; rm -f \"$t\"; done; \
-         cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
+         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; done; \
+         [ -n \"$k\" ] && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )
 }
@@ -289,6 +291,18 @@ mod tests {
         let out = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
         assert!(String::from_utf8_lossy(&out.stdout).starts_with(second.to_str().unwrap()), "{out:?}");
         assert_eq!(std::fs::read_dir(second.join(BUILD)).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn where_no_folder_takes_the_program_nothing_is_stored_or_run() {
+        let home = RemoteHome::new();
+        for place in [".cache", "run"] {
+            std::fs::write(home.0.path().join(place), "").unwrap();
+        }
+        let program = "#!/bin/sh\necho run\n";
+        let send = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), program);
+        assert_eq!(send.status.code(), Some(i32::from(NOT_TAKEN)), "{send:?}");
+        assert!(send.stdout.is_empty(), "{send:?}");
     }
 
     #[test]

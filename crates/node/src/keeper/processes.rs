@@ -284,7 +284,8 @@ impl Processes {
         let is_meant = |slot: u32| whom.map_or(!is_server(slot), |whom| whom == slot);
         self.living.iter().filter(|(slot, _)| is_meant(**slot)).for_each(|(_, living)| living.signal(signal));
         // What would end the ranks does not wait for the imports.
-        if is_fatal(signal)
+        if whom.is_none()
+            && is_fatal(signal)
             && let Some(preloading) = self.preloading.take_if(|preloading| !preloading.is_ready)
         {
             self.queue.extend(preloading.waiting);
@@ -308,7 +309,10 @@ impl Processes {
     /// Stops processes that have got a `SIGTSTP` some time ago; ends imports that take too long.
     pub fn on_time(&mut self, outbox: &mut Outbox) {
         let imports = self.preloading.as_ref().and_then(Preloading::deadline_ns);
-        if imports.is_some_and(|until_ns| until_ns <= monotonic_ns()) {
+        if imports.is_none_or(|until_ns| until_ns > monotonic_ns()) {
+        } else if self.preloading.as_ref().is_some_and(|preloading| preloading.is_ready) {
+            self.on_importer_lost(outbox);
+        } else {
             self.import_in_vain("the imports took too long; --start-timeout gives them more time".into(), outbox);
         }
         if self.stops.next_ns().is_some() {
@@ -337,6 +341,9 @@ impl Processes {
         self.preloading = None;
     }
 }
+
+/// Time for reports of ranks whose importer has ended (ns).
+const LOST_NS: u64 = 5_000_000_000;
 
 /// Processes that are forked from an interpreter which has imported modules: see the module `preload`.
 impl Processes {
@@ -375,9 +382,10 @@ impl Processes {
             limits: &first.limits,
             more_follow: false,
         };
-        let pid = self.spawner.start(&command, IMPORTER_SLOT).map_err(|failure| unstarted.program.error(failure))?;
+        let started = self.spawner.start(&command, IMPORTER_SLOT);
+        // Whether or not the importer runs, the process keeps these streams and its listening socket.
         first.streams = Some(streams);
-        preloading.importer.pid = Some(pid);
+        preloading.importer.pid = Some(started.map_err(|failure| unstarted.program.error(failure))?);
         Ok(())
     }
 
@@ -473,6 +481,9 @@ impl Processes {
                 Ended::Signalled { signal, .. } => format!("was killed by signal {signal}"),
             };
             self.import_in_vain(format!("the interpreter that imports modules {how}"), outbox);
+        } else {
+            // Another process may hold the socket open: without reports its end is not seen there.
+            preloading.until_ns = monotonic_ns().saturating_add(LOST_NS);
         }
     }
 
@@ -507,7 +518,7 @@ struct Preloading {
     unstarted: Option<Unstarted>,
     /// Whether the importer has imported the modules.
     is_ready: bool,
-    /// Time until which it must be ready (ns).
+    /// Time until which it must be ready or, if it has ended after that, until which its last ranks must be up (ns).
     until_ns: u64,
     /// Whether the socket takes no further request before the next report.
     is_full: bool,
@@ -566,7 +577,7 @@ impl Preloading {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        (!self.is_ready).then_some(self.until_ns)
+        (!self.is_ready || self.importer.pid.is_none()).then_some(self.until_ns)
     }
 
     fn is_done(&self) -> bool {

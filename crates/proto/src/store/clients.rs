@@ -37,6 +37,8 @@ struct Client {
     is_full: bool,
     /// Whether the driver was asked to read no further.
     is_stopped: bool,
+    /// Whether the connection has ended.
+    is_gone: bool,
 }
 
 /// A request that was not answered yet.
@@ -67,10 +69,10 @@ impl Clients {
         match event {
             StoreEvent::Bytes(bytes) => {
                 let client = self.all.entry(id).or_default();
-                self.unfinished_bytes += bytes.len();
                 if let Err(error) = client.reader.push(&bytes) {
                     return self.close(id, &error.to_string(), questions);
                 }
+                self.unfinished_bytes += bytes.len();
                 if self.unfinished_bytes > STORE_UNFINISHED_BYTES_MAX {
                     return self.close(id, "too many bytes of unfinished requests wait", questions);
                 }
@@ -82,8 +84,19 @@ impl Clients {
                     self.ready.push_back(id);
                 }
             }
-            StoreEvent::Gone => self.forget(id, questions),
+            // What it has sent before is carried out.
+            StoreEvent::Gone => {
+                if let Some(client) = self.all.get_mut(&id) {
+                    client.is_gone = true;
+                    self.ready.push_back(id);
+                }
+            }
         }
+    }
+
+    #[cfg(test)]
+    pub fn number(&self) -> usize {
+        self.all.len()
     }
 
     /// Handles requests that have arrived.
@@ -96,13 +109,14 @@ impl Clients {
     fn advance_one(&mut self, id: StoreClient, questions: &mut Questions) {
         while let Some(client) = self.all.get_mut(&id) {
             let is_busy = client.pending.as_ref().is_some_and(|pending| pending.shape != Shape::Wait);
-            if is_busy || client.is_full {
+            if is_busy || client.is_full && !client.is_gone {
                 break;
             }
             let before = client.reader.held_bytes();
             let next = client.reader.next();
             self.unfinished_bytes -= before - client.reader.held_bytes();
             match next {
+                Ok(None) if client.is_gone => return self.forget(id, questions),
                 Ok(None) => break,
                 Ok(Some(request)) => {
                     self.end_wait(id, questions);

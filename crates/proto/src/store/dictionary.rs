@@ -54,9 +54,8 @@ struct Entry {
 
 #[derive(Default)]
 struct Queue {
-    values: VecDeque<Bytes>,
-    /// Number of the last push to this queue.
-    last: u64,
+    /// Values, each with the number of its push.
+    values: VecDeque<(u64, Bytes)>,
 }
 
 struct Recall {
@@ -90,6 +89,11 @@ impl Dictionary {
     pub fn take_messages(&mut self) -> impl Iterator<Item = (AgentId, Between)> + use<> {
         let messages = std::mem::take(&mut self.messages).into_iter();
         messages.flat_map(|(agent, messages)| messages.into_iter().map(move |message| (agent, message)))
+    }
+
+    /// ID of this agent.
+    pub fn own(&self) -> AgentId {
+        self.own
     }
 
     /// Whether nobody waits for a key.
@@ -199,8 +203,8 @@ impl Dictionary {
         if let Some(value) = self.copy(agent, key) {
             return Some(Outcome::Exists { value: Some(value).filter(|value| value.len() <= STORE_COPY_LEN_MAX) });
         }
-        let queue = self.queues.get(key).filter(|queue| queue.last > seen)?;
-        Some(Outcome::Queued { pushes: queue.last })
+        let queue = self.queues.get(key)?;
+        queue.values.iter().find(|(push, _)| *push > seen).map(|(push, _)| Outcome::Queued { pushes: *push })
     }
 
     fn park(&mut self, asker: Asker, key: Bytes) {
@@ -317,9 +321,7 @@ impl Dictionary {
         }
         self.bytes = bytes;
         self.pushes += 1;
-        let queue = self.queues.entry(key.clone()).or_default();
-        queue.last = self.pushes;
-        queue.values.push_back(value);
+        self.queues.entry(key.clone()).or_default().values.push_back((self.pushes, value));
         self.wake_one(key);
         Ok(())
     }
@@ -337,7 +339,7 @@ impl Dictionary {
     fn pop(&mut self, key: &Bytes) -> Outcome {
         let Some(queue) = self.queues.get_mut(key) else { return Outcome::Popped { length: 0, value: None } };
         let length = queue.values.len() as u64;
-        let value = queue.values.pop_front();
+        let value = queue.values.pop_front().map(|(_, value)| value);
         if queue.values.is_empty() {
             self.queues.remove(key);
         }

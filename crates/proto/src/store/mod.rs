@@ -146,7 +146,7 @@ pub fn frame(job: JobId, message: &Between) -> Frame {
     Frame::new(PeerFrame::Store, 0, job.0, 0, peer::encode(message).into())
 }
 
-/// The answers of an agent whose part of the job has ended.
+/// The answers of an agent whose part of the job has ended, for other agents: its own clients have gone.
 pub fn answers_of_ended(
     dictionary: Option<&mut Dictionary>,
     from: AgentId,
@@ -156,7 +156,8 @@ pub fn answers_of_ended(
         (Between::Forget { keys }, _) => vec![(from, Between::Forgotten { keys })],
         (message, Some(dictionary)) => {
             dictionary.on_message(from, message);
-            dictionary.take_messages().collect()
+            let own = dictionary.own();
+            dictionary.take_messages().filter(|(agent, _)| *agent != own).collect()
         }
         (_, None) => Vec::new(),
     }

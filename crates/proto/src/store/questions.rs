@@ -203,7 +203,9 @@ impl Questions {
         let unsent = self.outgoing.get_mut(&owner).into_iter().flat_map(|outgoing| outgoing.queue.iter_mut().rev());
         for question in unsent.filter(|question| question.key == key) {
             let Operation::Arrive { count, world_size: size } = &mut question.operation else { continue };
-            if let Some(open) = self.open.get_mut(&question.id).filter(|_| *size == world_size) {
+            // A question that all its clients have left is followed by its cancellation.
+            let open = self.open.get_mut(&question.id).filter(|open| !open.parts.is_empty());
+            if let Some(open) = open.filter(|_| *size == world_size) {
                 *count += 1;
                 return open.parts.push(part);
             }

@@ -367,6 +367,51 @@ proptest! {
     }
 }
 
+/// Pushes that arrive together wake as many clients of one agent as there are values.
+#[test]
+fn pushes_at_the_same_time_wake_as_many_clients() {
+    for seed in 0..50 {
+        let mut net = Net::new(3, seed);
+        let wait = [&[6][..], &1_u64.to_le_bytes(), &text("/queue")].concat();
+        for client in 0..3 {
+            net.send(0, client, &wait);
+        }
+        net.settle();
+        for push in 0..3 {
+            net.send(seed as usize % 3, 9 + push, &request(14, "/queue", &text("value")));
+        }
+        net.settle();
+        let woken = (0..3).filter(|&client| net.take(0, client) == [0]).count();
+        assert_eq!(woken, 3, "seed {seed}");
+    }
+}
+
+/// A client may close its connection right after requests that have no reply.
+#[test]
+fn what_a_client_sent_before_it_closed_is_carried_out() {
+    let mut net = Net::new(3, 1);
+    let keys: Vec<String> = (0..20).map(|key| format!("/key{key}")).collect();
+    net.send(0, 1, &keys.iter().flat_map(|key| set(key, "here")).collect::<Vec<_>>());
+    net.event(0, 1, StoreEvent::Gone);
+    net.settle();
+    for key in &keys {
+        assert_eq!(net.ask(1, 2, &get(key)), text("here"), "{key}");
+    }
+    assert_eq!(net.stores[0].clients.number(), 0, "the client is forgotten");
+}
+
+/// A client whose agent's part of the job has ended waits no more, and nobody answers it.
+#[test]
+fn an_ended_agent_has_no_answers_for_itself() {
+    let mut net = Net::new(1, 1);
+    net.send(0, 1, &[&[6][..], &1_u64.to_le_bytes(), &text("/late")].concat());
+    net.settle();
+    let mut dictionary = net.stores.remove(0).into_dictionary();
+    let question = Question { id: 1, key: "/late".into(), operation: Operation::Set { value: "x".into() } };
+    let answers = answers_of_ended(Some(&mut dictionary), AgentId(1), Between::Ask(vec![question]));
+    assert!(answers.iter().all(|(agent, _)| *agent == AgentId(1)) && !answers.is_empty(), "{answers:?}");
+}
+
 /// P clients set a key each, and each of them waits for all keys and reads them.
 #[test]
 fn an_agent_asks_for_each_key_once() {

@@ -88,7 +88,9 @@ pub fn is_likely(env: Env) -> bool {
 impl System {
     fn detect(&self, env: Env) -> Result<Option<Allocation>, String> {
         let Some(index) = env.number(self.index)? else { return Ok(None) };
-        let Some(count @ 2..) = env.number(self.count)? else { return Ok(None) };
+        // Kubeflow's `2:4`: the number of nodes is not known yet.
+        let is_elastic = env.get(self.count).is_some_and(|count| count.contains(':'));
+        let Some(count @ 2..) = (if is_elastic { None } else { env.number(self.count)? }) else { return Ok(None) };
         let (told_by, names) = self.names(env, count)?;
         let per_node = env.get(self.per_node).and_then(|value| value.parse().ok()).filter(|ranks| *ranks > 0);
         let node = |name: &String| Node { name: name.clone(), tasks: per_node.unwrap_or(1), cpus: 0 };

@@ -131,8 +131,8 @@ impl Report {
             "" => Some(Report::Over),
             "no" => Some(Report::No(text.get("no ".len()..)?.to_owned())),
             "ready" => Some(Report::Ready),
-            "forked" => Some(Report::Forked { slot: number(words.next())?, pid: number(words.next())? }),
-            "up" => Some(Report::Up { slot: number(words.next())?, pid: number(words.next())? }),
+            "forked" => Some(Report::Forked { slot: number(words.next())?, pid: pid(words.next())? }),
+            "up" => Some(Report::Up { slot: number(words.next())?, pid: pid(words.next())? }),
             "failed" => Some(Report::Failed {
                 slot: number(words.next())?,
                 step: number(words.next())?,
@@ -145,6 +145,11 @@ impl Report {
 
 fn number<T: FromStr>(word: Option<&str>) -> Option<T> {
     word?.parse().ok()
+}
+
+/// The number of a process other than the first; signals to other numbers would reach more than one process.
+fn pid(word: Option<&str>) -> Option<u32> {
+    number(word).filter(|pid| (2..=i32::MAX as u32).contains(pid))
 }
 
 /// The keeper's end of the socket to an importer, and the process.
@@ -236,7 +241,7 @@ mod tests {
         assert_eq!(read("up 3 77"), Some(Report::Up { slot: 3, pid: 77 }));
         assert_eq!(read("failed 3 2 9"), Some(Report::Failed { slot: 3, step: 2, errno: 9 }));
         assert_eq!((read("ready"), read("")), (Some(Report::Ready), Some(Report::Over)));
-        for packet in ["up", "up x 3", "forked 1", "hello"] {
+        for packet in ["up", "up x 3", "up 3 0", "up 3 1", "forked 3 4294967295", "forked 1", "hello"] {
             assert_eq!(read(packet), None, "{packet}");
         }
     }
