@@ -121,4 +121,4 @@ for generation in ("old", "magic before each", "newest"):
     old_requests(client, generation)
     if generation == "newest":
         new_requests(client)
-print(f"rank {RANK}: right", flush=True)
+print(f"rank {RANK}: all right", flush=True)

@@ -20,5 +20,5 @@ weights = [torch.zeros(2, 4) for _ in range(size)]
 dist.all_gather(weights, model.module.weight.detach())
 assert all(torch.equal(weights[0], other) for other in weights)
 dist.barrier()
-print(f"rank {rank}: right", flush=True)
+print(f"rank {rank}: all right", flush=True)
 dist.destroy_process_group()
