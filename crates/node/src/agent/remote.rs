@@ -24,8 +24,8 @@ use wireup_wire::peer::PROTOCOL_VERSION;
 /// Exit code of a node that could not store the program.
 const NOT_TAKEN: u8 = 88;
 /// The user's caches, evaluated on the node. The second is for a home directory where no program can be stored or run:
-/// it is read-only, full, or mounted with `noexec`. It lies where only the user may create files: in `/tmp` another user
-/// could exchange a link between the look at it and its use.
+/// it is read-only, full, or mounted with `noexec`. It lies where only the user may create files: in `/tmp` another
+/// user could exchange a link between the look at it and its use.
 const CACHES: &str =
     "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup ${XDG_RUNTIME_DIR:+\"$XDG_RUNTIME_DIR\"/wireup-programs-$(id -u)}";
 /// What the name of the second cache begins with.
