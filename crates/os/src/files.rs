@@ -166,7 +166,7 @@ pub fn own_program() -> io::Result<OwnedFd> {
 /// Writes all pieces. `write`: as `Write::write_vectored`.
 ///
 /// # Errors
-/// Those of `write`.
+/// `write` fails.
 pub fn write_all_vectored(
     mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     mut rest: &mut [IoSlice<'_>],

@@ -78,6 +78,19 @@ impl Reactor {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
 
+    /// Watches `fd` for `wanted` only, nothing if that is empty. `watched`: what it is watched for; `None`: for nothing,
+    /// not even for the end of the other side.
+    pub fn watch(&self, fd: impl AsFd, token: u64, watched: &mut Option<Interest>, wanted: Interest) {
+        let wanted = (wanted != Interest::NONE).then_some(wanted);
+        // The descriptor is open and watched as `watched` says, so these calls succeed.
+        let _ = match (std::mem::replace(watched, wanted), wanted) {
+            (None, Some(wanted)) => self.add(fd, token, wanted),
+            (Some(_), None) => self.remove(fd),
+            (Some(before), Some(wanted)) if before != wanted => self.modify(fd, token, wanted),
+            (Some(_), Some(_)) | (None, None) => Ok(()),
+        };
+    }
+
     /// Call this before closing a descriptor that was ever duplicated or sent to another process.
     ///
     /// # Errors

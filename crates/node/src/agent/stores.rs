@@ -180,15 +180,7 @@ impl JobStore {
         }
         let Some(fd) = &connection.out.fd else { return };
         let wanted = Interest { readable: connection.is_read && !is_full, writable: is_full };
-        let wanted = (wanted != Interest::NONE).then_some(wanted);
-        let before = std::mem::replace(&mut connection.watched, wanted);
-        let token = Token::StoreClient(self.slot, client).pack();
-        let _ = match (before, wanted) {
-            (None, Some(wanted)) => turn.reactor.add(fd, token, wanted),
-            (Some(_), None) => turn.reactor.remove(fd),
-            (Some(before), Some(wanted)) if before != wanted => turn.reactor.modify(fd, token, wanted),
-            (Some(_), Some(_)) | (None, None) => Ok(()),
-        };
+        turn.reactor.watch(fd, Token::StoreClient(self.slot, client).pack(), &mut connection.watched, wanted);
     }
 
     fn give_up(&mut self, client: StoreClient, turn: &mut Turn<'_>) {

@@ -68,7 +68,7 @@ pub trait Carrier {
     /// Sends as many of these pieces as possible and removes what was sent.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// `write` fails.
     fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()>;
 
     /// Reads once.

@@ -22,7 +22,7 @@ const KEY_OVERHEAD_BYTES: usize = 96;
 /// Answers in one message. Chosen: with the longest values that share a message, far less than the longest frame.
 const ANSWERS_MAX: usize = 512;
 
-/// Who is to get an answer: an agent, and its number for the question.
+/// The receiver of an answer: an agent, with that agent's number for the question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Asker {
     agent: AgentId,

@@ -158,15 +158,7 @@ impl Relays {
             return;
         }
         let wanted = Interest { readable: one.is_read && !one.has_ended, writable: is_full };
-        let wanted = (wanted != Interest::NONE).then_some(wanted);
-        let before = std::mem::replace(&mut one.watched, wanted);
-        let token = Token::Relay(self.slot, relay).pack();
-        let _ = match (before, wanted) {
-            (None, Some(wanted)) => turn.reactor.add(fd, token, wanted),
-            (Some(_), None) => turn.reactor.remove(fd),
-            (Some(before), Some(wanted)) if before != wanted => turn.reactor.modify(fd, token, wanted),
-            (Some(_), Some(_)) | (None, None) => Ok(()),
-        };
+        turn.reactor.watch(fd, Token::Relay(self.slot, relay).pack(), &mut one.watched, wanted);
     }
 
     /// Closes a socket that cannot be used any more.

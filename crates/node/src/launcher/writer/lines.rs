@@ -83,7 +83,7 @@ impl Lines {
     /// Handles a part of a rank's line.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// `write` fails.
     pub fn on_part<E: From<std::io::Error>>(
         &mut self,
         (rank, next): (Origin, Next),
@@ -105,7 +105,7 @@ impl Lines {
     /// Nothing follows: shows the unfinished lines of ranks whose nodes were lost.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// `write` fails.
     pub fn finish<E: From<std::io::Error>>(&mut self, write: &mut Write<'_, E>) -> Result<(), E> {
         let mut ranks: Vec<Origin> = self.held.keys().copied().collect();
         ranks.sort();
