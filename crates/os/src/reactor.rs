@@ -78,8 +78,8 @@ impl Reactor {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Watches `fd` for `wanted` only, or for nothing if that is empty. `watched`: what `fd` is watched for; `None`: for
-    /// nothing, not even for the end of the other side.
+    /// Watches `fd` for `wanted` only, or for nothing if that is empty. `watched`: what `fd` is watched for; `None`:
+    /// for nothing, not even for the end of the other side.
     pub fn watch(&self, fd: impl AsFd, token: u64, watched: &mut Option<Interest>, wanted: Interest) {
         let wanted = (wanted != Interest::NONE).then_some(wanted);
         // The descriptor is open and watched as `watched` says, so these calls succeed.
