@@ -149,6 +149,12 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    /// Unlocks the directory as the end of its agent would. Closing it is not enough: a process that another test has
+    /// just forked holds a copy of its descriptor until it executes its program.
+    fn abandon(directory: Directory) {
+        rustix::fs::flock(directory.lock.unwrap(), FlockOperation::Unlock).unwrap();
+    }
+
     #[test]
     fn a_directory_is_new_private_and_removed_once_abandoned() {
         let base = tempfile::tempdir().unwrap();
@@ -167,8 +173,10 @@ mod tests {
         let [half_removed, lost, open, link] = names(["half-removed", "lost", "open", "link"]);
         fs::DirBuilder::new().mode(0o700).create(base.join(&half_removed)).unwrap();
         for name in [&lost, &open] {
-            directory(name).make().unwrap();
+            let mut directory = directory(name);
+            directory.make().unwrap();
             fs::write(base.join(name).join("data"), "").unwrap();
+            abandon(directory);
         }
         fs::set_permissions(base.join(&open), fs::Permissions::from_mode(0o755)).unwrap();
         symlink(base.join(&lost), base.join(&link)).unwrap();
@@ -179,7 +187,7 @@ mod tests {
         wanted.push(path.clone());
         wanted.sort();
         assert_eq!(left, wanted);
-        drop(made);
+        abandon(made);
         remove_abandoned(base);
         assert!(!path.exists());
     }

@@ -152,15 +152,18 @@ fn may_be_blamed(world: &World, job: &Job, culprit: Culprit) -> bool {
 
 /// Whether the rank that is blamed for a fence has not entered it.
 fn has_left_fence(world: &World, job: &Job, failure: &Failure) -> bool {
-    let (Cause::LeftFence { epoch, collective, .. }, Some(rank)) = (&failure.cause, failure.rank) else {
-        return false;
-    };
-    if *collective == Collective::Modex {
-        return job.checks.group_barriers.is_missed(rank.0);
+    let Some(rank) = failure.rank else { return false };
+    let entered = world.jobs.procs[(job.first_proc + rank.0) as usize].collecting.entered;
+    let has_missed = |own: u32| entered <= own && job.checks.collectives.is_torn(own);
+    let has_missed_modex = || job.checks.group_barriers.is_missed(rank.0);
+    match &failure.cause {
+        Cause::LeftFence { collective: Collective::Modex, .. } => has_missed_modex(),
+        Cause::LeftFence { epoch, .. } => {
+            epoch.0.checked_sub(job.checks.tells_endpoints.into()).is_some_and(has_missed)
+        }
+        Cause::NotFinalized { initialised: false } => has_missed(0) || has_missed_modex(),
+        _ => false,
     }
-    let Some(own) = epoch.0.checked_sub(job.checks.tells_endpoints.into()) else { return false };
-    world.jobs.procs[(job.first_proc + rank.0) as usize].collecting.entered <= own
-        && job.checks.collectives.is_torn(own)
 }
 
 /// Whether a job was ended while agents above one of its own did not respond: the output of ranks behind that agent
