@@ -35,7 +35,8 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             | SpawnStep::Staged
             | SpawnStep::Bind
             | SpawnStep::Listen
-            | SpawnStep::Secret => OURS,
+            | SpawnStep::Secret
+            | SpawnStep::Preload => OURS,
         },
         Cause::Aborted { code, .. } => match (*code & 0xff) as u8 {
             0 => 1,

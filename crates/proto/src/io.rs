@@ -185,6 +185,8 @@ pub enum JobEvent {
     Stacks { stacks: Vec<Stack> },
     /// How the ranks of a job on this node are bound, as a picture in lines of text.
     RanksBound { picture: String },
+    /// Where names of modules to import for the ranks of a job on this node were found, and which they are.
+    RanksPreload { modules: String },
     /// Another PMI library in a rank's process has connected.
     ClientJoined { client: Client },
     /// PMI bytes from a rank.

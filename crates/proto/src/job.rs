@@ -235,6 +235,7 @@ impl JobParts {
             }
             JobEvent::RanksLack { what } => cx.note(Note::Lacks { host: cx.facts.host(), what }),
             JobEvent::Stacks { stacks } => self.stacks.on_own(stacks),
+            JobEvent::RanksPreload { modules } => cx.note(Note::Preloads { host: cx.facts.host(), modules }),
             JobEvent::RanksBound { picture } => cx.note(Note::Bound { host: cx.facts.host(), picture }),
             JobEvent::RankExited { local, status, out_of_memory } => self.on_exited(cx, local, status, out_of_memory),
             JobEvent::KeeperLost { problem } if self.ends.is_ending() => self.on_keeper_lost(cx, problem),

@@ -322,9 +322,15 @@ pub struct ProcessOptions {
 /// Python modules that one interpreter on each node imports before the ranks are forked from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Preload {
+    /// Names of modules; none: those that earlier runs of the program have imported, as recorded on the node.
     pub modules: Vec<String>,
     /// Time that the imports may take (ns); the ranks start without them afterwards.
     pub limit_ns: u64,
+    /// The ranks do not start without the imports.
+    pub required: bool,
+    /// The session wants the imports for all of its jobs: each node keeps an interpreter for the next job, and nothing
+    /// is said about programs that no interpreter can be kept for.
+    pub keep: bool,
 }
 
 /// An AI framework, by its launcher.

@@ -34,7 +34,7 @@ use zeroize::Zeroize;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `talk`, `peer`, `job`, `session`,
 /// `modex`, `names`, or of the stream of gathered files.
-pub const PROTOCOL_VERSION: u16 = 36;
+pub const PROTOCOL_VERSION: u16 = 37;
 
 /// The secret that both ends of every link of a session prove they know. Dropping it wipes its memory; moving it leaves
 /// a copy at its old address, which nothing wipes.
@@ -201,6 +201,8 @@ pub enum Note {
     Lacks { host: String, what: Lacking },
     /// How the ranks of this node are bound, as a picture in lines of text.
     Bound { host: String, picture: String },
+    /// Where a node has found the names of modules to import once for its ranks, and which they are.
+    Preloads { host: String, modules: String },
     /// An agent has closed a connection of a rank to the job's store.
     StoreClosed { host: String, problem: String },
     /// The bootstrap message travels through a batch system's step as it is: nothing here could seal it.
@@ -216,7 +218,7 @@ impl Note {
             Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,
-            Note::NotSealed { .. } | Note::StoreClosed { .. } => None,
+            Note::NotSealed { .. } | Note::StoreClosed { .. } | Note::Preloads { .. } => None,
         }
     }
 }

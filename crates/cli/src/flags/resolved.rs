@@ -99,6 +99,23 @@ pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, surroundings: Sur
     resolve_on(Some(session_nodes), parsed, surroundings)
 }
 
+/// What is imported once for the ranks of each node. `of_session`: the modules of `wireup up --preload`.
+fn preloading(flags: &Parsed, of_session: &[String]) -> Result<Option<Preload>, String> {
+    let modules = flags.preload.as_deref().unwrap_or(of_session);
+    if modules.is_empty() || modules == ["none"] {
+        return match flags.preload_required {
+            true => Err("--preload-required needs --preload MODULES, which names what is imported".into()),
+            false => Ok(None),
+        };
+    }
+    Ok(Some(Preload {
+        modules: if modules == ["auto"] { Vec::new() } else { modules.to_vec() },
+        limit_ns: flags.start_timeout_ns.unwrap_or(IMPORT_TIMEOUT_NS),
+        required: flags.preload_required,
+        keep: modules == of_session,
+    }))
+}
+
 fn resolve_on(
     mut session_nodes: Option<SessionNodes>,
     mut flags: Parsed,
@@ -131,6 +148,7 @@ fn resolve_on(
         None => places(&layout.nodes, &stated(hosts.as_ref()), flags.slots),
     };
     let in_session = session_nodes.is_some();
+    let of_session = session_nodes.as_mut().map_or_else(Vec::new, |nodes| std::mem::take(&mut nodes.preload));
     let seats = session_nodes.as_ref().and_then(|session_nodes| session_nodes.seats);
     let (job_id, session) = match session_nodes {
         Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: flags.verbose, ..session_nodes.session }),
@@ -158,7 +176,7 @@ fn resolve_on(
     let pmi = programs::pmi(flags.pmi, &apps, &context)?;
     let (rank_ports, rendezvous_range) = (flags.rank_ports(), flags.ports());
     let typed = std::mem::take(&mut flags.options);
-    let import_limit_ns = flags.start_timeout_ns.unwrap_or(IMPORT_TIMEOUT_NS);
+    let preload = preloading(&flags, &of_session)?;
     let options = JobOptions {
         pmi: PmiOptions {
             flavour: pmi.flavour,
@@ -187,7 +205,7 @@ fn resolve_on(
             limits: surroundings.limits,
             rank_ports,
             rendezvous_range,
-            preload: typed.process.preload.map(|preload| Preload { limit_ns: import_limit_ns, ..preload }),
+            preload,
             ..typed.process
         },
         binding,

@@ -4,7 +4,7 @@ use super::chosen;
 use super::layout::{self, Layout};
 use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
-use super::session_nodes::StatedSlots;
+use super::session_nodes::StatedToUp;
 use crate::surroundings::Surroundings;
 use wireup_wire::peer::{Containment, LinkOptions, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
@@ -61,11 +61,7 @@ fn containment(parsed: &Parsed, layout: &Layout, shell: &RemoteShell) -> Contain
 }
 
 /// The session for `wireup up`, with the slots that were stated.
-pub fn standing(
-    parsed: &Parsed,
-    surroundings: &Surroundings,
-    name: &str,
-) -> Result<(SessionSpec, StatedSlots), String> {
+pub fn standing(parsed: &Parsed, surroundings: &Surroundings, name: &str) -> Result<(SessionSpec, StatedToUp), String> {
     let chosen = chosen::chosen(parsed, surroundings)?;
     let step = chosen.as_ref().and_then(|chosen| chosen.step);
     let hosts = chosen.map(|chosen| chosen.hosts);
@@ -83,7 +79,14 @@ pub fn standing(
     let spec = of_job(parsed, surroundings, reach, &layout, name.to_owned())?;
     // Agents without a node run no ranks.
     let mut slots = vec![0; layout.agents.len()];
-    let mut told = StatedSlots { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
+    let mut told = StatedToUp {
+        slots_stated: false,
+        slots_max: vec![None; layout.agents.len()],
+        preload: parsed.preload.clone().filter(|modules| *modules != ["none"]).unwrap_or_default(),
+    };
+    if told.preload == ["auto"] {
+        return Err("a session needs names of modules: --preload numpy,scipy; auto is for single runs".into());
+    }
     for (index, node) in layout.nodes.iter().enumerate() {
         let host = hosts.as_ref().map(|hosts| &hosts.list[index]);
         slots[node.agent.index()] = host.map_or(parsed.slots.unwrap_or(1), |host| host.slots);

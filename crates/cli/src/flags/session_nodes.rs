@@ -31,13 +31,17 @@ pub struct SessionNodes {
     /// How the nodes were chosen among `all`, unless the user has said which.
     pub seats: Option<SeatOrder>,
     pub all: Option<(Vec<NodeSpec>, Option<Hosts>)>,
+    /// Modules that the session imports for the ranks of each job.
+    pub preload: Vec<String>,
 }
 
 /// What a session's files tell in addition to its `Welcome`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct StatedSlots {
+pub struct StatedToUp {
     pub slots_stated: bool,
     pub slots_max: Vec<Option<u32>>,
+    /// Modules that are imported once for all ranks of a job on a node.
+    pub preload: Vec<String>,
 }
 
 /// Why a job cannot run in a session.
@@ -59,7 +63,7 @@ impl SessionNodes {
         parsed: &Parsed,
         surroundings: &Surroundings,
         welcome: &Welcome,
-        told: &StatedSlots,
+        told: &StatedToUp,
     ) -> Result<SessionNodes, NotThere> {
         let session = welcome.session.clone();
         // A user who names a session means its nodes, not those of the surrounding batch job.
@@ -121,6 +125,7 @@ impl SessionNodes {
             lost,
             seats: None,
             all: None,
+            preload: told.preload.clone(),
         })
     }
 }
@@ -155,7 +160,7 @@ fn of_hosts(
 }
 
 /// The session's own hosts, with the slots that were given to `wireup up`.
-fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedSlots, slots: Option<u32>) -> Hosts {
+fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedToUp, slots: Option<u32>) -> Hosts {
     let host = |&agent: &usize| Host {
         name: welcome.nodes[agent].host.clone(),
         slots: slots.filter(|_| !told.slots_stated).unwrap_or(welcome.nodes[agent].slots),
@@ -216,7 +221,7 @@ mod tests {
         welcome: &Welcome,
         slots_stated: bool,
     ) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
-        let told = StatedSlots { slots_stated, slots_max: Vec::new() };
+        let told = StatedToUp { slots_stated, ..StatedToUp::default() };
         let session_nodes = SessionNodes::new(&parsed(line), &Surroundings::example(), welcome, &told)
             .map_err(|(NotThere::Elsewhere(why) | NotThere::Refused(why))| why)?;
         let slots = session_nodes.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
@@ -226,7 +231,7 @@ mod tests {
     #[test]
     fn without_flags_a_job_uses_all_running_nodes_of_the_session() {
         assert_eq!(session_nodes("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
-        let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
+        let told = StatedToUp { slots_stated: true, ..StatedToUp::default() };
         let session_nodes =
             SessionNodes::new(&parsed("./a"), &Surroundings::example(), &welcome(), &told).expect("nodes");
         assert_eq!((session_nodes.lost, session_nodes.job), (vec!["n2".to_owned()], JobId(7)));

@@ -236,8 +236,12 @@ flag_table! {
         mpiexec).").advanced()
         => options.process.launcher_env = on;
     PRELOAD = Flag::value(&["--preload"], "MODULES", "For Python: import these modules (numpy,scipy) once on each node \
-        and fork the ranks from that interpreter. Where that is not possible, each rank imports them itself.")
-        => options.process.preload = preload;
+        and fork the ranks from that interpreter. Where that is not possible, each rank imports them itself. auto: the \
+        modules that earlier runs of the program imported; none: not even those of wireup up --preload.")
+        => preload: Option<Vec<String>> = preload;
+    PRELOAD_REQUIRED = Flag::switch(&["--preload-required"],
+        "Do not start ranks that cannot be forked from the interpreter of --preload: the job fails.").advanced()
+        => preload_required: bool = on;
     PMI = Flag::value(&["--pmi"], "WHICH", "auto: what the program's libraries need; scripts, shells and interpreters \
         get both (default); simple: PMI-1 and PMI-2; pmix: a PMIx server on each node (Open MPI); both; none.")
         => pmi: Option<PmiFlavour> = |value| value.choice(PMIS);

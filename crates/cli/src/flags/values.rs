@@ -8,7 +8,7 @@ use wireup_flags::{Error, Value};
 use wireup_node::launcher::Pattern;
 use wireup_stage::gather::Rule;
 use wireup_wire::ids::Rank;
-use wireup_wire::job::{PortRange, Preload, StdinTarget};
+use wireup_wire::job::{PortRange, StdinTarget};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
 /// Files that travel to the nodes before ranks start.
@@ -191,15 +191,15 @@ pub fn port_range(value: &Value) -> Result<PortRange, Error> {
         .ok_or_else(|| value.refused("give two port numbers, such as 20000-20999"))
 }
 
-/// Names of modules, separated by commas.
-pub fn preload(value: &Value) -> Result<Option<Preload>, Error> {
+/// Names of modules, separated by commas; among them may be the words `auto` and `none`.
+pub fn preload(value: &Value) -> Result<Option<Vec<String>>, Error> {
     let is_name = |name: &str| {
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
         !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit()) && name.chars().all(is_letter)
     };
     let modules: Vec<String> = value.text()?.split(',').map(str::to_owned).collect();
     match modules.iter().all(|module| module.split('.').all(is_name)) {
-        true => Ok(Some(Preload { modules, limit_ns: 0 })),
+        true => Ok(Some(modules)),
         false => Err(value.refused("name modules as \"import\" does, separated by commas, such as numpy,scipy.linalg")),
     }
 }

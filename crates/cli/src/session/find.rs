@@ -1,7 +1,7 @@
 //! Finds the session that a run goes to, if any.
 
 use crate::flags::parsed::Parsed;
-use crate::flags::session_nodes::{NotThere, SessionNodes, StatedSlots};
+use crate::flags::session_nodes::{NotThere, SessionNodes, StatedToUp};
 use crate::flags::table::DECIDED_BY_SESSION;
 use crate::out;
 use crate::surroundings::Surroundings;
@@ -60,7 +60,7 @@ pub fn session_nodes(
 ) -> Result<Result<SessionNodes, String>, String> {
     // If the facts cannot be read, the session is treated as one without stated slots.
     let facts = Facts::read(session.place()).unwrap_or_default();
-    let told = StatedSlots { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
+    let told = StatedToUp { slots_stated: facts.slots_stated, slots_max: facts.slots_max, preload: facts.preload };
     match SessionNodes::new(parsed, surroundings, &session.welcome, &told) {
         Ok(session_nodes) => Ok(Ok(session_nodes)),
         Err(NotThere::Elsewhere(why)) if parsed.session.is_none() => Ok(Err(why)),

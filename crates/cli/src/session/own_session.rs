@@ -1,7 +1,7 @@
 //! A session that ends with this process.
 
 use super::{down, up};
-use crate::flags::session_nodes::StatedSlots;
+use crate::flags::session_nodes::StatedToUp;
 use crate::surroundings::Surroundings;
 use wireup_os::process;
 use wireup_wire::peer::SessionSpec;
@@ -22,7 +22,7 @@ impl OwnSession {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub fn start(spec: &SessionSpec, told: &StatedSlots, process_ns: u64) -> Result<OwnSession, String> {
+    pub fn start(spec: &SessionSpec, told: &StatedToUp, process_ns: u64) -> Result<OwnSession, String> {
         up::begin_for_this_process(&spec.name, spec, told, process_ns)?;
         Ok(OwnSession { name: spec.name.clone() })
     }

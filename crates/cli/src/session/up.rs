@@ -5,7 +5,7 @@ use crate::configuration;
 use crate::flags::chosen::look_around;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
-use crate::flags::session_nodes::StatedSlots;
+use crate::flags::session_nodes::StatedToUp;
 use crate::flags::table as flag;
 use crate::hosts::collapse_short;
 use crate::out;
@@ -57,6 +57,7 @@ started are reported; the session runs without them. If a node is lost later, on
                 flag::AGENT_TRANSPORT,
                 INSTANT_ON,
                 flag::RANK_PORTS,
+                PRELOAD,
             ],
         },
         Section { title: "Hosts and agents", flags: MACHINES },
@@ -92,6 +93,12 @@ const INSTANT_ON: Flag = Flag {
         &["--instant-on"],
         "Reserve this many ports on each node for jobs with --instant-on, which then start faster (default: 256).",
     )
+};
+
+const PRELOAD: Flag = Flag {
+    help: "For Python: jobs of the session are forked from an interpreter that has imported these modules \
+        (numpy,scipy), and each node keeps it for the next job with the same interpreter, environment and folder.",
+    ..flag::PRELOAD
 };
 
 /// Ports that a node reserves by default. Chosen: two jobs with a rank per processor on nodes with 128.
@@ -154,13 +161,14 @@ fn start_session(
     place: &SessionDirectory,
     name: &str,
     spec: &SessionSpec,
-    told: &StatedSlots,
+    told: &StatedToUp,
     owner: Option<Owner>,
     process_ns: u64,
 ) -> Result<u32, String> {
     let facts = Facts {
         slots_stated: told.slots_stated,
         slots_max: told.slots_max.clone(),
+        preload: told.preload.clone(),
         shell: words::shell_for_host(&spec.remote_shell),
         start_timeout_ns: spec.start_timeout_ns,
         owner: owner.as_ref().map(Owner::pid),
@@ -178,7 +186,7 @@ fn start_session(
 pub fn begin_for_this_process(
     name: &str,
     spec: &SessionSpec,
-    told: &StatedSlots,
+    told: &StatedToUp,
     process_ns: u64,
 ) -> Result<(), String> {
     let (place, claim) = SessionDirectory::claim(name, false).map_err(|error| error.to_string())?;

@@ -209,6 +209,9 @@ fn spawn(error: &SpawnError) -> String {
             format!("cannot make {what}: {reason}; --rank-ports LOW-HIGH chooses other ports")
         }
         (SpawnStep::Staged, _) => format!("{what}; without --stage=require the ranks would use the original files"),
+        (SpawnStep::Preload, _) => {
+            format!("{what}; without --preload-required each rank would import the modules itself")
+        }
         (SpawnStep::Bind, _) => format!("the ranks cannot be bound: {what}"),
         (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks per node"),
         (SpawnStep::Cwd, _) => {

@@ -29,6 +29,8 @@ pub struct Notes {
     routed: u32,
     /// Nodes whose ranks lack something.
     lacking: u32,
+    /// Whether a node has told what it preloads.
+    preloads: bool,
     pictures: u32,
     /// The hosts whose PMIx servers have said something.
     said: Vec<String>,
@@ -80,6 +82,9 @@ impl Notes {
                 vec![format!("node {host}: {problem}; jobs with --instant-on choose their own ports there")]
             }
             Note::Lacks { host, what } => self.lacks(host, what),
+            // The other nodes preload the same, unless they lack the record.
+            Note::Preloads { .. } if std::mem::replace(&mut self.preloads, true) => Vec::new(),
+            Note::Preloads { host, modules } => vec![format!("node {host}: --preload auto: {modules}")],
             Note::Bound { host, picture } => {
                 self.pictures += 1;
                 match self.pictures {

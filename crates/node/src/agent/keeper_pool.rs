@@ -100,8 +100,10 @@ impl KeeperPool {
     /// An idle keeper without a server for a job in this kernel session, if there is one.
     pub fn take_keeper(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let suiting = self.idle.iter().filter(|(_, idle)| idle.server.is_none() && idle.suits(session));
-        // A keeper that has begun no session could serve any job, so it is taken last.
-        let pid = *suiting.min_by_key(|(_, idle)| idle.keeper.kernel_session().is_none())?.0;
+        // A keeper that has begun no session could serve any job, so it is taken last. One that has imported modules is
+        // taken first: the next job in a session that imports them probably wants them too.
+        let preference = |idle: &Idle| (idle.keeper.kernel_session().is_none(), !idle.keeper.keeps_importer());
+        let pid = *suiting.min_by_key(|(_, idle)| preference(idle))?.0;
         self.take_one(pid, reactor)
     }
 
@@ -172,9 +174,18 @@ impl KeeperPool {
     }
 
     fn renew_with(&mut self, mut link: KeeperLink, reactor: &Reactor) {
+        if link.keeps_importer() && self.has_importer() {
+            link.request(&Request::DropImporter);
+        }
         link.request(&Request::Renew);
         link.flush(reactor);
         self.renewing.insert(link.pid(), link);
+    }
+
+    /// Whether a keeper without a job has an interpreter with imported modules: one for each node is enough.
+    fn has_importer(&self) -> bool {
+        self.idle.values().any(|idle| idle.keeper.keeps_importer())
+            || self.renewing.values().any(KeeperLink::keeps_importer)
     }
 
     /// A keeper has sent something, or has ended. `false`: the keeper is not in this pool.
@@ -253,10 +264,11 @@ fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
 pub mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
-    use crate::keeper::leaving;
+    use crate::keeper::{Batch, leaving};
     use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;
+    use wireup_wire::job::Preload;
 
     /// A pool with this many idle keepers.
     pub fn idle(count: usize, reactor: &Reactor) -> KeeperPool {
@@ -388,6 +400,27 @@ pub mod tests {
         assert_eq!([Own, Agents].map(|session| count(&pool, Some(session))), [IDLE_MAX / 2; 2]);
         pool.trim(2, &reactor);
         assert_eq!([Own, Agents].map(|session| count(&pool, Some(session))), [1; 2]);
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn one_keeper_without_a_job_keeps_imported_modules_and_gets_the_next_job() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut pool = KeeperPool::default();
+        let preload = Some(Preload { keep: true, ..Preload::default() });
+        let request = Request::Spawn(Batch { preload, ..Batch::default() });
+        let mut keepers = [(), ()].map(|()| keeper(&mut pool, Own, &reactor));
+        keepers.iter_mut().for_each(|keeper| keeper.request(&request));
+        let pids = keepers.each_ref().map(Keeper::pid);
+        for keeper in keepers.into_iter().rev() {
+            let token = Token::IdleKeeper(keeper.pid());
+            pool.renew(KeeperLink::new(keeper, token, &reactor).unwrap(), &reactor);
+        }
+        while !pool.renewing.is_empty() {
+            turn(&mut pool, &mut reactor);
+        }
+        assert_eq!(pids.map(|pid| pool.idle[&pid].keeper.keeps_importer()), [false, true]);
+        assert_eq!(serve(&mut pool, &[Own], &mut reactor), [pids[1]]);
         end(pool, &reactor);
     }
 

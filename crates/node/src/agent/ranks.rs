@@ -13,6 +13,7 @@ mod relays;
 mod server;
 mod stdin;
 
+use super::directory;
 use super::keeper_link::KeeperLink;
 use super::keeper_pool::Idle;
 use super::keepers::Keepers;
@@ -147,6 +148,7 @@ impl JobRanks {
     }
 
     fn make_error_files(&mut self, variable: &str, batch: &mut Batch, reactor: &Reactor) -> Result<(), SpawnError> {
+        directory::remove_left();
         let mut files = ErrorFiles::new()?;
         // The removal is requested before the directory exists, because this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory: files.directory() });
@@ -201,13 +203,16 @@ impl JobRanks {
             {
                 self.on_server_event(slot, event, turn);
             }
-            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds, .. } => {
+            KeeperEvent::Streams { slot, fds, .. } => return self.adopt(LocalRank(slot as u16), fds, turn),
+            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, present, fds } => {
                 let local = LocalRank(slot as u16);
                 turn.push_event(job, JobEvent::RankStarted { local, result: Ok(Started { pid, spawn_ns, exec_ns }) });
                 if let Some(of_rank) = self.pids.get_mut(local.index()) {
                     *of_rank = pid;
                 }
-                return self.adopt(local, fds, turn);
+                if present > 0 {
+                    return self.adopt(local, fds, turn);
+                }
             }
             KeeperEvent::StartFailed { slot, error } => {
                 turn.push_event(job, JobEvent::RankStarted { local: LocalRank(slot as u16), result: Err(error) });
@@ -237,6 +242,7 @@ impl JobRanks {
             KeeperEvent::Redirected { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Mounts { problem } });
             }
+            KeeperEvent::Preloads { modules } => turn.push_event(job, JobEvent::RanksPreload { modules }),
             KeeperEvent::NotPreloaded { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Preload { problem } });
             }

@@ -231,8 +231,10 @@ impl Shells {
                     }
                 }
                 KeeperEvent::Failed { .. }
+                | KeeperEvent::Streams { .. }
                 | KeeperEvent::NotStaged { .. }
                 | KeeperEvent::Redirected { .. }
+                | KeeperEvent::Preloads { .. }
                 | KeeperEvent::NotPreloaded { .. }
                 | KeeperEvent::Swept
                 | KeeperEvent::Renewed => {}

@@ -82,6 +82,8 @@ pub struct Keeper {
     kernel_session: Option<KernelSession>,
     /// Whether the keeper's end of the socket is closed.
     gone: bool,
+    /// Whether the keeper may have an interpreter with imported modules for later jobs.
+    keeps_importer: bool,
     /// Directories that the keeper was asked to remove at its end; if it is killed before that, the agent removes them.
     directories: Vec<Vec<u8>>,
 }
@@ -134,6 +136,7 @@ impl Keeper {
             namespace: if namespace.is_some() { Namespace::Entering } else { Namespace::Shared },
             kernel_session: None,
             gone: false,
+            keeps_importer: false,
             directories: Vec::new(),
         })
     }
@@ -218,14 +221,24 @@ impl Keeper {
         self.kernel_session
     }
 
+    /// Whether the keeper may have an interpreter with imported modules for later jobs.
+    pub fn keeps_importer(&self) -> bool {
+        self.keeps_importer
+    }
+
     /// Queues a request; [`Keeper::flush`] sends it.
     pub fn request(&mut self, request: &Request) {
         debug_assert!(
             self.kernel_session.is_some() || !matches!(request, Request::Spawn(_)),
             "it has begun no session"
         );
-        if let Request::RemoveAtEnd { directory } = request {
-            self.directories.push(directory.clone());
+        match request {
+            Request::RemoveAtEnd { directory } => self.directories.push(directory.clone()),
+            Request::Spawn(batch) => {
+                self.keeps_importer |= batch.preload.as_ref().is_some_and(|preload| preload.keep);
+            }
+            Request::DropImporter => self.keeps_importer = false,
+            _ => {}
         }
         self.outbox.push(request, Vec::new());
     }

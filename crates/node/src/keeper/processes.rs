@@ -1,30 +1,28 @@
 //! The processes of a keeper: those that wait to be started, and those that have been created and not yet reaped.
 
+mod preloading;
+mod waiting;
+
 use super::channel::Outbox;
-use super::preload::{self, Importer, Report};
-use super::protocol::{Batch, IMPORTER_SLOT, KeeperEvent, Process, ProcessFds, Program, is_server};
+use super::preload::Report;
+use super::protocol::{Batch, IMPORTER_SLOT, KeeperEvent, ProcessFds, is_server};
 use super::redirected::Redirected;
 use super::stops::Stops;
-use super::streams::{Lent, Streams};
+use super::streams::Lent;
 use crate::spawn_error;
-use rustix::process::Resource as KernelResource;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::ffi::OsStr;
+use preloading::{Kept, Preloading, Requested};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
+use waiting::{EINVAL, Start, Waiting, error, limits_of, prepare, session};
 use wireup_os::bind;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::files;
 use wireup_os::process::{self, Ended, Isolated, Reaped};
-use wireup_os::spawn::{self, Command, EXTRA_TARGETS, Executed, Failure, Limits, Session, Spawner, Step};
-use wireup_os::spawn::{check_directory, find_program};
+use wireup_os::spawn::{Command, EXTRA_TARGETS, Executed, Failure, Spawner, Step};
 use wireup_proto::io::ExitStatus;
-use wireup_wire::job::{Limit, Preload, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGKILL, SIGSTOP, is_fatal};
 
@@ -44,6 +42,8 @@ pub(super) struct Processes {
     slots: HashMap<u32, u32>,
     stops: Stops,
     preloading: Option<Preloading>,
+    /// An importer that was kept from an earlier job.
+    kept: Option<Kept>,
 }
 
 /// A process that has been created and not yet reaped.
@@ -53,12 +53,6 @@ struct Living {
     shown: u32,
     /// The start of the process, until it executes its program.
     start: Option<Start>,
-}
-
-struct Start {
-    program: Rc<Prepared>,
-    spawn_ns: u64,
-    fds: ProcessFds,
 }
 
 impl Living {
@@ -88,6 +82,7 @@ impl Processes {
             slots: HashMap::new(),
             stops: Stops::default(),
             preloading: None,
+            kept: None,
         })
     }
 
@@ -96,12 +91,8 @@ impl Processes {
         self.listening.extend(sockets);
     }
 
-    /// Adds a batch to the queue. Each program is looked up once, not once per process. Returns the socket of the
-    /// importer whose reports are to be read, if there is one.
-    ///
-    /// # Errors
-    /// Why no modules are imported for the processes, which are started without that.
-    pub fn enqueue(&mut self, batch: Batch, redirected: Option<&Redirected>) -> Result<Option<BorrowedFd<'_>>, String> {
+    /// Adds a batch to the queue. Each program is looked up once, not once per process.
+    pub fn enqueue(&mut self, batch: Batch, redirected: Option<&Redirected>, outbox: &mut Outbox) {
         let programs: Vec<_> = batch.programs.iter().map(|program| prepare(program, redirected)).collect();
         let limits = Rc::new(limits_of(&batch.limits));
         let waiting = batch.processes.into_iter().map(|mut process| {
@@ -118,37 +109,55 @@ impl Processes {
         });
         let waiting: VecDeque<Waiting> = waiting.collect();
         let preload = batch.preload.filter(|_| waiting.front().is_some_and(|first| first.program.is_ok()));
-        let Some(preload) = preload else {
-            self.queue.extend(waiting);
-            return Ok(None);
-        };
-        match Preloading::new(&preload, &batch.programs, &waiting, redirected) {
-            Ok(preloading) => {
-                let preloading = self.preloading.insert(preloading);
-                preloading.waiting = waiting;
-                Ok(Some(preloading.importer.socket()))
-            }
-            Err(problem) => {
-                self.queue.extend(waiting);
-                Err(problem)
-            }
+        let Some(mut preload) = preload else { return self.queue.extend(waiting) };
+        let is_of_session = preload.keep;
+        // With staged files this process serves one job.
+        preload.keep &= batch.staged.is_none();
+        match Preloading::new(&preload, &batch.programs, &batch.limits, &waiting, redirected, &mut self.kept) {
+            Ok(preloading) => self.preloading.insert(preloading).add(waiting),
+            // The session imports for programs that can use it.
+            Err(_) if is_of_session && !preload.required => self.queue.extend(waiting),
+            Err(problem) => self.start_without(waiting, preload.required, problem, outbox),
         }
+    }
+
+    /// Starts processes that cannot be forked from an importer for this reason, or reports that they will not start.
+    fn start_without(&mut self, waiting: VecDeque<Waiting>, refuses: bool, problem: String, outbox: &mut Outbox) {
+        if !refuses {
+            self.queue.extend(waiting);
+            return outbox.push(&KeeperEvent::NotPreloaded { problem }, Vec::new());
+        }
+        for Waiting { process, .. } in waiting {
+            let error = SpawnError { step: SpawnStep::Preload, what: problem.clone(), errno: 0 };
+            outbox.push(&KeeperEvent::StartFailed { slot: process.slot, error }, Vec::new());
+        }
+    }
+
+    /// The socket of an importer whose reports are to be read, if that is not watched yet.
+    pub fn unwatched(&mut self) -> Option<BorrowedFd<'_>> {
+        self.preloading.as_mut()?.unwatched()
+    }
+
+    /// The importer that is kept for later jobs.
+    pub fn kept(&self) -> Option<u32> {
+        self.kept.as_ref().and_then(Kept::pid)
+    }
+
+    /// Ends the importer that is kept for later jobs.
+    pub fn drop_kept(&mut self) {
+        self.kept = None;
     }
 
     /// Whether processes could be started now if there were room.
     pub fn are_waiting(&self) -> bool {
-        let of_importer = |preloading: &Preloading| preloading.is_ready && !preloading.waiting.is_empty();
-        !self.queue.is_empty() || self.preloading.as_ref().is_some_and(of_importer)
+        !self.queue.is_empty() || self.preloading.as_ref().is_some_and(Preloading::are_waiting)
     }
 
     /// Whether a process can be started now.
     pub fn can_start(&self) -> bool {
         let has_room = self.spawner.has_room();
-        let by_importer = |preloading: &Preloading| match preloading.unstarted {
-            Some(_) => has_room,
-            None => preloading.can_request(),
-        };
-        !self.queue.is_empty() && has_room || self.preloading.as_ref().is_some_and(by_importer)
+        let by_importer = self.preloading.as_ref().is_some_and(|preloading| preloading.can_go_on(has_room));
+        !self.queue.is_empty() && has_room || by_importer
     }
 
     /// Whether starts are in progress.
@@ -251,15 +260,16 @@ impl Processes {
             }
         };
         crashes_first(&mut dead);
+        self.kept.take_if(|kept| kept.has_ended(&dead));
+        let importer_end = self.preloading.as_mut().and_then(|preloading| preloading.take_end(&dead));
         // The word of a reaped child is cleared, so its start is reported here at the latest.
         self.collect_starts(outbox);
         // The starts of forks of the importer are also reported here, unless a fork was killed before it was ready.
-        self.read_importer(isolated, outbox);
+        self.read_importer(isolated, &dead, outbox);
+        if let Some(ended) = importer_end {
+            self.on_importer_ended(ended, outbox);
+        }
         for (pid, ended) in dead {
-            if self.is_importer(pid) {
-                self.on_importer_ended(ended, outbox);
-                continue;
-            }
             // Unknown pids are adopted orphans of our processes.
             let Some(slot) = self.slots.remove(&pid) else { continue };
             // A fork may have been killed before it was set up.
@@ -288,16 +298,11 @@ impl Processes {
             && is_fatal(signal)
             && let Some(preloading) = self.preloading.take_if(|preloading| !preloading.is_ready)
         {
-            self.queue.extend(preloading.waiting);
+            self.queue.extend(preloading.into_unstarted().1);
         }
-        let (waiting, requested) = match &mut self.preloading {
-            Some(Preloading { waiting, requested, .. }) => (Some(waiting), Some(requested)),
-            None => (None, None),
-        };
-        let waiting = self.queue.iter_mut().chain(waiting.into_iter().flatten());
-        let waiting = waiting.map(|waiting| (waiting.process.slot, &mut waiting.signals));
-        let requested = requested.into_iter().flatten().map(|(slot, requested)| (*slot, &mut requested.signals));
-        waiting.chain(requested).filter(|(slot, _)| is_meant(*slot)).for_each(|(_, signals)| signals.push(signal));
+        let queue = self.queue.iter_mut().map(|waiting| (waiting.process.slot, &mut waiting.signals));
+        let preloading = self.preloading.iter_mut().flat_map(Preloading::pending_signals);
+        queue.chain(preloading).filter(|(slot, _)| is_meant(*slot)).for_each(|(_, signals)| signals.push(signal));
     }
 
     /// Time at which [`Processes::on_time`] has something to do (ns).
@@ -318,7 +323,7 @@ impl Processes {
 
     /// Nothing that waits in the queue will be started.
     pub fn cancel_queue(&mut self, outbox: &mut Outbox) {
-        let preloading = self.preloading.as_mut().map(|preloading| mem::take(&mut preloading.waiting));
+        let preloading = self.preloading.as_mut().map(Preloading::take_waiting);
         for waiting in mem::take(&mut self.queue).into_iter().chain(preloading.into_iter().flatten()) {
             let report = KeeperEvent::StartFailed { slot: waiting.process.slot, error: waiting.cancelled() };
             outbox.push(&report, Vec::new());
@@ -336,89 +341,39 @@ impl Processes {
     }
 }
 
-/// Time for reports of ranks whose importer has ended (ns).
-const LOST_NS: u64 = 5_000_000_000;
-
 /// Processes that are forked from an interpreter which has imported modules: see the module `preload`.
 impl Processes {
     /// Starts the importer, or requests a process from it.
     fn go_on_preloading(&mut self, outbox: &mut Outbox) {
         let Some(preloading) = &mut self.preloading else { return };
-        if let Some(unstarted) = preloading.unstarted.take() {
-            if let Err(problem) = self.start_importer(&unstarted) {
-                self.import_in_vain(spawn_error::in_words(&problem), outbox);
+        match preloading.start_importer(&mut self.spawner, &self.lent, &mut self.listening) {
+            Ok(Some((slot, fds))) => {
+                let (present, sent) = fds.split();
+                return outbox.push(&KeeperEvent::Streams { slot, present, fds: ProcessFds::default() }, sent);
             }
-            return;
+            Ok(None) => {}
+            Err(problem) => return self.import_in_vain(spawn_error::in_words(&problem), outbox),
         }
-        let Some(waiting) = preloading.waiting.pop_front() else { return };
-        let slot = waiting.process.slot;
-        if let Err(error) = self.request(waiting) {
+        if let Err((slot, error)) = preloading.request_next(&self.lent, &mut self.listening) {
             outbox.push(&KeeperEvent::StartFailed { slot, error }, Vec::new());
         }
         self.end_preloading_if_done();
     }
 
-    /// Starts the importer with the output streams of the first process.
-    fn start_importer(&mut self, unstarted: &Unstarted) -> Result<(), SpawnError> {
-        let Some(preloading) = &mut self.preloading else { return Ok(()) };
-        let Some(first) = preloading.waiting.front_mut() else { return Ok(()) };
-        let script = files::sealed_memory(&unstarted.script).map_err(|problem| stdio_error(&problem))?;
-        let streams = first.streams(&mut self.listening)?;
-        let [_, stdout, stderr] = streams.stdio(&self.lent);
-        let command = Command {
-            program: &unstarted.program.program,
-            environment: &[],
-            stdio: [script.as_fd(), stdout, stderr],
-            extra: [Some(unstarted.socket.as_fd()), None],
-            session: if first.process.shares_session { Session::Shared } else { Session::Own },
-            cpus: None,
-            umask: first.umask,
-            limits: &first.limits,
-            more_follow: false,
-        };
-        let started = self.spawner.start(&command, IMPORTER_SLOT);
-        // Whether or not the importer runs, the process keeps these streams and its listening socket.
-        first.streams = Some(streams);
-        preloading.importer.pid = Some(started.map_err(|failure| unstarted.program.error(failure))?);
-        Ok(())
-    }
-
-    fn request(&mut self, mut waiting: Waiting) -> Result<(), SpawnError> {
-        let Some(preloading) = &mut self.preloading else { return Ok(()) };
-        let program = waiting.program.clone()?;
-        let streams = waiting.streams(&mut self.listening)?;
-        let fds: Vec<_> =
-            streams.stdio(&self.lent).into_iter().chain(streams.sockets().into_iter().flatten()).collect();
-        let spawn_ns = monotonic_ns();
-        match preloading.importer.request(&waiting.process, session(&waiting.process), &fds) {
-            Ok(()) => {
-                let start = Start { program, spawn_ns, fds: streams.agent };
-                preloading.requested.insert(waiting.process.slot, Requested { start, signals: waiting.signals });
-                Ok(())
-            }
-            // The next report makes room, or says that the importer has ended.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe || !preloading.requested.is_empty() => {
-                preloading.is_full = true;
-                waiting.streams = Some(streams);
-                preloading.waiting.push_front(waiting);
-                Ok(())
-            }
-            Err(problem) => Err(error(SpawnStep::Fork, b"a request to the interpreter", errno(&problem))),
-        }
-    }
-
-    /// Acts on what the importer and the processes forked from it have reported.
-    pub fn read_importer(&mut self, isolated: Option<&Isolated>, outbox: &mut Outbox) {
+    /// Acts on what the importer and the processes forked from it have reported. `dead`: processes that have just been
+    /// reaped, whose numbers may belong to other processes by now.
+    pub fn read_importer(&mut self, isolated: Option<&Isolated>, dead: &[(u32, Ended)], outbox: &mut Outbox) {
         while let Some(preloading) = &mut self.preloading
-            && let Some(report) = preloading.importer.receive()
+            && let Some(report) = preloading.receive()
         {
-            preloading.is_full = false;
             match report {
+                Report::No(_) | Report::Over if preloading.fall_back() => {}
                 Report::No(problem) => self.import_in_vain(problem, outbox),
-                Report::Ready => preloading.is_ready = true,
-                Report::Forked { slot, pid } => self.on_forked(slot, pid, isolated),
+                Report::Recorded(modules) => outbox.push(&KeeperEvent::Preloads { modules }, Vec::new()),
+                Report::Ready => {}
+                Report::Forked { slot, pid } => self.on_forked(slot, pid, isolated, dead),
                 Report::Up { slot, pid } => {
-                    self.on_forked(slot, pid, isolated);
+                    self.on_forked(slot, pid, isolated, dead);
                     self.on_executed(Executed { token: slot, pid, result: Ok(()) }, outbox);
                     self.on_set_up(slot);
                 }
@@ -427,33 +382,29 @@ impl Processes {
                     self.on_fork_failed(slot, Failure { step, errno }, outbox);
                 }
                 Report::Over if preloading.is_ready => self.on_importer_lost(outbox),
-                Report::Over => {
-                    // Its end says why.
-                    preloading.importer.kill();
-                    return;
-                }
+                Report::Over => return preloading.kill(),
             }
         }
     }
 
-    fn on_forked(&mut self, slot: u32, pid: u32, isolated: Option<&Isolated>) {
+    fn on_forked(&mut self, slot: u32, pid: u32, isolated: Option<&Isolated>, dead: &[(u32, Ended)]) {
         let Some(preloading) = &mut self.preloading else { return };
-        let Some(Requested { start, signals }) = preloading.requested.remove(&slot) else { return };
-        preloading.forked.insert(slot);
+        let Some(Requested { start, mut signals }) = preloading.on_forked(slot) else { return };
+        if dead.iter().any(|(dead, _)| *dead == pid) {
+            signals.clear();
+        }
         self.add_living(slot, pid, start, &signals, isolated);
     }
 
     /// This process does not need the importer any more.
     fn on_set_up(&mut self, slot: u32) {
-        if let Some(preloading) = &mut self.preloading {
-            preloading.forked.remove(&slot);
-        }
+        self.preloading.iter_mut().for_each(|preloading| preloading.on_set_up(slot));
         self.end_preloading_if_done();
     }
 
     fn on_fork_failed(&mut self, slot: u32, failure: Failure, outbox: &mut Outbox) {
         let Some(preloading) = &mut self.preloading else { return };
-        if let Some(Requested { start, .. }) = preloading.requested.remove(&slot) {
+        if let Some(Requested { start, .. }) = preloading.on_not_forked(slot) {
             let error = start.program.error(failure);
             outbox.push(&KeeperEvent::StartFailed { slot, error }, Vec::new());
         }
@@ -462,41 +413,37 @@ impl Processes {
         self.on_set_up(slot);
     }
 
-    fn is_importer(&self, pid: u32) -> bool {
-        self.preloading.as_ref().is_some_and(|preloading| preloading.importer.pid == Some(pid))
-    }
-
     fn on_importer_ended(&mut self, ended: Ended, outbox: &mut Outbox) {
-        let Some(preloading) = &mut self.preloading else { return };
-        preloading.importer.pid = None;
-        if !preloading.is_ready {
-            let how = match ended {
-                Ended::Exited(code) => format!("exited with code {code}"),
-                Ended::Signalled { signal, .. } => format!("was killed by signal {signal}"),
-            };
-            self.import_in_vain(format!("the interpreter that imports modules {how}"), outbox);
-        } else {
-            // Another process may hold the socket open: without reports its end is not seen there.
-            preloading.until_ns = monotonic_ns().saturating_add(LOST_NS);
+        if self.preloading.as_ref().is_none_or(|preloading| preloading.is_ready) {
+            return;
         }
+        let how = match ended {
+            Ended::Exited(code) => format!("exited with code {code}"),
+            Ended::Signalled { signal, .. } => format!("was killed by signal {signal}"),
+        };
+        self.import_in_vain(format!("the interpreter that imports modules {how}"), outbox);
     }
 
     /// The importer has ended after the first fork.
     fn on_importer_lost(&mut self, outbox: &mut Outbox) {
         let Some(preloading) = self.preloading.take() else { return };
-        for slot in preloading.requested.into_keys() {
-            let what = "the interpreter from which ranks are forked has ended".into();
-            let error = SpawnError { step: SpawnStep::Fork, what, errno: 0 };
+        let is_required = preloading.is_required;
+        let (requested, waiting) = preloading.into_unstarted();
+        let what = "the interpreter from which ranks are forked has ended";
+        for slot in requested {
+            let error = SpawnError { step: SpawnStep::Fork, what: what.into(), errno: 0 };
             outbox.push(&KeeperEvent::StartFailed { slot, error }, Vec::new());
         }
-        self.queue.extend(preloading.waiting);
+        if !waiting.is_empty() {
+            self.start_without(waiting, is_required, what.into(), outbox);
+        }
     }
 
-    /// The processes are started without imports, for this reason.
+    /// The modules are not imported, for this reason.
     pub fn import_in_vain(&mut self, problem: String, outbox: &mut Outbox) {
         if let Some(preloading) = self.preloading.take() {
-            self.queue.extend(preloading.waiting);
-            outbox.push(&KeeperEvent::NotPreloaded { problem }, Vec::new());
+            let is_required = preloading.is_required;
+            self.start_without(preloading.into_unstarted().1, is_required, problem, outbox);
         }
     }
 
@@ -514,192 +461,9 @@ impl Processes {
     }
 
     fn end_preloading_if_done(&mut self) {
-        self.preloading.take_if(|preloading| preloading.is_done());
+        let done = self.preloading.take_if(|preloading| preloading.is_done());
+        self.kept = done.and_then(Preloading::into_kept).or(self.kept.take());
     }
-}
-
-/// The processes of a batch for which modules are imported.
-struct Preloading {
-    importer: Importer,
-    /// What starts the importer, before that.
-    unstarted: Option<Unstarted>,
-    /// Whether the importer has imported the modules.
-    is_ready: bool,
-    /// Time until which it must be ready or, if it has ended after that, until which its last ranks must be up (ns).
-    until_ns: u64,
-    /// Whether the socket takes no further request before the next report.
-    is_full: bool,
-    waiting: VecDeque<Waiting>,
-    /// Processes that have been requested from the importer, by slot.
-    requested: HashMap<u32, Requested>,
-    /// Slots of processes that have been forked and are not set up.
-    forked: HashSet<u32>,
-}
-
-struct Unstarted {
-    program: Rc<Prepared>,
-    script: Vec<u8>,
-    socket: OwnedFd,
-}
-
-struct Requested {
-    start: Start,
-    /// Signals to be sent as soon as the process exists.
-    signals: Vec<i32>,
-}
-
-impl Preloading {
-    /// # Errors
-    /// Why no modules can be imported for the processes.
-    fn new(
-        preload: &Preload,
-        programs: &[Program],
-        waiting: &VecDeque<Waiting>,
-        redirected: Option<&Redirected>,
-    ) -> Result<Preloading, String> {
-        let mut indexes: Vec<u16> = waiting.iter().map(|waiting| waiting.process.program).collect();
-        indexes.dedup();
-        let program = match indexes[..] {
-            [index] => programs.get(usize::from(index)).ok_or("there is no program")?,
-            _ => return Err("its ranks run different programs".into()),
-        };
-        let plan = preload::Plan::new(preload, program, redirected)?;
-        let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
-        let (importer, socket) = Importer::new(plan.of_ranks).map_err(|error| error.to_string())?;
-        Ok(Preloading {
-            importer,
-            unstarted: Some(Unstarted { program, script: plan.script, socket }),
-            is_ready: false,
-            until_ns: monotonic_ns().saturating_add(preload.limit_ns),
-            is_full: false,
-            waiting: VecDeque::new(),
-            requested: HashMap::new(),
-            forked: HashSet::new(),
-        })
-    }
-
-    fn can_request(&self) -> bool {
-        let under_way = self.requested.len() + self.forked.len();
-        self.is_ready && !self.is_full && !self.waiting.is_empty() && under_way < preload::UNDER_WAY_MAX
-    }
-
-    fn deadline_ns(&self) -> Option<u64> {
-        (!self.is_ready || self.importer.pid.is_none()).then_some(self.until_ns)
-    }
-
-    fn is_done(&self) -> bool {
-        self.waiting.is_empty() && self.requested.is_empty() && self.forked.is_empty()
-    }
-}
-
-/// A process to be started.
-struct Waiting {
-    process: Process,
-    program: Result<Rc<Prepared>, SpawnError>,
-    umask: u32,
-    limits: Rc<Limits>,
-    /// Signals to be sent as soon as the process exists.
-    signals: Vec<i32>,
-    /// Streams of the process, if they are open already.
-    streams: Option<Streams>,
-}
-
-/// A program whose file has been found.
-struct Prepared {
-    path: Vec<u8>,
-    cwd: Vec<u8>,
-    program: Rc<spawn::Program>,
-}
-
-fn prepare(program: &Program, redirected: Option<&Redirected>) -> Result<Rc<Prepared>, SpawnError> {
-    let name = program.argv.first().map_or(&b""[..], Vec::as_slice);
-    let cwd = if program.cwd.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(&program.cwd)) };
-    check_directory(cwd).map_err(|problem| error(SpawnStep::Cwd, cwd.as_os_str().as_bytes(), errno(&problem)))?;
-    let search = program.env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH="));
-    let directory = (!program.cwd.is_empty()).then_some(program.cwd.as_slice());
-    if let Some(start) = redirected.and_then(|redirected| redirected.find(program, search, cwd)) {
-        let prepared = spawn::Program::new(&start.file, &start.argv, directory, &start.env)
-            .map_err(|_| error(SpawnStep::Exec, name, EINVAL))?;
-        return Ok(Rc::new(Prepared { path: start.path, cwd: program.cwd.clone(), program: Rc::new(prepared) }));
-    }
-    let path = find_program(name, search, cwd).map_err(|problem| match problem {
-        spawn::FindError::NotFound => error(SpawnStep::Find, name, problem.errno()),
-        _ => error(SpawnStep::Exec, name, problem.errno()),
-    })?;
-    let env = redirected.and_then(|redirected| redirected.environment(program, &cwd.join(OsStr::from_bytes(&path))));
-    let prepared = spawn::Program::new(&path, &program.argv, directory, env.as_ref().unwrap_or(&program.env))
-        .map_err(|_| error(SpawnStep::Exec, name, EINVAL))?;
-    Ok(Rc::new(Prepared { path, cwd: program.cwd.clone(), program: Rc::new(prepared) }))
-}
-
-impl Prepared {
-    /// The error to report for a failed start.
-    fn error(&self, failure: Failure) -> SpawnError {
-        let (step, what): (SpawnStep, &[u8]) = match failure.step {
-            Step::Group | Step::Clone => (SpawnStep::Fork, &self.path),
-            Step::Stdio => (SpawnStep::Stdio, b"standard streams"),
-            Step::Affinity => (SpawnStep::Fork, b"binding to cpus"),
-            Step::Limit => (SpawnStep::Fork, b"resource limits"),
-            Step::Directory => (SpawnStep::Cwd, &self.cwd),
-            Step::Interpreter => (SpawnStep::Interpreter, &self.path),
-            Step::Execute if failure.errno == ENOENT => (SpawnStep::Find, &self.path),
-            Step::Execute => (SpawnStep::Exec, &self.path),
-        };
-        error(step, what, failure.errno)
-    }
-}
-
-/// Limits for the processes of a batch. The keeper's own limits do not change, because it also starts processes of
-/// other jobs, and server processes.
-fn limits_of(limits: &[Limit]) -> Limits {
-    Limits::new(limits.iter().map(|limit| (kernel_resource(limit.resource), limit.soft)))
-}
-
-fn kernel_resource(resource: Resource) -> KernelResource {
-    match resource {
-        Resource::Nofile => KernelResource::Nofile,
-        Resource::Core => KernelResource::Core,
-        Resource::Stack => KernelResource::Stack,
-        Resource::Memlock => KernelResource::Memlock,
-        Resource::Data => KernelResource::Data,
-        Resource::As => KernelResource::As,
-        Resource::Fsize => KernelResource::Fsize,
-        Resource::Cpu => KernelResource::Cpu,
-    }
-}
-
-const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
-const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
-/// The error of a process that was not started because its job ended first.
-const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
-
-impl Waiting {
-    /// Opens the streams of the process. `listening`: sockets for processes in the queue.
-    fn streams(&mut self, listening: &mut VecDeque<OwnedFd>) -> Result<Streams, SpawnError> {
-        if let Some(streams) = self.streams.take() {
-            return Ok(streams);
-        }
-        let listening = if self.process.listens { listening.pop_front() } else { None };
-        Streams::open(&self.process, listening).map_err(|problem| stdio_error(&problem))
-    }
-
-    /// The error to report if the process will not be started any more.
-    fn cancelled(&self) -> SpawnError {
-        let what = self.program.as_ref().map_or(&b""[..], |prepared| &prepared.path);
-        error(SpawnStep::Fork, what, ECANCELED)
-    }
-}
-
-fn stdio_error(problem: &io::Error) -> SpawnError {
-    error(SpawnStep::Stdio, b"standard streams", errno(problem))
-}
-
-fn errno(problem: &io::Error) -> i32 {
-    problem.raw_os_error().unwrap_or(EINVAL)
-}
-
-fn error(step: SpawnStep, what: &[u8], errno: i32) -> SpawnError {
-    SpawnError { step, what: String::from_utf8_lossy(what).into_owned(), errno }
 }
 
 /// Orders processes that have ended since the last look, which the kernel names in the order of their starts. The first
@@ -713,16 +477,6 @@ fn status(ended: Ended) -> ExitStatus {
     match ended {
         Ended::Exited(code) => ExitStatus::Exited(code),
         Ended::Signalled { signal, core_dumped } => ExitStatus::Signalled { signal, core_dumped },
-    }
-}
-
-/// The kernel session for a process: see the module `keeper` for the reasons. A controlling terminal needs a session of
-/// its own.
-fn session(process: &Process) -> Session {
-    match (process.pty, process.shares_session) {
-        (Some(_), _) => Session::OwnWithTerminal,
-        (None, true) => Session::Shared,
-        (None, false) => Session::Own,
     }
 }
 

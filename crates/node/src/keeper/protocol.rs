@@ -42,6 +42,8 @@ pub enum Request {
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
+    /// End the interpreter with imported modules that is kept for later jobs, if there is one.
+    DropImporter,
     /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
     /// that its agent had remembered by then.
     RestoreTerminalOnDeath,
@@ -145,6 +147,14 @@ pub enum KeeperEvent {
         #[serde(skip)]
         fds: ProcessFds,
     },
+    /// The descriptors of a process, ahead of `Started`, which then comes without any: the interpreter that imports
+    /// modules for all ranks writes to the streams of the first one.
+    Streams {
+        slot: u32,
+        present: u8,
+        #[serde(skip)]
+        fds: ProcessFds,
+    },
     StartFailed {
         slot: u32,
         error: SpawnError,
@@ -161,6 +171,10 @@ pub enum KeeperEvent {
     /// The processes use the original files in place of staged ones, for this reason.
     NotStaged {
         problem: String,
+    },
+    /// Where the names of modules to import were found, and which they are.
+    Preloads {
+        modules: String,
     },
     /// Each process imports its modules by itself, for this reason.
     NotPreloaded {
@@ -179,7 +193,7 @@ pub enum KeeperEvent {
 impl KeeperEvent {
     /// The descriptors of a received event are the next ones in `received`.
     pub(super) fn take_fds(&mut self, received: &mut VecDeque<OwnedFd>) {
-        if let KeeperEvent::Started { present, fds, .. } = self {
+        if let KeeperEvent::Started { present, fds, .. } | KeeperEvent::Streams { present, fds, .. } = self {
             *fds = ProcessFds::join(*present, received);
         }
     }

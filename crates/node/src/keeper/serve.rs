@@ -11,7 +11,7 @@ use super::processes::Processes;
 use super::protocol::{Batch, KeeperEvent, Request};
 use super::staged::{self, View};
 use super::streams::Lent;
-use super::sweep::Sweep;
+use super::sweep::{Sweep, Swept};
 use crate::spawn_error::spawn_error;
 use rustix::process::Signal;
 use std::io;
@@ -166,13 +166,14 @@ impl Serve {
                 self.handle_requests();
             }
             self.processes.on_time(&mut self.agent.outbox);
-            self.processes.read_importer(self.isolated.as_ref(), &mut self.agent.outbox);
+            self.processes.read_importer(self.isolated.as_ref(), &[], &mut self.agent.outbox);
             self.fill_seats();
             self.collect_starts();
             if ready.children || self.sweep.is_some() {
                 self.reap();
             }
             self.kill_again();
+            self.watch_importer();
             self.report().map_err(cannot("report to its agent"))?;
         }
         Ok(())
@@ -248,6 +249,7 @@ impl Serve {
                     self.renewing = true;
                     self.begin_sweep(false);
                 }
+                Request::DropImporter => self.processes.drop_kept(),
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
                 Request::Begin(session) => enter_kernel_session(session),
             }
@@ -284,14 +286,14 @@ impl Serve {
             Some(View::Redirected(redirected, _)) if batch.staged.is_some() => Some(redirected),
             _ => None,
         };
-        match self.processes.enqueue(batch, redirected) {
-            Ok(Some(importer)) => {
-                if let Err(error) = self.reactor.add(importer, IMPORTER, Interest::READABLE) {
-                    self.processes.import_in_vain(error.to_string(), &mut self.agent.outbox);
-                }
-            }
-            Ok(None) => {}
-            Err(problem) => self.agent.push(&KeeperEvent::NotPreloaded { problem }),
+        self.processes.enqueue(batch, redirected, &mut self.agent.outbox);
+    }
+
+    fn watch_importer(&mut self) {
+        if let Some(socket) = self.processes.unwatched()
+            && let Err(error) = self.reactor.add(socket, IMPORTER, Interest::READABLE)
+        {
+            self.processes.import_in_vain(error.to_string(), &mut self.agent.outbox);
         }
     }
 
@@ -310,6 +312,7 @@ impl Serve {
             let _ = terminal.restore(rustix::stdio::stdin());
         }
         self.agent.on_gone(&self.reactor);
+        self.processes.drop_kept();
         self.begin_sweep(true);
     }
 
@@ -339,11 +342,16 @@ impl Serve {
     }
 
     fn kill_again(&mut self) {
-        if self.sweep.as_mut().is_some_and(Sweep::kill_again) {
-            // Leftovers of the last job make this keeper unfit for another one.
-            self.is_leaving |= self.renewing;
-            self.renewing = false;
-            self.on_childless();
+        let kept = self.processes.kept();
+        match self.sweep.as_mut().and_then(|sweep| sweep.kill_again(kept)) {
+            Some(Swept::All) => self.on_childless(),
+            Some(Swept::AllButDenied) => {
+                // Leftovers of the last job make this keeper unfit for another one.
+                self.is_leaving |= self.renewing;
+                self.renewing = false;
+                self.on_childless();
+            }
+            None => {}
         }
     }
 

@@ -28,6 +28,15 @@ pub(super) struct Sweep {
     pause_ns: u64,
     /// Time until which wireup processes are left alone (ns).
     patient_until_ns: u64,
+    /// Consecutive rounds that found nothing to kill.
+    empty_rounds: u32,
+}
+
+/// How a sweep has ended.
+pub(super) enum Swept {
+    All,
+    /// The remaining processes belong to another user and cannot be killed.
+    AllButDenied,
 }
 
 impl Sweep {
@@ -35,24 +44,33 @@ impl Sweep {
     pub fn begin(patient: bool) -> Sweep {
         let now = monotonic_ns();
         let patient_until_ns = if patient { now + FELLOWS_NS } else { now };
-        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN, patient_until_ns }
+        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN, patient_until_ns, empty_rounds: 0 }
     }
 
     pub fn until_next(&self) -> Duration {
         Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
     }
 
-    /// Kills if a round is due. `true`: the remaining processes belong to another user and cannot be killed.
-    pub fn kill_again(&mut self) -> bool {
+    /// Kills if a round is due. `kept`: a process that is left alone. With such a process, the end of the others is
+    /// seen here and not by reaping. `None`: others may be left.
+    pub fn kill_again(&mut self, kept: Option<u32>) -> Option<Swept> {
         let now = monotonic_ns();
         if now < self.next_round_ns {
-            return false;
+            return None;
         }
-        let fellows = if now < self.patient_until_ns { fellows() } else { Vec::new() };
-        let round = kill_descendants(None, &fellows);
+        let mut spared = if now < self.patient_until_ns { fellows() } else { Vec::new() };
+        let has_fellows = !spared.is_empty();
+        spared.extend(kept);
+        let round = kill_descendants(None, &spared);
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS_MAX);
         self.next_round_ns = monotonic_ns() + self.pause_ns;
-        round.denied > 0 && now - self.since_ns > DENIED_NS
+        let is_empty = round.killed == 0 && round.denied == 0 && !has_fellows;
+        self.empty_rounds = if is_empty { self.empty_rounds + 1 } else { 0 };
+        // One round may have missed a process that was forked meanwhile.
+        if kept.is_some() && self.empty_rounds > 1 {
+            return Some(Swept::All);
+        }
+        (round.denied > 0 && now - self.since_ns > DENIED_NS).then_some(Swept::AllButDenied)
     }
 }
 

@@ -97,6 +97,7 @@ impl Bench {
                 let reported = self.reported.get_mut(&slot).expect("an exit follows a start");
                 assert!(reported.exited.replace(status).is_none() && reported.failed.is_none());
             }
+            KeeperEvent::Streams { .. } | KeeperEvent::Preloads { .. } => panic!("nothing is imported here"),
             KeeperEvent::NotStaged { problem }
             | KeeperEvent::Redirected { problem }
             | KeeperEvent::NotPreloaded { problem } => {

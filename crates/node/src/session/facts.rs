@@ -13,6 +13,8 @@ pub struct Facts {
     pub slots_stated: bool,
     /// Limits on slots that `--oversubscribe` does not lift, by agent.
     pub slots_max: Vec<Option<u32>>,
+    /// Modules that are imported once for all ranks of a job on a node.
+    pub preload: Vec<String>,
     /// Command that reaches a node, without the node's name.
     pub shell: String,
     /// Time that agents may take to start (ns).

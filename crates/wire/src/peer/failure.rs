@@ -152,6 +152,8 @@ pub enum SpawnStep {
     Listen,
     /// Making a secret.
     Secret,
+    /// Importing modules once for all ranks; `what` has the complete description.
+    Preload,
 }
 
 /// What to do about a system call that failed with this `errno`, where a shortage is the cause.
@@ -190,6 +192,7 @@ impl SpawnStep {
             SpawnStep::Sockets => "making listening sockets for ranks",
             SpawnStep::Listen => "listening for connections",
             SpawnStep::Secret => "asking the kernel for random bytes",
+            SpawnStep::Preload => "importing modules for the ranks",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::{mpi4py, tool};
+use wireup_e2e::sessions::Session;
 use wireup_e2e::tables::reports;
 use wireup_e2e::{Outcome, Run};
 use xtask::layout;
@@ -180,8 +181,121 @@ fn where_no_ranks_can_be_forked_they_start_plainly_and_a_line_says_why() {
          job -n 2 --preload json /usr/bin/python3 none.py => 2 can't open file
          job -n 1 --preload json $P : -n 1 $P => 0 different programs
          job -n 2 --start-timeout 2 --preload hang $P => 0 --start-timeout
-         job -n 2 --preload json, $P => 125 --preload json, | separated by commas",
+         job -n 2 --preload json, $P => 125 --preload json, | separated by commas
+         job -n 2 --preload-required --preload thread $P => 125 1 thread | --preload-required
+         job -n 2 --preload-required --preload json true => 125 true is not a Python program
+         job -n 2 --preload-required $P => 125 needs --preload",
     );
+}
+
+/// Modules may print more than a pipe holds: it is read while they are imported.
+#[test]
+fn output_of_any_length_during_imports_is_shown() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write(
+        "wordy.py",
+        "import sys\nfor stream in sys.stdout, sys.stderr:\n    print('x' * 999_999, file=stream)\n",
+    );
+    let words = ["/usr/bin/python3", "-c", "print('done')"];
+    for (preload, lines) in [("wordy", 3), ("wordy,none_such", 3)] {
+        let run = Run::job(&format!("-n 2 --pmi simple --start-timeout 30 --preload {preload}")).args(words);
+        let outcome = run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).succeed();
+        assert_eq!((outcome.out().lines().count(), outcome.out().len()), (lines, 1_000_000 + 2 * "done\n".len()));
+        assert!(outcome.err().lines().any(|line| line.len() == 999_999));
+        assert!(!outcome.err().contains("--start-timeout"), "{}", outcome.err().replace('x', ""));
+    }
+}
+
+/// A folder with the program `main.py`, whose imports are in a folder of packages, and with a home.
+struct Recorded(Folder);
+
+impl Recorded {
+    fn new() -> Recorded {
+        let folder = Folder::new("preload");
+        folder.folder("site-packages");
+        folder.folder("home");
+        let recorded = Recorded(folder);
+        recorded.write("site-packages/first.py", "print('first', flush=True)\n");
+        recorded.write("own.py", "import os\nprint('own', os.environ['PMI_RANK'], flush=True)\n");
+        recorded.write("main.py", "import first, own, sys\nsys.exit(0)\n");
+        recorded
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        self.0.write(name, text);
+    }
+
+    /// The line about recorded imports, and the lines of a job with two ranks.
+    fn run(&self) -> (String, Outcome) {
+        let run = Run::job("-n 2 --pmi simple --preload auto").args(["/usr/bin/python3", "main.py"]);
+        let run = run.cwd(&self.0.at("")).env("PYTHONPATH", self.0.at("site-packages")).env("HOME", self.0.at("home"));
+        let outcome = run.env("XDG_CACHE_HOME", "").succeed();
+        (outcome.expect_err_line(&["--preload auto"]), outcome)
+    }
+}
+
+#[test]
+fn imports_of_an_earlier_run_are_preloaded_until_the_program_changes() {
+    let Some(_) = python() else { return };
+    let program = Recorded::new();
+    let plain = ["first", "first", "own 0", "own 1"];
+    let preloaded = ["first", "own 0", "own 1"];
+    for (line, lines) in [("nothing is imported ahead", &plain[..]), (": first", &preloaded), (": first", &preloaded)] {
+        let (told, outcome) = program.run();
+        assert!(told.contains(line) && told.contains("home/.cache/wireup/preload/"), "{outcome}");
+        assert_eq!(outcome.sorted_lines(), lines, "{outcome}");
+    }
+    program.write("main.py", "import own, first, sys\nprint(sys.argv)\n");
+    assert!(program.run().0.contains("nothing is imported ahead"));
+    assert!(program.run().0.contains(": first"));
+    fs::set_permissions(program.0.at("home/.cache/wireup"), fs::Permissions::from_mode(0o777)).expect("a mode");
+    assert!(program.run().0.contains("only you can write to"));
+}
+
+#[test]
+fn a_recorded_module_that_starts_a_thread_is_left_out_by_further_runs() {
+    let Some(_) = python() else { return };
+    let program = Recorded::new();
+    let thread = "import threading, time\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()\n";
+    program.write("site-packages/threaded.py", thread);
+    program.write("main.py", "import first, threaded\n");
+    program.run();
+    let (_, outcome) = program.run();
+    outcome.expect_err_line(&["threaded cannot be imported ahead", "1 thread", "further runs leave it out"]);
+    let (_, outcome) = program.run();
+    assert_eq!((outcome.sorted_lines(), outcome.err().lines().count()), (vec!["first".to_owned()], 1), "{outcome}");
+}
+
+/// Jobs with one interpreter, environment and folder are forked from one process, until a file of a module changes.
+#[test]
+fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write("counted.py", "import os\nopen('log', 'a').write('imported\\n')\n");
+    folder.write("main.py", "import counted, os, sys\nprint(os.getppid() and sys.argv[1:], flush=True)\n");
+    let session = Session::up("--virtual-nodes 2 --preload counted");
+    let job = |flags: &str, words: &[&str]| {
+        let run = session.job_leaving(&format!("-n 4 --pmi simple {flags}")).args(words);
+        run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).env("PYTHONDONTWRITEBYTECODE", "1").succeed()
+    };
+    let imports = || fs::read_to_string(folder.at("log")).expect("a log").lines().count();
+    for argument in ["a", "a longer one", "b"] {
+        let outcome = job("", &["/usr/bin/python3", "main.py", argument]).expect_quiet();
+        assert_eq!(outcome.sorted_lines(), vec![format!("['{argument}']"); 4], "{outcome}");
+        assert_eq!(imports(), 2, "once on each node");
+    }
+    job("", &["/bin/true"]).expect_quiet();
+    assert_eq!(job("", &["/usr/bin/python3", "-c", "import main"]).expect_quiet().out(), "[]\n".repeat(4));
+    assert_eq!(imports(), 4, "another folder in sys.path");
+    job("", &["/usr/bin/python3", "-c", "import counted"]).expect_quiet();
+    assert_eq!(imports(), 4);
+    folder.write("counted.py", "import os\nopen('log', 'a').write('again\\n')\n# changed\n");
+    job("", &["/usr/bin/python3", "-c", "import counted"]).expect_quiet();
+    assert_eq!(imports(), 6, "a file has changed");
+    job("--preload none", &["/usr/bin/python3", "-c", "import counted"]).expect_quiet();
+    assert_eq!(imports(), 10, "each rank imports it");
+    session.wireup("down").succeed();
 }
 
 /// Nothing is left of a job that ends while modules are imported.

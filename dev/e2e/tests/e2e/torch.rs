@@ -1,7 +1,9 @@
 //! `--for torch`: the store for PyTorch that the agents of a job serve; the Python modules for PyTorch and Ray.
 
+use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::skip;
@@ -146,4 +148,15 @@ fn clients_that_lie_are_closed_and_others_are_served() {
     assert_eq!(outcome.out().matches("right").count(), 2, "{outcome}");
     outcome.expect_err_line(&["a connection to the store for PyTorch was closed"]);
     drop(kept);
+}
+
+/// An agent that was killed together with its keeper has left a folder for error files: the next job removes it.
+#[test]
+fn folders_of_killed_agents_are_removed() {
+    let name = format!("wireup-job-{}-{:016x}", rustix::process::geteuid().as_raw(), std::process::id());
+    let left = Path::new("/dev/shm").join(name);
+    DirBuilder::new().mode(0o700).create(&left).expect("a folder");
+    fs::write(left.join("0"), "").expect("a file");
+    Run::job("-n 1 --pmi none --for torch").arg("true").env("TMPDIR", "").succeed();
+    assert!(!left.exists());
 }

@@ -159,12 +159,12 @@ impl Call {
     }
 
     /// The arguments of an interpreter that reads its program from standard input. They have as many bytes as those of
-    /// a rank, so that the ranks can put their own in the same place.
-    pub fn of_importer(&self) -> Vec<Vec<u8>> {
+    /// a rank, and at least `room`, so that the ranks can put their own in the same place.
+    pub fn of_importer(&self, room: usize) -> Vec<Vec<u8>> {
         let bytes = |words: &[Vec<u8>]| words.iter().map(|word| word.len() + 1).sum::<usize>();
         let mut argv = self.options.clone();
         argv.push(b"-".to_vec());
-        let lacking = bytes(&self.argv).saturating_sub(bytes(&argv));
+        let lacking = bytes(&self.argv).max(room).saturating_sub(bytes(&argv));
         argv.extend(lacking.checked_sub(1).map(|len| vec![b'.'; len]));
         argv
     }
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!((&call.options, &call.runs, call.rest), (&words(options), &runs, rest), "{line}");
             assert_eq!(call.argv, words(line));
             let bytes = |argv: &[Vec<u8>]| argv.join(&0).len();
-            assert_eq!(bytes(&call.of_importer()), bytes(&call.argv), "{line}");
+            assert_eq!(bytes(&call.of_importer(0)), bytes(&call.argv), "{line}");
         }
         for line in [
             "python3", "python3 -", "python3 -i a.py", "python3 -xu a.py", "python3 --help", "python3 -m", "python3 -V",

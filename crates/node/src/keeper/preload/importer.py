@@ -46,8 +46,12 @@ def wireup_import(job):
     os.dup2(null, 2)
     os.close(null)
     while True:
-        if not socket.recv(1, _socket.MSG_PEEK):
+        begin = socket.recv(1, _socket.MSG_PEEK)
+        if not begin:
             os._exit(0)
+        if begin == b"j":
+            run = _wireup_take_job(rank, socket, socket.recv(1 << 20).split(b"\0")[1:])
+            continue
         middle = os.fork()
         if middle == 0:
             request = None
@@ -56,8 +60,8 @@ def wireup_import(job):
             finally:
                 if request is None:
                     os._exit(1)
-            _wireup_become(rank, *request)
-            return run
+            is_first = _wireup_become(rank, *request)
+            return rank.record.around(run) if rank.record and is_first else run
         if os.waitpid(middle, 0)[1] != 0:
             os._exit(1)
 
@@ -68,6 +72,175 @@ class _WireupRefusal(Exception):
 
 class _WireupRank:
     """What all ranks do alike after the fork."""
+
+
+class _WireupRecord:
+    """The file with the names of modules that runs of a program have imported, for `--preload auto`.
+
+    Its lines: a title; the program; time and size of the files that decide what the program imports; then a module
+    each, in the order of the imports, or a minus sign and a module after whose import no rank can be forked. Only
+    modules of the standard library and of `site-packages` are recorded: a module of the program itself may look at
+    variables that only ranks have.
+    """
+
+    FILES_MAX = 64
+    BYTES_MAX = 1 << 18
+
+    def __init__(self, kind, what):
+        import os
+        import sys
+
+        import _imp
+
+        self.known, self.bad, self.path, self.problem = [], [], None, None
+        self.roots = [os.path.dirname(os.__file__)]
+        self.roots += [path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))]
+        files = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg"), *self.roots]
+        program = what
+        if kind == "script":
+            program = os.path.realpath(what)
+            files += [program, os.path.join(program, "__main__.py")]
+        elif kind == "module":
+            from importlib.util import find_spec
+
+            spec = find_spec(what.partition(".")[0])
+            files += [spec.origin] if spec and spec.origin else []
+        version = sys.version_info[:3]
+        program = ascii((version, sys.executable, kind, program, "" if kind == "script" else os.getcwd()))
+        self.head = ["wireup-preload 1", program, ascii([self.stamp(file) for file in files])]
+        try:
+            folder = self.folder()
+            self.path = os.path.join(folder, _imp.source_hash(0, program.encode()).hex())
+            self.read()
+        except OSError as error:
+            self.problem = f"{error.filename}: {error.strerror}"
+
+    @staticmethod
+    def stamp(path):
+        import os
+
+        try:
+            stat = os.stat(path)
+        except OSError:
+            return path, None
+        return path, stat.st_mtime_ns, stat.st_size
+
+    @staticmethod
+    def folder():
+        """The user's folder of records: nobody else can write to it."""
+        import os
+
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not base.startswith("/"):
+            base = os.path.join(os.environ.get("HOME") or "/nonexistent", ".cache")
+        path = base
+        for name in ("", "wireup", "preload"):
+            path = os.path.join(path, name) if name else path
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+            stat = os.stat(path) if not name else os.lstat(path)
+            if name and (stat.st_mode & 0o170022 != 0o040000 or stat.st_uid != os.geteuid()):
+                raise PermissionError(1, "is not a folder that only you can write to", path)
+        return path
+
+    def read(self):
+        import os
+
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        with open(fd, encoding="ascii", errors="replace") as file:
+            stat = os.fstat(fd)
+            is_own = stat.st_mode & 0o170022 == 0o100000 and stat.st_uid == os.geteuid()
+            lines = file.read(self.BYTES_MAX).splitlines() if is_own else []
+        if lines[:3] == self.head:
+            self.bad = [line[1:] for line in lines[3:] if line.startswith("-")]
+            self.known = [line for line in lines[3:] if not line.startswith("-")]
+
+    def write(self):
+        """Never fails: a record only saves time."""
+        import os
+
+        if not self.path:
+            return
+        folder = os.path.dirname(self.path)
+        new = os.path.join(folder, f".{os.getpid()}")
+        text = "".join(f"{line}\n" for line in [*self.head, *self.known, *("-" + name for name in self.bad)])
+        if len(text) > self.BYTES_MAX or not text.isascii():
+            return
+        try:
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(fd, "w", encoding="ascii") as file:
+                file.write(text)
+            os.replace(new, self.path)
+            files = sorted(os.scandir(folder), key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)
+            for entry in files[:-self.FILES_MAX]:
+                os.unlink(entry.path)
+        except OSError:
+            pass
+
+    def is_bad(self, name):
+        return any(name == bad or name.startswith(bad + ".") for bad in self.bad)
+
+    def add(self):
+        """Records what the program has imported by now."""
+        import sys
+
+        mpi = sys.modules.get("mpi4py.MPI")
+        known, new = set(self.known), []
+        for name, module in list(sys.modules.items()):
+            spec, path = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+            if name in known or name in self.first or self.is_bad(name) or not path or getattr(spec, "name", "") != name:
+                continue
+            if not any(path.startswith(root + "/") for root in self.roots):
+                continue
+            if mpi is not None and (module is mpi or any(value is mpi for value in list(vars(module).values()))):
+                continue
+            new.append(name)
+        if new:
+            self.known += new
+            self.write()
+
+    def around(self, run):
+        def run_and_record():
+            try:
+                run()
+            except SystemExit as end:
+                if not end.code:
+                    self.add()
+                raise
+            self.add()
+
+        return run_and_record
+
+    def shown(self):
+        if self.problem:
+            return f"the imports of this program cannot be recorded: {self.problem}"
+        if not self.known:
+            return f"nothing is imported ahead, since no run of this program is recorded yet in {self.path}"
+        tops = list(dict.fromkeys(name.partition(".")[0] for name in self.known))
+        shown = ", ".join(tops[:8]) + (f" and {len(tops) - 8} more" if len(tops) > 8 else "")
+        return f"imports what {self.path} lists from earlier runs: {shown}"
+
+    def import_all(self):
+        import sys
+
+        for name in self.known:
+            if name in sys.modules or self.is_bad(name):
+                continue
+            try:
+                __import__(name)
+                if "mpi4py.MPI" in sys.modules:
+                    raise _WireupRefusal("it has initialised MPI")
+                _wireup_check(_wireup_open_devices(), _wireup_threads())
+            except BaseException as error:
+                self.bad.append(name)
+                self.write()
+                why = error if isinstance(error, _WireupRefusal) else f"{type(error).__name__}: {error}"
+                raise _WireupRefusal(f"{name} cannot be imported ahead ({why}); further runs leave it out") from None
 
 
 def _wireup_flush():
@@ -95,16 +268,26 @@ def _wireup_prepare(job, socket):
         import ctypes
     except ImportError as error:
         raise _WireupRefusal(f"it has no ctypes ({error})") from None
-    modules, keeper, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
+    modules, keeper, keep, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
     rank = _WireupRank()
-    rank.keeper, rank.unset, rank.socket = int(keeper), unset.split(), socket
+    rank.keeper, rank.unset, rank.socket, rank.record = int(keeper), unset.split(), socket, None
     rank.c = ctypes.CDLL(None)
     rank.c.clearerr(ctypes.c_void_p.in_dll(rank.c, "stdin"))
-    _wireup_name(rank.c, argv, name)
+    rank.argv, rank.name, rank.is_kept = argv, name, int(keep)
+    if rank.is_kept:
+        _wireup_name(rank.c, ["", "-", f"(wireup up --preload {modules})"], "")
+    else:
+        _wireup_name(rank.c, argv, name)
     rest = argv[len(argv) - int(rest):]
-    run = _wireup_program(kind, what, rest)
-    for module in modules.split(","):
-        __import__(module)
+    run, rank.folder = _wireup_program(kind, what, rest)
+    if modules:
+        for module in modules.split(","):
+            __import__(module)
+    else:
+        rank.record = _WireupRecord(kind, what)
+        rank.record.first = set(sys.modules)
+        socket.send(("recorded " + rank.record.shown()).encode(errors="replace")[:2000])
+        rank.record.import_all()
     if "mpi4py.MPI" in sys.modules:
         raise _WireupRefusal("mpi4py.MPI has initialised MPI, which each rank must do itself")
     if "mpi4py" in sys.modules:
@@ -114,6 +297,7 @@ def _wireup_prepare(job, socket):
     rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
     rank.omp = os.environ.get("OMP_NUM_THREADS")
     rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
+    rank.files = _wireup_files() if rank.is_kept else []
     if os.fork() == 0:
         os._exit(0)
     os.wait()
@@ -149,8 +333,37 @@ def _wireup_open_mpi(ctypes):
         load()
 
 
+def _wireup_files():
+    """Time and size of the files of all modules."""
+    import os
+    import sys
+
+    paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return [_WireupRecord.stamp(path) for path in sorted(path for path in paths if path and os.path.isabs(path))]
+
+
+def _wireup_take_job(rank, socket, job):
+    """Prepares an importer whose job is over for another job."""
+    import os
+
+    _, _, _, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
+    rank.unset, rank.argv, rank.name = unset.split(), argv, name
+    try:
+        for path, *stamp in rank.files:
+            if _WireupRecord.stamp(path) != (path, *stamp):
+                raise _WireupRefusal(f"{path} has changed")
+        run, folder = _wireup_program(kind, what, argv[len(argv) - int(rest):])
+        if folder is None or folder != rank.folder:
+            raise _WireupRefusal("the program is in another folder")
+    except _WireupRefusal as refusal:
+        socket.send(f"no {refusal}".encode(errors="replace")[:2000])
+        os._exit(0)
+    socket.send(b"ready")
+    return run
+
+
 def _wireup_name(c, argv, name):
-    """Gives this process the command line of a rank, which has the same length, and its name."""
+    """Gives this process a command line that has room in its own, and a name."""
     import ctypes
     import os
     import sys
@@ -165,18 +378,19 @@ def _wireup_name(c, argv, name):
         fields = file.read().rpartition(b")")[2].split()
     begin, end = int(fields[45]), int(fields[46])
     line = b"".join(os.fsencode(word) + b"\0" for word in argv)
-    if begin and end - begin == len(line):
-        ctypes.memmove(begin, line, len(line))
+    if begin and end - begin >= len(line):
+        ctypes.memmove(begin, line.ljust(end - begin, b"\0"), end - begin)
 
 
 def _wireup_program(kind, what, rest):
-    """Makes `__main__` and `sys.path[0]` as the program expects them; returns a function that runs the program."""
+    """Makes `__main__` and `sys.path[0]` as the program expects them. Returns a function that runs the program, and
+    the folder in `sys.path[0]`; `None`: the program is such a folder itself."""
     import os
     import sys
 
     is_safe = getattr(sys.flags, "safe_path", sys.flags.isolated)
     main = type(sys)("__main__")
-    own = sys.modules["__main__"].__dict__
+    own = globals()
     for name in own["wireup_first_names"]:
         if name in own:
             main.__dict__[name] = own[name]
@@ -197,7 +411,7 @@ def _wireup_program(kind, what, rest):
     if kind == "module":
         sys.argv[:] = ["-m", *rest]
         set_path(os.getcwd())
-        return run_module(what, True)
+        return run_module(what, True), os.getcwd()
     if kind == "code":
         sys.argv[:] = ["-c", *rest]
         set_path("")
@@ -205,7 +419,7 @@ def _wireup_program(kind, what, rest):
             import textwrap
 
             what = textwrap.dedent(what)
-        return _wireup_compiled(main, what, "<string>")
+        return _wireup_compiled(main, what, "<string>"), ""
     sys.argv[:] = [what, *rest]
     path = os.path.join(os.getcwd(), what)
     for hook in sys.path_hooks:
@@ -219,7 +433,7 @@ def _wireup_program(kind, what, rest):
             sys.path.insert(0, path)
         else:
             sys.path[0] = path
-        return run_module("__main__", False)
+        return run_module("__main__", False), None
     try:
         if not os.path.isfile(path) and os.path.exists(path):
             raise _WireupRefusal(f"{what} is not a regular file")
@@ -229,10 +443,11 @@ def _wireup_program(kind, what, rest):
         raise _WireupRefusal(f"{what}: {error.strerror}") from None
     if b"\0" in source:
         raise _WireupRefusal(f"{what} is compiled, or is not Python source")
-    set_path(os.path.dirname(os.path.realpath(path)))
+    folder = os.path.dirname(os.path.realpath(path))
+    set_path(folder)
     main.__file__ = path
     main.__loader__ = sys.modules["_frozen_importlib_external"].SourceFileLoader("__main__", path)
-    return _wireup_compiled(main, source, path)
+    return _wireup_compiled(main, source, path), folder
 
 
 def _wireup_compiled(main, source, path):
@@ -351,7 +566,8 @@ def _wireup_fork_group(socket):
 
 
 def _wireup_become(rank, message, fds, middle, reader):
-    """Turns this process into a rank, in the steps and the order of `spawn/child.rs`."""
+    """Turns this process into a rank, in the steps and the order of `spawn/child.rs`. Returns whether it is the first
+    rank of the node."""
     import os
     import sys
     import time
@@ -400,6 +616,8 @@ def _wireup_become(rank, message, fds, middle, reader):
     for variable in variables:
         name, _, value = variable.partition(b"=")
         os.environb[name] = value
+    if rank.is_kept:
+        _wireup_name(rank.c, rank.argv, rank.name)
     _wireup_streams()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
@@ -409,6 +627,7 @@ def _wireup_become(rank, message, fds, middle, reader):
     rank.socket.send(b"up %d %d" % (slot, os.getpid()))
     rank.socket.close()
     _signal.pthread_sigmask(_signal.SIG_SETMASK, rank.mask)
+    return slot == 0
 
 
 def _wireup_set_threads(rank, is_bound):

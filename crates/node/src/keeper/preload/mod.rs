@@ -11,6 +11,7 @@
 //!
 //! ```text
 //!   no REASON                importer: the ranks cannot be forked from it
+//!   recorded MODULES         importer: where it has found the names of modules, and which they are
 //!   ready                    importer: it has imported the modules
 //!   forked SLOT PID          middle process: this rank exists
 //!   up SLOT PID              rank: about to run the program
@@ -19,6 +20,10 @@
 //!
 //! The keeper sends a packet for each rank, with its descriptors: `SLOT SESSION PMI LISTENS TRACER`, zero, its CPUs
 //! separated by commas, and its variables, each after a zero. While 32 ranks are requested and not yet up, it waits.
+//!
+//! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
+//! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program; the
+//! importer answers `ready` or, if a file of a module has changed, `no REASON`, and another importer is started.
 
 mod command;
 
@@ -30,10 +35,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use wireup_os::bind::CpuSet;
-use wireup_os::process::{self, own_pid};
+use wireup_os::process::{self, Ended, own_pid};
 use wireup_os::socket;
 use wireup_os::spawn::Session;
-use wireup_wire::job::Preload;
+use wireup_wire::job::{Limit, Preload};
 use wireup_wire::secondary_client::VARIABLE;
 use wireup_wire::signal::SIGKILL;
 
@@ -48,13 +53,30 @@ const IMPORTER: &str = include_str!("importer.py");
 /// libraries start theirs when they are first used.
 const THREADS: &str = "OPENBLAS_NUM_THREADS";
 
+/// Least number of bytes for the arguments of an importer that outlives its job, for the command lines of later ranks.
+const TITLE_ROOM: usize = 1024;
+
 /// How an importer is started, and what its ranks have in place of its own.
 pub(super) struct Plan {
     pub program: Program,
+    /// The packet with which an importer that has outlived its job gets this one.
+    pub job: Vec<u8>,
+    pub likeness: Likeness,
     /// Program that the importer reads from standard input.
     pub script: Vec<u8>,
     /// Variables of the program that only the ranks have.
     pub of_ranks: Vec<Vec<u8>>,
+}
+
+/// What an importer has in common with all jobs that it serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Likeness {
+    pub modules: Vec<String>,
+    /// Name and options of the interpreter, without what it runs.
+    pub interpreter: Program,
+    pub umask: u32,
+    pub limits: Vec<Limit>,
+    pub shares_session: bool,
 }
 
 impl Plan {
@@ -70,32 +92,45 @@ impl Plan {
             program.env.iter().cloned().partition(|variable| is_of_ranks(variable));
         env.push(format!("{THREADS}=1").into_bytes());
         let is_set = of_ranks.iter().any(|variable| is_variable(variable, THREADS));
-        let script = script(&call, modules, if is_set { "" } else { THREADS });
-        let program = Program { argv: call.of_importer(), cwd: program.cwd.clone(), env };
-        Ok(Plan { program, script, of_ranks })
+        let fields = fields(&call, preload, if is_set { "" } else { THREADS });
+        let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
+        let likeness =
+            Likeness { modules: modules.clone(), interpreter, umask: 0, limits: Vec::new(), shares_session: false };
+        let room = if preload.keep { TITLE_ROOM } else { 0 };
+        let program = Program { argv: call.of_importer(room), cwd: program.cwd.clone(), env };
+        Ok(Plan { program, job: [b"job\0", &fields[..]].concat(), likeness, script: script(&fields), of_ranks })
     }
 }
 
-/// Whether a variable of the program must not be seen by the importer.
+/// Whether a variable of the program must not be seen by the importer: it is about one job, or about the command that
+/// has started the job.
 fn is_of_ranks(variable: &[u8]) -> bool {
-    variable.starts_with(b"PMI") || is_variable(variable, VARIABLE) || is_variable(variable, THREADS)
+    variable.starts_with(b"PMI")
+        || [VARIABLE, THREADS, "_", "OLDPWD", "SHLVL"].iter().any(|name| is_variable(variable, name))
 }
 
 fn is_variable(variable: &[u8], name: &str) -> bool {
     variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
 }
 
-/// Our program with its input in the first line, in hexadecimal digits.
-fn script(call: &Call, modules: &[String], unset: &str) -> Vec<u8> {
+/// What an importer must know about the job, separated by zeros.
+fn fields(call: &Call, preload: &Preload, unset: &str) -> Vec<u8> {
     let (kind, what) = match &call.runs {
         Runs::Script(path) => ("script", path),
         Runs::Module(name) => ("module", name),
         Runs::Code(code) => ("code", code),
     };
-    let (modules, keeper, rest) = (modules.join(","), own_pid().to_string(), call.rest.to_string());
-    let fields = [modules.as_bytes(), keeper.as_bytes(), kind.as_bytes(), what, rest.as_bytes(), unset.as_bytes()];
-    let fields = fields.into_iter().chain([call.process_name.as_slice()]).chain(call.argv.iter().map(Vec::as_slice));
-    let digits: String = fields.collect::<Vec<_>>().join(&0).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (modules, keeper, rest) = (preload.modules.join(","), own_pid().to_string(), call.rest.to_string());
+    let keep = u8::from(preload.keep).to_string();
+    let texts = [modules, keeper, keep, kind.to_owned()];
+    let fields = texts.iter().map(String::as_bytes).chain([what, rest.as_bytes(), unset.as_bytes()]);
+    let fields = fields.chain([call.process_name.as_slice()]).chain(call.argv.iter().map(Vec::as_slice));
+    fields.collect::<Vec<_>>().join(&0)
+}
+
+/// Our program with its input in the first line, in hexadecimal digits.
+fn script(fields: &[u8]) -> Vec<u8> {
+    let digits: String = fields.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("wireup_first_names = [*globals()]; wireup_job = bytes.fromhex('{digits}').split(b'\\0')\n{IMPORTER}")
         .into()
 }
@@ -104,6 +139,7 @@ fn script(call: &Call, modules: &[String], unset: &str) -> Vec<u8> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Report {
     No(String),
+    Recorded(String),
     Ready,
     Forked {
         slot: u32,
@@ -130,6 +166,7 @@ impl Report {
         match words.next()? {
             "" => Some(Report::Over),
             "no" => Some(Report::No(text.get("no ".len()..)?.to_owned())),
+            "recorded" => Some(Report::Recorded(text.get("recorded ".len()..)?.to_owned())),
             "ready" => Some(Report::Ready),
             "forked" => Some(Report::Forked { slot: number(words.next())?, pid: pid(words.next())? }),
             "up" => Some(Report::Up { slot: number(words.next())?, pid: pid(words.next())? }),
@@ -157,7 +194,9 @@ pub(super) struct Importer {
     socket: OwnedFd,
     /// `None`: it has not been started, or has been reaped.
     pub pid: Option<u32>,
-    of_ranks: Vec<Vec<u8>>,
+    pub of_ranks: Vec<Vec<u8>>,
+    /// Whether the keeper waits for the socket to become readable.
+    is_watched: bool,
 }
 
 impl Importer {
@@ -167,11 +206,27 @@ impl Importer {
     /// No descriptor is left.
     pub fn new(of_ranks: Vec<Vec<u8>>) -> io::Result<(Importer, OwnedFd)> {
         let (socket, far) = socket::packet_pair()?;
-        Ok((Importer { socket, pid: None, of_ranks }, far))
+        Ok((Importer { socket, pid: None, of_ranks, is_watched: false }, far))
     }
 
-    pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// The socket, if the keeper does not watch it yet.
+    pub fn unwatched(&mut self) -> Option<BorrowedFd<'_>> {
+        (!std::mem::replace(&mut self.is_watched, true)).then(|| self.socket.as_fd())
+    }
+
+    /// Gives a job to an importer that has outlived another one.
+    ///
+    /// # Errors
+    /// It has ended, or the job does not fit into a packet.
+    pub fn give_job(&self, job: &[u8]) -> io::Result<()> {
+        socket::send(&self.socket, job, &[]).map(drop)
+    }
+
+    /// Notes that the importer has been reaped if it is one of these processes. Returns how it has ended.
+    pub fn take_end(&mut self, dead: &[(u32, Ended)]) -> Option<Ended> {
+        let (_, ended) = dead.iter().find(|(pid, _)| self.pid == Some(*pid))?;
+        self.pid = None;
+        Some(*ended)
     }
 
     /// The next report; `None`: nothing has arrived.
@@ -237,11 +292,12 @@ mod tests {
     fn reports_are_read_and_other_packets_ignored() {
         let read = |packet: &str| Report::read(packet.as_bytes());
         assert_eq!(read("no such module"), Some(Report::No("such module".into())));
+        assert_eq!(read("recorded in a file: json"), Some(Report::Recorded("in a file: json".into())));
         assert_eq!(read("forked 3 77"), Some(Report::Forked { slot: 3, pid: 77 }));
         assert_eq!(read("up 3 77"), Some(Report::Up { slot: 3, pid: 77 }));
         assert_eq!(read("failed 3 2 9"), Some(Report::Failed { slot: 3, step: 2, errno: 9 }));
         assert_eq!((read("ready"), read("")), (Some(Report::Ready), Some(Report::Over)));
-        for packet in ["up", "up x 3", "up 3 0", "up 3 1", "forked 3 4294967295", "forked 1", "hello"] {
+        for packet in ["up", "up x 3", "up 3 0", "up 3 1", "forked 3 4294967295", "forked 1", "hello", "recorded"] {
             assert_eq!(read(packet), None, "{packet}");
         }
     }

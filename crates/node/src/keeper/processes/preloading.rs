@@ -1,0 +1,320 @@
+//! The processes of a batch that are forked from an interpreter which has imported modules: see the module `preload`.
+
+use super::waiting::{Prepared, Start, Waiting, errno, error, prepare, session, stdio_error};
+use crate::keeper::preload::{Importer, Likeness, Plan, Report, UNDER_WAY_MAX};
+use crate::keeper::protocol::{IMPORTER_SLOT, ProcessFds, Program};
+use crate::keeper::redirected::Redirected;
+use crate::keeper::streams::Lent;
+use crate::spawn_error;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::files;
+use wireup_os::process::Ended;
+use wireup_os::spawn::{Command, Session, Spawner};
+use wireup_wire::job::{Limit, Preload};
+use wireup_wire::peer::{SpawnError, SpawnStep};
+
+/// Time for reports of ranks whose importer has ended (ns).
+const LOST_NS: u64 = 5_000_000_000;
+
+pub(super) struct Preloading {
+    importer: Importer,
+    /// The importer to be started if `importer`, which was kept from an earlier job, does not take this job.
+    fresh: Option<Importer>,
+    /// What a later job must have in common with this one to use its importer; `None`: the importer is not kept.
+    likeness: Option<Likeness>,
+    /// Whether the processes do not start without the imports.
+    pub is_required: bool,
+    /// What starts the importer, before that.
+    unstarted: Option<Unstarted>,
+    /// Whether the importer has imported the modules.
+    pub is_ready: bool,
+    /// Time until which it must be ready or, if it has ended after that, until which its last ranks must be up (ns).
+    until_ns: u64,
+    /// Whether the socket takes no further request before the next report.
+    is_full: bool,
+    waiting: VecDeque<Waiting>,
+    /// Processes that have been requested from the importer, by slot.
+    requested: HashMap<u32, Requested>,
+    /// Slots of processes that have been forked and are not set up.
+    forked: HashSet<u32>,
+}
+
+/// An importer whose job is over, for later jobs that are like it.
+pub(super) struct Kept {
+    importer: Importer,
+    likeness: Likeness,
+}
+
+impl Kept {
+    pub fn pid(&self) -> Option<u32> {
+        self.importer.pid
+    }
+
+    /// Whether the importer has ended.
+    pub fn has_ended(&mut self, dead: &[(u32, Ended)]) -> bool {
+        // Nothing but its end is expected.
+        while let Some(report) = self.importer.receive() {
+            if report == Report::Over {
+                break;
+            }
+        }
+        self.importer.take_end(dead).is_some()
+    }
+}
+
+struct Unstarted {
+    program: Rc<Prepared>,
+    script: Vec<u8>,
+    socket: OwnedFd,
+}
+
+/// A process that has been requested from the importer.
+pub(super) struct Requested {
+    pub start: Start,
+    /// Signals to be sent as soon as the process exists.
+    pub signals: Vec<i32>,
+}
+
+impl Preloading {
+    /// `limits`: those of the processes. `kept`: an importer of an earlier job, which is used if that job was like this
+    /// one. If the importer of this job is to be kept, that one ends otherwise.
+    ///
+    /// # Errors
+    /// Why no modules can be imported for the processes.
+    pub fn new(
+        preload: &Preload,
+        programs: &[Program],
+        limits: &[Limit],
+        waiting: &VecDeque<Waiting>,
+        redirected: Option<&Redirected>,
+        kept: &mut Option<Kept>,
+    ) -> Result<Preloading, String> {
+        let mut indexes: Vec<u16> = waiting.iter().map(|waiting| waiting.process.program).collect();
+        indexes.dedup();
+        let program = match indexes[..] {
+            [index] => programs.get(usize::from(index)).ok_or("there is no program")?,
+            _ => return Err("its ranks run different programs".into()),
+        };
+        let plan = Plan::new(preload, program, redirected)?;
+        let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
+        let (importer, socket) = Importer::new(plan.of_ranks).map_err(|error| error.to_string())?;
+        let likeness = waiting.front().filter(|_| preload.keep).map(|first| Likeness {
+            umask: first.umask,
+            limits: limits.to_vec(),
+            shares_session: first.process.shares_session,
+            ..plan.likeness
+        });
+        let mut preloading = Preloading {
+            importer,
+            fresh: None,
+            likeness,
+            is_required: preload.required,
+            unstarted: Some(Unstarted { program, script: plan.script, socket }),
+            is_ready: false,
+            until_ns: monotonic_ns().saturating_add(preload.limit_ns),
+            is_full: false,
+            waiting: VecDeque::new(),
+            requested: HashMap::new(),
+            forked: HashSet::new(),
+        };
+        let kept = kept.take_if(|_| preload.keep);
+        if let Some(kept) = kept.filter(|kept| preloading.likeness.as_ref() == Some(&kept.likeness))
+            && kept.importer.give_job(&plan.job).is_ok()
+        {
+            preloading.use_kept(kept.importer);
+        }
+        Ok(preloading)
+    }
+
+    fn use_kept(&mut self, kept: Importer) {
+        let mut fresh = mem::replace(&mut self.importer, kept);
+        self.importer.of_ranks = mem::take(&mut fresh.of_ranks);
+        self.fresh = Some(fresh);
+    }
+
+    /// Uses another importer if this one was kept from an earlier job and has not taken this job. `false`: it has.
+    pub fn fall_back(&mut self) -> bool {
+        let Some(mut fresh) = self.fresh.take() else { return false };
+        fresh.of_ranks = mem::take(&mut self.importer.of_ranks);
+        self.importer = fresh;
+        true
+    }
+
+    pub fn add(&mut self, waiting: VecDeque<Waiting>) {
+        self.waiting = waiting;
+    }
+
+    /// The socket whose reports are to be read, if that is not watched yet.
+    pub fn unwatched(&mut self) -> Option<BorrowedFd<'_>> {
+        self.importer.unwatched()
+    }
+
+    /// Whether processes could be requested now if there were room.
+    pub fn are_waiting(&self) -> bool {
+        self.is_ready && !self.waiting.is_empty()
+    }
+
+    /// Whether the importer can be started, or a process be requested. `has_room`: whether a process can be started.
+    pub fn can_go_on(&self, has_room: bool) -> bool {
+        if self.unstarted.is_some() {
+            return has_room && self.fresh.is_none();
+        }
+        let under_way = self.requested.len() + self.forked.len();
+        self.are_waiting() && !self.is_full && under_way < UNDER_WAY_MAX
+    }
+
+    /// Starts the importer with the output streams of the first process. Returns the slot of that process and the
+    /// agent's ends of its streams, which are read during the imports; `None`: the importer was started before.
+    ///
+    /// # Errors
+    /// Python cannot be started.
+    pub fn start_importer(
+        &mut self,
+        spawner: &mut Spawner,
+        lent: &Lent,
+        listening: &mut VecDeque<OwnedFd>,
+    ) -> Result<Option<(u32, ProcessFds)>, SpawnError> {
+        let Some(unstarted) = self.unstarted.take() else { return Ok(None) };
+        let Some(first) = self.waiting.front_mut() else { return Ok(None) };
+        let script = files::sealed_memory(&unstarted.script).map_err(|problem| stdio_error(&problem))?;
+        let mut streams = first.streams(listening)?;
+        let [_, stdout, stderr] = streams.stdio(lent);
+        let command = Command {
+            program: &unstarted.program.program,
+            environment: &[],
+            stdio: [script.as_fd(), stdout, stderr],
+            extra: [Some(unstarted.socket.as_fd()), None],
+            session: if first.process.shares_session { Session::Shared } else { Session::Own },
+            cpus: None,
+            umask: first.umask,
+            limits: &first.limits,
+            more_follow: false,
+        };
+        let started = spawner.start(&command, IMPORTER_SLOT);
+        let fds = if started.is_ok() { mem::take(&mut streams.agent) } else { ProcessFds::default() };
+        // Whether or not the importer runs, the process keeps these streams and its listening socket.
+        first.streams = Some(streams);
+        self.importer.pid = Some(started.map_err(|failure| unstarted.program.error(failure))?);
+        Ok(Some((first.process.slot, fds)))
+    }
+
+    /// Requests the next process from the importer.
+    ///
+    /// # Errors
+    /// The process of this slot cannot be started.
+    pub fn request_next(&mut self, lent: &Lent, listening: &mut VecDeque<OwnedFd>) -> Result<(), (u32, SpawnError)> {
+        let Some(waiting) = self.waiting.pop_front() else { return Ok(()) };
+        let slot = waiting.process.slot;
+        self.request(waiting, lent, listening).map_err(|error| (slot, error))
+    }
+
+    fn request(
+        &mut self,
+        mut waiting: Waiting,
+        lent: &Lent,
+        listening: &mut VecDeque<OwnedFd>,
+    ) -> Result<(), SpawnError> {
+        let program = waiting.program.clone()?;
+        let streams = waiting.streams(listening)?;
+        let fds: Vec<_> = streams.stdio(lent).into_iter().chain(streams.sockets().into_iter().flatten()).collect();
+        let spawn_ns = monotonic_ns();
+        match self.importer.request(&waiting.process, session(&waiting.process), &fds) {
+            Ok(()) => {
+                let start = Start { program, spawn_ns, fds: streams.agent };
+                self.requested.insert(waiting.process.slot, Requested { start, signals: waiting.signals });
+                Ok(())
+            }
+            // The next report makes room, or says that the importer has ended.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe || !self.requested.is_empty() => {
+                self.is_full = true;
+                waiting.streams = Some(streams);
+                self.waiting.push_front(waiting);
+                Ok(())
+            }
+            Err(problem) => Err(error(SpawnStep::Fork, b"a request to the interpreter", errno(&problem))),
+        }
+    }
+
+    /// The next report of the importer, or of a process forked from it; `None`: nothing has arrived.
+    pub fn receive(&mut self) -> Option<Report> {
+        let report = self.importer.receive()?;
+        self.is_full = false;
+        if report == Report::Ready {
+            self.is_ready = true;
+            (self.fresh, self.unstarted) = (None, None);
+        }
+        Some(report)
+    }
+
+    /// The process exists. `None`: that was known.
+    pub fn on_forked(&mut self, slot: u32) -> Option<Requested> {
+        let requested = self.requested.remove(&slot)?;
+        self.forked.insert(slot);
+        Some(requested)
+    }
+
+    /// The process does not need the importer any more.
+    pub fn on_set_up(&mut self, slot: u32) {
+        self.forked.remove(&slot);
+    }
+
+    /// The process could not be forked. `None`: it exists.
+    pub fn on_not_forked(&mut self, slot: u32) -> Option<Requested> {
+        self.requested.remove(&slot)
+    }
+
+    /// Kills the importer; how it has ended says why.
+    pub fn kill(&self) {
+        self.importer.kill();
+    }
+
+    /// Notes that the importer has been reaped if one of these processes is the importer. Returns how it has ended.
+    pub fn take_end(&mut self, dead: &[(u32, Ended)]) -> Option<Ended> {
+        let ended = self.importer.take_end(dead)?;
+        if self.fall_back() {
+            return None;
+        }
+        // Another process may hold the socket open: without reports its end is not seen there.
+        if self.is_ready {
+            self.until_ns = monotonic_ns().saturating_add(LOST_NS);
+        }
+        Some(ended)
+    }
+
+    /// Time at which something has taken too long (ns): the imports or, if the importer has ended, its last ranks.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        (!self.is_ready || self.importer.pid.is_none()).then_some(self.until_ns)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.requested.is_empty() && self.forked.is_empty()
+    }
+
+    /// The importer for later jobs, if it is kept.
+    pub fn into_kept(self) -> Option<Kept> {
+        let Preloading { importer, likeness, is_ready, .. } = self;
+        let likeness = likeness.filter(|_| is_ready && importer.pid.is_some())?;
+        Some(Kept { importer, likeness })
+    }
+
+    /// Slots of processes that have been requested and do not exist yet, and processes that have not been requested.
+    pub fn into_unstarted(self) -> (Vec<u32>, VecDeque<Waiting>) {
+        (self.requested.into_keys().collect(), self.waiting)
+    }
+
+    /// Processes that have not been requested, which will not be.
+    pub fn take_waiting(&mut self) -> VecDeque<Waiting> {
+        mem::take(&mut self.waiting)
+    }
+
+    /// The slot of each process that does not exist yet, and the signals that it will get.
+    pub fn pending_signals(&mut self) -> impl Iterator<Item = (u32, &mut Vec<i32>)> {
+        let waiting = self.waiting.iter_mut().map(|waiting| (waiting.process.slot, &mut waiting.signals));
+        waiting.chain(self.requested.iter_mut().map(|(slot, requested)| (*slot, &mut requested.signals)))
+    }
+}
