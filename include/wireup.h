@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * libwireup: from the start of a process to messages between any two processes of its job.
+ * libwireup: messages and groups between the processes of a parallel job.
  *
- * A process calls wu_open first and wu_close last. It works under wireup, under every launcher that serves PMI-2 (Slurm, Hydra), and
- * without a launcher, as rank 0 of 1.
+ * A process calls wu_open first and wu_close last. It works under wireup, under every launcher that serves PMI-2
+ * (Slurm, Hydra), and without a launcher, as rank 0 of 1.
  *
- * Groups. wu_group_world has all ranks of the job. wu_group_split and wu_group_split_str divide a group; a group of P members costs each of
- * them memory and connections in proportion to log P. All members call the same functions of a group in the same order. Different groups
- * are independent: two libraries that use a group each never disturb each other.
+ * Groups. wu_group_world contains all ranks of the job. wu_group_split and wu_group_split_str divide a group; a group
+ * of P members costs each of them memory and connections in proportion to log P. All members call the same functions of
+ * a group in the same order. Different groups are independent: two libraries that each use a group of their own never
+ * disturb each other.
  *
- * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait for its end. Otherwise *req becomes a
- * request, and results are valid when wu_wait has returned WU_OK for it. Requests may end in any order. Buffers that are read are copied by
- * the call; those that are written must stay until the end.
+ * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait until it is complete.
+ * Otherwise *req becomes a request, and the results are valid once wu_wait has returned WU_OK for it. Requests may
+ * complete in any order. The call copies the buffers that it reads; the caller must keep buffers that are written until
+ * the request is complete.
  *
- * Engines. Under wireup collectives are exchanged by the agents (WU_ENGINE_AGENTS): they go on while ranks compute. Everything else is
- * exchanged by the ranks (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of groups that
- * wu_group_create has made, whose members are not in the order of ranks or are scattered over more than 1,024 ranges, or that belong to a
- * job under another launcher. It goes over TCP or datagrams, encrypted, each connection made when it is first needed, and only while the
- * ranks are in functions of this library. Under wireup a message waits for the rank that it is for, until that has used connections too;
- * under other launchers the first call that needs connections waits for all ranks of the job.
+ * Engines. Under wireup the agents carry out collectives (WU_ENGINE_AGENTS), even while ranks compute. The ranks carry
+ * out everything else (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of
+ * groups that wu_group_create has made, whose members are not in the order of ranks or are scattered over more than
+ * 1,024 ranges, or that belong to a job under another launcher. They use TCP or datagrams, encrypted. Each connection
+ * is made when it is first needed, and only while the ranks are in functions of this library. Under wireup a message
+ * waits until the rank that it is for has used connections too; under other launchers the first call that needs
+ * connections waits for all ranks of the job.
  *
- * Threads and forks. A context is used by one thread at a time; contexts of different threads are independent. The library starts no
- * threads, unless the program asks for one with WU_OPEN_THREAD, and installs no signal handlers. In a child that is forked after wu_open
- * every function returns WU_ERR_STATE, and wu_close frees the memory only.
+ * Threads and forks. One thread at a time may use a context; contexts of different threads are independent. The library
+ * installs no signal handlers, and starts no threads unless the program asks for one with WU_OPEN_THREAD. In a child
+ * that is forked after wu_open every function returns WU_ERR_STATE, and wu_close only frees memory.
  *
- * Functions return WU_OK or one of the other codes; unknown codes are failures. wu_error tells more about the last failure.
+ * Functions return WU_OK or one of the other codes; treat unknown codes as failures. wu_error explains the last
+ * failure.
  */
 #ifndef WIREUP_H
 #define WIREUP_H
@@ -40,14 +44,14 @@ extern "C" {
 #define WU_API 1
 
 #define WU_OK 0
-#define WU_ERR_ARG -1         /* an argument is null or makes no sense */
+#define WU_ERR_ARG -1         /* an argument is null or not valid */
 #define WU_ERR_STATE -2       /* the context is closed, or belongs to the parent of this process */
 #define WU_ERR_NOMEM -3       /* out of memory */
 #define WU_ERR_SERVER -4      /* the job's server is gone, or has refused */
-#define WU_ERR_SYSTEM -5      /* a system call has failed, or libfabric */
-#define WU_ERR_PEER_LOST -6   /* a rank of the group is gone: wu_lost_rank tells which */
+#define WU_ERR_SYSTEM -5      /* a system call or libfabric failed */
+#define WU_ERR_PEER_LOST -6   /* a rank of the group is gone: wu_lost_rank says which */
 #define WU_ERR_MISMATCH -7    /* the ranks do not call the same functions with matching arguments */
-#define WU_ERR_TIMEOUT -8     /* not over in time; the request goes on */
+#define WU_ERR_TIMEOUT -8     /* not complete in time; the request continues */
 #define WU_ERR_CANCELLED -9   /* the request was cancelled, or its group freed */
 #define WU_ERR_TRUNCATED -10  /* the buffer is too small; nothing was written */
 #define WU_ERR_NOT_FOUND -11  /* there is no such key or name */
@@ -62,23 +66,27 @@ typedef struct wu_req wu_req;
 #define WU_ENGINE_AGENTS 1
 #define WU_ENGINE_PEERS 2
 
-/* How ranks find each other before they connect. AUTO: under wireup each rank tells its agent where it is reached when it first uses
- * connections, and asks its agent for the addresses that it needs; those of a job with --instant-on (over TCP) are known from the start. Under
- * other launchers as ALLGATHER: each rank gets the addresses of two others by an allgather, RING: by PMIX_Ring; the rest by messages among
- * ranks. All ranks choose the same. */
+/* How ranks find each other before they connect. All ranks choose the same. AUTO: under wireup each rank gives
+ * its agent its address when it first uses connections, and asks its agent for the addresses that it needs; in a
+ * job with --instant-on (over TCP) all addresses are known from the start. Under other launchers AUTO is
+ * ALLGATHER: each rank gets the addresses of two others by an allgather, and the rest by messages among ranks.
+ * RING: the first two by PMIX_Ring. */
 #define WU_START_AUTO 0
 #define WU_START_ALLGATHER 1
 #define WU_START_RING 2
 
-/* What ranks exchange messages over. All ranks choose the same; otherwise the first call that needs connections fails with WU_ERR_MISMATCH,
- * or with WU_ERR_PEER_LOST where another rank has failed so. (With --instant-on it is not noticed: such ranks exchange no addresses.)
+/* What ranks exchange messages over. All ranks choose the same; otherwise the first call that needs connections
+ * fails with WU_ERR_MISMATCH, or with WU_ERR_PEER_LOST if another rank has failed in this way. (With --instant-on a
+ * difference is not noticed, because ranks exchange no addresses.)
  * TCP (the default): a connection and a descriptor for each peer. The end of a process is noticed at once.
- * UDP: one descriptor for all peers; lost datagrams are sent again. The end of a process is noticed when its host answers that the port is
- * closed, within seconds. A rank that does not answer is never taken for lost: it may compute. So if a host or the network fails, or a
- * firewall drops those answers, calls wait until the job is ended. wu_close waits until other ranks have taken what was sent to them.
- * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) for all peers, with the same reliability as UDP. The library
- * opens libfabric.so.1 when it is first needed. The best provider is taken; the variable FI_PROVIDER, the same on all ranks, chooses another
- * one. Providers do not tell that a process has ended: then calls wait until the job is ended. */
+ * UDP: one descriptor for all peers; lost datagrams are sent again. The end of a process is noticed within seconds,
+ * when its host answers that the port is closed. A rank that does not answer never counts as lost, since it may
+ * compute. So if a host or the network fails, or a firewall drops those answers, calls wait until the job is ended.
+ * wu_close waits until other ranks have received what was sent to them.
+ * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) for all peers, with the same
+ * reliability as UDP. The library opens libfabric.so.1 when it is first needed. It takes the best provider; the
+ * variable FI_PROVIDER, the same on all ranks, chooses another one. Providers do not report that a process has
+ * ended: then calls wait until the job is ended. */
 #define WU_TRANSPORT_AUTO 0
 #define WU_TRANSPORT_TCP 1
 #define WU_TRANSPORT_UDP 2
@@ -89,12 +97,14 @@ typedef struct wu_req wu_req;
 #define WU_OPEN_START 2
 #define WU_OPEN_TRANSPORT 4
 #define WU_OPEN_CONNECTIONS_MAX 8
-/* No field: a thread of the library makes progress while the program is outside of it, in wu_open to wu_close. It accepts and proves the
- * connections of others, takes their messages, answers their questions for addresses, and repeats datagrams, so a rank that computes does
- * not keep others waiting. It has work from this rank's first use of connections on.
- * The rules for the program's threads stay: one at a time uses the context. While a call waits, the thread stands back, and the call makes
- * the progress. No signal is delivered to the thread, and it calls nothing of the program. wu_close ends it. In a child of a fork it does
- * not exist, and wu_close may leave memory of the context. With it wu_fd is -1: the thread waits for that descriptor. */
+/* Sets no field: from wu_open to wu_close a thread of the library makes progress while the program is outside the
+ * library. It accepts and proves connections of other ranks, receives their messages, answers their requests for
+ * addresses, and repeats datagrams, so a rank that computes does not keep others waiting. Its work begins when this
+ * rank first uses connections.
+ * The rule for the program's threads is the same: one at a time uses the context. While a call waits, the call
+ * makes the progress and the thread does nothing. The thread receives no signals and calls no function of the
+ * program. wu_close ends it. It does not exist in the child of a fork, and wu_close there may leave memory of
+ * the context. With it wu_fd is -1, because the thread waits for that descriptor. */
 #define WU_OPEN_THREAD 16
 #define WU_OPEN_NAME 32
 
@@ -104,61 +114,71 @@ typedef struct wu_open_params {
     int engine; /* of wu_group_world */
     int start;
     int transport;
-    /* 0, and over datagrams: connections stay until wu_close. Otherwise, when more are open than this, those are closed that were not used for
-     * the longest time, and made again when they are needed. No message is lost, and none overtakes another. Both ends must agree: a rank that computes
-     * outside the library does not answer until it calls it, and messages to it wait meanwhile. A connection over which one of the ends
-     * waits for a message is not closed, so more are open where more ranks are waited for. Nobody may wait for a rank that has called
-     * wu_close: it is then taken for lost. */
+    /* 0, or any value over datagrams: connections are kept until wu_close. Otherwise it limits the open connections:
+     * beyond it, those that were unused for the longest time are closed, and made again when they are needed. No
+     * message is lost, and none overtakes another. Both ends must agree: a rank that computes outside the library
+     * does not answer until it calls it, and messages to it wait until then. A connection over which one of the ends
+     * waits for a message is not closed, so the limit is exceeded while a rank waits for more ranks than that. Do
+     * not wait for a rank that has called wu_close: it counts as lost. */
     uint32_t connections_max;
-    /* Of the library that calls, 1 to 30 letters, digits, '-', '_' and '.'; see wu_open. */
+    /* Name of the calling library: 1 to 30 letters, digits, '-', '_' and '.'; see wu_open. */
     const char *name;
 } wu_open_params;
 
 /* Joins the job; params may be null.
- * Without a name the context has the conversation that the launcher has prepared for this process. There is only one: if a context without a
- * name, MPI, libpmi or libpmi2 has it, wu_open fails with WU_ERR_STATE or WU_ERR_SERVER, and the other one is not disturbed. Such a
- * context can be opened once in a process's life.
- * With a name the context has, under wireup, a conversation of its own: any number of libraries in a process may have one each, beside MPI and
- * in any order. The contexts of one name on all ranks belong together, and are independent of others: groups, connections, addresses (wu_addr_set)
- * and pairs (wu_put) are their own. A name can be used once in a process's life (WU_ERR_EXISTS), and a process can use 16. Open the context before
- * the process finalizes MPI or closes its context without a name. WU_START_ALLGATHER and WU_START_RING are not possible (WU_ERR_ARG), the sockets of
- * --instant-on are not used, and between two calls of wu_fence keys and values of at most 65,000 bytes are put, which every rank then holds.
- * Other launchers have one conversation for each process: there a name makes no difference. Without a launcher each
- * context with a name is a job of its own, of one rank. */
+ * Without a name the context uses the conversation that the launcher has prepared for this process. There is only
+ * one: if a context without a name, MPI, libpmi or libpmi2 uses it, wu_open fails with WU_ERR_STATE or
+ * WU_ERR_SERVER and does not disturb the other one. Such a context can be opened once in a process's life.
+ * With a name the context has, under wireup, a conversation of its own: several libraries in a process may have
+ * one each, next to MPI and in any order. The contexts of one name on all ranks belong together, with groups,
+ * connections, addresses (wu_addr_set) and pairs (wu_put) of their own. A name can be used once in a process's
+ * life (WU_ERR_EXISTS), and a process can use 16 names. Open the context before the process finalizes MPI or
+ * closes its context without a name. WU_START_ALLGATHER and WU_START_RING are not possible (WU_ERR_ARG), the
+ * sockets of --instant-on are not used, and between two calls of wu_fence a rank may put keys and values of at
+ * most 65,000 bytes, which every rank then holds. Other launchers have one conversation for each process, and
+ * there the name is ignored. Without a launcher each context with a name is a job of its own, of one rank. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
 
-/* A text about the last failure, valid until the next call; without a context, about the last wu_open that has failed. The rank of the last
- * WU_ERR_PEER_LOST; with a null context, that of the last wu_open. */
+/* wu_error: a text about the last failure, valid until the next call; with a null context, about the last
+ * wu_open that failed. wu_lost_rank: the rank of the last WU_ERR_PEER_LOST; with a null context, that of the
+ * last wu_open. */
 const char *wu_error(wu_ctx *ctx);
 int64_t wu_lost_rank(wu_ctx *ctx);
 
-/* Jobs started with --instant-on: each rank has a TCP socket that listened before it started, so a connect to it succeeds before its main.
- * Such jobs need no exchange of addresses, and the library uses these sockets for its own connections. With WU_START_ALLGATHER or
- * WU_START_RING in wu_open, on all ranks, the library leaves them to the program: wu_listen_fd returns this rank's socket (non-blocking
- * only if the program makes it so), else -1. wu_listen_address writes the struct sockaddr of a rank's socket without any message between
- * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank.
- * Jobs started with --reserve-ports: the sockets are bound and do not listen. They keep their ports for sockets that the ranks make
- * themselves (with SO_REUSEADDR, as libfabric does). This library always leaves them to the program. wu_listen_address then writes the same
- * address on all ranks: that of the host for other hosts. */
+/* Jobs started with --instant-on: each rank has a TCP socket that listened before it started, so a connect to it
+ * succeeds even before its main. Such jobs need no exchange of addresses, and the library uses these sockets for
+ * its own connections. With WU_START_ALLGATHER or WU_START_RING in wu_open, on all ranks, the library leaves them
+ * to the program: wu_listen_fd returns this rank's socket (non-blocking only if the program makes it so), else -1.
+ * wu_listen_address writes the struct sockaddr of a rank's socket without any message between nodes; *len is the
+ * size of the buffer, then the length of the address. WU_ERR_NOT_FOUND: the job has no such sockets, or no such
+ * rank.
+ * Jobs started with --reserve-ports: the sockets are bound and do not listen. They keep their ports for sockets
+ * that the ranks make themselves (with SO_REUSEADDR, as libfabric does). This library always leaves them to the
+ * program. wu_listen_address then writes the same address on all ranks: the one at which other hosts reach the
+ * rank's host. */
 int wu_listen_fd(wu_ctx *ctx);
 int wu_listen_address(wu_ctx *ctx, uint32_t rank, void *address, uint32_t *len);
 
-/* Addresses of networks of the program's own. wu_addr_set tells where this rank is reached, once for each network (a name of at most 32
- * letters, digits, '-', '_' and '.'; an address of at most 500 bytes). wu_addr_get writes a rank's address; *len becomes its length. Under
- * wireup no fence is needed: the agent of the rank's node is asked with one message, and the answer is kept for all ranks of this node. It
- * waits until the rank has told its address; WU_ERR_NOT_FOUND: the rank has left without. Under other launchers wu_fence publishes what was
- * set, and WU_ERR_NOT_FOUND means that it is not published. WU_ERR_EXISTS: this rank has told an address for the network before. */
+/* Addresses in networks of the program's own. wu_addr_set says where this rank can be reached, once for each
+ * network (a name of at most 32 letters, digits, '-', '_' and '.'; an address of at most 500 bytes). wu_addr_get
+ * writes a rank's address; *len becomes its length. Under wireup no fence is needed: one message asks the agent
+ * of the rank's node, and the answer is kept for all ranks of this node. The call waits until the rank has set
+ * its address; WU_ERR_NOT_FOUND: the rank has left without setting one. Under other launchers wu_fence publishes
+ * the addresses, and WU_ERR_NOT_FOUND means that this one is not published. WU_ERR_EXISTS: this rank has already
+ * set an address for the network. */
 int wu_addr_set(wu_ctx *ctx, const char *network, const void *address, size_t len);
 int wu_addr_get(wu_ctx *ctx, const char *network, uint32_t rank, void *address, size_t room, size_t *len, wu_req **req);
 
-/* A descriptor that is readable when wu_progress has something to do, or -1. The first use of connections changes it. */
+/* wu_fd: a descriptor that is readable when wu_progress has something to do, or -1. The first use of connections
+ * changes it. */
 int wu_fd(wu_ctx *ctx);
 int wu_progress(wu_ctx *ctx);
-/* Waits for at most `ms` milliseconds (negative: without limit) until all that this rank has sent, in messages and in collectives of WU_ENGINE_PEERS,
- * will arrive without further calls: the connections are made, and the system has the bytes; over datagrams they have arrived. It waits for
- * ranks that have not used connections yet. WU_ERR_TIMEOUT: not all has left. What is for a lost rank is dropped. */
+/* Waits for at most `ms` milliseconds (negative: no limit) until all that this rank has sent, in messages and in
+ * collectives of WU_ENGINE_PEERS, will arrive without further calls: the connections are made, and the kernel
+ * has the bytes; over datagrams they have arrived. It also waits for ranks that have not used connections yet.
+ * WU_ERR_TIMEOUT: some of it has not left. Messages to a lost rank are dropped. */
 int wu_flush(wu_ctx *ctx, int ms);
 
 typedef struct wu_group_info_t {
@@ -169,18 +189,20 @@ typedef struct wu_group_info_t {
     uint32_t connections; /* open connections to other processes, for all groups together */
 } wu_group_info_t;
 
-/* Groups are freed, and requests are over or freed, before wu_close. A negative colour: the process is in no group, and *group becomes null. */
+/* Before wu_close, groups must be freed, and requests complete or freed. A process with a negative colour is in
+ * no group, and its *group becomes null. */
 int wu_group_world(wu_ctx *ctx, wu_group **group);
-/* The ranks of this node; the ranks with the same number on their nodes, of which those with number 0 are the nodes' leaders. All ranks of
- * the job call these two, which wait for them. */
+/* wu_group_node: the ranks of this node. wu_group_leaders: the ranks with the same number on their nodes; those
+ * with number 0 are the nodes' leaders. All ranks of the job call these two functions, which wait for them. */
 int wu_group_node(wu_ctx *ctx, wu_group **group);
 int wu_group_leaders(wu_ctx *ctx, wu_group **group);
 int wu_group_split(wu_group *of, int colour, int64_t key, wu_group **group, wu_req **req);
 int wu_group_split_str(wu_group *of, const void *colour, size_t len, int64_t key, wu_group **group, wu_req **req);
 int wu_group_dup(wu_group *of, wu_group **group);
-/* Makes a group of `count` members of another one, in this order. Only they call it, with the same list and name (as MPI_Comm_create_group).
- * Lists that share two members or more have names of their own, and a name on which the members have disagreed is not used again.
- * WU_ERR_MISMATCH: a member has another list for the name; wu_error tells which rank. */
+/* Makes a group of `count` members of another one, in this order. Only they call it, with the same list and name
+ * (as MPI_Comm_create_group). Lists that share two members or more need different names, and a name on which the
+ * members have disagreed cannot be used again. WU_ERR_MISMATCH: a member has another list for the name; wu_error
+ * says which rank. */
 int wu_group_create(wu_group *of, const uint32_t *members, uint32_t count, const char *name, wu_group **group, wu_req **req);
 int wu_group_info(wu_group *group, wu_group_info_t *info);
 int wu_group_free(wu_group *group);
@@ -195,9 +217,10 @@ int wu_group_free(wu_group *group);
 #define WU_BOR 4
 #define WU_BXOR 5
 
-/* Collectives. Lengths are the same on all members. In wu_allgather, row r of `rows` (at r * len) becomes member r's bytes; in wu_alltoall,
- * row r of `from` goes to member r, and row r of `to` becomes that of member r. `from` and `to` may be the same. wu_scan combines the
- * members up to this one, wu_exscan those before it (member 0's buffer is not changed). Every member gets the same bits of a sum. */
+/* Collectives. Lengths are the same on all members. In wu_allgather, row r of `rows` (at r * len) becomes member
+ * r's bytes; in wu_alltoall, row r of `from` goes to member r, and row r of `to` becomes that of member r.
+ * `from` and `to` may be the same. wu_scan combines the values of the members up to this one, wu_exscan of those
+ * before it (member 0's buffer is not changed). Every member gets the same bits of a sum. */
 int wu_barrier(wu_group *group, wu_req **req);
 int wu_bcast(wu_group *group, void *buffer, size_t len, uint32_t root, wu_req **req);
 int wu_allgather(wu_group *group, const void *value, size_t len, void *rows, wu_req **req);
@@ -205,10 +228,11 @@ int wu_alltoall(wu_group *group, const void *from, size_t len, void *to, wu_req 
 int wu_allreduce(wu_group *group, const void *from, void *to, size_t count, int type, int op, wu_req **req);
 int wu_scan(wu_group *group, const void *from, void *to, size_t count, int type, int op, wu_req **req);
 int wu_exscan(wu_group *group, const void *from, void *to, size_t count, int type, int op, wu_req **req);
-/* The bytes of the left neighbour; this process's go to the right one. */
+/* Receives the bytes of the left neighbour and sends this process's to the right one. */
 int wu_shift(wu_group *group, const void *from, size_t len, void *to, wu_req **req);
 
-/* Values of different lengths, of at most 65,278 bytes each: value r is `bytes + offsets[r]` to `bytes + offsets[r + 1]`. To be released. */
+/* Values of different lengths, of at most 65,278 bytes each: value r is `bytes + offsets[r]` to `bytes +
+ * offsets[r + 1]`. Release the result with wu_rows_release. */
 typedef struct wu_rows {
     size_t count;
     const unsigned char *bytes;
@@ -217,31 +241,35 @@ typedef struct wu_rows {
 int wu_allgatherv(wu_group *group, const void *value, size_t len, wu_rows **rows, wu_req **req);
 void wu_rows_release(wu_rows *rows);
 
-/* wu_allgather without a copy: *rows becomes the address of the values, which are not to be written. Under wireup the ranks of a node read
- * the same memory (with WU_ENGINE_PEERS each has a copy of its own). To be released before wu_close; the library makes do
- * with less memory if that is soon. */
+/* wu_allgather without a copy: *rows becomes the address of the values, which must not be written. Under wireup
+ * the ranks of a node read the same memory (with WU_ENGINE_PEERS each has a copy of its own). Release the view
+ * before wu_close; the sooner, the less memory the library needs. */
 typedef struct wu_view wu_view;
 int wu_allgather_view(wu_group *group, const void *value, size_t len, const void **rows, wu_view **view, wu_req **req);
 void wu_view_release(wu_view *view);
 
-/* Messages between two members, matched by sender and tag, in order. A send is over when the library has the
- * message. It leaves when there is a connection, while this rank is in functions of its context (or with WU_OPEN_THREAD at any time). So before a
- * rank that has sent something waits or computes elsewhere for long, it calls wu_flush, or waits in the context for an answer. */
+/* Messages between two members, matched by sender and tag, in order. A send is complete when the library has the
+ * message. The message leaves when there is a connection, while this rank is in functions of its context (or
+ * with WU_OPEN_THREAD at any time). So a rank that has sent something and then waits or computes elsewhere for
+ * long should call wu_flush, or wait in the context for an answer. */
 int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_t len, wu_req **req);
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);
 
-/* A TCP connection of the program's own between two ranks, which both call this: *fd becomes its descriptor, which blocks, is not inherited by
- * other programs, and belongs to the program. The first call of one rank meets the first call of the other, the second the second. Both ends
- * have proved that they belong to the job; what is sent afterwards is not encrypted. It uses the ranks' listening sockets, so a firewall needs
- * no further port. Between hosts that cannot connect to each other, wireup's agents carry it: then *fd is a Unix socket. WU_ERR_ARG: the transport is not TCP, or the rank is this one. */
+/* A TCP connection of the program's own between two ranks, which both call this: *fd becomes its descriptor,
+ * which blocks, is not inherited by other programs, and belongs to the program. The first call of one rank meets
+ * the first call of the other, the second the second, and so on. Both ends have proved that they belong to the
+ * job; what is sent afterwards is not encrypted. It uses the ranks' listening sockets, so a firewall needs no
+ * further port. Between hosts that cannot connect to each other, wireup's agents carry it, and *fd is a Unix
+ * socket. WU_ERR_ARG: the transport is not TCP, or the rank is this one. */
 int wu_connect(wu_ctx *ctx, uint32_t rank, int *fd, wu_req **req);
 
-/* Waits for at most `ms` milliseconds (negative: without limit). WU_ERR_TIMEOUT: the request goes on. Every other code: it is over, and the
- * handle is invalid. wu_test does not wait: *flag tells whether it is over, and the code then is the result. wu_wait_any waits for any one
- * of several requests of a context: *which is its place, the code its result, and the handle there becomes null; those that are null are
- * left out. wu_cancel ends a request that is not over with WU_ERR_CANCELLED, which the next wu_wait or wu_test returns: its buffers are not
- * written any more, a receive leaves its message to the next one, and the other members' part of a collective is not disturbed. wu_free
- * gives up a request whose result is not wanted in the same way. */
+/* wu_wait waits for at most `ms` milliseconds (negative: no limit). WU_ERR_TIMEOUT: the request continues. Every
+ * other code: it is complete, and the handle is invalid. wu_test does not wait: *flag says whether the request
+ * is complete, and then the code is the result. wu_wait_any waits for any one of several requests of a context:
+ * *which is its index, the code its result, and the handle at that index becomes null; null handles are skipped.
+ * wu_cancel ends an incomplete request with WU_ERR_CANCELLED, which the next wu_wait or wu_test returns: its
+ * buffers are not written any more, a receive leaves its message to the next one, and the other members' part of
+ * a collective is not disturbed. wu_free abandons a request in the same way if nobody wants its result. */
 int wu_wait(wu_req *req, int ms);
 int wu_wait_any(wu_req **reqs, size_t count, size_t *which, int ms);
 int wu_test(wu_req *req, int *flag);
@@ -253,21 +281,23 @@ int wu_put(wu_ctx *ctx, const char *key, const char *value);
 int wu_fence(wu_ctx *ctx);
 int wu_get(wu_ctx *ctx, const char *key, char *value, size_t room);
 
-/* Names: text of at most 1,023 bytes with a value of as many, for all jobs of the session (`wireup up`) or, in a single run, for the run; they
- * are those of MPI_Publish_name and PMIx_Publish. A name is there when wu_publish returns, and ends with its publisher's job. wu_lookup does
- * not wait for a name. Any rank of the job may withdraw it. WU_ERR_EXISTS: the name is taken; WU_ERR_NOT_FOUND: there is no such name, or
- * the job to withdraw it has not published it; WU_ERR_SERVER: the job has published too much. Other servers have rules of their own. */
+/* Names: text of at most 1,023 bytes with a value of the same maximum length, visible to all jobs of the session
+ * (`wireup up`) or, in a single run, to the run. They are those of MPI_Publish_name and PMIx_Publish. A name is
+ * visible once wu_publish has returned, and ends with its publisher's job. wu_lookup does not wait for a name.
+ * Any rank of the job may withdraw it. WU_ERR_EXISTS: the name is taken. WU_ERR_NOT_FOUND: there is no such
+ * name, or the job that withdraws it has not published it. WU_ERR_SERVER: the job has published too much. Other
+ * servers have rules of their own. */
 int wu_publish(wu_ctx *ctx, const char *name, const char *value);
 int wu_lookup(wu_ctx *ctx, const char *name, char *value, size_t room);
 int wu_unpublish(wu_ctx *ctx, const char *name);
 
-/* For measurements: what this process has done as one of WU_ENGINE_PEERS since wu_open, and what it holds now. Messages and bytes are those
- * of groups, before encryption; what makes and proves connections is not counted. */
+/* For measurements: what this process has done as one of WU_ENGINE_PEERS since wu_open, and what it holds now.
+ * Messages and bytes are those of groups, before encryption; what makes and proves connections is not counted. */
 typedef struct wu_counts_t {
     size_t struct_size; /* sizeof(wu_counts_t), set by the caller */
     uint64_t messages;  /* sent */
     uint64_t bytes;     /* of them */
-    uint64_t rounds;    /* waits for messages of others, one behind the other in each collective and in each search for an address */
+    uint64_t rounds;    /* waits for messages of others, one after another in a collective or a search for an address */
     uint64_t questions; /* messages that asked for an address */
     uint64_t connections; /* open, without those that are being closed */
     uint64_t addresses;   /* of how many other ranks the address is known */

@@ -217,7 +217,7 @@ class Context:
         self._call("wu_addr_set", self._handle, network.encode(), address, len(address))
 
     def address(self, network, rank):
-        """Where a rank is reached. Under wireup this waits until the rank has told it; elsewhere a fence publishes it. Raises ``KeyError`` if
+        """Where a rank can be reached. Under wireup this waits until the rank has set it; elsewhere a fence publishes it. Raises ``KeyError`` if
         there is none."""
         room, length = ctypes.create_string_buffer(500), c_size_t()
         self._find("wu_addr_get", network, rank, room, len(room), byref(length), None)

@@ -33,9 +33,9 @@ pub const COMMAND: Command = Command {
   wireup clean --dry-run        shows what there is
   wireup clean
 
-It removes this user's staged files that no job uses, what is in ~/.cache/wireup, and shared memory in /dev/shm that
-MPICH or Intel MPI left behind (mpich_shm_*, Intel_MPI_*) and that no process uses. To clean the nodes of a session:
-wireup run --ppn 1 --contain none wireup clean.
+It removes this user's staged files that no job uses, what is in ~/.cache/wireup (and in wireup-programs-UID in
+$XDG_RUNTIME_DIR), and shared memory in /dev/shm that MPICH or Intel MPI left behind (mpich_shm_*, Intel_MPI_*) and that
+no process uses. To clean the nodes of a session: wireup run --ppn 1 --contain none wireup clean.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[DRY_RUN] }],

@@ -272,7 +272,7 @@ impl Configuration {
             let default = flag.default.map(|value| (value.to_owned(), "default"));
             let all: Vec<(String, &str)> = set.into_iter().chain(in_files).chain(default).collect();
             let Some(((value, from), others)) = all.split_first() else { continue };
-            let others = others.iter().map(|(value, from)| format!(", in place of {value} ({from})"));
+            let others = others.iter().map(|(value, from)| format!(", instead of {value} ({from})"));
             rows.push([key(flag).to_owned(), value.clone(), format!("{from}{}", others.collect::<String>())]);
         }
         for Forbidden { flag, why, from } in &self.forbidden {
@@ -403,8 +403,8 @@ mod tests {
             let line = listing.lines().find(|line| line.split_whitespace().next() == Some(key)).expect(key);
             line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(row("fanout"), "4 user.toml:1, in place of 8 (site.toml:1)");
-        assert_eq!(row("hosts"), "n7 WIREUP_HOSTS, in place of n0 (site.toml:2)");
+        assert_eq!(row("fanout"), "4 user.toml:1, instead of 8 (site.toml:1)");
+        assert_eq!(row("hosts"), "n7 WIREUP_HOSTS, instead of n0 (site.toml:2)");
         assert_eq!(row("record"), "forbidden site.toml:4: no room");
         assert!(row("kill-grace").ends_with(" default"), "{listing}");
     }

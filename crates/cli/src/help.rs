@@ -40,12 +40,12 @@ pub const OTHERS: [(&str, &str); 5] = [
 ];
 
 pub const OVERVIEW: &str = "\
-wireup starts parallel jobs: many processes (ranks) on one or many nodes that find each other through PMI.
+wireup starts parallel jobs, such as MPI and PyTorch programs: many processes (ranks) on one or more nodes.
 
   wireup -n 16 ./app                          16 ranks on this machine; the same as wireup run -n 16 ./app
-  wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
+  wireup run --hosts 'n[0-3]' -n 64 ./app     64 ranks on 4 other machines, by ssh
   sbatch -N 4 --wrap 'wireup run ./app'       in a batch job: its nodes, its number of ranks
-  wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 virtual nodes on this machine
+  wireup run -n 64 --virtual-nodes 4 ./app    64 ranks on 4 virtual nodes, which are all on this machine
   wireup up --hosts 'n[0-63]'                 a session: agents that keep running, so jobs start at once
   wireup doctor --hosts 'n[0-63]'             check whether these machines can run jobs
   wireup advise --hosts 'n[0-63]' -n 1024     which flags start such a job fastest

@@ -86,7 +86,7 @@ fn even(machine: &Machine, ranks: u32) -> String {
         Even::Domains { domains, .. } => format!("a NUMA domain each, of {domains}"),
         Even::Unbound if ranks == 1 => "not bound: one rank".to_owned(),
         Even::Unbound if ranks > cpus => format!("not bound: more ranks than the {}", count(cpus, "cpu")),
-        Even::Unbound => "not bound: less than 2 cores for each rank".to_owned(),
+        Even::Unbound => "not bound: fewer than 2 cores for each rank".to_owned(),
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
              node2  rank 4  ./b  (not bound: virtual nodes share this machine)\n"
         );
         assert_eq!(map_of("-n 3 ./a"), "cn17  ranks 0-2  ./a  (2 to 3 cores each)\n");
-        assert_eq!(map_of("-n 5 ./a"), "cn17  ranks 0-4  ./a  (not bound: less than 2 cores for each rank)\n");
+        assert_eq!(map_of("-n 5 ./a"), "cn17  ranks 0-4  ./a  (not bound: fewer than 2 cores for each rank)\n");
         assert_eq!(map_of("-n 9 ./a"), "cn17  ranks 0-8  ./a  (not bound: more ranks than the 8 cpus)\n");
         assert_eq!(map_of("-n 1 --bind-to none ./a"), "cn17  rank 0  ./a  (not bound: --bind-to none)\n");
         assert!(map_of("-n 1 --virtual-nodes 2 ./a").contains("node1  no ranks\n"));

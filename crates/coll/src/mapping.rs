@@ -28,7 +28,7 @@ pub enum MappingError {
     Empty { job_size: u32 },
     #[error("block {block} has no nodes or no ranks per node")]
     EmptyBlock { block: usize },
-    #[error("block {block} reaches node {node}, the job has {node_count} nodes")]
+    #[error("block {block} reaches node {node}, but the job has {node_count} nodes")]
     NodeOutOfRange { block: usize, node: u64, node_count: u32 },
     #[error("the blocks place {placed} of {job_size} ranks and cannot be applied again: they do not begin at node 0")]
     RanksRemain { placed: u64, job_size: u32 },

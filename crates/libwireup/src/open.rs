@@ -71,7 +71,7 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
     let Ok(choices) = (unsafe { choices(params) }) else {
         return refused(
             Status::ARG,
-            "a parameter makes no sense: an unknown number, \
+            "a parameter is not valid: an unknown number, \
              or a name with other characters than letters, digits, - _ .",
         );
     };

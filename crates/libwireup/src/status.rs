@@ -77,11 +77,11 @@ pub fn words(error: Error) -> Vec<u8> {
              or is in another network namespace"
         }
         Error::Join(NotJoined::Foreign) => {
-            "another user's process answers in place of wireup's agent: \
+            "another user's process answers instead of wireup's agent: \
              open the context inside wireup run, in the user and network namespaces of its agent"
         }
-        Error::TimedOut => "not over in time; it goes on",
-        Error::NotFound => "the rank has not told such an address",
+        Error::TimedOut => "not complete in time; the operation goes on",
+        Error::NotFound => "the rank has not set such an address",
         Error::Fabric(FabricError::Missing) => {
             "libfabric.so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH"
         }
@@ -93,7 +93,7 @@ pub fn words(error: Error) -> Vec<u8> {
             let end = " (see man 3 fi_errno); FI_LOG_LEVEL=warn tells more, FI_PROVIDER chooses another provider";
             return sentence(&["libfabric: ", what, " failed with error "].concat(), number, end);
         }
-        Error::Argument => "an argument makes no sense for this group",
+        Error::Argument => "an argument is not valid for this group",
     };
     text.into()
 }

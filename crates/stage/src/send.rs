@@ -112,7 +112,7 @@ impl<'a> Sending<'a> {
                     at.rounds += 1;
                     self.silent -= 1;
                     match self.round {
-                        ROUNDS_MAX => at.end = Some(Answer::Failed("contents were damaged again and again".into())),
+                        ROUNDS_MAX => at.end = Some(Answer::Failed("contents arrived damaged several times".into())),
                         _ => self.wanted.extend(missing),
                     }
                 }

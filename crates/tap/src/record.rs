@@ -82,7 +82,7 @@ impl Record {
         let is_name = |text: &str, room| text.len() <= room && text.bytes().all(|byte| byte.is_ascii_graphic());
         let are_names = [&record.launcher, &record.process].iter().all(|name| is_name(name, NAME_BYTES));
         let possible = if are_names && is_name(&record.node, NODE_BYTES) { record.check() } else { Err("a name") };
-        possible.map(|()| record).map_err(|what| format!("{what} makes no sense"))
+        possible.map(|()| record).map_err(|what| format!("{what} is not valid"))
     }
 
     /// Checks the record for values that are impossible, whoever has written it.
@@ -192,13 +192,13 @@ pub mod tests {
             change(&mut record);
             Record::decode(&record.encode()).unwrap_err()
         };
-        assert_eq!(refused(|record| record.rank = 4), "its place in the job makes no sense");
+        assert_eq!(refused(|record| record.rank = 4), "its place in the job is not valid");
         let of_no_job = |record: &mut Record| (record.size, record.rank) = (u32::MAX, u32::MAX - 1);
-        assert_eq!(refused(of_no_job), "its place in the job makes no sense");
-        assert_eq!(refused(|record| record.node.clear()), "its place in the job makes no sense");
-        assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), "one of its times makes no sense");
-        assert_eq!(refused(|record| record.tally.first_ns = 91), "one of its times makes no sense");
-        assert_eq!(refused(|record| record.tally.families[0].sent = u64::MAX), "one of its numbers makes no sense");
+        assert_eq!(refused(of_no_job), "its place in the job is not valid");
+        assert_eq!(refused(|record| record.node.clear()), "its place in the job is not valid");
+        assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), "one of its times is not valid");
+        assert_eq!(refused(|record| record.tally.first_ns = 91), "one of its times is not valid");
+        assert_eq!(refused(|record| record.tally.families[0].sent = u64::MAX), "one of its numbers is not valid");
         let mut bytes = record(3).encode();
         bytes[100] ^= 1;
         assert_eq!(Record::decode(&bytes), Err("its checksum is wrong".into()));

@@ -26,7 +26,7 @@ pub struct Spoken {
 /// Why the two sides cannot communicate.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachError {
-    #[error("the other side does not speak as a wireup session does")]
+    #[error("the other side does not speak the protocol of wireup's sessions")]
     Foreign,
     #[error("the other side closed after {0} of {ATTACH_LEN} bytes")]
     Cut(usize),

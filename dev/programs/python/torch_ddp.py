@@ -1,8 +1,13 @@
-"""Collectives, a second group, a barrier with names and a training step of PyTorch, as under torchrun."""
+"""Collectives, a second group, a barrier with names and a training step of PyTorch. The argument is the init_method."""
+import sys
+
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo", init_method="env://")
+method = sys.argv[1] if len(sys.argv) > 1 else "env://"
+if method == "wireup://":
+    import wireup_launcher.torch
+dist.init_process_group("gloo", init_method=method)
 rank, size = dist.get_rank(), dist.get_world_size()
 total = torch.tensor([float(rank)])
 dist.all_reduce(total)

@@ -107,10 +107,32 @@ pub fn packages() -> Result {
     SUITES.iter().try_for_each(|suite| in_new_debian(suite, &user, &[("packages".to_owned(), PACKAGES.to_owned())]))
 }
 
+/// Runs a script in the Debian that `folder` has, and makes that Debian first if there is none. `files` are copied to
+/// `root/root/wireup` in that folder, where the script runs.
+///
+/// # Errors
+/// The Debian cannot be created, or the script fails in it.
+pub fn in_kept_debian(folder: &Path, suite: &str, files: Vec<PathBuf>, (name, script): (&str, &str)) -> Result {
+    ensure_tools()?;
+    let (root, here) = (folder.join("root"), folder.join("here"));
+    // debootstrap removes its own folder last.
+    let is_made = root.join("etc").exists() && !root.join("debootstrap").exists();
+    let left = [(!is_made).then_some(&root), Some(&here)];
+    for path in left.into_iter().flatten().filter(|path| path.exists()) {
+        step::run_quietly(as_root("rm").args(["-rf", "--one-file-system"]).arg(path))?;
+    }
+    fs::create_dir_all(folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
+    in_folder(folder, suite, &User::OfPackages(files), &[(name.to_owned(), script.to_owned())])
+}
+
+fn ensure_tools() -> Result {
+    let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
+    debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())
+}
+
 /// Runs scripts in a new Debian. `scripts`: each with its name.
 fn in_new_debian(suite: &str, user: &User, scripts: &[(String, String)]) -> Result {
-    let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
-    debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())?;
+    ensure_tools()?;
     let folder = layout::target().join(format!("fresh-{}", process::id()));
     fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let cleaner = Cleaner::start(&folder)?;
@@ -122,9 +144,11 @@ fn in_new_debian(suite: &str, user: &User, scripts: &[(String, String)]) -> Resu
 fn in_folder(folder: &Path, suite: &str, user: &User, scripts: &[(String, String)]) -> Result {
     let carried = Carried::of_this_machine(suite);
     let root = folder.join("root");
-    step(format!("debootstrap {suite} from {}", carried.mirror), || {
-        bootstrap(&root, suite, user.packages(), &carried)
-    })?;
+    if !root.exists() {
+        step(format!("debootstrap {suite} from {}", carried.mirror), || {
+            bootstrap(&root, suite, user.packages(), &carried)
+        })?;
+    }
     user.fill(&folder.join("here"))?;
     carried.write(&folder.join("carried"))?;
     for (name, script) in scripts {

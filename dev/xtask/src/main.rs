@@ -27,6 +27,7 @@ cargo xtask COMMAND
             every system call of a run fails once: night calls;
             every order of events in sessions of four and five agents: night model; the C libraries under the address
             and the thread sanitizer: night sanitizers; sizes too large for a test: night large;
+            PyTorch of Debian 13 and of unstable, which are kept in the target directory: night torch; takes root;
             all of these, the first four for a quarter of the time each: night --hours H. Results are kept in proof/
   libraries build libpmi, libpmi2, libwireup and libwireup-staged beside the release program, for `wireup install`
   release   check the security advisories of the dependencies, then build what is given away, in target/dist: programs,
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ["night", "calls"] => night::calls::run(),
         ["night", "model"] => night::model(),
         ["night", "sanitizers"] => night::sanitizers::run(),
+        ["night", "torch"] => night::torch::run(),
         ["libraries"] => libraries::announced(),
         ["release", "--unchecked", ref architectures @ ..] => release::build(architectures, Advisories::Unchecked),
         ["release", ref architectures @ ..] => release::build(architectures, Advisories::Checked),

@@ -9,6 +9,8 @@
 //!
 //! `cargo xtask night sanitizers`: the C libraries and programs that call them, with instructions that find wrong
 //! accesses.
+//!
+//! `cargo xtask night torch`: the versions of PyTorch that later Debians have.
 
 pub mod calls;
 pub mod faults;
@@ -17,14 +19,15 @@ mod ledger;
 pub mod sanitizers;
 pub mod seeds;
 pub mod suites;
+pub mod torch;
 
 use crate::debian;
 use crate::layout;
 use crate::step::{Result, output, run, step};
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use std::{env, fs};
 
 const MODEL_HEAD: &str = "\
 # Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask \
@@ -49,8 +52,8 @@ pub fn model() -> Result {
     prove("model.txt", MODEL_HEAD, &text)
 }
 
-/// Runs everything: model, sanitizers, failing calls and large sizes once, then seeds, faults, fuzz targets and suites
-/// for a quarter of the time each. A failure does not keep the rest from running.
+/// Runs everything: model, sanitizers, failing calls, large sizes and PyTorch once, then seeds, faults, fuzz targets
+/// and suites for a quarter of the time each. A failure does not keep the rest from running.
 ///
 /// # Errors
 /// One of them has failed; the message names all that have.
@@ -61,6 +64,7 @@ pub fn all(hours: &str) -> Result {
         ("sanitizers", sanitizers::run()),
         ("calls", calls::run()),
         ("large", large()),
+        ("torch", torch::run()),
         ("seeds", seeds::run(&quarter)),
         ("faults", faults::run_for(&quarter)),
         ("fuzz", fuzz::run_for(&quarter)),
@@ -110,6 +114,14 @@ fn build(which: &[&str]) -> Result<PathBuf> {
 fn executable(said: &str) -> Result<PathBuf> {
     let built = said.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
     built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
+}
+
+/// The release build, or the program that `WIREUP_BIN` names.
+fn launcher() -> Result<PathBuf> {
+    match env::var_os("WIREUP_BIN") {
+        Some(path) => Ok(path.into()),
+        None => crate::build::programs().map(|()| layout::wireup()),
+    }
 }
 
 /// The time for which to run.

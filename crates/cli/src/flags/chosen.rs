@@ -72,10 +72,10 @@ fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, Stri
     let mut entries = Vec::new();
     match (parsed.hosts.is_empty(), parsed.host_files.is_empty()) {
         (true, true) => {}
-        (false, false) => return Err("--hosts and --hostfile exclude each other; leave one of them out".into()),
+        (false, false) => return Err("--hosts and --hostfile cannot be combined; leave one of them out".into()),
         _ if parsed.virtual_nodes.is_some() => {
             return Err(
-                "--virtual-nodes (nodes on this machine) and --hosts (other machines) exclude each other; leave \
+                "--virtual-nodes (nodes on this machine) and --hosts (other machines) cannot be combined; leave \
                         one of them out"
                     .into(),
             );

@@ -62,7 +62,7 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, String
         ranks.push(asked.min(u64::from(u32::MAX)) as u32);
     }
     if total > u64::from(JOB_SIZE_MAX) {
-        return Err(format!("{total} ranks are too many, a job can have at most {JOB_SIZE_MAX}; lower -n"));
+        return Err(format!("{total} ranks are too many; a job can have at most {JOB_SIZE_MAX}; lower -n"));
     }
     Ok(ranks)
 }
@@ -125,7 +125,7 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
     let blocks = numbered(blocks, parsed.rank_by.unwrap_or_default(), nodes as usize, job_size);
     let placed = Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
         MappingError::NodeTooFull { node, ranks } => format!(
-            "node {node} would get {ranks} ranks, at most {PPN_MAX} fit on one node; lower -n or use more nodes"
+            "node {node} would get {ranks} ranks, but at most {PPN_MAX} fit on one node; lower -n or use more nodes"
         ),
         other => cannot_place(&other),
     })?;
@@ -213,7 +213,7 @@ fn in_order(map: &str, places: Places, job_size: u32) -> Result<Vec<Block>, Stri
     match hosts.order.get(..job_size as usize) {
         Some(order) => Ok(one_by_one(order.iter().copied())),
         None => Err(format!(
-            "--map-by {map} has places for {} ranks, the job has {job_size}; name more hosts or lower -n",
+            "--map-by {map} has places for {} ranks, but the job has {job_size}; name more hosts or lower -n",
             hosts.order.len()
         )),
     }
@@ -222,7 +222,7 @@ fn in_order(map: &str, places: Places, job_size: u32) -> Result<Vec<Block>, Stri
 fn of_rank_map(map: &[u32], job_size: u32, nodes: u32) -> Result<Vec<Block>, String> {
     match map.iter().find(|&&node| node >= nodes) {
         Some(node) => Err(format!(
-            "--rank-map names node {node}, the job has nodes 0 to {}; name more hosts, or correct the list",
+            "--rank-map names node {node}, but the job has nodes 0 to {}; name more hosts, or correct the list",
             nodes - 1
         )),
         None => Ok(one_by_one(map.iter().copied().cycle().take(job_size as usize))),
@@ -342,7 +342,7 @@ mod tests {
         let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds").to_string();
         assert_eq!(
             refused("-n 4194304 ./a : -n 1 ./b"),
-            "4194305 ranks are too many, a job can have at most 4194304; lower -n"
+            "4194305 ranks are too many; a job can have at most 4194304; lower -n"
         );
         assert!(refused("-n 1 ./a : ./b").starts_with("program 2 (./b) has no -n"));
     }

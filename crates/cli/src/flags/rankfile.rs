@@ -43,14 +43,14 @@ pub fn apply(parsed: Parsed) -> Result<Parsed, String> {
     };
     let hosts: Vec<String> = places.iter().map(|place| host(place, &named)).collect::<Result<_, _>>().map_err(whole)?;
     if parsed.virtual_nodes.is_some() {
-        return Err(whole("it names hosts, which --virtual-nodes excludes; leave one of them out".into()));
+        return Err(whole("it names hosts and cannot be combined with --virtual-nodes; leave one of them out".into()));
     }
     let mut parsed = parsed;
     let ranks: Option<u64> = parsed.programs.iter().map(|program| program.flags.ranks.map(u64::from)).sum();
     match ranks {
         Some(ranks) if ranks > places.len() as u64 => {
             return Err(whole(format!(
-                "it places {} ranks, the job has {ranks}; add lines, or lower -n",
+                "it places {} ranks, but the job has {ranks}; add lines, or lower -n",
                 places.len()
             )));
         }
@@ -80,7 +80,7 @@ fn host(place: &RankPlace, named: &[Entry]) -> Result<String, String> {
     let entry = index.parse().ok().and_then(|index: usize| named.get(index));
     entry.map(|entry| entry.name.clone()).ok_or_else(|| {
         format!(
-            "{} is none of the {} hosts of --hosts and --hostfile; name more, or write the host",
+            "{} is not among the {} hosts of --hosts and --hostfile; name more, or write the host",
             place.host,
             named.len()
         )

@@ -123,9 +123,9 @@ flag_table! {
     NO_LOCAL = Flag::switch(&["--nolocal"], "Run no ranks on this machine, even if it is one of the hosts.").advanced()
         => no_local: bool = on;
     BIND_TO = Flag::value(&["--bind-to"], "WHAT", "even: divide a node's cores among its ranks, if each gets 2 or \
-        more; otherwise one NUMA domain each; with a single domain, no binding (default, but with an OBJECT in \
-        --map-by that object, and with pe=K K cores); none; OBJECT (as in --map-by) or OBJECT:N; user:LIST: the CPUs \
-        of each local rank (0-1,4+6). After a colon: overload-allowed. Ranks on virtual nodes are never bound.")
+        more; otherwise one NUMA domain each; with a single domain, no binding (default, unless --map-by names \
+        an OBJECT or pe=K: then that object, or K cores); none; OBJECT (as in --map-by) or OBJECT:N; user:LIST: the \
+        CPUs of each local rank (0-1,4+6). After a colon: overload-allowed. Ranks on virtual nodes are never bound.")
         => bind: Bind = mapping::bind_to;
     CPU_SET = Flag::value(&["--cpu-set"], "LIST",
         "Bind ranks only to these CPUs of each node: 0-7,16-23, numbered as in taskset.").advanced()
@@ -140,8 +140,9 @@ flag_table! {
     RESERVE_PORTS = Flag::switch(&["--reserve-ports"], "Like --instant-on, but only reserve the ports: the library in \
         each rank opens its own sockets there (for libfabric).").advanced()
         => reserve_ports: bool = on;
-    RANK_PORTS = Flag::value(&["--rank-ports"], "LOW-HIGH", "Ports for --instant-on, --reserve-ports and MASTER_PORT, \
-        consecutive on each node (default: 10240-32767); implies --instant-on if no such flag is given.").advanced()
+    RANK_PORTS = Flag::value(&["--rank-ports"], "LOW-HIGH", "Ports for --instant-on, --reserve-ports, and the \
+        MASTER_PORT of --rank-env and --for, but not of plain --for torch, where the kernel chooses it; consecutive on \
+        each node (default: 10240-32767). Implies --instant-on if none of these flags is given.").advanced()
         => port_range: Option<PortRange> = port_range;
 
     [MACHINES: "Hosts and agents"]

@@ -103,7 +103,7 @@ fn output_folder(translation: &mut Translation, typed: &Typed) -> Result<(), Str
         match word.to_ascii_lowercase().as_str() {
             "nocopy" => copies = false,
             "copy" => copies = true,
-            _ => return Err(typed.value().part(word).refused("write copy or nocopy behind the colon").into()),
+            _ => return Err(typed.value().part(word).refused("write copy or nocopy after the colon").into()),
         }
     }
     files_in(translation, typed, folder, copies)

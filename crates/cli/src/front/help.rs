@@ -60,8 +60,8 @@ pub fn text(name: &str) -> String {
         text += "  not offered:\n";
         text += &list(rows, |effect| matches!(effect, Effect::Refused(_)));
     }
-    text + "\nWhat one of them does: --help OPTION; all: docs/reference/mpiexec.md. -quiet hides notes about options \
-            without effect.\n"
+    text + "\n--help OPTION explains one of them, man wireup-mpiexec all. -quiet hides notes about options without \
+            effect.\n"
 }
 
 /// The options of one kind, in lines.

@@ -49,8 +49,8 @@ pub static ROWS: &[Row] = &[
         of their host"),
     always(&["noconf"], Nothing, "there is no configuration file"),
     // Binding.
-    no_effect(&["membind"], One("POLICY"), "memory is allocated where a rank runs first; numactl as the program sets \
-        another policy"),
+    no_effect(&["membind"], One("POLICY"), "memory is allocated where a rank runs first; start numactl as the program \
+        for another policy"),
     does(&["cpu-bind"], One("WHAT"), &rules::BIND_TO),
     does(&["gpus-per-proc", "g"], One("N"), &rules::GPUS),
     refused(&["gpu-subdevs-per-proc"], One("N"), "whole GPUs are assigned, with -gpus-per-proc; set ZE_AFFINITY_MASK \
@@ -84,7 +84,7 @@ pub static ROWS: &[Row] = &[
     refused(&["gdb", "gdba", "tv", "tva", "idb"], Nothing, DEBUGGERS),
     refused(&["gdb-args", "gtool", "gtoolfile"], One("WORDS"), DEBUGGERS),
     refused(&["umask"], One("MASK"), "ranks have the umask of mpiexec: umask 027; mpiexec ..."),
-    no_effect(&["ilp64"], Nothing, "the program is linked with one of the two kinds of integers already"),
+    no_effect(&["ilp64"], Nothing, "the program is already linked for one of the two sizes of integers"),
     no_effect(&["rdma", "RDMA", "dapl", "DAPL", "ib", "IB", "ofi", "tmi", "TMI", "psm", "PSM", "psm2", "PSM2", "mx",
         "MX"], Nothing, FABRICS),
 ];
@@ -120,7 +120,7 @@ pub static VARIABLES: &[Row] = &[
     always(&["HYDRA_HOSTNAME_PROPAGATION"], VALUE, "ranks learn the name of their host"),
     no_effect(&["MPIEXEC_PORTRANGE", "MPIEXEC_PORT_RANGE", "HYDRA_PORT_RANGE", "I_MPI_PORT_RANGE"], VALUE, "ports of \
         agents are chosen by the kernel; --interface limits where they listen"),
-    no_effect(&["HYDRA_MEMBIND"], VALUE, "numactl as the program sets a policy for memory"),
+    no_effect(&["HYDRA_MEMBIND"], VALUE, "start numactl as the program to set a policy for memory"),
     no_effect(&["HYDRA_CONFIG_FILE"], VALUE, "give the file to -configfile"),
     no_effect(&["HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"], VALUE, "give the words to \
         -bootstrap-exec-args"),

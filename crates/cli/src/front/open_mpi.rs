@@ -32,7 +32,7 @@ pub static ROWS: &[Row] = &[
     variable(&["set-env"], &flag::ENV, Make::Typed),
     does(&["append-env"], Two("NAME[c]", "VALUE"), &rules::APPEND),
     does(&["prepend-env"], Two("NAME[c]", "VALUE"), &rules::PREPEND),
-    refused(&["unset-env"], One("NAME"), "unset it before: env -u NAME mpirun ..."),
+    refused(&["unset-env"], One("NAME"), "unset it first: env -u NAME mpirun ..."),
     does(&["mca", "omca"], Two("NAME", "VALUE"), &rules::PARAMETER),
     does(&["gmca", "gomca"], Two("NAME", "VALUE"), &rules::JOB_PARAMETER),
     does(&["prtemca", "gprtemca"], Two("NAME", "VALUE"), &rules::LAUNCHER_PARAMETER),
@@ -67,8 +67,8 @@ pub static ROWS: &[Row] = &[
     switch(&["tag-output"], &flag::LABEL),
     switch(&["timestamp-output"], &flag::TIMESTAMP),
     switch(&["merge-stderr-to-stdout"], &flag::MERGE_OUTPUT),
-    no_effect(&["stream-buffering"], One("MODE"), "programs buffer as their C library does; stdbuf as the program \
-        changes that"),
+    no_effect(&["stream-buffering"], One("MODE"), "programs buffer as their C library does; start stdbuf as the \
+        program to change that"),
     refused(&["xterm"], One("RANKS"), "start the terminal as the program: xterm -e ./app"),
     refused(&["xml"], Nothing, "there is no output in XML"),
     refused(&["xml-file"], One("FILE"), "there is no output in XML"),
@@ -79,7 +79,7 @@ pub static ROWS: &[Row] = &[
     switch(&["display-topo"], &flag::REPORT_BINDINGS),
     switch(&["do-not-launch"], &flag::DRY_RUN),
     switch(&["verbose", "v"], &flag::VERBOSE),
-    no_effect(&["show-progress"], Nothing, "--verbose says what is waited for"),
+    no_effect(&["show-progress"], Nothing, "--verbose shows what is waited for"),
     does(&["report-pid"], One("FILE"), &rules::REPORT_PID),
     refused(&["report-uri"], One("FILE"), SERVERS),
     refused(&["report-events"], One("URI"), DAEMONS),
@@ -97,8 +97,8 @@ pub static ROWS: &[Row] = &[
     no_effect(&["forward-signals"], One("LIST"), "all signals that can be caught are passed on"),
     no_effect(&["runtime-options"], One("LIST"), RESTARTS),
     // Where things are.
-    no_effect(&["prefix", "pmix-prefix", "app-pmix-prefix"], One("DIR"), "no part of Open MPI but its libraries is \
-        needed on the hosts; programs find them by themselves or by LD_LIBRARY_PATH"),
+    no_effect(&["prefix", "pmix-prefix", "app-pmix-prefix"], One("DIR"), "of Open MPI only its libraries are needed on \
+        the hosts; programs find them by themselves or by LD_LIBRARY_PATH"),
     always(&["noprefix", "no-app-prefix"], Nothing, "no prefix is added"),
     made(&["tmpdir"], "DIR", &flag::ENV, Make::Behind("TMPDIR=")),
     switch(&["preload-binary", "s"], &flag::STAGE),

@@ -11,21 +11,21 @@ const HEAD: &str = "\
 # mpiexec
 
 Called as `mpiexec`, `mpirun`, `mpiexec.hydra`, `orterun` or `prterun`, or as `wireup mpiexec`, wireup takes the
-options of these launchers. `wireup install --prefix DIR --front` makes links of these names in `DIR/bin`. How to use
+options of these launchers. `wireup install --prefix DIR --front` makes links with these names in `DIR/bin`. How to use
 it: [scripts that call mpiexec](../guides/from-other-launchers.md#keep-your-scripts).
 
 This page is printed from the program's tables, and a test tries each row. One dash is as good as two, and
 `-option=VALUE` is the same as `-option VALUE`. Flags of [`wireup run`](flags.md) that no table contains are accepted
 too.
 
-*no effect*: accepted; a line on standard error says so, unless `-quiet` is given. *always so*: accepted without a
-word. *refused*: an error that names what to use.
+*no effect*: accepted; a line on standard error says so, unless `-quiet` is given. *always so*: accepted silently.
+*refused*: an error that says what to use instead.
 
 An option that two launchers use in different ways has the meaning of the launcher whose name was called
 (`mpiexec.hydra`; `orterun`, `prterun`), else of the one whose other options occur, else of the program's MPI library.
 Two options that contradict each other are an error.
 
-Without a number of ranks, hosts or an allocation, a program of MPICH gets one rank, as its own launcher gives it. A
+Without a number of ranks, hosts or an allocation, a program of MPICH gets one rank, as under its own launcher. A
 program of Open MPI, a script, any command line with options of Open MPI, and any where `I_MPI_ROOT` is set (Intel
 MPI) gets one rank for each cpu.
 

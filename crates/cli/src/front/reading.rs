@@ -168,7 +168,7 @@ impl Translation {
         }
         self.depth -= 1;
         if self.programs.is_empty() {
-            return Err(format!("{file} has no line with a program; write one on each line, as behind mpiexec"));
+            return Err(format!("{file} has no line with a program; write one on each line, as after mpiexec"));
         }
         self.line = options_before;
         Ok(())

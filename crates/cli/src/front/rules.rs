@@ -39,10 +39,10 @@ rules! {
         "mpiexec -initial-errhandler mpi_errors_abort ./a"
         => "--env OMPI_MCA_mpi_initial_errhandler=mpi_errors_abort ./a";
     APPEND: Action::Joins { first: false },
-        "puts VALUE behind the variable, with the character in brackets between",
+        "appends VALUE to the variable, separated by the character in brackets",
         "prterun --append-env NO_SUCH[:] /x ./a" => "--env NO_SUCH=/x ./a";
     PREPEND: Action::Joins { first: true },
-        "puts VALUE before the variable, with the character in brackets between",
+        "puts VALUE in front of the variable's value, separated by the character in brackets",
         "prterun --prepend-env NO_SUCH[:] /x ./a" => "--env NO_SUCH=/x ./a";
 
     // Parameters of Open MPI.
@@ -64,7 +64,7 @@ rules! {
     // Placement and binding.
 
     MAP_BY: Action::Gives(&flag::MAP_BY, Make::Mapping),
-        "as `--map-by`; Hydra's `core:2` maps to each second core",
+        "as `--map-by`; Hydra's `core:2` maps to every second core",
         "mpirun --map-by :oversubscribe --map-by node ./a" => "--map-by node:oversubscribe ./a";
     BIND_TO: Action::Gives(&flag::BIND_TO, Make::Binding),
         "as `--bind-to`; also `rr` (a hardware thread each), `user:LIST`, `map_cpu:LIST`, `cores`, `sockets`, \
@@ -97,7 +97,7 @@ rules! {
         "as `--remote-shell PROGRAM`",
         "mpiexec.hydra -launcher ssh -launcher-exec /usr/bin/ssh ./a" => "--remote-shell /usr/bin/ssh ./a";
     SHELL_ARGUMENTS: Action::RemoteShell(ShellPart::Arguments),
-        "puts these words behind the remote shell",
+        "appends these words to the remote shell's command",
         "mpiexec.hydra -launcher ssh -bootstrap-exec-args \"-p 2222\" ./a" => "--remote-shell \"ssh -p 2222\" ./a";
 
     // Standard input and output, and what is shown.

@@ -18,8 +18,8 @@ fn not_started(command: Command) -> String {
 
 fn broken(broken: Broken) -> String {
     match broken {
-        Broken::Bytes(error) => format!("the launcher's bytes make no sense: {error}"),
-        Broken::Unasked => "the launcher sent a reply to no request".to_owned(),
+        Broken::Bytes(error) => format!("the launcher's answer cannot be decoded: {error}"),
+        Broken::Unasked => "the launcher sent a reply without a request".to_owned(),
         Broken::Refused => "the launcher refused one of its own commands".to_owned(),
     }
 }
@@ -260,7 +260,7 @@ impl Session {
     fn sendable(&self, what: &str, text: &[u8], max: u32) -> Result<Vec<u8>, String> {
         let is_pmi1 = self.dialect() == Dialect::Pmi1;
         if text.len() > max as usize {
-            return Err(format!("the {what} is {} bytes long, the launcher takes {max}", text.len()));
+            return Err(format!("the {what} is {} bytes long, but the launcher takes at most {max}", text.len()));
         }
         let forbidden: &[u8] = if is_pmi1 { b" \n\\\0" } else { b"\0" };
         if text.iter().any(|byte| forbidden.contains(byte)) {

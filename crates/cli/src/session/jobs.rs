@@ -48,7 +48,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         let over = detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)).map(|spool| {
             serde_json::json!({
                 "job": spool.job.0,
-                "state": "over",
+                "state": "finished",
                 "program": spool.program,
                 "exit_code": spool.code,
                 "detached": true,
@@ -72,9 +72,9 @@ pub fn run(line: &Line) -> Result<u8, String> {
     }
     for spool in detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)) {
         let state = match (spool.code, spool.is_running) {
-            (Some(code), _) => format!("over, code {code}"),
+            (Some(code), _) => format!("finished, code {code}"),
             (None, true) => "ending, detached".to_owned(),
-            (None, false) => "over, launcher killed".to_owned(),
+            (None, false) => "finished, launcher killed".to_owned(),
         };
         rows.push([
             spool.job.to_string(),

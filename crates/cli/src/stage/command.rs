@@ -71,7 +71,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             out::print(&if line.has(JSON) { staged.json()? } else { staged.table() });
             Ok(0)
         }
-        "list" => Err("wireup stage list takes no further words".into()),
+        "list" => Err("wireup stage list takes no arguments".into()),
         "drop" => {
             let found = nodes(&parsed, &surroundings)?;
             let mut argv = vec![b"drop".to_vec(), stage.store()];

@@ -54,7 +54,7 @@ impl Needed {
             {
                 return Err(format!(
                     "{} cannot be staged: the ranks work in {}, and staged folders are read-only; name a folder inside \
-                     of it, or another working directory with --wdir",
+                     it, or another working directory with --wdir",
                     need.path.display(),
                     work.display()
                 ));
@@ -111,7 +111,7 @@ impl Plan {
             let told = format!("{} is not staged ({why})", path.display());
             let may_stay = named_only && self.set.originals().any(|original| original == path);
             if stage.required && !may_stay {
-                return Err(format!("{told}; --stage=require demands it"));
+                return Err(format!("{told}; --stage=require forbids that"));
             }
             out::tell(&format!("{told}; ranks use the original"));
         }

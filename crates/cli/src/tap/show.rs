@@ -152,7 +152,7 @@ fn notes(report: &TapReport) -> String {
     if let Some(lost) = report.records.values().find(|record| record.is_lost) {
         let _ = writeln!(
             text,
-            "wireup: tap: rank {} on {} speaks a PMI that is not known here: its requests are counted in part",
+            "wireup: tap: rank {} on {} uses an unknown PMI dialect: only some of its requests are counted",
             lost.rank, lost.node
         );
     }

@@ -46,13 +46,15 @@ pub struct Start {
 pub fn suits(glibc: Option<&str>) -> Result<(), String> {
     const OLDEST: (u32, u32) = (2, 34);
     let Some(version) = glibc else {
-        return Err("this wireup is not linked to glibc, for whose programs the library is".into());
+        return Err("this wireup is not linked to glibc, which the library needs".into());
     };
     let mut numbers = version.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     match found >= OLDEST {
         true => Ok(()),
-        false => Err(format!("--stage-library needs glibc {}.{} or newer, the node has {version}", OLDEST.0, OLDEST.1)),
+        false => {
+            Err(format!("--stage-library needs glibc {}.{} or newer, but the node has {version}", OLDEST.0, OLDEST.1))
+        }
     }
 }
 
@@ -66,7 +68,7 @@ impl Redirected {
         let libraries = || kept.set.entries().filter(|entry| is_library(entry.path()));
         let library = libraries().find(|entry| matches!(entry.kind, wireup_stage::EntryKind::File { .. }));
         let Some(library) = library else {
-            return Err("libwireup-staged.so.0 was not beside wireup when they were staged, nor in ../lib".into());
+            return Err("libwireup-staged.so.0 was neither next to wireup nor in ../lib when they were staged".into());
         };
         let tree = kept.tree().canonicalize().map_err(|error| format!("{}: {error}", kept.tree().display()))?;
         let ways = ways(&kept.set, keep, bare);

@@ -299,7 +299,7 @@ impl Serve {
 
     fn refuse(&mut self, batch: &Batch, problem: &str) {
         for process in &batch.processes {
-            let what = format!("staged files cannot be shown in place of the originals: {problem}");
+            let what = format!("staged files cannot be shown instead of the originals: {problem}");
             let error = SpawnError { step: SpawnStep::Staged, what, errno: 0 };
             self.agent.push(&KeeperEvent::StartFailed { slot: process.slot, error });
         }

@@ -97,8 +97,8 @@ pub enum RunError {
     )]
     OutputTaken { path: PathBuf, count: usize, first: String },
     #[error(
-        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), \
-         or start fewer ranks per node"
+        "{ranks} ranks here need about {needed} open files, but the limit is {limit}; raise the hard limit \
+         (ulimit -Hn), or start fewer ranks per node"
     )]
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }

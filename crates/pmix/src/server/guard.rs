@@ -92,7 +92,7 @@ pub fn arm() -> Result<(), String> {
             NotOwn::Ambiguous(_) => "run as another user, or with --contain none",
             _ => "load the kernel's module tcp_diag, or mount /proc",
         };
-        format!("clients cannot be told from those of other users: {error}; {advice}")
+        format!("clients cannot be told apart from those of other users: {error}; {advice}")
     })?;
     guard().lookup = Some(lookup);
     ARMED.store(true, Ordering::Release);
@@ -111,7 +111,7 @@ pub fn prove() -> Result<(), String> {
     for listener in listeners {
         let seen = sees_connection_to(listener).map_err(|error| format!("cannot connect to the library: {error}"))?;
         if !seen {
-            return Err("the library accepts clients in a way by which other users cannot be kept out; \
+            return Err("the library accepts clients in a way that does not keep other users out; \
                         use another version of it (--pmix-library)"
                 .into());
         }
@@ -341,7 +341,7 @@ impl Handshake {
         if sockopt::socket_cookie(&own) == Ok(self.cookie) && blocks() {
             let seconds = HANDSHAKE_MAX.as_secs();
             report(&format!(
-                "ended a connection of a process of this user to this node's PMIx server, whose ranks it held up: its \
+                "closed a connection of this user to this node's PMIx server, because it kept the ranks waiting: its \
                  first message was not complete after {seconds} s"
             ));
             // The connection may have been closed just now.

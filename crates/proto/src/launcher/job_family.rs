@@ -121,7 +121,7 @@ impl JobFamily {
             return Err("the jobs are being ended".into());
         }
         if self.members.len() >= FAMILY_JOBS_MAX {
-            return Err(format!("{FAMILY_JOBS_MAX} jobs are the most that can run at once"));
+            return Err(format!("at most {FAMILY_JOBS_MAX} jobs can run at once"));
         }
         let is_running = |member: &&Member| matches!(member.stage, Stage::Starting { .. } | Stage::Running);
         let member = self.members.get(&job).filter(is_running);

@@ -43,7 +43,7 @@ impl Growth {
                 return Err(format!("{host} cannot be added to the nodes of this run, {reason}"));
             }
             if host.starts_with('-') || host.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-                let rule = "a host is named without spaces or control characters, and begins with no dash";
+                let rule = "a host name has no spaces or control characters and does not begin with a dash";
                 return Err(format!("{host} cannot be added: {rule}"));
             }
             all.push(SpawnNode {

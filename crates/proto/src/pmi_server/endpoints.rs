@@ -99,7 +99,7 @@ pub fn table(nodes: usize, parts: &[Bytes]) -> Result<Vec<Bytes>, String> {
         let plain = block.into_plain().map_err(|error| error.to_string())?;
         let address = values(&plain).next().and_then(Result::ok).filter(|value| value.len() <= rank_address::LEN_MAX);
         let (Some(row), Some(address)) = (rows.get_mut(node.index()), address) else {
-            return Err(format!("node {node} has sent something else than the address of its ranks"));
+            return Err(format!("node {node} has sent something other than the address of its ranks"));
         };
         *row = plain.slice_ref(address);
     }

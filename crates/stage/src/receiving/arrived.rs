@@ -15,5 +15,5 @@ pub(super) struct Arrived<'a> {
 /// A content of a set is not what was announced.
 pub(super) fn damaged(set: &Set, content: u32) -> String {
     let path = set.path_of(&set.contents()[content as usize]);
-    problem_at(path, "it arrived with another content than was announced")
+    problem_at(path, "its content is not what was announced")
 }

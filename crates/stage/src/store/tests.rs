@@ -184,7 +184,7 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         let set = bench.set();
         let mut receiving = store.receive(set.clone()).unwrap();
         receiving.write(&plain(0, 0, 999), &[2; 999]).unwrap();
-        assert!(receiving.finish().is_err_and(|why| why.contains("another content")));
+        assert!(receiving.finish().is_err_and(|why| why.contains("not what was announced")));
         assert!(store.use_set(&set.digest()).unwrap().is_none());
         assert_eq!(bench.new_files(), 0);
         assert_eq!(stage(&store, &set).unwrap(), 1_000);

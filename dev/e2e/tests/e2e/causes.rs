@@ -218,6 +218,6 @@ fn a_job_of_slurm_that_does_not_run_is_to_be_unset() {
     expect(
         &outcome,
         script,
-        &["n[0-1]", "Invalid job id", "SLURM_JOB_ID names a job that does not run: unset SLURM_JOB_ID"],
+        &["n[0-1]", "Invalid job id", "SLURM_JOB_ID names a job that is not running: unset SLURM_JOB_ID"],
     );
 }

@@ -35,6 +35,6 @@ fn no_rank_is_bound_to_a_single_cpu_by_default() {
     let said = Run::job(&format!("-n {cpus} --verbose true")).succeed();
     said.expect_err_line(&["binding: "]);
     if cpus < 4 {
-        said.expect_err_line(&["binding: not bound (less than 2 cores for each rank)"]);
+        said.expect_err_line(&["binding: not bound (fewer than 2 cores for each rank)"]);
     }
 }

@@ -194,7 +194,7 @@ fn what_cannot_be_staged_is_named() {
     outcome.expect_err_line(&["privileged is not staged (set-user-ID", "ranks use the original"]);
     run("--stage=require")
         .expect_code(125)
-        .expect_err_line(&["privileged is not staged", "--stage=require demands it"]);
+        .expect_err_line(&["privileged is not staged", "--stage=require forbids that"]);
     // Others may write into the store's folder.
     let open = folder.folder("open");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its bits");

@@ -287,7 +287,7 @@ fn bytes_that_are_no_pmi_pass_unchanged() {
     let line = |tap: &str| format!("cd \"$TMPDIR\" && exec \"$WIREUP\" run --pmi simple -n 1 {tap} sh -c '{script}'");
     let (plain, with) = (Run::shell(&line("")).finish(), Run::shell(&line("\"$WIREUP\" tap")).finish());
     assert_eq!(with.code(), plain.code(), "{plain}\n{with}");
-    with.expect_err_line(&["speaks a PMI that is not known here"]);
+    with.expect_err_line(&["uses an unknown PMI dialect"]);
 }
 
 /// Rank 0 has no tap, or does not wait.

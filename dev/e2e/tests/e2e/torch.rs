@@ -1,10 +1,11 @@
-//! `--for torch`: the store for PyTorch that the agents of a job serve.
+//! `--for torch`: the store for PyTorch that the agents of a job serve; the Python modules for PyTorch and Ray.
 
 use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::skip;
 use wireup_e2e::{Run, machines};
 use xtask::layout;
@@ -32,6 +33,69 @@ fn unmodified_programs_of_pytorch_train() {
     let Some(machines) = machines::four() else { return };
     let run = machines.job(&format!("--hosts n[0-1] --ppn 2 --for torch {PYTHON}")).arg(&script);
     run.succeed().expect_all_right(4);
+}
+
+/// Lets programs import our Python package.
+fn with_package(run: Run) -> Run {
+    run.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", layout::root().join("python"))
+}
+
+#[test]
+fn the_scheme_wireup_gives_a_client_of_the_agents_store() {
+    if !has_torch() {
+        return;
+    }
+    for (script, arg) in [("torch_ddp.py", Some("wireup://")), ("torch_store.py", None)] {
+        let job = with_package(Run::job("-n 4 --virtual-nodes 2 --for torch"));
+        let job = job.arg(PYTHON).arg(layout::sources().join("python").join(script)).args(arg);
+        job.succeed().expect_all_right(4);
+    }
+    let script = "import wireup_launcher.torch, torch.distributed as d; next(d.rendezvous('wireup://'))";
+    let outcome = with_package(Run::job("-n 1")).args([PYTHON, "-c", script]).finish().expect_code(1);
+    outcome.expect_err_line(&["wireup serves no store here: start the program with wireup run --for torch"]);
+}
+
+/// `-r 1 -t 1`: with the numbers that are its defaults, torchrun of PyTorch 1.13 fails under Python 3.11.
+#[test]
+fn torchrun_finds_the_other_nodes_by_the_agents_and_starts_workers_again() {
+    if !has_torch() {
+        return;
+    }
+    let logs = Folder::new("torchrun");
+    let torchrun = |nodes: u32| {
+        let options = format!("--rdzv_backend wireup --nnodes {nodes} --nproc_per_node 2 --max_restarts 1 -r 1 -t 1");
+        let job = with_package(Run::job("-n 2 --virtual-nodes 2 --for torch"));
+        let job = job.args([PYTHON, "-m", "wireup_launcher.torch"]).args(options.split(' '));
+        let job = job.arg("--log_dir").arg(&logs.0);
+        job.arg(layout::sources().join("python/torch_restart.py"))
+    };
+    torchrun(2).succeed().expect_all_right(4);
+    let outcome = torchrun(3).finish().expect_code(1);
+    outcome.expect_err_line(&["wireup has started torchrun 2 times: --nnodes must be 2"]);
+}
+
+/// Ray is replaced with a module that writes down its arguments.
+#[test]
+fn a_program_of_ray_starts_once_when_all_nodes_have_joined() {
+    let folder = Folder::new("ray");
+    let log = folder.at("log");
+    let stub = format!("import sys\nopen({log:?}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n");
+    folder.write("ray/scripts/scripts.py", stub);
+    let path = format!("{}:{}", folder.0.display(), layout::root().join("python").display());
+    for (end, code) in [("exit 3", 3), ("kill -TERM $$", 143)] {
+        folder.write("log", "");
+        let program = format!("echo $RAY_ADDRESS; cat {}; {end}", log.display());
+        let job = with_package(Run::job("-n 3 --virtual-nodes 3 --rank-env")).linked().env("PYTHONPATH", &path);
+        let job = job.args([PYTHON, "-m", "wireup_launcher.ray", "--num-cpus=1", "--", "sh", "-c", &program]);
+        let outcome = job.finish().expect_code(code);
+        let out = outcome.out();
+        let (address, started) = out.split_once('\n').expect("an address");
+        let (host, port) = address.split_once(':').expect("a port");
+        let start = "start --min-worker-port=0 --max-worker-port=0";
+        let head = format!("{start} --head --node-ip-address={host} --port={port} --num-cpus=1\n");
+        let others = format!("{start} --address={address} --num-cpus=1\n").repeat(2);
+        assert_eq!(started, head + &others, "{outcome}");
+    }
 }
 
 #[test]

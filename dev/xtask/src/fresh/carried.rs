@@ -85,7 +85,12 @@ impl Carried {
 
     fn sources(&self) -> String {
         let (mirror, security, suite) = (&self.mirror, &self.security, &self.suite);
-        format!("deb {mirror} {suite} main\ndeb {mirror} {suite}-updates main\ndeb {security} {suite}-security main\n")
+        let release = format!("deb {mirror} {suite} main\n");
+        // What is in development has no updates.
+        match suite.as_str() {
+            "sid" => release,
+            _ => format!("{release}deb {mirror} {suite}-updates main\ndeb {security} {suite}-security main\n"),
+        }
     }
 }
 

@@ -43,6 +43,7 @@ done
 if [ -e "$folder/here" ]; then
     cp -R --no-preserve=ownership "$folder/carried/." .
     chown -R 0:0 "$folder/here"
+    rm -rf root/wireup
     mv "$folder/here" root/wireup
     chroot . update-ca-certificates >/dev/null 2>&1
 fi

@@ -5,15 +5,15 @@
 //! overflow and for broken preconditions of unsafe functions are on. `-Zsanitizer` is for nightly compilers, so
 //! `RUSTC_BOOTSTRAP` is set here; nothing that is installed is built this way.
 
-use super::{commit, prove};
-use crate::build::rustc;
+use super::{commit, launcher, prove};
+use crate::build::{self, rustc};
+use crate::layout;
 use crate::libraries::{NAMES, links, map, static_libraries};
 use crate::step::{Result, output, run_quietly, show, step};
-use crate::{build, layout};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{env, fs};
 
 const HEAD: &str = "\
 # The C libraries and programs that call them, run with 4 ranks under sanitizers, which reported nothing: the \
@@ -67,10 +67,7 @@ const ALONE: [&str; 5] = ["pmi1 alone", "same", "extensions", "gone", "bootstrap
 /// # Errors
 /// Something cannot be built, a sanitizer reports something, or it misses a mistake made on purpose.
 pub fn run() -> Result {
-    let wireup = match env::var_os("WIREUP_BIN") {
-        Some(path) => path.into(),
-        None => build::programs().map(|()| layout::wireup())?,
-    };
+    let wireup = launcher()?;
     let by = format!("{}, rustc {}", commit()?, version()?);
     let mut text = String::new();
     for sanitizer in &SANITIZERS {

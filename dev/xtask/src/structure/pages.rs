@@ -5,11 +5,11 @@ use super::tree::Tree;
 use std::collections::BTreeSet;
 
 /// Flags of other programs that pages name.
-const FOREIGN_FLAGS: [&str; 22] = [
+const FOREIGN_FLAGS: [&str; 24] = [
     "--bin", "--cflags", "--compress", "--cpus-per-task", "--distribution", "--enable-recovery", "--exclusive",
     "--flag", "--gpus-per-task", "--libs", "--master-addr", "--master-port", "--max-restarts", "--multi-prog",
-    "--network", "--nnodes", "--nproc-per-node", "--preload-binary", "--rdzv-endpoint", "--time", "--with-pm",
-    "--with-pmi",
+    "--network", "--nnodes", "--nproc-per-node", "--num-cpus", "--preload-binary", "--rdzv-backend", "--rdzv-endpoint",
+    "--time", "--with-pm", "--with-pmi",
 ];
 /// Pages that tests print from the code.
 const PRINTED: [&str; 2] = ["docs/reference/flags.md", "docs/reference/mpiexec.md"];

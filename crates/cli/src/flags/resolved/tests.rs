@@ -243,7 +243,7 @@ fn host_file_and_env_file_are_read() {
 fn contradictory_or_invalid_host_flags_are_refused() {
     let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert!(refused("--hosts a --virtual-nodes 2 ./a").starts_with("--virtual-nodes (nodes on this machine)"));
-    assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile exclude each other"));
+    assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile cannot be combined"));
     assert!(
         refused("--hosts a --start serial-ssh --fanout 2 ./a")
             .starts_with("--fanout has no effect with --start serial-ssh")

@@ -171,7 +171,7 @@ impl<'a> Collector<'a> {
             Content::Script => {
                 if is_python {
                     let path = path.display();
-                    self.found.remark(format!("{path} is a script: name the Python that it starts instead of it"));
+                    self.found.remark(format!("{path} is a script; name the Python that it starts instead"));
                 }
                 return self.add_interpreter(path, end, arguments, depth);
             }
@@ -210,7 +210,7 @@ impl<'a> Collector<'a> {
         for folder in folders.iter().filter_map(|folder| beside.join(folder).canonicalize().ok()) {
             // The plugins may need this library.
             let is_new = !self.found.is_needed(&folder);
-            self.add(&folder, &format!("plugins and texts of {library}"))?;
+            self.add(&folder, &format!("plugins and help texts of {library}"))?;
             if is_new && folder.is_dir() && self.found.is_needed(&folder) {
                 self.add_needs_of_folder(&folder, false)?;
             }

@@ -20,7 +20,7 @@ enum PatternPart {
     Size,
 }
 
-const LETTERS: &str = "behind % write r (rank), 0r (rank with zeros), h (host), n (node), s (number of ranks) or %";
+const LETTERS: &str = "after % write r (rank), 0r (rank with zeros), h (host), n (node), s (number of ranks) or %";
 
 impl Pattern {
     /// # Errors

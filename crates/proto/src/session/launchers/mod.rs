@@ -402,7 +402,7 @@ impl Launchers {
             }
             Err(problem) => problem,
             Ok(_) if method.same_machine || method.by_step() => "no hosts can be added to this session".into(),
-            Ok(_) if added > ADDED_HOSTS_MAX => format!("{ADDED_HOSTS_MAX} hosts are the most that a job can add"),
+            Ok(_) if added > ADDED_HOSTS_MAX => format!("a job can add at most {ADDED_HOSTS_MAX} hosts"),
             Ok(_) => return self.asked.push_back(Asked::Number { spec: spec.into(), link }),
         };
         refuse_launch(cx, link, spec.job, String::new(), Cause::Launcher { problem });

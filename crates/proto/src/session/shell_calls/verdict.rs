@@ -190,7 +190,7 @@ pub fn step_problem(batch: &Batch, status: ExitStatus, stderr: &str) -> Problem 
     }
     let Batch { job_variable, allocation, .. } = batch;
     ProblemKind::Advised.with(format!(
-        "{words}; {job_variable} names a job that does not run: unset {job_variable}, or start inside {allocation}"
+        "{words}; {job_variable} names a job that is not running: unset {job_variable}, or start inside {allocation}"
     ))
 }
 

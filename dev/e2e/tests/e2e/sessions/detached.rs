@@ -130,9 +130,9 @@ fn down_with_kill_ends_detached_jobs() {
 fn jobs_are_listed_where_no_inotify_instance_is_left() {
     let session = Session::up("--virtual-nodes 1");
     let job = session.detach("-n 1", "true");
-    session.await_that("the end of the job", || session.wireup("jobs").succeed().out().contains("over, code 0"));
+    session.await_that("the end of the job", || session.wireup("jobs").succeed().out().contains("finished, code 0"));
     let listing = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$WIREUP\" jobs";
     let outcome = session.shell(&format!("unshare --user --map-root-user sh -c '{listing}'")).succeed();
-    assert!(outcome.out().contains(&format!("{job} ")) && outcome.out().contains("over, code 0"), "{outcome}");
+    assert!(outcome.out().contains(&format!("{job} ")) && outcome.out().contains("finished, code 0"), "{outcome}");
     session.down("");
 }

@@ -1,0 +1,227 @@
+"""Measures how long Python jobs take to start, under wireup and under the launchers that users have today.
+
+measure.py imports  --ranks 1,16,64 [--hosts 'n[0-3]'] --python VENV/bin/python [--open-mpi VENV/bin/python]
+measure.py torch    --hosts 'n[0-15]' --ppn 4 --python /usr/bin/python3
+measure.py store    --hosts 'n[0-3]' --clients 256,1024 --python /usr/bin/python3
+
+`torch` and `store`, and `imports` with --hosts, run on the hub of `wireup-testbed run -n N`. Contestants take turns;
+--json FILE appends the lines that lab/SCHEMA.md describes, --rounds N says how often (3)."""
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+IMPORTS = "numpy,scipy.linalg,scipy.optimize,scipy.sparse.linalg,scipy.stats,mpi4py"
+# The slowest contestant has taken 200 s; a contestant that hangs must not stop the measurement.
+TIMEOUT_S = 900
+
+
+class Results:
+    """Prints medians and writes the samples."""
+
+    def __init__(self, benchmark, path, words):
+        self.benchmark, self.file, self.values = benchmark, path and open(path, "a", encoding="utf-8"), {}
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = {"host": platform.node(), "cpus": os.cpu_count(), "kernel": platform.release(), "cpu": cpu,
+                   "memory_bytes": memory}
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.write({"record": "run", "schema": 1, "benchmark": benchmark, "version": version(), "commit": None,
+                    "date": date, "machine": machine, "words": words})
+
+    def write(self, line):
+        if self.file:
+            print(json.dumps(line), file=self.file, flush=True)
+
+    def sample(self, contestant, case, quantity, unit, number, value):
+        self.values.setdefault((tuple(case.items()), quantity, unit), {}).setdefault(contestant, []).append(value)
+        print(f"  round {number}: {contestant}, {quantity}: {value:.4g} {unit}", flush=True)
+        self.write({"record": "sample", "benchmark": self.benchmark, "contestant": contestant, "case": case,
+                    "quantity": quantity, "unit": unit, "round": number, "value": value})
+
+    def failed(self, contestant, case, number, why):
+        print(f"  round {number}: {contestant} failed: {why}", flush=True)
+        self.write({"record": "failed", "benchmark": self.benchmark, "contestant": contestant, "case": case,
+                    "round": number, "why": why})
+
+    def finish(self):
+        for (case, quantity, unit), by_contestant in self.values.items():
+            print(", ".join(f"{key} {value}" for key, value in case), f"- {quantity}")
+            for contestant, values in by_contestant.items():
+                print(f"  {contestant:24} {statistics.median(values):10.4g} {unit} of {len(values)}")
+        if not self.values:
+            sys.exit("measure.py: nothing was measured")
+
+
+def version():
+    return subprocess.run([WIREUP, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+
+
+def output(words, **more):
+    """The output of a command, or a RuntimeError with its last line."""
+    environment = {**os.environ, **more}
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
+        try:
+            code = process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+            code = f"none within {TIMEOUT_S} s"
+        out.seek(0)
+        text = out.read().decode(errors="replace")
+    if code != 0:
+        raise RuntimeError(f"exit code {code}: {(text.strip().splitlines() or [''])[-1]}")
+    return text
+
+
+def rounds(results, options, cases):
+    """Each case is a dictionary and its contestants: names, and functions that return (quantity, unit, value)."""
+    for case, contestants in cases:
+        print(", ".join(f"{key} {value}" for key, value in case.items()), flush=True)
+        for number in range(options.rounds):
+            for name, measure in contestants:
+                try:
+                    for quantity, unit, value in measure():
+                        results.sample(name, case, quantity, unit, number, value)
+                except RuntimeError as error:
+                    results.failed(name, case, number, str(error))
+
+
+def imports(options):
+    program = os.path.join(HERE, "first_line.py")
+
+    def timed(words, ranks):
+        def measure():
+            began = time.time()
+            text = output(words, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+            found = re.search(r"RANKS (\d+) (\S+) (\S+) (\d+)", text)
+            if not found or int(found[1]) != ranks:
+                raise RuntimeError(f"no line of {ranks} ranks")
+            yield "initialised", "s", float(found[2]) - began
+            yield "mpi_init", "s", float(found[3])
+            yield "memory", "B", int(found[4])
+        return measure
+
+    for ranks in map(int, options.ranks.split(",")):
+        hosts = ["--hosts", options.hosts] if options.hosts else []
+        nodes = 4 if options.hosts else 1
+        python = [options.python, program]
+        own = [WIREUP, "run", "-n", str(ranks), *hosts, *(["--ppn", str(ranks // nodes)] if hosts else [])]
+        peers = []
+        hydra = os.path.join(os.path.dirname(options.python), "mpiexec")
+        if os.path.exists(hydra):
+            there = ["-launcher", "ssh", "-hosts", ",".join(f"n{i}" for i in range(nodes))] if hosts else []
+            peers.append(("hydra", [hydra, *there, "-n", str(ranks), *python]))
+        if options.open_mpi and not hosts:
+            mpirun = os.path.join(os.path.dirname(options.open_mpi), "mpirun")
+            peers.append(("open-mpi", [mpirun, "--oversubscribe", "-n", str(ranks), options.open_mpi, program]))
+        if not hosts and shutil.which("srun") and subprocess.run(["sinfo"], capture_output=True).returncode == 0:
+            peers.append(("srun", ["srun", "--mpi=pmi2", "-n", str(ranks), *python]))
+        contestants = [("wireup", [*own, *python]), ("wireup --preload", [*own, "--preload", IMPORTS, *python])]
+        if options.stage:
+            contestants.insert(1, ("wireup --stage", [*own, "--stage", *python]))
+            contestants.append(("wireup --stage --preload", [*own, "--stage", "--preload", IMPORTS, *python]))
+        case = {"program": "numpy, scipy, mpi4py", "ranks": ranks, "nodes": nodes, "files": options.files}
+        yield case, [(name, timed(words, ranks)) for name, words in contestants + peers]
+
+
+def torch(options):
+    program = os.path.join(HERE, "rendezvous.py")
+    hosts = host_names(options.hosts)
+    ranks = len(hosts) * options.ppn
+
+    def timed(start, mode):
+        def measure():
+            with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.dirname(HERE)) + "/target") as folder:
+                began = time.time()
+                found = re.search(r"TIMES (\d+) (\S+) (\S+) (\S+)", start([program, folder, mode]))
+            if not found or int(found[1]) != ranks:
+                raise RuntimeError("no times")
+            if mode == "together":
+                yield "init", "s", float(found[2])
+                yield "init_barrier", "s", float(found[3])
+            else:
+                yield "first_collective", "s", float(found[4]) - began
+        return measure
+
+    def torchrun(words):
+        script = "\n".join(
+            f"ssh {host} {options.python} -m torch.distributed.run --nnodes {len(hosts)} --node_rank {i} "
+            f"--nproc_per_node {options.ppn} --master_addr 10.77.0.1 --master_port 29500 {' '.join(words)} &"
+            for i, host in enumerate(hosts))
+        return output(["sh", "-c", script + "\nwait"], OMP_NUM_THREADS="1")
+
+    def wireup(*more):
+        return lambda words: output([WIREUP, "run", "--hosts", options.hosts, "--ppn", str(options.ppn), "--for",
+                                     "torch", *more, options.python, *words], OMP_NUM_THREADS="1")
+
+    case = {"program": "torch", "ranks": ranks, "nodes": len(hosts)}
+    yield {**case, "start": "together"}, [("wireup", timed(wireup(), "together")),
+                                          ("torchrun", timed(torchrun, "together"))]
+    yield {**case, "start": "at once"}, [("wireup", timed(wireup(), "at-once")),
+                                         ("wireup --preload", timed(wireup("--preload", "torch,torch.distributed"),
+                                                                    "at-once")),
+                                         ("torchrun", timed(torchrun, "at-once"))]
+
+
+def store(options):
+    clients = os.path.join(HERE, "store_clients.py")
+    serve = ("import sys, datetime, time; from torch.distributed import TCPStore; "
+             "s = TCPStore('10.77.0.1', 29600, None, True, datetime.timedelta(seconds=300), wait_for_workers=False); "
+             "print('ready', flush=True); sys.stdin.read()")
+
+    def took(words, count):
+        shell = f"ulimit -n 8192; exec {options.python} {clients} {count} {' '.join(words)}"
+        text = output([WIREUP, "run", "--hosts", options.hosts, "--ppn", "1", "--for", "torch", "sh", "-c", shell])
+        yield "set_wait", "s", float(re.search(r"TOOK (\S+)", text)[1])
+
+    def served(count):
+        command = f"ulimit -n 8192; exec {options.python} -c \"{serve}\""
+        server = subprocess.Popen(["ssh", "n0", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            if server.stdout.readline() != b"ready\n":
+                raise RuntimeError("PyTorch's server did not start")
+            yield from took(["10.77.0.1", "29600"], count)
+        finally:
+            server.stdin.close()
+            server.wait()
+
+    for count in map(int, options.clients.split(",")):
+        case = {"clients": count, "nodes": len(host_names(options.hosts))}
+        yield case, [("wireup", lambda count=count: took([], count)), ("torch", lambda count=count: served(count))]
+
+
+def host_names(hosts):
+    first, last = map(int, re.fullmatch(r"n\[(\d+)-(\d+)\]", hosts).groups())
+    return [f"n{i}" for i in range(first, last + 1)]
+
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("what", choices=["imports", "torch", "store"])
+parser.add_argument("--python", required=True)
+parser.add_argument("--open-mpi")
+parser.add_argument("--ranks", default="1,16,64")
+parser.add_argument("--clients", default="256,1024")
+parser.add_argument("--hosts")
+parser.add_argument("--ppn", type=int, default=4)
+parser.add_argument("--files", default="local disk", help="where the modules are, for the case")
+parser.add_argument("--stage", action="store_true")
+parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--json")
+parser.add_argument("--wireup", default=os.path.join(HERE, "../../target/release/wireup"))
+OPTIONS = parser.parse_args()
+WIREUP = os.path.abspath(OPTIONS.wireup)
+RESULTS = Results(f"python-{OPTIONS.what}", OPTIONS.json, sys.argv[1:])
+rounds(RESULTS, OPTIONS, {"imports": imports, "torch": torch, "store": store}[OPTIONS.what](OPTIONS))
+RESULTS.finish()
