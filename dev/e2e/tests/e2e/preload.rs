@@ -241,7 +241,9 @@ fn imports_of_an_earlier_run_are_preloaded_until_the_program_changes() {
     let program = Recorded::new();
     let plain = ["first", "first", "own 0", "own 1"];
     let preloaded = ["first", "own 0", "own 1"];
-    for (line, lines) in [("nothing is imported ahead", &plain[..]), (": first", &preloaded), (": first", &preloaded)] {
+    for (line, lines) in
+        [("nothing is imported ahead", &plain[..]), (": first", &preloaded[..]), (": first", &preloaded[..])]
+    {
         let (told, outcome) = program.run();
         assert!(told.contains(line) && told.contains("home/.cache/wireup/preload/"), "{outcome}");
         assert_eq!(outcome.sorted_lines(), lines, "{outcome}");

@@ -193,7 +193,9 @@ class _WireupRecord:
         known, new = set(self.known), []
         for name, module in list(sys.modules.items()):
             spec, path = getattr(module, "__spec__", None), getattr(module, "__file__", None)
-            if name in known or name in self.first or self.is_bad(name) or not path or getattr(spec, "name", "") != name:
+            if name in known or name in self.first or self.is_bad(name):
+                continue
+            if not path or getattr(spec, "name", None) != name:
                 continue
             if not any(path.startswith(root + "/") for root in self.roots):
                 continue
@@ -217,11 +219,15 @@ class _WireupRecord:
         return run_and_record
 
     def shown(self):
+        import sys
+
         if self.problem:
             return f"the imports of this program cannot be recorded: {self.problem}"
         if not self.known:
             return f"nothing is imported ahead, since no run of this program is recorded yet in {self.path}"
-        tops = list(dict.fromkeys(name.partition(".")[0] for name in self.known))
+        # Those of the standard library come last.
+        of_python = getattr(sys, "stdlib_module_names", ())
+        tops = sorted(dict.fromkeys(name.partition(".")[0] for name in self.known), key=lambda top: top in of_python)
         shown = ", ".join(tops[:8]) + (f" and {len(tops) - 8} more" if len(tops) > 8 else "")
         return f"imports what {self.path} lists from earlier runs: {shown}"
 
