@@ -11,6 +11,7 @@ start`` come first, and ``--`` after them:
     python -m wireup_launcher.ray --num-cpus 8 -- python train.py
 """
 
+import importlib.metadata
 import os
 import secrets
 import subprocess
@@ -31,6 +32,10 @@ def main(arguments):
     options, program = arguments[:max(at, 0)], arguments[at + 1:]
     if not program:
         sys.exit("usage: python -m wireup_launcher.ray [OPTIONS OF RAY START --] PROGRAM [ARGUMENT...]")
+    version = importlib.metadata.version("ray")
+    if tuple(int(part) for part in version.split(".")[:2]) < (2, 52):
+        # Older ones let anybody in who reaches the port.
+        sys.exit(f"wireup_launcher.ray needs Ray 2.52 or newer, which asks for a secret; this is {version}")
     host, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     address = f"{host}:{port}"
     job = wireup_launcher.open()

@@ -14,6 +14,7 @@ One ``torchrun`` on each node, without ``--rdzv-endpoint``:
 PyTorch before 2.5 does not find this backend: replace ``torchrun`` with ``python -m wireup_launcher.torch``.
 """
 
+import inspect
 import os
 from datetime import timedelta
 
@@ -54,7 +55,8 @@ class _Handler(api.RendezvousHandler):
         store, self._rank, self._size = _place(timeout)
         if not parameters.min_nodes <= self._size <= parameters.max_nodes:
             raise ValueError(f"wireup has started torchrun {self._size} times: --nnodes must be {self._size}")
-        self._store, self._round = PrefixStore("torchrun", store), 0
+        # The store lives as long as the job, in which one torchrun may follow another.
+        self._store, self._round = PrefixStore(f"torchrun {self._run_id}", store), 0
 
     def get_backend(self):
         return "wireup"
@@ -70,11 +72,15 @@ class _Handler(api.RendezvousHandler):
         if store.add("arrived", 1) == self._size:
             store.set("complete", "")
         store.wait(["complete"])
+        if store.get("complete") == b"closed":
+            raise api.RendezvousClosedError()
         if not hasattr(api, "RendezvousInfo"):  # before PyTorch 2.4
             return store, self._rank, self._size
         # Where the workers find their store, which is a new one in each round.
-        address = self._local_address or os.environ.get("VLLM_HOST_IP")
-        workers_store = api.RendezvousStoreInfo.build(self._rank, store, address)
+        build = api.RendezvousStoreInfo.build
+        address = [self._local_address or os.environ.get("VLLM_HOST_IP")]
+        takes_address = len(inspect.signature(build).parameters) > 2  # since PyTorch 2.5
+        workers_store = build(self._rank, store, *(address if takes_address else []))
         return api.RendezvousInfo(store, self._rank, self._size, workers_store)
 
     def num_nodes_waiting(self):
@@ -85,6 +91,8 @@ class _Handler(api.RendezvousHandler):
 
     def set_closed(self):
         self._store.add("closed", 1)
+        # Those that wait for a further round wait in vain.
+        self._store.set(f"round {self._round}/complete", "closed")
 
     def shutdown(self):
         self.set_closed()

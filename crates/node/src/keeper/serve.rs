@@ -314,6 +314,8 @@ impl Serve {
         self.agent.on_gone(&self.reactor);
         self.processes.drop_kept();
         self.begin_sweep(true);
+        // The jobs that ended now may have left their importer.
+        self.processes.drop_kept();
     }
 
     fn fill_seats(&mut self) {

@@ -278,7 +278,7 @@ fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
     folder.write("main.py", "import counted, os, sys\nprint(os.getppid() and sys.argv[1:], flush=True)\n");
     let session = Session::up("--virtual-nodes 2 --preload counted");
     let job = |flags: &str, words: &[&str]| {
-        let run = session.job_leaving(&format!("-n 4 --pmi simple {flags}")).args(words);
+        let run = session.job_leaving(&format!("-n 4 {flags}")).args(words);
         run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).env("PYTHONDONTWRITEBYTECODE", "1").succeed()
     };
     let imports = || fs::read_to_string(folder.at("log")).expect("a log").lines().count();
@@ -297,6 +297,25 @@ fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
     assert_eq!(imports(), 6, "a file has changed");
     job("--preload none", &["/usr/bin/python3", "-c", "import counted"]).expect_quiet();
     assert_eq!(imports(), 10, "each rank imports it");
+    session.wireup("down").succeed();
+}
+
+#[test]
+fn a_kept_interpreter_does_not_run_programs_in_a_folder_that_was_replaced() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    let session = Session::up("--preload json");
+    let run = || {
+        fs::create_dir(folder.at("run")).expect("a folder");
+        let job = session.job_leaving("-n 1").args(["/usr/bin/python3", "-c", "open('here', 'w')"]);
+        job.cwd(&folder.at("run")).succeed().expect_quiet();
+        assert!(folder.at("run/here").exists());
+    };
+    run();
+    fs::rename(folder.at("run"), folder.at("old")).expect("another name");
+    fs::remove_file(folder.at("old/here")).expect("a file");
+    run();
+    assert!(!folder.at("old/here").exists());
     session.wireup("down").succeed();
 }
 

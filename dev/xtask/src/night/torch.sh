@@ -15,7 +15,7 @@ python3 -c 'import torch; print("PyTorch", torch.__version__)' >jobs
 # Runs a job of four ranks that all say that they are right.
 job() {
     echo "== $*"
-    timeout 120 ./wireup run --virtual-nodes 4 "$@" >said 2>&1 || true
+    timeout 120 ./wireup run --virtual-nodes 4 "$@" >said 2>&1 || { cat said; exit 1; }
     cat said
     [ "$(grep -c 'all right' said)" = 4 ]
     echo "$*" >>jobs

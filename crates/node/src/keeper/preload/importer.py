@@ -83,7 +83,7 @@ class _WireupRecord:
     variables that only ranks have.
     """
 
-    FILES_MAX = 64
+    FILES_MAX = 256
     BYTES_MAX = 1 << 18
 
     def __init__(self, kind, what):
@@ -110,7 +110,8 @@ class _WireupRecord:
         self.head = ["wireup-preload 1", program, ascii([self.stamp(file) for file in files])]
         try:
             folder = self.folder()
-            self.path = os.path.join(folder, _imp.source_hash(0, program.encode()).hex())
+            # Nodes that share the folder may have files of their own.
+            self.path = os.path.join(folder, _imp.source_hash(0, "".join(self.head).encode()).hex())
             self.read()
         except OSError as error:
             self.problem = f"{error.filename}: {error.strerror}"
@@ -163,19 +164,24 @@ class _WireupRecord:
     def write(self):
         """Never fails: a record only saves time."""
         import os
+        import time
 
         if not self.path:
             return
         folder = os.path.dirname(self.path)
-        new = os.path.join(folder, f".{os.getpid()}")
+        new = os.path.join(folder, f".{os.uname().nodename}.{os.getpid()}.{time.time_ns()}")
         text = "".join(f"{line}\n" for line in [*self.head, *self.known, *("-" + name for name in self.bad)])
         if len(text) > self.BYTES_MAX or not text.isascii():
             return
         try:
             fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(fd, "w", encoding="ascii") as file:
-                file.write(text)
-            os.replace(new, self.path)
+            try:
+                with open(fd, "w", encoding="ascii") as file:
+                    file.write(text)
+                os.replace(new, self.path)
+            except OSError:
+                os.unlink(new)
+                raise
             files = sorted(os.scandir(folder), key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)
             for entry in files[:-self.FILES_MAX]:
                 os.unlink(entry.path)
@@ -192,14 +198,15 @@ class _WireupRecord:
         mpi = sys.modules.get("mpi4py.MPI")
         known, new = set(self.known), []
         for name, module in list(sys.modules.items()):
-            spec, path = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+            names = _wireup_names(module)
+            spec, path = names.get("__spec__"), names.get("__file__")
             if name in known or name in self.first or self.is_bad(name):
                 continue
-            if not path or getattr(spec, "name", None) != name:
+            if not isinstance(path, str) or getattr(spec, "name", None) != name:
                 continue
             if not any(path.startswith(root + "/") for root in self.roots):
                 continue
-            if mpi is not None and (module is mpi or any(value is mpi for value in list(vars(module).values()))):
+            if mpi is not None and (module is mpi or any(value is mpi for value in list(names.values()))):
                 continue
             new.append(name)
         if new:
@@ -207,14 +214,21 @@ class _WireupRecord:
             self.write()
 
     def around(self, run):
+        def record():
+            try:
+                self.add()
+            except Exception:
+                # Whatever a module does must not change how the program ends.
+                pass
+
         def run_and_record():
             try:
                 run()
             except SystemExit as end:
                 if not end.code:
-                    self.add()
+                    record()
                 raise
-            self.add()
+            record()
 
         return run_and_record
 
@@ -243,10 +257,14 @@ class _WireupRecord:
                     raise _WireupRefusal("it has initialised MPI")
                 _wireup_check(_wireup_open_devices(), _wireup_threads())
             except BaseException as error:
-                self.bad.append(name)
-                self.write()
+                # A file server or a lack of memory may be to blame for these.
+                is_passing = isinstance(error, (OSError, MemoryError))
+                if not is_passing:
+                    self.bad.append(name)
+                    self.write()
+                then = "" if is_passing else "; further runs leave it out"
                 why = error if isinstance(error, _WireupRefusal) else f"{type(error).__name__}: {error}"
-                raise _WireupRefusal(f"{name} cannot be imported ahead ({why}); further runs leave it out") from None
+                raise _WireupRefusal(f"{name} cannot be imported ahead ({why}){then}") from None
 
 
 def _wireup_flush():
@@ -274,7 +292,7 @@ def _wireup_prepare(job, socket):
         import ctypes
     except ImportError as error:
         raise _WireupRefusal(f"it has no ctypes ({error})") from None
-    modules, keeper, keep, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
+    modules, keeper, keep, _, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
     rank = _WireupRank()
     rank.keeper, rank.unset, rank.socket, rank.record = int(keeper), unset.split(), socket, None
     rank.c = ctypes.CDLL(None)
@@ -344,23 +362,53 @@ def _wireup_files():
     import os
     import sys
 
-    paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    return [_WireupRecord.stamp(path) for path in sorted(path for path in paths if path and os.path.isabs(path))]
+    files = set()
+    for path in {_wireup_names(module).get("__file__") for module in list(sys.modules.values())}:
+        if isinstance(path, str) and os.path.isabs(path):
+            # A module in an archive has the path of a file below the archive.
+            while not os.path.exists(path):
+                path = os.path.dirname(path)
+            files.add(path)
+    return [_WireupRecord.stamp(path) for path in sorted(files)]
+
+
+def _wireup_names(module):
+    """A module's names. Asking a lazy module for an attribute would import it."""
+    try:
+        return object.__getattribute__(module, "__dict__")
+    except (AttributeError, TypeError):
+        return {}
+
+
+def _wireup_is_cwd(path):
+    """Whether a path, unless it is empty, leads to the working directory of this process."""
+    import os
+
+    try:
+        return not path or os.path.samestat(os.stat(path), os.stat("."))
+    except OSError:
+        return False
 
 
 def _wireup_take_job(rank, socket, job):
     """Prepares an importer whose job is over for another job."""
     import os
+    import sys
 
-    _, _, _, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
+    _, _, _, cwd, kind, what, rest, unset, name, *argv = map(os.fsdecode, job)
     rank.unset, rank.argv, rank.name = unset.split(), argv, name
+    path_of_modules = sys.path[:]
     try:
+        if not _wireup_is_cwd(cwd):
+            raise _WireupRefusal(f"{cwd} is another folder now")
         for path, *stamp in rank.files:
             if _WireupRecord.stamp(path) != (path, *stamp):
                 raise _WireupRefusal(f"{path} has changed")
         run, folder = _wireup_program(kind, what, argv[len(argv) - int(rest):])
         if folder is None or folder != rank.folder:
             raise _WireupRefusal("the program is in another folder")
+        # A preloaded module may have changed it since the program's folder was put there.
+        sys.path[:] = path_of_modules
     except _WireupRefusal as refusal:
         socket.send(f"no {refusal}".encode(errors="replace")[:2000])
         os._exit(0)

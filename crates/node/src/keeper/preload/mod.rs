@@ -23,7 +23,7 @@
 //!
 //! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
 //! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program; the
-//! importer answers `ready` or, if a file of a module has changed, `no REASON`, and another importer is started.
+//! importer answers `ready`, or `no REASON` if a file of a module has changed, for example, and another importer is started.
 
 mod command;
 
@@ -52,6 +52,9 @@ const IMPORTER: &str = include_str!("importer.py");
 /// The number of threads that OpenBLAS starts when it is loaded: 1 in the importer, which must have one thread. OpenMP
 /// libraries start theirs when they are first used.
 const THREADS: &str = "OPENBLAS_NUM_THREADS";
+
+/// A secret that Open MPI's ranks share: each job has its own.
+const TRANSPORTS_KEY: &str = "OMPI_MCA_orte_precondition_transports";
 
 /// Least number of bytes for the arguments of an importer that outlives its job, for the command lines of later ranks.
 const TITLE_ROOM: usize = 1024;
@@ -92,7 +95,7 @@ impl Plan {
             program.env.iter().cloned().partition(|variable| is_of_ranks(variable));
         env.push(format!("{THREADS}=1").into_bytes());
         let is_set = of_ranks.iter().any(|variable| is_variable(variable, THREADS));
-        let fields = fields(&call, preload, if is_set { "" } else { THREADS });
+        let fields = fields(&call, preload, &program.cwd, if is_set { "" } else { THREADS });
         let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
         let likeness =
             Likeness { modules: modules.clone(), interpreter, umask: 0, limits: Vec::new(), shares_session: false };
@@ -106,7 +109,7 @@ impl Plan {
 /// has started the job.
 fn is_of_ranks(variable: &[u8]) -> bool {
     variable.starts_with(b"PMI")
-        || [VARIABLE, THREADS, "_", "OLDPWD", "SHLVL"].iter().any(|name| is_variable(variable, name))
+        || [VARIABLE, TRANSPORTS_KEY, THREADS, "_", "OLDPWD", "SHLVL"].iter().any(|name| is_variable(variable, name))
 }
 
 fn is_variable(variable: &[u8], name: &str) -> bool {
@@ -114,7 +117,7 @@ fn is_variable(variable: &[u8], name: &str) -> bool {
 }
 
 /// What an importer must know about the job, separated by zeros.
-fn fields(call: &Call, preload: &Preload, unset: &str) -> Vec<u8> {
+fn fields(call: &Call, preload: &Preload, cwd: &[u8], unset: &str) -> Vec<u8> {
     let (kind, what) = match &call.runs {
         Runs::Script(path) => ("script", path),
         Runs::Module(name) => ("module", name),
@@ -122,8 +125,9 @@ fn fields(call: &Call, preload: &Preload, unset: &str) -> Vec<u8> {
     };
     let (modules, keeper, rest) = (preload.modules.join(","), own_pid().to_string(), call.rest.to_string());
     let keep = u8::from(preload.keep).to_string();
-    let texts = [modules, keeper, keep, kind.to_owned()];
-    let fields = texts.iter().map(String::as_bytes).chain([what, rest.as_bytes(), unset.as_bytes()]);
+    let texts = [modules, keeper, keep];
+    let fields =
+        texts.iter().map(String::as_bytes).chain([cwd, kind.as_bytes(), what, rest.as_bytes(), unset.as_bytes()]);
     let fields = fields.chain([call.process_name.as_slice()]).chain(call.argv.iter().map(Vec::as_slice));
     fields.collect::<Vec<_>>().join(&0)
 }
