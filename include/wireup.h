@@ -48,7 +48,7 @@ extern "C" {
 #define WU_ERR_STATE -2       /* the context is closed, or belongs to the parent of this process */
 #define WU_ERR_NOMEM -3       /* out of memory */
 #define WU_ERR_SERVER -4      /* the job's server is gone, or has refused */
-#define WU_ERR_SYSTEM -5      /* a system call or libfabric failed */
+#define WU_ERR_SYSTEM -5      /* a system call, libfabric or the making of a unique id failed */
 #define WU_ERR_PEER_LOST -6   /* a rank of the group is gone: wu_lost_rank says which */
 #define WU_ERR_MISMATCH -7    /* the ranks do not call the same functions with matching arguments */
 #define WU_ERR_TIMEOUT -8     /* not complete in time; the request continues */
@@ -247,6 +247,13 @@ void wu_rows_release(wu_rows *rows);
 typedef struct wu_view wu_view;
 int wu_allgather_view(wu_group *group, const void *value, size_t len, const void **rows, wu_view **view, wu_req **req);
 void wu_view_release(wu_view *view);
+
+/* Unique ids of NCCL or RCCL for ncclCommInitRankScalable: `count` ids of 128 bytes, the same on all members; 0: one
+ * for every 128 members, rounded up. `make` writes an id, as ncclGetUniqueId does, and returns 0 for success; if it
+ * fails, all members get WU_ERR_SYSTEM. The library calls it, before wu_unique_ids returns, on the first member of
+ * each of `count` equal parts of the group, where NCCL expects it. ids->count is the number of ids, which follow one
+ * another at ids->bytes. Release them with wu_rows_release. */
+int wu_unique_ids(wu_group *group, int (*make)(void *id), uint32_t count, wu_rows **ids, wu_req **req);
 
 /* Messages between two members, matched by sender and tag, in order. A send is complete when the library has the
  * message. The message leaves when there is a connection, while this rank is in functions of its context (or

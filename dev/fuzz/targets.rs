@@ -41,6 +41,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| match env!("CARGO_BIN_NAME") {
     "segment" => decoders::shared::segment(input),
     "stage" => stream::stream(input),
     "step_lines" => wireup_node::fuzzing::step_lines(input),
+    "store" => wireup_proto::fuzzing::store(input),
     "torch_store" => decoders::ranks::torch_store(input),
     "ucx_opening" => wireup_node::fuzzing::ucx_opening(input),
     other => panic!("{other} is not a target"),

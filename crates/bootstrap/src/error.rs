@@ -22,6 +22,8 @@ pub enum Error {
     Argument,
     /// There is no such thing.
     NotFound,
+    /// A member could not make its unique id.
+    NoUniqueId,
     /// A further library cannot join.
     Join(NotJoined),
     /// libfabric cannot be used.

@@ -2,7 +2,7 @@
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
-use crate::handles::{GroupHandle, Req, Sink, bytes, go_on, handle, room};
+use crate::handles::{GroupHandle, Req, Sink, UNIQUE_ID_LEN, bytes, go_on, handle, room};
 use crate::rows::{Rows, total};
 use crate::status::{Result, Status, returned};
 use alloc::boxed::Box;
@@ -13,6 +13,11 @@ use wireup_bootstrap::{Number, Op, Operation, Reduce, View};
 /// Longest value of `wu_allgatherv` (bytes): what both engines can carry, so that members need not tell each other the
 /// longest.
 const VALUE_LEN_MAX: usize = 65_278;
+
+/// Members for which NCCL and PyTorch take one id by default.
+const RANKS_PER_ID: u32 = 128;
+
+type UniqueId = [u8; UNIQUE_ID_LEN];
 
 /// # Safety
 /// As [`go_on`].
@@ -107,6 +112,39 @@ pub unsafe extern "C" fn wu_allgatherv(
         let operation = allgather((value, len), VALUE_LEN_MAX, false)?;
         start(group, operation, Sink::NewRows(handle(rows)?), req)
     })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_unique_ids(
+    group: *mut GroupHandle,
+    make: Option<unsafe extern "C" fn(*mut UniqueId) -> c_int>,
+    count: u32,
+    ids: *mut *mut Rows,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file; `make` writes an id and calls nothing of this library.
+    returned(|| unsafe {
+        let (make, ids) = (make.ok_or(Status::ARG)?, handle(ids)?);
+        let (rank, size) = (handle(group)?.group.rank, handle(group)?.group.size);
+        let count = if count == 0 { size.div_ceil(RANKS_PER_ID) } else { count };
+        if count > size {
+            return Err(Status::ARG);
+        }
+        let mut id = [0; UNIQUE_ID_LEN];
+        let has_id = makes_id(rank, size, count) && make(&raw mut id) == 0;
+        let value: &[u8] = if has_id { &id } else { &[] };
+        let operation = allgather((value.as_ptr(), value.len()), VALUE_LEN_MAX, false)?;
+        start(group, operation, Sink::UniqueIds { to: ids, count }, req)
+    })
+}
+
+/// Whether this member makes an id: the members are divided into `count` parts of consecutive ones, the first parts
+/// one larger than the others if need be, and the first member of each part makes its id. NCCL divides ranks the same
+/// way (`firstRankFromRoot` in `bootstrap.cc`).
+fn makes_id(rank: u32, size: u32, count: u32) -> bool {
+    let (length, longer) = (size / count, size % count);
+    let in_longer = longer * (length + 1);
+    if rank < in_longer { rank.is_multiple_of(length + 1) } else { (rank - in_longer).is_multiple_of(length) }
 }
 
 #[unsafe(no_mangle)]
@@ -219,5 +257,22 @@ unsafe fn prefix(
     unsafe {
         let (bytes, len) = numbers(from, to, count)?;
         start(group, Operation::Prefix { reduce, bytes, is_exclusive }, Sink::SomeBytes { to, len }, req)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_made_by_the_first_members_of_equal_parts() {
+        let makers = |size, count| (0..size).filter(|rank| makes_id(*rank, size, count)).collect::<Vec<_>>();
+        assert_eq!(makers(1, 1), [0]);
+        assert_eq!(makers(8, 3), [0, 3, 6]);
+        assert_eq!(makers(8, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(makers(300, 3), [0, 100, 200]);
+        for (size, count) in (1..70).flat_map(|size| (1..=size).map(move |count| (size, count))) {
+            assert_eq!(makers(size, count).len(), count as usize, "{count} of {size}");
+        }
     }
 }

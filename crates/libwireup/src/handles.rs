@@ -10,6 +10,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use wireup_bootstrap::{Context, Done, Error, Failure, Group, Request, View};
 use wireup_capi::net::Errno;
 
+/// Length of an `ncclUniqueId`, in bytes.
+pub const UNIQUE_ID_LEN: usize = 128;
+
 /// Counts the forks that led to this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -63,6 +66,11 @@ pub enum Sink {
         len: usize,
     },
     NewRows(*mut *mut Rows),
+    /// The values that are not empty, which are `count` unique ids.
+    UniqueIds {
+        to: *mut *mut Rows,
+        count: u32,
+    },
     /// Where they are: `len` bytes of all members together.
     View {
         rows: *mut *const u8,
@@ -228,6 +236,16 @@ unsafe fn deliver(ctx: &mut Ctx, pointer: *mut Ctx, sink: Sink, done: Done) -> R
                 }
             }
             (Sink::NewRows(to), Done::Rows(rows)) => to.write(Rows::new(&rows)),
+            (Sink::UniqueIds { to, count }, Done::Rows(mut ids)) => {
+                ids.retain(|id| !id.is_empty());
+                if ids.iter().any(|id| id.len() != UNIQUE_ID_LEN) || ids.len() > count as usize {
+                    return mismatch(ctx);
+                }
+                if ids.len() < count as usize {
+                    return Err(ctx.fail(Error::NoUniqueId));
+                }
+                to.write(Rows::new(&ids));
+            }
             (Sink::Message { to, room, len }, Done::Bytes(bytes)) => {
                 if !len.is_null() {
                     len.write(bytes.len());

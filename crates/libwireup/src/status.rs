@@ -39,7 +39,7 @@ pub fn status(error: Error) -> Status {
     match error {
         Error::Join(NotJoined::Taken) => Status::EXISTS,
         Error::Server(_) | Error::Join(_) => Status::SERVER,
-        Error::System(_) | Error::Fabric(_) => Status::SYSTEM,
+        Error::System(_) | Error::Fabric(_) | Error::NoUniqueId => Status::SYSTEM,
         Error::Group(Failure::Lost { .. }) => Status::PEER_LOST,
         Error::Group(Failure::Cancelled) => Status::CANCELLED,
         Error::Group(Failure::NoGroup | Failure::NoMember) | Error::Argument => Status::ARG,
@@ -81,6 +81,7 @@ pub fn words(error: Error) -> Vec<u8> {
              open the context inside wireup run, in the user and network namespaces of its agent"
         }
         Error::TimedOut => "not complete in time; the operation goes on",
+        Error::NoUniqueId => "a member of the group could not make its unique id",
         Error::NotFound => "the rank has not set such an address",
         Error::Fabric(FabricError::Missing) => {
             "libfabric.so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH"

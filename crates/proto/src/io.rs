@@ -102,6 +102,8 @@ pub struct StoreClient(pub u32);
 /// What has happened to a connection to a job's store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum StoreEvent {
+    /// The connection is new.
+    Opened,
     Bytes(Bytes),
     /// Whether bytes of [`StoreAct::Write`] wait until the client reads; while they do, the client is not read.
     Full(bool),

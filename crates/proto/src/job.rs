@@ -360,7 +360,7 @@ impl JobParts {
             self.reserve_rendezvous(cx, node);
             if let Some(store) = &self.service.store {
                 // While programs import their modules, there is time to make the links that their first requests need.
-                cx.agent.links.prepare_peers(store.other_owners(), facts.id());
+                cx.agent.links.prepare_peers(store.asked_owners(), facts.id());
                 self.lifecycle.waits.push(Wait::Store);
                 let kernel_session = kernel_session(&facts.spec, node);
                 cx.output(Output::ListenForStore { job: facts.id(), kernel_session });
@@ -661,7 +661,9 @@ impl JobParts {
         // Without the clock offset the time stamps cannot be compared with those of other agents.
         let wants_clock =
             cx.common.profile.is_some() && !cx.facts.root && !cx.agent.clock.is_known() && !self.ends.is_forced();
-        !self.service.has_server() && self.stdio.is_flushed() && !passes_on && !wants_clock
+        // Ranks of other nodes may wait for what the local ranks have written before they ended.
+        let has_writes = !self.ends.is_ending() && self.service.store.as_ref().is_some_and(|store| !store.is_drained());
+        !self.service.has_server() && self.stdio.is_flushed() && !passes_on && !wants_clock && !has_writes
     }
 
     fn say_done(&mut self, cx: &mut Cx<'_>) {

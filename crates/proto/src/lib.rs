@@ -40,6 +40,8 @@ mod policy;
 pub mod replay;
 mod session;
 mod store;
+#[cfg(any(test, fuzzing))]
+pub use store::fuzzing;
 #[cfg(test)]
 mod testing;
 mod text;

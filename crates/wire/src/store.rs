@@ -1,6 +1,7 @@
 //! Messages between agents about the store of a job: plain structs, encoded by `postcard`.
 //!
-//! Each key belongs to one agent of the job, its owner.
+//! Each key belongs to one agent of the job, its owner. In a large job an agent sends its questions to its parent in
+//! the job's tree, which passes them on to the owner.
 //!
 //! ```text
 //!   agent of a client                     owner of the keys
@@ -35,7 +36,7 @@ pub enum Between {
     },
 }
 
-/// A request about one key; for `Count` and `List` the key is empty.
+/// A request about one key; for `Count` and `List` the key is the number of the owner (4 bytes, little-endian).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Question {
     /// The asking agent's number for it.

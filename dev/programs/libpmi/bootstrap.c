@@ -17,6 +17,51 @@ static wu_group_info_t info_of(wu_group *group) {
     return info;
 }
 
+static int ids_made;
+
+/* In place of ncclGetUniqueId. */
+static int make_id(void *id) {
+    ids_made++;
+    for (size_t at = 0; at < 128; at += sizeof rank)
+        memcpy((char *)id + at, &rank, sizeof rank);
+    return 0;
+}
+
+static int make_no_id(void *id) {
+    (void)id;
+    return 1;
+}
+
+/* Each id was made once, by the member that ncclCommInitRankScalable takes for the root of a part of the ranks. */
+static void unique_ids(wu_group *group, uint32_t (*member)(uint32_t)) {
+    uint32_t me = info_of(group).rank, count = info_of(group).size;
+    for (uint32_t wanted = 0; wanted <= count; wanted += count / 3 + 1) {
+        wu_rows *ids = NULL;
+        int is_root = 0;
+        ids_made = 0;
+        IS(wu_unique_ids(group, make_id, wanted, &ids, NULL), WU_OK);
+        uint32_t roots = wanted ? wanted : (count + 127) / 128;
+        IS(ids->count, roots);
+        for (uint32_t root = 0; root < roots; root++) {
+            uint32_t extra = count % roots, first = root * (count / roots) + (root < extra ? root : extra);
+            is_root |= first == me;
+            IS(ids->offsets[root], root * 128);
+            for (size_t at = 0; at < 128; at += sizeof first) {
+                uint32_t maker;
+                memcpy(&maker, ids->bytes + root * 128 + at, sizeof maker);
+                IS(maker, member(first));
+            }
+        }
+        IS(ids->offsets[roots], roots * 128);
+        IS(ids_made, is_root);
+        wu_rows_release(ids);
+    }
+    wu_rows *ids = NULL;
+    IS(wu_unique_ids(group, me == 0 ? make_no_id : make_id, 1, &ids, NULL), WU_ERR_SYSTEM);
+    IS(wu_unique_ids(group, make_id, count + 1, &ids, NULL), WU_ERR_ARG);
+    IS(wu_unique_ids(group, NULL, 1, &ids, NULL), WU_ERR_ARG);
+}
+
 /* All collectives of a group whose member m is `member(m)` of the job. */
 static void collectives(wu_group *group, uint32_t (*member)(uint32_t)) {
     wu_group_info_t info = info_of(group);
@@ -115,6 +160,7 @@ static void collectives(wu_group *group, uint32_t (*member)(uint32_t)) {
             IS(values->bytes[values->offsets[at]], 'a' + at % 26);
     }
     wu_rows_release(values);
+    unique_ids(group, member);
     free(rows), free(from), free(to), free(all);
 }
 

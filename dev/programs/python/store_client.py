@@ -116,9 +116,10 @@ def new_requests(client):
     assert b"/barrier" in names and len(names) == len(set(names)), "LIST_KEYS"
 
 
-for generation in ("old", "magic before each", "newest"):
-    client = Client(generation)
-    old_requests(client, generation)
-    if generation == "newest":
-        new_requests(client)
-print(f"rank {RANK}: all right", flush=True)
+if __name__ == "__main__":
+    for generation in ("old", "magic before each", "newest"):
+        client = Client(generation)
+        old_requests(client, generation)
+        if generation == "newest":
+            new_requests(client)
+    print(f"rank {RANK}: all right", flush=True)

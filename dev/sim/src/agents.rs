@@ -10,6 +10,7 @@ use crate::jobs::Jobs;
 use crate::net::End;
 use crate::recording::Recording;
 use crate::report::short;
+use crate::store_clients::PORT;
 use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -456,8 +457,8 @@ impl World {
                 let result = Ok(SocketAddr::from(([127, 0, 0, 1], range.low)));
                 self.tell_agent(agent, Input::Job { job, event: JobEvent::RendezvousReserved { result } });
             }
-            Output::ListenForStore { .. } | Output::Store { .. } => {
-                self.cx.problem("a store for PyTorch, which no simulated job has".into());
+            Output::ListenForStore { job, .. } => {
+                self.tell_agent(agent, Input::Job { job, event: JobEvent::StoreListens { result: Ok(PORT) } });
             }
             Output::Relay { .. } => self.cx.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {
@@ -486,6 +487,7 @@ impl World {
             | Output::WriteSlot { job, .. }
             | Output::Unshare { job, .. }
             | Output::Reply { job, .. }
+            | Output::Store { job, .. }
             | Output::CloseClient { job, .. }
             | Output::Write { job, .. }
             | Output::ReadStdio { job, .. }
@@ -493,7 +495,9 @@ impl World {
                 let host = self.agents[agent].host;
                 let node = self.jobs.node_at(host, job);
                 let sent = match output {
-                    Output::Reply { .. } => self.agents.sends(&mut self.cx, agent, |costs| costs.frame_ns),
+                    Output::Reply { .. } | Output::Store { .. } => {
+                        self.agents.sends(&mut self.cx, agent, |costs| costs.frame_ns)
+                    }
                     _ => self.cx.clock.now(),
                 };
                 if let Some(node) = node.filter(|node| self.jobs.nodes[*node as usize].agent == Some(agent))

@@ -68,6 +68,10 @@ pub enum Event {
     ClientArrive(u32),
     /// The next reply of the agent reaches its rank.
     ReplyArrive(u32),
+    /// The next event of a rank's connection to the store reaches its agent; `StoreReply`: the agent's next bytes reach
+    /// the rank.
+    StoreArrive(u32),
+    StoreReply(u32),
     /// The agent's driver reads from a pipe of a rank (1 or 2).
     StdioRead(u32, u8),
     StdinMove(u32),

@@ -13,6 +13,7 @@ use crate::ranks::{Phase, Proc};
 use crate::rng::mix;
 use crate::servers::Server;
 use crate::spec::{ADDED, JobPlan};
+use crate::store_clients::on_store_act;
 use wireup_proto::Instant;
 use wireup_proto::io::{JobEvent, Output, SignalTarget};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
@@ -319,6 +320,7 @@ impl Jobs {
                 let shares = at.memory.for_reply(&shares)?;
                 self.reply(cx, (node, sent), client.local, bytes, shares);
             }
+            Output::Store { client, act, .. } => on_store_act(self, cx, (node, sent), client, act)?,
             Output::CloseClient { client, .. } => {
                 let id = at.ranks[client.local.index()];
                 self.procs[id as usize].socket.close_agents_end(cx, id);

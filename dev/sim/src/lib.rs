@@ -11,8 +11,8 @@
 //!   ├─ Calls (calls), Batch (batch)    what starts agents: remote shells, steps of a batch system
 //!   ├─ Launchers (launchers)           launchers with their terminals
 //!   ├─ Jobs (jobs, ranks)              jobs, and the part of each on a node; and in these:
-//!   │  ├─ Proc (steps, collecting, stdio, sockets)   a rank's process, which does a script
-//!   │  └─ Server (servers)                           the PMIx server of a node
+//!   │  ├─ Proc (steps, collecting, stdio, sockets, store_clients)   a rank's process, which does a script
+//!   │  └─ Server (servers)                                          the PMIx server of a node
 //!   ├─ Membership (membership)         what the root has decided about agents, and the rules for that
 //!   └─ Cx (cx)                         clock, random numbers, results: every part uses them
 //! ```
@@ -69,6 +69,7 @@ pub mod spec;
 mod staging;
 mod stdio;
 mod steps;
+mod store_clients;
 pub mod traffic;
 pub mod workload;
 mod world;

@@ -12,6 +12,7 @@ use crate::phases::Point;
 use crate::sockets::Socket;
 use crate::stdio::{Pipe, StdinPipe};
 use crate::steps::{Progress, Then};
+use crate::store_clients::leave_store;
 use crate::workload::{Disposition, Script, Speaks};
 use std::rc::Rc;
 use wireup_proto::io::{ExitStatus, JobEvent, RankPlan, SpawnPlan, Started};
@@ -262,6 +263,7 @@ impl Jobs {
         proc.phase = Phase::Ended(status);
         proc.pmi = None;
         proc.socket.close(cx, id);
+        leave_store(proc, cx);
         self.server_loses(cx, id);
         let (proc, _, node) = self.rank_at(id);
         proc.close_pipes(cx, node);
@@ -290,6 +292,7 @@ impl Jobs {
             if proc.exists() {
                 proc.phase = Phase::Vanished;
                 proc.pmi = None;
+                proc.socket.store = None;
                 proc.socket.close(cx, *id);
                 proc.close_pipes(cx, at);
             }

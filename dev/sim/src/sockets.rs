@@ -7,20 +7,23 @@ use crate::jobs::{Jobs, Node};
 use crate::memory::Shared;
 use crate::ranks::{Doing, Proc};
 use crate::steps::PMI_FAILED_CODE;
+use crate::store_clients::StoreLink;
 use bytes::Bytes;
 use wireup_proto::Instant;
 use wireup_proto::io::{ExitStatus, JobEvent};
 use wireup_wire::ids::LocalRank;
 
-/// The PMI socket of a rank.
+/// The sockets of a rank: for PMI, and for PyTorch's store.
 #[derive(Default)]
 pub struct Socket {
     /// The host of the rank.
-    host: u32,
+    pub host: u32,
     to_agent: Fifo<ToAgent>,
     from_agent: Fifo<FromAgent>,
     /// Whether the ends of the socket are open: the rank's, the agent's.
     pub open: [bool; 2],
+    /// The connection to the job's store, once the rank has made one.
+    pub store: Option<Box<StoreLink>>,
 }
 
 enum ToAgent {
@@ -46,6 +49,7 @@ impl Socket {
     pub fn clear(&mut self) {
         self.to_agent.clear();
         self.from_agent.clear();
+        self.store = None;
     }
 
     /// A rank writes bytes, sometimes in pieces.

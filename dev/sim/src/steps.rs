@@ -9,6 +9,7 @@ use crate::jobs::{Job, Node};
 use crate::memory::Shared;
 use crate::rank_links::RingPlace;
 use crate::ranks::{Doing, Proc};
+use crate::store_clients::ask_store;
 use crate::workload::{self, PmixStep, Script, Step, Whose};
 use bytes::Bytes;
 use std::rc::Rc;
@@ -53,18 +54,18 @@ impl Progress {
     }
 
     /// The step that the rank does now; `None` after the last.
-    fn current(&self) -> Option<Step> {
+    pub fn current(&self) -> Option<Step> {
         self.script.steps.get(usize::from(self.step)).copied()
     }
 
     /// Whether the rank waits for an operation in which others take part.
     pub fn is_in_collective(&self) -> bool {
-        matches!(
-            self.current(),
-            Some(
-                Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Wait(_) | Step::Pmix(PmixStep::Fence { .. })
-            )
-        )
+        match self.current() {
+            Some(Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Wait(_)) => true,
+            Some(Step::Pmix(PmixStep::Fence { .. })) => true,
+            Some(Step::Store(step)) => step.is_collective(),
+            _ => false,
+        }
     }
 
     /// Whether the rank joined PMI or PMIx and has not left it.
@@ -140,6 +141,7 @@ impl Proc {
             }
             Step::Group(step) => job.do_group_step(cx, self, node, step),
             Step::Pmix(step) => return Then::AsksServer(step),
+            Step::Store(step) => ask_store(self, cx, job, step),
             Step::Finalize => return self.ask(cx, job, Op::Finalize),
             Step::Abort { code } => {
                 self.blame(job, true);

@@ -8,6 +8,7 @@ pub use crate::contributions::Lens;
 use crate::phases::Point;
 use crate::rank_network::Call;
 use crate::rng::{Rng, mix};
+pub use crate::store_clients::StoreStep;
 use std::rc::Rc;
 pub use wireup_wire::pmi::Dialect;
 
@@ -100,6 +101,8 @@ pub enum Step {
     Group(GroupStep),
     /// A step in a job with PMIx.
     Pmix(PmixStep),
+    /// A request to PyTorch's store, in a job that has one.
+    Store(StoreStep),
     Finalize,
     Abort {
         code: u8,

@@ -23,6 +23,7 @@ use crate::phases::{Point, Progress};
 use crate::rank_links::on_network;
 use crate::report::RunReport;
 use crate::spec::{JobPlan, WorldSpec};
+use crate::store_clients::{on_store_arrive, on_store_reply};
 use wireup_proto::io::{Input, JobEvent, LinkId, Peer};
 use wireup_proto::launcher_io::LauncherInput;
 use wireup_wire::ids::JobId;
@@ -236,6 +237,12 @@ impl World {
             Event::RankStep(id) => jobs.on_rank_step(cx, id),
             Event::ClientArrive(id) => self.on_client_arrive(id),
             Event::ReplyArrive(id) => jobs.on_reply_arrive(cx, id),
+            Event::StoreArrive(id) => {
+                let (proc, _, node) = self.jobs.rank_at(id);
+                let (event, node) = (on_store_arrive(proc, node), node.index);
+                self.tell_node(node, event);
+            }
+            Event::StoreReply(id) => on_store_reply(jobs, cx, id),
             Event::StdioRead(id, stream) => self.on_stdio_read(id, stream),
             Event::StdinMove(id) => {
                 let (proc, _, node) = self.jobs.rank_at(id);

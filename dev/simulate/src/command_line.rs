@@ -34,7 +34,7 @@ const EXCHANGE: Flag = Flag::value(
     &["--exchange"],
     "WHAT",
     "What ranks exchange: allgather, fence, iallgather, ifence, ring, pmix-full, pmix-direct, groups, rank-groups, \
-     pmi-groups, rank-alltoall or none.",
+     pmi-groups, rank-alltoall, store (PyTorch's, with a barrier) or none.",
 )
 .or("allgather");
 const STAGE: Flag = Flag::value(

@@ -8,8 +8,10 @@ use wireup_sim::WorldSpec;
 use wireup_sim::phases::Point;
 use wireup_sim::rank_network::{ADDRESS_LEN, Call};
 use wireup_sim::remote::{self, Remote};
-use wireup_sim::workload::{BarrierGroup, Dialect, GroupStep, Lens, PmixStep, Script, Step, Which, Who, Whose};
-use wireup_wire::job::{ExchangeScheme, Modex, PmiFlavour, PmiVersion};
+use wireup_sim::workload::{
+    BarrierGroup, Dialect, GroupStep, Lens, PmixStep, Script, Step, StoreStep, Which, Who, Whose,
+};
+use wireup_wire::job::{ExchangeScheme, Framework, Modex, PmiFlavour, PmiVersion};
 
 /// Default length of the value of each rank (bytes): that of a process identifier in "PMI Extensions" (Chakraborty et
 /// al.).
@@ -57,10 +59,13 @@ pub enum Exchange {
     PmiGroups,
     /// As `RankGroups`, but then only an alltoall.
     RankAlltoall,
+    /// PyTorch's store in the agents: each rank sets its key, waits for those of both neighbours and gets the values,
+    /// then waits in a barrier of all.
+    Store,
     None,
 }
 
-pub const EXCHANGES: [(&str, Exchange); 12] = [
+pub const EXCHANGES: [(&str, Exchange); 13] = [
     ("allgather", Exchange::Allgather),
     ("fence", Exchange::Fence),
     ("iallgather", Exchange::Iallgather),
@@ -72,6 +77,7 @@ pub const EXCHANGES: [(&str, Exchange); 12] = [
     ("rank-groups", Exchange::RankGroups),
     ("pmi-groups", Exchange::PmiGroups),
     ("rank-alltoall", Exchange::RankAlltoall),
+    ("store", Exchange::Store),
     ("none", Exchange::None),
 ];
 
@@ -191,6 +197,7 @@ impl Plan {
                 Exchange::PmixFull => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Full),
                 Exchange::PmixDirect => (options.pmi.flavour, options.pmi.modex) = (PmiFlavour::Pmix, Modex::Direct),
                 Exchange::Groups => options.pmi.version = PmiVersion::Groups,
+                Exchange::Store => options.process.framework = Some(Framework::Torch),
                 _ => {}
             }
         })
@@ -243,6 +250,10 @@ impl Plan {
             }
             Exchange::PmixFull => pmix(true),
             Exchange::PmixDirect => pmix(false),
+            Exchange::Store => {
+                let [set, get] = [StoreStep::Set { value_bytes }, StoreStep::Get { value_bytes }].map(Step::Store);
+                vec![set, Step::Store(StoreStep::Wait), get, Step::Store(StoreStep::Barrier), exchanged, ready]
+            }
             Exchange::None => vec![ready],
         };
         let steps = [steps, vec![Step::Exit { code: 0 }]].concat();
@@ -252,6 +263,7 @@ impl Plan {
             | Exchange::PmiGroups
             | Exchange::PmixFull
             | Exchange::PmixDirect
+            | Exchange::Store
             | Exchange::None => Script::new(Dialect::Pmi1, &steps),
             _ => Script::own(&steps),
         }

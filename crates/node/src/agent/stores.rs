@@ -64,7 +64,7 @@ impl Stores {
     }
 
     /// Connections wait at the listener of a job.
-    pub fn on_listener(&mut self, slot: JobSlot, turn: &Turn<'_>) {
+    pub fn on_listener(&mut self, slot: JobSlot, turn: &mut Turn<'_>) {
         if let Some(store) = self.0.get_mut(&slot) {
             (0..ACCEPTS_PER_TURN).take_while(|_| store.accept(turn)).for_each(drop);
         }
@@ -117,7 +117,7 @@ impl JobStore {
     }
 
     /// Takes the next connection, if it is this user's and there is room; `false`: none waits.
-    fn accept(&mut self, turn: &Turn<'_>) -> bool {
+    fn accept(&mut self, turn: &mut Turn<'_>) -> bool {
         let fd = match socket::accept(&self.listener) {
             Ok((fd, _)) => fd,
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return true,
@@ -136,6 +136,7 @@ impl JobStore {
                 let connection =
                     Connection { out: Outgoing::to(fd), is_read: true, is_full: false, watched: Some(watched) };
                 self.clients.insert(client, connection);
+                turn.push_event(self.job, JobEvent::Store { client, event: StoreEvent::Opened });
             }
         }
         true
@@ -171,9 +172,9 @@ impl JobStore {
     fn go_on(&mut self, client: StoreClient, turn: &mut Turn<'_>) {
         let Some(connection) = self.clients.get_mut(&client) else { return };
         let is_full = match connection.out.flush().state {
-            WriteState::Idle | WriteState::FdLimit => false,
+            // What a client has sent before it closed the connection is read first; then its end is found.
+            WriteState::Idle | WriteState::FdLimit | WriteState::Closed => false,
             WriteState::Full => true,
-            WriteState::Closed => return self.give_up(client, turn),
         };
         if is_full != std::mem::replace(&mut connection.is_full, is_full) {
             turn.push_event(self.job, JobEvent::Store { client, event: StoreEvent::Full(is_full) });
@@ -192,5 +193,38 @@ impl JobStore {
         if let Some(Connection { out: Outgoing { fd: Some(fd), .. }, .. }) = self.clients.remove(&client) {
             let _ = reactor.remove(&fd);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use wireup_proto::io::Input;
+
+    /// The client has not read its replies, so the kernel resets the connection.
+    #[test]
+    fn what_a_client_sent_before_its_connection_broke_is_read() {
+        let (reactor, mut buffer, mut inputs) = (Reactor::new().unwrap(), vec![0; 1 << 17], Vec::new());
+        let mut store = JobStore::new(JobId(1), JobSlot(3), &reactor).unwrap();
+        let mut client = TcpStream::connect(socket::local_address(&store.listener).unwrap()).unwrap();
+        let mut turn = Turn { now_ns: 1, reactor: &reactor, buffer: &mut buffer, inputs: &mut inputs };
+        assert!(store.accept(&mut turn));
+        let reply = || StoreAct::Write("reply".into());
+        store.on_act(StoreClient(1), reply(), &mut turn);
+        client.write_all(b"requests").unwrap();
+        client.read_exact(&mut [0; 1]).unwrap();
+        drop(client);
+        store.on_act(StoreClient(1), reply(), &mut turn);
+        let ended = Event { token: 0, readable: true, writable: false, hangup: true };
+        (0..3).for_each(|_| store.on_client(StoreClient(1), ended, &mut turn));
+        let events: Vec<StoreEvent> = turn.inputs.drain(..).filter_map(of_store).collect();
+        let requests = StoreEvent::Bytes("requests".into());
+        assert_eq!(events, [StoreEvent::Opened, requests, StoreEvent::Gone]);
+    }
+
+    fn of_store(input: Input) -> Option<StoreEvent> {
+        if let Input::Job { event: JobEvent::Store { event, .. }, .. } = input { Some(event) } else { None }
     }
 }

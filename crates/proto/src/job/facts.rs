@@ -194,6 +194,17 @@ impl JobTree {
         Some(self.agent_at(parent))
     }
 
+    /// The agents of the upper levels of the tree: as many whole levels as have at most `max` agents together.
+    pub fn upper_levels(&self, max: usize) -> Vec<AgentId> {
+        let fanout = self.tree.fanout() as usize;
+        let (mut count, mut level) = (1, fanout);
+        while count + level <= max {
+            (count, level) = (count + level, level * fanout);
+        }
+        let count = count.min(self.tree.count() as usize) as u32;
+        (0..count).map(|position| self.agent_at(AgentId(position))).collect()
+    }
+
     /// The next hop towards an agent. Agents outside the tree are in no child's subtree.
     pub fn next_hop(&self, to: AgentId) -> Hop {
         let (Some(me), Some(to)) = (self.position(self.me), self.position(to)) else { return Hop::Parent };

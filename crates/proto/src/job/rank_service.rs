@@ -186,6 +186,7 @@ impl RankService {
     /// Ends the PMIx server if the last local rank has ended.
     pub fn end_server_if_alone(&mut self, cx: &mut Cx<'_>) {
         if !cx.common.ranks.are_alive() {
+            self.store.iter_mut().for_each(|store| store.on_ranks_gone(cx.now()));
             self.pmix(cx, Pmix::on_ranks_gone);
             self.sweep_if_gone(cx);
         }
@@ -341,6 +342,7 @@ impl RankService {
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         self.check_stall(cx);
         self.collectives.barriers.on_tick(cx);
+        self.store.iter_mut().for_each(|store| store.on_tick(cx));
         self.pmix(cx, Pmix::on_tick);
     }
 
@@ -402,7 +404,9 @@ impl RankService {
     /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
-        let parts = [self.stalls.deadline(), self.collectives.barriers.deadline(), of_pmix].into_iter().flatten();
+        let of_store = self.store.as_ref().and_then(|store| store.deadline());
+        let own = [self.stalls.deadline(), self.collectives.barriers.deadline(), of_pmix, of_store];
+        let parts = own.into_iter().flatten();
         parts.chain(self.all_collectives().filter_map(|all| all.stall_deadline(after_ns))).min()
     }
 

@@ -5,7 +5,7 @@
 //! taken it. So a client's requests take effect in their order, whatever agents own the keys. The one exception: a
 //! request that arrives during a wait or a barrier ends the wait.
 
-use super::questions::{Part, Questions};
+use super::questions::{Part, Questions, Waiting};
 use crate::io::{StoreAct, StoreClient, StoreEvent};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,8 @@ pub struct Clients {
     /// Keys for which clients wait.
     waits: usize,
     acts: Vec<(StoreClient, StoreAct)>,
+    /// Whether new connections are closed.
+    is_closing: bool,
     /// Why a connection was closed, for the user.
     problem: Option<String>,
 }
@@ -67,8 +69,11 @@ impl Clients {
     /// Something has happened to a connection.
     pub fn on_event(&mut self, id: StoreClient, event: StoreEvent, questions: &mut Questions) {
         match event {
+            StoreEvent::Opened if self.is_closing => self.acts.push((id, StoreAct::Close)),
+            StoreEvent::Opened => drop(self.all.insert(id, Client::default())),
             StoreEvent::Bytes(bytes) => {
-                let client = self.all.entry(id).or_default();
+                // The driver may have read them before it closed the connection at this agent's request.
+                let Some(client) = self.all.get_mut(&id) else { return };
                 if let Err(error) = client.reader.push(&bytes) {
                     return self.close(id, &error.to_string(), questions);
                 }
@@ -94,9 +99,28 @@ impl Clients {
         }
     }
 
-    #[cfg(test)]
-    pub fn number(&self) -> usize {
-        self.all.len()
+    /// Whether all connections have ended, and everything that they have sent was carried out.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether some connections have not ended.
+    pub fn are_open(&self) -> bool {
+        self.all.values().any(|client| !client.is_gone)
+    }
+
+    /// Accepts no more connections.
+    pub fn stop_accepting(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Closes all connections; what they have sent is carried out.
+    pub fn close_all(&mut self) {
+        for (id, client) in self.all.iter_mut().filter(|(_, client)| !client.is_gone) {
+            client.is_gone = true;
+            self.acts.push((*id, StoreAct::Close));
+            self.ready.push_back(*id);
+        }
     }
 
     /// Handles requests that have arrived.
@@ -170,7 +194,7 @@ impl Clients {
         };
         let Some(part) = self.pend(id, shape, asked.len(), questions) else { return };
         for (slot, (key, operation)) in asked.into_iter().enumerate() {
-            questions.ask(Part { slot, ..part }, key, operation);
+            questions.ask(Waiting::Client(Part { slot, ..part }), key, operation);
         }
         self.finish_if_done(id, questions);
     }
@@ -227,7 +251,7 @@ impl Clients {
         let pending = self.all.get_mut(&id).and_then(|client| client.pending.take());
         if let Some(Pending { shape: Shape::Wait, outcomes, .. }) = pending {
             self.waits -= outcomes.len();
-            questions.leave(id);
+            questions.leave_client(id);
         }
     }
 
@@ -246,6 +270,12 @@ impl Clients {
         if let Some(client) = self.all.remove(&id) {
             self.unfinished_bytes -= client.reader.held_bytes();
         }
+    }
+
+    /// Whether no bytes and no waits are counted.
+    #[cfg(any(test, fuzzing))]
+    pub fn has_no_bytes(&self) -> bool {
+        self.unfinished_bytes == 0 && self.waits == 0
     }
 
     /// Removes and returns the actions for connections, in order.

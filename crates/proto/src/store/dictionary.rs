@@ -24,9 +24,9 @@ const ANSWERS_MAX: usize = 512;
 
 /// The receiver of an answer: an agent, with that agent's number for the question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asker {
-    agent: AgentId,
-    id: u32,
+pub struct Asker {
+    pub agent: AgentId,
+    pub id: u32,
 }
 
 #[derive(Default)]
@@ -97,9 +97,17 @@ impl Dictionary {
     }
 
     /// Whether nobody waits for a key.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub fn is_unawaited(&self) -> bool {
         self.waits.is_empty() && self.recalls.is_empty()
+    }
+
+    /// Whether the memory for keys and values was counted correctly.
+    #[cfg(any(test, fuzzing))]
+    pub fn bytes_are_right(&self) -> bool {
+        let entries = self.entries.iter().map(|(key, entry)| entry_bytes(key, &entry.value));
+        let queued = self.queues.iter().flat_map(|(key, queue)| queue.values.iter().map(move |value| (key, value)));
+        entries.chain(queued.map(|(key, (_, value))| entry_bytes(key, value))).sum::<usize>() == self.bytes
     }
 
     fn on_question(&mut self, agent: AgentId, Question { id, key, operation }: Question) {
@@ -220,6 +228,8 @@ impl Dictionary {
         }
     }
 
+    /// Ends a wait. If it has been answered meanwhile, a value in the queue that the answer was about is for another
+    /// client.
     fn cancel(&mut self, asker: Asker, key: &Bytes) {
         let Some(waiting) = self.waits.get_mut(key) else { return };
         let before = waiting.len();
@@ -230,6 +240,8 @@ impl Dictionary {
         }
         if is_cancelled {
             self.answer(asker, Outcome::Cancelled);
+        } else if self.queues.contains_key(key) {
+            self.wake_one(key);
         }
     }
 
@@ -365,7 +377,7 @@ impl Dictionary {
     }
 
     /// Adds an answer to the messages for an agent. Short answers of one turn share messages.
-    fn answer(&mut self, asker: Asker, outcome: Outcome) {
+    pub fn answer(&mut self, asker: Asker, outcome: Outcome) {
         let messages = self.messages.entry(asker.agent).or_default();
         let is_short = outcome.len() <= STORE_COPY_LEN_MAX;
         let answer = (asker.id, outcome);

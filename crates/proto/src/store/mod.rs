@@ -9,28 +9,40 @@
 //! - `questions`: the questions of this agent to the owners of keys; clients with the same question share one
 //! - `dictionary`: the keys that this agent owns
 //!
-//! A hash of a key gives its owner, one of at most [`STORE_OWNERS_MAX`] agents of the job. Each job has its own store,
-//! so a job that is started again finds nothing old. An agent whose part of the job has ended keeps its keys for the
-//! others ([`Store::into_dictionary`]).
+//! A hash of a key gives its owner. In a job with at most [`STORE_OWNERS_MAX`] nodes all agents with ranks are owners,
+//! and agents ask them directly. In a larger one, the upper levels of the job's tree are the owners, and the agents
+//! below ask their parents. Each job has its own store, so a job that is started again finds nothing old.
+//!
+//! A rank may write and exit at once. Its agent's part of the job has not ended before the connections of the ranks are
+//! read to their end and the owners have taken the questions ([`Store::is_drained`]). Then the agent keeps its keys for
+//! the others ([`Store::into_dictionary`]).
 //!
 //! [`STORE_OWNERS_MAX`]: wireup_wire::limits::STORE_OWNERS_MAX
 
 mod clients;
 mod dictionary;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod questions;
 #[cfg(test)]
 mod tests;
 
 use crate::io::{Output, StoreAct, StoreClient, StoreEvent};
 use crate::job::{Cx, facts::Facts};
+use crate::time::Instant;
 use clients::Clients;
 pub use dictionary::Dictionary;
-use questions::Questions;
+use questions::{Questions, Waiting};
 use wireup_wire::frame::{Frame, PeerFrame};
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::limits::STORE_OWNERS_MAX;
 use wireup_wire::peer::{self, Note};
-use wireup_wire::store::Between;
+use wireup_wire::store::{Between, Operation};
+
+/// How long after the end of the last local rank a connection may stay open (ns): then its other end is no rank, and
+/// the connection is closed. Chosen: a connection of a rank is at its end as soon as the rank is, and reading what it
+/// has sent takes milliseconds.
+const CLOSE_NS_MAX: u64 = 500_000_000;
 
 pub struct Store {
     own: AgentId,
@@ -38,6 +50,8 @@ pub struct Store {
     questions: Questions,
     dictionary: Dictionary,
     messages: Vec<(AgentId, Between)>,
+    /// When connections that are still open are closed; `None`: local ranks run, or it was done.
+    close_at: Option<Instant>,
     /// Whether the user was told that a connection was closed.
     has_noted: bool,
 }
@@ -45,33 +59,69 @@ pub struct Store {
 impl Store {
     /// The store of a job on one of its agents, if the job has one.
     pub fn of_job(facts: &Facts) -> Option<Box<Store>> {
-        facts.node.filter(|_| facts.spec.options.process.has_store())?;
+        if !facts.spec.options.process.has_store() {
+            return None;
+        }
         let nodes = (0..facts.spec.nodes.len() as u32).map(NodeId);
-        let with_ranks: Vec<NodeId> = nodes.filter(|node| facts.mapping.local_size(*node) > 0).collect();
-        let step = with_ranks.len().div_ceil(STORE_OWNERS_MAX).max(1);
-        let owners = with_ranks.into_iter().step_by(step).map(|node| facts.agent_of(node));
-        Some(Box::new(Store::new(facts.me, owners.collect())))
+        let has_ranks = |node: &NodeId| facts.mapping.local_size(*node) > 0;
+        let with_ranks: Vec<NodeId> = nodes.filter(has_ranks).collect();
+        if with_ranks.len() <= STORE_OWNERS_MAX {
+            let owners = with_ranks.into_iter().map(|node| facts.agent_of(node)).collect();
+            return facts.node.map(|_| Box::new(Store::new(facts.me, owners, None)));
+        }
+        // Agents without ranks have no part of the job, except the root.
+        let takes_part =
+            |agent: &AgentId| *agent == AgentId(0) || facts.node_of(*agent).as_ref().is_some_and(has_ranks);
+        let upper = facts.tree.upper_levels(STORE_OWNERS_MAX);
+        let owners: Vec<AgentId> = upper.into_iter().filter(takes_part).collect();
+        let parent = facts.tree.parent().filter(|_| !owners.contains(&facts.me));
+        Some(Box::new(Store::new(facts.me, owners, parent)))
     }
 
-    fn new(own: AgentId, owners: Vec<AgentId>) -> Store {
+    fn new(own: AgentId, owners: Vec<AgentId>, parent: Option<AgentId>) -> Store {
         Store {
             own,
             clients: Clients::default(),
-            questions: Questions::new(own, owners),
+            questions: Questions::new(own, owners, parent),
             dictionary: Dictionary::new(own),
             messages: Vec::new(),
+            close_at: None,
             has_noted: false,
         }
     }
 
-    /// The owners of keys, without this agent.
-    pub fn other_owners(&self) -> Vec<AgentId> {
-        self.questions.owners().iter().copied().filter(|owner| *owner != self.own).collect()
+    /// The owners of keys that this agent asks itself.
+    pub fn asked_owners(&self) -> Vec<AgentId> {
+        self.questions.asked_owners().collect()
     }
 
     /// The keys that this agent owns, when its part of the job has ended.
     pub fn into_dictionary(self) -> Dictionary {
         self.dictionary
+    }
+
+    /// The last local rank has ended.
+    pub fn on_ranks_gone(&mut self, now: Instant) {
+        self.clients.stop_accepting();
+        self.close_at = Some(now + CLOSE_NS_MAX);
+    }
+
+    /// When connections that are still open are closed.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.close_at.filter(|_| self.clients.are_open())
+    }
+
+    pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
+        if self.close_at.take_if(|at| *at <= cx.now()).is_some() {
+            self.clients.close_all();
+            let acts = self.settle();
+            self.carry(cx, acts);
+        }
+    }
+
+    /// Whether everything that clients have sent was carried out.
+    pub fn is_drained(&self) -> bool {
+        self.clients.is_empty() && self.questions.are_taken()
     }
 
     /// Something has happened to a client's connection.
@@ -104,7 +154,18 @@ impl Store {
 
     fn handle_message(&mut self, agent: AgentId, message: Between) -> Vec<(StoreClient, StoreAct)> {
         match message {
-            Between::Ask(_) | Between::Forgotten { .. } => self.dictionary.on_message(agent, message),
+            Between::Ask(questions) => {
+                let (own, others) =
+                    questions.into_iter().partition(|one| self.questions.owns(&one.key, &one.operation));
+                // The dictionary acknowledges all of them.
+                self.dictionary.on_message(agent, Between::Ask(own));
+                Vec::into_iter(others).for_each(|question| self.questions.ask_for(agent, question));
+            }
+            Between::Forgotten { keys } => {
+                let (own, others) = keys.into_iter().partition(|key| self.questions.owns(key, &Operation::Get));
+                self.dictionary.on_message(agent, Between::Forgotten { keys: own });
+                Vec::into_iter(others).for_each(|key| self.questions.on_forgotten(agent, key));
+            }
             Between::Answer { .. } | Between::Forget { .. } => self.questions.on_message(agent, message),
         }
         self.settle()
@@ -130,9 +191,12 @@ impl Store {
                     false => self.messages.push((agent, message)),
                 }
             }
-            for (part, outcome) in self.questions.take_outcomes() {
+            for (waiting, outcome) in self.questions.take_outcomes() {
                 is_done = false;
-                self.clients.on_outcome(part, outcome, &mut self.questions);
+                match waiting {
+                    Waiting::Client(part) => self.clients.on_outcome(part, outcome, &mut self.questions),
+                    Waiting::Agent(asker) => self.dictionary.answer(asker, outcome),
+                }
             }
             if is_done {
                 return self.clients.take_acts();

@@ -10,15 +10,29 @@
 //! A value that was received is kept as a copy until its owner recalls it: further gets, checks and waits are answered
 //! here. So P clients that each wait for P keys and read them cost an agent P questions, not P for each client.
 //!
-//! Questions to one owner are collected while the previous ones are under way to it.
+//! Questions to one agent are collected while the previous ones are under way to it.
+//!
+//! In a large job most agents do not ask owners themselves, but their parent in the job's tree. It asks for them as for
+//! its own clients, and the same rules join their questions: a counter or a barrier of all ranks costs each agent one
+//! question for each child at most, and no agent needs links to others than its neighbours and the owners. Before a
+//! value changes, the copies are recalled along the same way.
 
+use super::dictionary::Asker;
 use crate::io::StoreClient;
 use bytes::Bytes;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{MODEX_BUNDLE_BYTES, STORE_COPIES_BYTES_MAX, STORE_COPY_LEN_MAX};
 use wireup_wire::store::{Between, Operation, Outcome, Question};
+
+/// Who waits for an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    Client(Part),
+    /// A child in the job's tree.
+    Agent(Asker),
+}
 
 /// One key of a client's request, for which it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,29 +44,39 @@ pub struct Part {
     pub slot: usize,
 }
 
+/// The number of no question.
+const NO_QUESTION: u32 = 0;
+
 #[derive(Default)]
 pub struct Questions {
     own: AgentId,
     /// IDs of the agents that own keys.
     owners: Vec<AgentId>,
+    /// The agent through which the owners are asked; `None`: this agent asks them itself.
+    parent: Option<AgentId>,
     open: BTreeMap<u32, Open>,
     last: u32,
     /// Numbers of the gets and waits that further clients can join.
     gets: BTreeMap<Bytes, u32>,
     waits: BTreeMap<Bytes, u32>,
     /// Keys with an add under way, and the adds that wait for it.
-    adds: BTreeMap<Bytes, Vec<(Part, i64)>>,
+    adds: BTreeMap<Bytes, Vec<(Waiting, i64)>>,
     copies: Copies,
+    /// Children that may have copies of values of other agents, by key.
+    holders: BTreeMap<Bytes, BTreeSet<AgentId>>,
+    /// Keys whose copies at children are being recalled: the agent that has asked for it, and the children that have
+    /// not answered.
+    recalls: BTreeMap<Bytes, (AgentId, BTreeSet<AgentId>)>,
     outgoing: BTreeMap<AgentId, Outgoing>,
-    forgotten: Vec<(AgentId, Between)>,
-    outcomes: Vec<(Part, Outcome)>,
+    of_recalls: Vec<(AgentId, Between)>,
+    outcomes: Vec<(Waiting, Outcome)>,
 }
 
 /// A question that was not answered yet.
 struct Open {
     key: Bytes,
     purpose: Purpose,
-    parts: Vec<Part>,
+    parts: Vec<Waiting>,
 }
 
 enum Purpose {
@@ -63,17 +87,23 @@ enum Purpose {
     Other,
 }
 
-/// Questions to one owner.
+/// Questions to one agent.
 #[derive(Default)]
 struct Outgoing {
-    /// Whether questions were sent that the owner has not acknowledged.
+    /// Whether questions were sent that the agent has not acknowledged.
     is_busy: bool,
     queue: VecDeque<Question>,
 }
 
 impl Questions {
-    pub fn new(own: AgentId, owners: Vec<AgentId>) -> Questions {
-        Questions { own, owners, ..Questions::default() }
+    pub fn new(own: AgentId, owners: Vec<AgentId>, parent: Option<AgentId>) -> Questions {
+        Questions { own, owners, parent, ..Questions::default() }
+    }
+
+    /// The owners that this agent asks itself.
+    pub fn asked_owners(&self) -> impl Iterator<Item = AgentId> + '_ {
+        let own = self.own;
+        self.owners.iter().copied().filter(move |owner| self.parent.is_none() && *owner != own)
     }
 
     /// The agents that own keys.
@@ -82,13 +112,13 @@ impl Questions {
     }
 
     /// Asks about a key. The outcome follows, perhaps at once.
-    pub fn ask(&mut self, part: Part, key: Bytes, operation: Operation) {
+    pub fn ask(&mut self, part: Waiting, key: Bytes, operation: Operation) {
         match operation {
             Operation::Get | Operation::Check | Operation::Wait { .. } if self.copies.values.contains_key(&key) => {
                 let value = self.copies.values.get(&key).cloned();
                 let is_get = operation == Operation::Get;
-                let outcome = if is_get { Outcome::Value(value) } else { Outcome::Exists { value } };
-                self.outcomes.push((part, outcome));
+                self.hold(&key, &[part]);
+                self.outcomes.push((part, if is_get { Outcome::Value(value) } else { Outcome::Exists { value } }));
             }
             Operation::Get => self.get(key, vec![part]),
             Operation::Wait { seen } => self.wait(key, vec![part], seen),
@@ -100,9 +130,9 @@ impl Questions {
                     self.add(key, vec![(part, amount)]);
                 }
             },
-            Operation::Arrive { world_size, .. } => self.arrive(part, key, world_size),
+            Operation::Arrive { count, world_size } => self.arrive(part, key, count, world_size),
             operation => {
-                let owner = self.owner_of(&key);
+                let owner = self.owner_of(&key, &operation);
                 self.send(owner, key, operation, Purpose::Other, vec![part]);
             }
         }
@@ -111,17 +141,44 @@ impl Questions {
     /// Asks all owners, `part` and its followers one owner each.
     pub fn ask_all(&mut self, part: Part, operation: &Operation) {
         for (slot, owner) in self.owners.clone().into_iter().enumerate() {
-            let part = Part { slot: part.slot + slot, ..part };
-            self.send(owner, Bytes::new(), operation.clone(), Purpose::Other, vec![part]);
+            let part = Waiting::Client(Part { slot: part.slot + slot, ..part });
+            let key = Bytes::copy_from_slice(&owner.0.to_le_bytes());
+            self.send(owner, key, operation.clone(), Purpose::Other, vec![part]);
         }
     }
 
+    /// A child asks about a key of another agent.
+    pub fn ask_for(&mut self, agent: AgentId, Question { id, key, operation }: Question) {
+        let Operation::Cancel { id } = operation else {
+            return self.ask(Waiting::Agent(Asker { agent, id }), key, operation);
+        };
+        let part = Waiting::Agent(Asker { agent, id });
+        if self.leave(|one| *one == part) {
+            self.outcomes.push((part, Outcome::Cancelled));
+        } else {
+            // The child was answered meanwhile. If that was about a value in a queue, the owner wakes another client.
+            let owner = self.owner_of(&key, &operation);
+            self.enqueue(owner, key, Operation::Cancel { id: NO_QUESTION });
+        }
+    }
+
+    /// Whether this agent is the owner of the key.
+    pub fn owns(&self, key: &Bytes, operation: &Operation) -> bool {
+        self.owner_of(key, operation) == self.own
+    }
+
     /// A client does not wait any more for what its request has asked.
-    pub fn leave(&mut self, client: StoreClient) {
-        let mut left = Vec::new();
+    pub fn leave_client(&mut self, client: StoreClient) {
+        self.leave(|part| matches!(part, Waiting::Client(part) if part.client == client));
+    }
+
+    /// Some do not wait any more. Returns whether any of them has waited.
+    fn leave(&mut self, leaves: impl Fn(&Waiting) -> bool) -> bool {
+        let (mut left, mut has_waited) = (Vec::new(), false);
         for (id, open) in &mut self.open {
             let before = open.parts.len();
-            open.parts.retain(|part| part.client != client);
+            open.parts.retain(|part| !leaves(part));
+            has_waited |= open.parts.len() < before;
             if open.parts.is_empty() && before > 0 {
                 left.push((*id, open.key.clone()));
             }
@@ -130,9 +187,11 @@ impl Questions {
             if self.waits.get(&key) == Some(&id) {
                 self.waits.remove(&key);
             }
-            let owner = self.owner_of(&key);
-            self.enqueue(owner, key, Operation::Cancel { id });
+            let operation = Operation::Cancel { id };
+            let owner = self.owner_of(&key, &operation);
+            self.enqueue(owner, key, operation);
         }
+        has_waited
     }
 
     /// A message of another agent, or of the part that owns keys here.
@@ -144,73 +203,117 @@ impl Questions {
                 }
                 answers.into_iter().for_each(|(id, outcome)| self.on_answer(agent, id, outcome));
             }
-            Between::Forget { keys } => {
-                keys.iter().for_each(|key| self.copies.forget(key));
-                self.forgotten.push((agent, Between::Forgotten { keys }));
-            }
+            Between::Forget { keys } => keys.into_iter().for_each(|key| self.on_forget(agent, key)),
             // They are for the part that owns keys.
             Between::Ask(_) | Between::Forgotten { .. } => {}
         }
     }
 
-    /// Messages for owners, this agent included.
+    /// An agent recalls the copies of a value, here and at the children.
+    fn on_forget(&mut self, agent: AgentId, key: Bytes) {
+        self.copies.forget(&key);
+        let Some(holders) = self.holders.remove(&key) else { return self.say_forgotten(agent, key) };
+        let forget = |holder: &AgentId| (*holder, Between::Forget { keys: vec![key.clone()] });
+        self.of_recalls.extend(holders.iter().map(forget));
+        self.recalls.insert(key, (agent, holders));
+    }
+
+    /// A child has no copy of another agent's value any more.
+    pub fn on_forgotten(&mut self, child: AgentId, key: Bytes) {
+        let Some((agent, missing)) = self.recalls.get_mut(&key) else { return };
+        let agent = *agent;
+        missing.remove(&child);
+        if missing.is_empty() {
+            self.recalls.remove(&key);
+            self.say_forgotten(agent, key);
+        }
+    }
+
+    fn say_forgotten(&mut self, agent: AgentId, key: Bytes) {
+        match self.of_recalls.last_mut() {
+            Some((last, Between::Forgotten { keys })) if *last == agent => keys.push(key),
+            _ => self.of_recalls.push((agent, Between::Forgotten { keys: vec![key] })),
+        }
+    }
+
+    /// Notes children that get a value.
+    fn hold(&mut self, key: &Bytes, parts: &[Waiting]) {
+        let children = parts.iter().filter_map(|part| match part {
+            Waiting::Agent(asker) => Some(asker.agent),
+            Waiting::Client(_) => None,
+        });
+        for child in children {
+            self.holders.entry(key.clone()).or_default().insert(child);
+        }
+    }
+
+    /// Messages for other agents, and for this one as an owner.
     pub fn take_messages(&mut self) -> Vec<(AgentId, Between)> {
-        let mut messages = std::mem::take(&mut self.forgotten);
+        let mut messages = std::mem::take(&mut self.of_recalls);
         let ready = self.outgoing.iter_mut().filter(|(_, outgoing)| !outgoing.is_busy && !outgoing.queue.is_empty());
         messages.extend(ready.map(|(agent, outgoing)| (*agent, outgoing.take())));
         messages
     }
 
-    /// What was found out for clients, in order.
-    pub fn take_outcomes(&mut self) -> Vec<(Part, Outcome)> {
+    /// What was found out, in order.
+    pub fn take_outcomes(&mut self) -> Vec<(Waiting, Outcome)> {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// Whether nothing is asked, waited for or to be sent.
-    #[cfg(test)]
-    pub fn is_idle(&self) -> bool {
-        let is_sent = self.outgoing.values().all(|outgoing| !outgoing.is_busy && outgoing.queue.is_empty());
-        is_sent && self.open.is_empty() && self.waits.is_empty() && self.gets.is_empty() && self.adds.is_empty()
+    /// Whether the owners have taken all questions.
+    pub fn are_taken(&self) -> bool {
+        self.outgoing.values().all(|outgoing| !outgoing.is_busy && outgoing.queue.is_empty())
     }
 
-    fn get(&mut self, key: Bytes, parts: Vec<Part>) {
+    /// Whether nothing is asked, waited for or to be sent.
+    #[cfg(any(test, fuzzing))]
+    pub fn is_idle(&self) -> bool {
+        self.are_taken()
+            && self.open.is_empty()
+            && self.waits.is_empty()
+            && self.gets.is_empty()
+            && self.adds.is_empty()
+    }
+
+    fn get(&mut self, key: Bytes, parts: Vec<Waiting>) {
         if let Some(open) = self.gets.get(&key).and_then(|id| self.open.get_mut(id)) {
             return open.parts.extend(parts);
         }
-        let owner = self.owner_of(&key);
+        let owner = self.owner_of(&key, &Operation::Get);
         let id = self.send(owner, key.clone(), Operation::Get, Purpose::Get, parts);
         self.gets.insert(key, id);
     }
 
-    fn wait(&mut self, key: Bytes, parts: Vec<Part>, seen: u64) {
+    fn wait(&mut self, key: Bytes, parts: Vec<Waiting>, seen: u64) {
         if let Some(open) = self.waits.get(&key).and_then(|id| self.open.get_mut(id)) {
             return open.parts.extend(parts);
         }
-        let owner = self.owner_of(&key);
+        let owner = self.owner_of(&key, &Operation::Get);
         let id = self.send(owner, key.clone(), Operation::Wait { seen }, Purpose::Wait, parts);
         self.waits.insert(key, id);
     }
 
-    fn add(&mut self, key: Bytes, adds: Vec<(Part, i64)>) {
-        let (parts, amounts): (Vec<Part>, Vec<i64>) = adds.into_iter().unzip();
+    fn add(&mut self, key: Bytes, adds: Vec<(Waiting, i64)>) {
+        let (parts, amounts): (Vec<Waiting>, Vec<i64>) = adds.into_iter().unzip();
         let amount = amounts.iter().fold(0_i64, |sum, amount| sum.wrapping_add(*amount));
-        let owner = self.owner_of(&key);
+        let owner = self.owner_of(&key, &Operation::Get);
         self.send(owner, key, Operation::Add { amount }, Purpose::Add(amounts), parts);
     }
 
-    fn arrive(&mut self, part: Part, key: Bytes, world_size: i64) {
-        let owner = self.owner_of(&key);
-        let unsent = self.outgoing.get_mut(&owner).into_iter().flat_map(|outgoing| outgoing.queue.iter_mut().rev());
+    fn arrive(&mut self, part: Waiting, key: Bytes, more: u32, world_size: i64) {
+        let owner = self.owner_of(&key, &Operation::Get);
+        let hop = self.parent.unwrap_or(owner);
+        let unsent = self.outgoing.get_mut(&hop).into_iter().flat_map(|outgoing| outgoing.queue.iter_mut().rev());
         for question in unsent.filter(|question| question.key == key) {
             let Operation::Arrive { count, world_size: size } = &mut question.operation else { continue };
             // A question that all its clients have left is followed by its cancellation.
             let open = self.open.get_mut(&question.id).filter(|open| !open.parts.is_empty());
             if let Some(open) = open.filter(|_| *size == world_size) {
-                *count += 1;
+                *count += more;
                 return open.parts.push(part);
             }
         }
-        self.send(owner, key, Operation::Arrive { count: 1, world_size }, Purpose::Other, vec![part]);
+        self.send(owner, key, Operation::Arrive { count: more, world_size }, Purpose::Other, vec![part]);
     }
 
     fn on_answer(&mut self, agent: AgentId, id: u32, outcome: Outcome) {
@@ -223,10 +326,11 @@ impl Questions {
         }
     }
 
-    fn on_got(&mut self, agent: AgentId, key: Bytes, mut parts: Vec<Part>, outcome: Outcome) {
+    fn on_got(&mut self, agent: AgentId, key: Bytes, mut parts: Vec<Waiting>, outcome: Outcome) {
         self.gets.remove(&key);
         if let Outcome::Value(Some(value)) = &outcome {
             self.learn(agent, &key, value);
+            self.hold(&key, &parts);
             return self.share(parts, &outcome);
         }
         // The owner does not recall the answer that there is no value: it holds for the client that has asked first,
@@ -238,7 +342,7 @@ impl Questions {
         }
     }
 
-    fn on_waited(&mut self, agent: AgentId, id: u32, key: Bytes, mut parts: Vec<Part>, outcome: Outcome) {
+    fn on_waited(&mut self, agent: AgentId, id: u32, key: Bytes, mut parts: Vec<Waiting>, outcome: Outcome) {
         if self.waits.get(&key) == Some(&id) {
             self.waits.remove(&key);
         }
@@ -253,13 +357,16 @@ impl Questions {
             }
             Outcome::Exists { value } => {
                 value.iter().for_each(|value| self.learn(agent, &key, value));
-                self.share(parts, &Outcome::Exists { value: None });
+                self.hold(&key, &parts);
+                let (children, clients) = parts.into_iter().partition(|part| matches!(part, Waiting::Agent(_)));
+                self.share(children, &Outcome::Exists { value });
+                self.share(clients, &Outcome::Exists { value: None });
             }
             outcome => self.share(parts, &outcome),
         }
     }
 
-    fn on_added(&mut self, key: Bytes, parts: Vec<Part>, amounts: &[i64], outcome: Outcome) {
+    fn on_added(&mut self, key: Bytes, parts: Vec<Waiting>, amounts: &[i64], outcome: Outcome) {
         match outcome {
             Outcome::Number(total) => {
                 let before = amounts.iter().fold(total, |rest, amount| rest.wrapping_sub(*amount));
@@ -283,11 +390,11 @@ impl Questions {
         }
     }
 
-    fn share(&mut self, parts: Vec<Part>, outcome: &Outcome) {
+    fn share(&mut self, parts: Vec<Waiting>, outcome: &Outcome) {
         self.outcomes.extend(parts.into_iter().map(|part| (part, outcome.clone())));
     }
 
-    fn send(&mut self, owner: AgentId, key: Bytes, operation: Operation, purpose: Purpose, parts: Vec<Part>) -> u32 {
+    fn send(&mut self, owner: AgentId, key: Bytes, operation: Operation, purpose: Purpose, parts: Vec<Waiting>) -> u32 {
         let id = self.enqueue(owner, key.clone(), operation);
         self.open.insert(id, Open { key, purpose, parts });
         id
@@ -295,14 +402,19 @@ impl Questions {
 
     fn enqueue(&mut self, owner: AgentId, key: Bytes, operation: Operation) -> u32 {
         self.last = self.last.wrapping_add(1);
-        while self.open.contains_key(&self.last) {
+        while self.last == NO_QUESTION || self.open.contains_key(&self.last) {
             self.last = self.last.wrapping_add(1);
         }
-        self.outgoing.entry(owner).or_default().queue.push_back(Question { id: self.last, key, operation });
+        let hop = self.parent.unwrap_or(owner);
+        self.outgoing.entry(hop).or_default().queue.push_back(Question { id: self.last, key, operation });
         self.last
     }
 
-    fn owner_of(&self, key: &Bytes) -> AgentId {
+    /// The owner that a question is for.
+    fn owner_of(&self, key: &Bytes, operation: &Operation) -> AgentId {
+        if let (Operation::Count | Operation::List, Ok(owner)) = (operation, <[u8; 4]>::try_from(&key[..])) {
+            return AgentId(u32::from_le_bytes(owner));
+        }
         // FNV-1a, whose high bits depend on all bytes.
         let hash = key
             .iter()

@@ -1,131 +1,10 @@
-//! Several agents, with messages under way in any order between different pairs of them.
-
+use super::fuzzing::{Net, PING, add, get, request, set, text};
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use wireup_wire::store::{Operation, Question};
 use wireup_wire::torch_store::Reply;
-
-/// Agents that each have some clients.
-struct Net {
-    stores: Vec<Store>,
-    under_way: BTreeMap<(usize, usize), VecDeque<Between>>,
-    /// What each client has received and not taken, by agent and client.
-    replies: BTreeMap<(usize, u32), Vec<u8>>,
-    closed: BTreeSet<(usize, u32)>,
-    /// Questions that each agent has sent to others.
-    asked: Vec<Vec<Question>>,
-    random: u64,
-}
-
-/// A request as the newest generation of clients sends it.
-fn request(opcode: u8, key: &str, rest: &[u8]) -> Vec<u8> {
-    [&[opcode][..], &text(key), rest].concat()
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
-}
-
-fn set(key: &str, value: &str) -> Vec<u8> {
-    request(1, key, &text(value))
-}
-
-fn get(key: &str) -> Vec<u8> {
-    request(3, key, &[])
-}
-
-fn add(key: &str, amount: i64) -> Vec<u8> {
-    request(4, key, &amount.to_le_bytes())
-}
-
-const PING: &[u8] = &[13, 7, 0, 0, 0];
-
-impl Net {
-    fn new(agents: usize, seed: u64) -> Net {
-        let owners: Vec<AgentId> = (0..agents as u32).map(AgentId).collect();
-        Net {
-            stores: owners.iter().map(|own| Store::new(*own, owners.clone())).collect(),
-            under_way: BTreeMap::new(),
-            replies: BTreeMap::new(),
-            closed: BTreeSet::new(),
-            asked: vec![Vec::new(); agents],
-            random: seed,
-        }
-    }
-
-    /// A number below `end` (splitmix64).
-    fn below(&mut self, end: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
-    }
-
-    fn carry(&mut self, at: usize, acts: Vec<(StoreClient, StoreAct)>) {
-        for (client, act) in acts {
-            match act {
-                StoreAct::Write(bytes) => self.replies.entry((at, client.0)).or_default().extend(&bytes[..]),
-                StoreAct::Read(_) => {}
-                StoreAct::Close => drop(self.closed.insert((at, client.0))),
-            }
-        }
-        for (to, message) in std::mem::take(&mut self.stores[at].messages) {
-            if let Between::Ask(questions) = &message {
-                self.asked[at].extend(questions.iter().cloned());
-            }
-            self.under_way.entry((at, to.index())).or_default().push_back(message);
-        }
-    }
-
-    fn event(&mut self, at: usize, client: u32, event: StoreEvent) {
-        let acts = self.stores[at].handle_event(StoreClient(client), event);
-        self.carry(at, acts);
-    }
-
-    /// A client sends bytes. The first ones show its generation.
-    fn send(&mut self, at: usize, client: u32, bytes: &[u8]) {
-        let is_new = !self.replies.contains_key(&(at, client));
-        self.replies.entry((at, client)).or_default();
-        let magic: &[u8] = if is_new { &[0, 0xce, 0xf7, 0x85, 0x3c] } else { &[] };
-        self.event(at, client, StoreEvent::Bytes([magic, bytes].concat().into()));
-    }
-
-    /// Delivers one message; `false`: none is under way.
-    fn step(&mut self) -> bool {
-        self.under_way.retain(|_, queue| !queue.is_empty());
-        if self.under_way.is_empty() {
-            return false;
-        }
-        let at = self.below(self.under_way.len());
-        let Some((&(from, to), queue)) = self.under_way.iter_mut().nth(at) else { return false };
-        let Some(message) = queue.pop_front() else { return false };
-        let acts = self.stores[to].handle_message(AgentId(from as u32), message);
-        self.carry(to, acts);
-        true
-    }
-
-    fn settle(&mut self) {
-        while self.step() {}
-    }
-
-    fn take(&mut self, at: usize, client: u32) -> Vec<u8> {
-        self.replies.get_mut(&(at, client)).map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Lets a client send a request and a ping, and returns its reply as soon as both are answered; other messages stay
-    /// under way.
-    fn ask(&mut self, at: usize, client: u32, bytes: &[u8]) -> Vec<u8> {
-        self.send(at, client, &[bytes, PING].concat());
-        while !self.replies[&(at, client)].ends_with(&PING[1..]) {
-            assert!(self.step(), "the client is not answered");
-        }
-        let mut reply = self.take(at, client);
-        reply.truncate(reply.len() - PING[1..].len());
-        reply
-    }
-}
 
 /// What one dictionary answers.
 #[derive(Default)]
@@ -245,17 +124,19 @@ proptest! {
         seed: u64,
         acts in proptest::collection::vec((0..4_usize, 0..3_u32, act()), 1..120),
     ) {
-        let (mut net, mut model) = (Net::new(4, seed), Model::default());
-        for (at, client, act) in acts {
-            let reply = net.ask(at, client, &act.bytes());
-            prop_assert_eq!(sorted(&act, reply), model.reply(&act), "{:?} by {}.{}", act, at, client);
+        for mut net in [Net::new(4, seed), Net::tree(seed)] {
+            let mut model = Model::default();
+            for (at, client, act) in &acts {
+                let reply = net.ask(*at, *client, &act.bytes());
+                prop_assert_eq!(sorted(act, reply), model.reply(act), "{:?} by {}.{}", act, at, client);
+            }
         }
     }
 
     /// One client sets growing numbers while others read at the same time.
     #[test]
     fn no_read_goes_back(seed: u64) {
-        let mut net = Net::new(4, seed);
+        let mut net = if seed % 2 == 0 { Net::new(4, seed) } else { Net::tree(seed) };
         let (mut written, mut floor, mut is_writing) = (0_u64, 0_u64, false);
         // What each reader's request may not fall below; `None`: it has no request.
         let mut readers: BTreeMap<(usize, u32), Option<u64>> =
@@ -291,7 +172,7 @@ proptest! {
 
     #[test]
     fn adds_at_the_same_time_have_distinct_sums(seed: u64) {
-        let mut net = Net::new(3, seed);
+        let mut net = if seed % 2 == 0 { Net::new(3, seed) } else { Net::tree(seed) };
         let clients: Vec<(usize, u32)> = (0..3).flat_map(|at| (0..5).map(move |client| (at, client))).collect();
         for _ in 0..4 {
             for &(at, client) in &clients {
@@ -317,7 +198,7 @@ proptest! {
 
     #[test]
     fn no_wait_and_no_barrier_is_lost(seed: u64) {
-        let mut net = Net::new(4, seed);
+        let mut net = if seed % 2 == 0 { Net::new(4, seed) } else { Net::tree(seed) };
         let mut events: Vec<(usize, u32, Vec<u8>)> = Vec::new();
         for at in 0..4 {
             events.push((at, 0, set(&format!("/key{at}"), "v")));
@@ -344,7 +225,7 @@ proptest! {
     /// Each value of a queue goes to one of the clients that wait for it.
     #[test]
     fn each_push_wakes_one_client(seed: u64) {
-        let mut net = Net::new(3, seed);
+        let mut net = if seed % 2 == 0 { Net::new(3, seed) } else { Net::tree(seed) };
         let waiting: Vec<(usize, u32)> = (0..3).flat_map(|at| (0..3).map(move |client| (at, client))).collect();
         let wait = [&[6][..], &1_u64.to_le_bytes(), &text("/queue")].concat();
         for &(at, client) in &waiting {
@@ -397,7 +278,88 @@ fn what_a_client_sent_before_it_closed_is_carried_out() {
     for key in &keys {
         assert_eq!(net.ask(1, 2, &get(key)), text("here"), "{key}");
     }
-    assert_eq!(net.stores[0].clients.number(), 0, "the client is forgotten");
+    assert!(net.stores[0].is_drained(), "the client is forgotten");
+}
+
+/// A store whose ranks have ended is drained when the owners have all writes, even if other agents answer late.
+#[test]
+fn a_store_is_drained_when_the_owners_have_what_was_written() {
+    for seed in 0..20 {
+        let mut net = Net::new(3, seed);
+        let keys: Vec<String> = (0..20).map(|key| format!("/key{key}")).collect();
+        net.send(0, 1, &keys.iter().flat_map(|key| set(key, "here")).collect::<Vec<_>>());
+        // An arrival at a barrier and a push, whose client does not wait for them.
+        net.send(0, 2, &[request(14, "/queue", &text("value")), request(18, "/both", &2_i64.to_le_bytes())].concat());
+        net.stores[0].on_ranks_gone(Instant(0));
+        [1, 2].into_iter().for_each(|client| net.event(0, client, StoreEvent::Gone));
+        while !net.stores[0].is_drained() {
+            assert!(net.step(), "nothing is under way");
+        }
+        assert_eq!(net.stores[0].deadline(), None);
+        // Nothing but the keys is left of it.
+        let (ended, owners) = (&mut net.stores[0], vec![AgentId(0), AgentId(1), AgentId(2)]);
+        let dictionary = std::mem::replace(ended, Store::new(AgentId(0), owners, None)).into_dictionary();
+        ended.dictionary = dictionary;
+        for key in &keys {
+            assert_eq!(net.ask(1, 2, &get(key)), text("here"), "{key}");
+        }
+        net.send(2, 3, &request(18, "/both", &2_i64.to_le_bytes()));
+        net.settle();
+        assert_eq!(net.take(2, 3), [0], "the barrier is complete");
+        assert_eq!(net.ask(2, 2, &request(16, "/queue", &[])), 1_i64.to_le_bytes());
+    }
+}
+
+/// A process that is no rank may keep its connection open.
+#[test]
+fn connections_that_stay_open_after_the_ranks_are_closed() {
+    let mut net = Net::new(1, 1);
+    net.send(0, 1, PING);
+    net.stores[0].on_ranks_gone(Instant(5));
+    net.event(0, 2, StoreEvent::Opened);
+    assert!(net.closed.contains(&(0, 2)) && !net.stores[0].is_drained());
+    assert_eq!(net.stores[0].deadline(), Some(Instant(5) + CLOSE_NS_MAX));
+    net.stores[0].clients.close_all();
+    let acts = net.stores[0].settle();
+    net.carry(0, acts);
+    assert!(net.closed.contains(&(0, 1)) && net.stores[0].is_drained());
+}
+
+/// The driver has read bytes of a client when it is told to close the connection.
+#[test]
+fn bytes_behind_a_close_are_those_of_no_client() {
+    let mut net = Net::new(1, 1);
+    net.send(0, 1, &[99]);
+    assert!(net.closed.contains(&(0, 1)));
+    net.send(0, 1, &set("/k", "v"));
+    net.event(0, 1, StoreEvent::Full(true));
+    assert!(net.stores[0].clients.is_empty());
+    assert_eq!(net.ask(0, 2, &[7]), 0_i64.to_le_bytes(), "number of keys");
+}
+
+/// A push wakes a client that gives up at the same time: another one gets the value.
+#[test]
+fn a_wake_up_that_crosses_a_cancellation_is_passed_on() {
+    let wait = [&[6][..], &1_u64.to_le_bytes(), &text("/queue")].concat();
+    let mut crossed = 0;
+    for seed in 0..200 {
+        let mut net = if seed % 2 == 0 { Net::new(4, seed) } else { Net::tree(seed) };
+        net.send(0, 1, &wait);
+        net.settle();
+        net.send(3, 1, &wait);
+        net.settle();
+        net.send(2, 1, &request(14, "/queue", &text("value")));
+        (0..net.below(8)).for_each(|_| _ = net.step());
+        net.send(0, 1, &[12]);
+        net.settle();
+        let (first, second) = (net.take(0, 1), net.take(3, 1));
+        crossed += u32::from(first == [1]);
+        assert!(
+            first == [0, 1] && second.is_empty() || first == [1] && second == [0],
+            "seed {seed}: {first:?} {second:?}"
+        );
+    }
+    assert!(crossed > 20, "{crossed} wake-ups have crossed");
 }
 
 /// A client whose agent's part of the job has ended waits no more, and nobody answers it.
@@ -412,19 +374,16 @@ fn an_ended_agent_has_no_answers_for_itself() {
     assert!(answers.iter().all(|(agent, _)| *agent == AgentId(1)) && !answers.is_empty(), "{answers:?}");
 }
 
-/// P clients set a key each, and each of them waits for all keys and reads them.
-#[test]
-fn an_agent_asks_for_each_key_once() {
-    const AGENTS: usize = 4;
-    const PER_AGENT: u32 = 8;
-    const CLIENTS: usize = AGENTS * PER_AGENT as usize;
-    let mut net = Net::new(AGENTS, 1);
-    let clients: Vec<(usize, u32)> =
-        (0..AGENTS).flat_map(|at| (0..PER_AGENT).map(move |client| (at, client))).collect();
-    for (number, &(at, client)) in clients.iter().enumerate() {
-        net.send(at, client, &set(&format!("/rank{number}"), &"a".repeat(100)));
+/// As Gloo does when all ranks connect to each other: P clients set a key each, and each of them waits for all keys and
+/// reads them.
+fn full_mesh(agents: usize, clients: usize, value_bytes: usize) -> Net {
+    let mut net = Net::new(agents, 1);
+    let per_agent = clients / agents;
+    let clients: Vec<(usize, u32)> = (0..clients).map(|number| (number / per_agent, number as u32)).collect();
+    for &(at, client) in &clients {
+        net.send(at, client, &set(&format!("/rank{client}"), &"a".repeat(value_bytes)));
     }
-    for number in 0..CLIENTS {
+    for number in 0..clients.len() {
         let key = text(&format!("/rank{number}"));
         for bytes in [[&[6][..], &1_u64.to_le_bytes(), &key].concat(), [&[3][..], &key].concat()] {
             clients.iter().for_each(|&(at, client)| net.send(at, client, &bytes));
@@ -432,18 +391,45 @@ fn an_agent_asks_for_each_key_once() {
         }
     }
     for &(at, client) in &clients {
-        assert_eq!(net.take(at, client).len(), CLIENTS * (1 + 8 + 100));
+        assert_eq!(net.take(at, client).len(), clients.len() * (1 + 8 + value_bytes));
     }
     for asked in &net.asked {
         let waits = asked.iter().filter(|question| question.operation != Operation::Get).count();
-        assert!(waits <= CLIENTS + PER_AGENT as usize, "{waits} waits and sets");
+        assert!(waits <= clients.len() + per_agent, "{waits} waits and sets");
         assert_eq!(waits, asked.len(), "no value is fetched twice");
+    }
+    net
+}
+
+#[test]
+fn an_agent_asks_for_each_key_once() {
+    full_mesh(4, 32, 100);
+}
+
+/// A single server would send P values to each of P clients. Here an agent sends its part of the values to each other
+/// agent.
+#[test]
+fn gets_of_all_values_cost_an_agent_bytes_in_proportion_to_the_number_of_clients() {
+    const VALUE_BYTES: usize = 100;
+    for clients in [64, 128, 256] {
+        let net = full_mesh(16, clients, VALUE_BYTES);
+        let (all, most) = (net.sent_bytes.iter().sum::<usize>(), net.sent_bytes.iter().max().unwrap());
+        println!("{clients} clients: {} bytes an agent, at most {most}", all / 16);
+        // Values, questions with keys, and headers of frames: here each frame carries one of them.
+        assert!(all / 16 <= 2 * clients * VALUE_BYTES, "{clients} clients: {all} bytes");
+        // A hash gives each agent some keys more or less than the others.
+        assert!(*most <= 3 * clients * VALUE_BYTES, "{clients} clients: at most {most} bytes an agent");
     }
 }
 
 #[test]
 fn a_wait_can_be_cancelled_and_leaves_nothing() {
-    let mut net = Net::new(2, 1);
+    for net in [Net::new(2, 1), Net::tree(1)] {
+        waits_are_cancelled(net);
+    }
+}
+
+fn waits_are_cancelled(mut net: Net) {
     let wait = |key: &str| [&[6][..], &1_u64.to_le_bytes(), &text(key)].concat();
     for key in ["/a", "/b", "/c", "/d"] {
         net.send(0, 0, &wait(key));
@@ -489,4 +475,20 @@ fn an_agent_whose_ranks_have_ended_still_has_its_keys() {
         answers_of_ended(None, AgentId(3), forget),
         [(AgentId(3), Between::Forgotten { keys: vec!["/x".into()] })]
     );
+}
+
+/// A counter and a barrier of many clients cost an agent of a large job few questions, wherever the owner is.
+#[test]
+fn agents_of_a_large_job_ask_for_their_children() {
+    let mut net = Net::tree(3);
+    let agents = 0..net.stores.len();
+    let clients: Vec<(usize, u32)> = agents.flat_map(|at| (0..20).map(move |client| (at, client))).collect();
+    for &(at, client) in &clients {
+        net.send(at, client, &[add("/count", 1), request(18, "/barrier", &180_i64.to_le_bytes())].concat());
+    }
+    net.settle();
+    for &(at, client) in &clients {
+        assert_eq!(net.take(at, client).len(), 8 + 1);
+    }
+    assert!(net.asked.iter().all(|asked| asked.len() < 20), "{:?}", net.asked.iter().map(Vec::len).collect::<Vec<_>>());
 }

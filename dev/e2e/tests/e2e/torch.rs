@@ -5,9 +5,14 @@ use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::Duration;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::skip;
-use wireup_e2e::{Run, machines};
+use wireup_e2e::{Run, is_night, machines};
+use wireup_node::record::Recording;
+use wireup_sim::traffic::{Frames, received};
+use wireup_wire::frame::HEADER_LEN;
+use wireup_wire::ids::AgentId;
 use xtask::layout;
 
 /// Debian's interpreter, for which Debian has PyTorch.
@@ -104,6 +109,39 @@ fn every_request_of_each_generation_is_answered() {
     for (ranks, nodes) in [(1, ""), (5, ""), (8, "--virtual-nodes 4"), (3, "--virtual-nodes 3")] {
         let run = Run::job(&format!("-n {ranks} {nodes} --for torch {PYTHON}")).arg(&script);
         run.succeed().expect_all_right(ranks);
+    }
+}
+
+/// Nodes whose ranks have exited; others read what these have written.
+#[test]
+fn what_a_rank_wrote_before_it_exited_is_there() {
+    let script = layout::sources().join("python/store_ranks.py");
+    let run = Run::job(&format!("-n 4 --virtual-nodes 4 --for torch {PYTHON}")).arg(&script).arg("leave");
+    run.succeed().expect_all_right(1);
+}
+
+/// Gloo's full mesh: each of P ranks sets a value and gets those of all. A server in one process would send P * P
+/// values; each agent receives P, with keys and headers.
+#[test]
+fn gets_of_all_values_cost_each_agent_few_bytes() {
+    const VALUE_BYTES: u64 = 100;
+    let script = layout::sources().join("python/store_ranks.py");
+    let large: &[(u32, u32)] = if is_night() { &[(16, 64), (16, 128), (16, 256)] } else { &[] };
+    for (nodes, ranks) in [(4, 16), (8, 64)].iter().chain(large) {
+        let folder = Folder::new("store-bytes");
+        let line = format!("-n {ranks} --virtual-nodes {nodes} --for torch --record");
+        let run = Run::job(&line).arg(&folder.0).arg(PYTHON).arg(&script).args(["mesh", &VALUE_BYTES.to_string()]);
+        run.guard(Duration::from_secs(120)).succeed().expect_all_right(*ranks as usize);
+        let bytes = (0..*nodes).map(|agent| {
+            let file = Recording::open(&folder.at(&format!("agent-{agent}.rec"))).expect("a recording of each agent");
+            let inputs = file.map(|entry| entry.expect("a whole recording"));
+            let received = received(AgentId(agent), inputs).expect("whole frames");
+            let Frames { frames, bytes } = received["Store"];
+            bytes + frames * HEADER_LEN as u64
+        });
+        let bytes: Vec<u64> = bytes.collect();
+        println!("{ranks} ranks on {nodes} nodes: the agents have received {bytes:?} bytes about the store");
+        assert!(bytes.iter().all(|bytes| *bytes <= 3 * u64::from(*ranks) * VALUE_BYTES), "{line}: {bytes:?}");
     }
 }
 

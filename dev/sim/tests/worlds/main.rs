@@ -14,4 +14,5 @@ mod scenarios;
 mod seeds;
 mod sessions;
 mod staging;
+mod stores;
 mod thousand_nodes;

@@ -315,6 +315,30 @@ def _wireup_prepare(job, socket):
     return run, rank
 
 
+def _wireup_open_mpi(ctypes):
+    """Loads the extension mpi4py.MPI and its MPI library, which initialises nothing: ranks share the loaded pages."""
+    import importlib.util
+    import os
+
+    def load():
+        try:
+            ctypes.CDLL(importlib.util.find_spec("mpi4py.MPI").origin)
+        except Exception:
+            return False
+        return not _wireup_open_devices() and not _wireup_threads()
+
+    # A child tries it first: a library may start a thread or open a device when it is loaded, which stays.
+    child = os.fork()
+    if child == 0:
+        is_safe = False
+        try:
+            is_safe = load()
+        finally:
+            os._exit(0 if is_safe else 1)
+    if os.waitpid(child, 0)[1] == 0:
+        load()
+
+
 def _wireup_files():
     """Time and size of the files of all modules."""
     import os
@@ -342,30 +366,6 @@ def _wireup_take_job(rank, socket, job):
         os._exit(0)
     socket.send(b"ready")
     return run
-
-
-def _wireup_open_mpi(ctypes):
-    """Loads the extension mpi4py.MPI and its MPI library, which initialises nothing: ranks share the loaded pages."""
-    import importlib.util
-    import os
-
-    def load():
-        try:
-            ctypes.CDLL(importlib.util.find_spec("mpi4py.MPI").origin)
-        except Exception:
-            return False
-        return not _wireup_open_devices() and not _wireup_threads()
-
-    # A child tries it first: a library may start a thread or open a device when it is loaded, which stays.
-    child = os.fork()
-    if child == 0:
-        is_safe = False
-        try:
-            is_safe = load()
-        finally:
-            os._exit(0 if is_safe else 1)
-    if os.waitpid(child, 0)[1] == 0:
-        load()
 
 
 def _wireup_name(c, argv, name):
