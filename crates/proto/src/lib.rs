@@ -53,5 +53,5 @@ pub use launcher::{Growth, Launcher, LauncherConfig, SpawnNode};
 pub use outbox::control_frame;
 pub use output::{Next, Origin};
 pub use replay::OutputDigest;
-pub use session::shell_calls::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, probe_result};
+pub use session::shell_calls::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, SECOND_CACHE_WORDS, probe_result};
 pub use time::Instant;

@@ -181,8 +181,9 @@ pub enum Note {
     Dialled { agent: AgentId, address: String, took_ns: u64, failed: String },
     /// `parent` should have started `agent` but could not reach it; `starter` started it instead.
     StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
-    /// wireup was missing on the agent's host or had another version, so it was copied there.
-    Sent { agent: AgentId },
+    /// wireup was missing on the agent's host or had another version, so it was copied there. `to_second_cache`: into
+    /// `$XDG_RUNTIME_DIR`, because the home directory takes no program.
+    Sent { agent: AgentId, to_second_cache: bool },
     /// The remote shell was temporarily refused and is retried.
     Retry { agent: AgentId, attempt: u32, problem: String },
     /// A node offers its ranks no PMIx; the job continues if they do not need it.
@@ -215,7 +216,7 @@ impl Note {
         match self {
             Note::Linked { agent, .. } | Note::Dialled { agent, .. } => Some(*agent),
             Note::StartedFor { agent, .. } => Some(*agent),
-            Note::Sent { agent } | Note::Retry { agent, .. } => Some(*agent),
+            Note::Sent { agent, .. } | Note::Retry { agent, .. } => Some(*agent),
             Note::NoPmix { .. } | Note::NoTransport(_) | Note::Routed { .. } | Note::PmixSaid { .. } => None,
             Note::Waits { .. } | Note::NoRankPorts { .. } | Note::Lacks { .. } | Note::Bound { .. } => None,
             Note::NotSealed { .. } | Note::StoreClosed { .. } | Note::Preloads { .. } => None,

@@ -310,7 +310,7 @@ fn controls() -> Vec<(&'static str, Control)> {
             }),
         ),
         ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
-        ("note-sent", Control::Note(Note::Sent { agent })),
+        ("note-sent", Control::Note(Note::Sent { agent, to_second_cache: true })),
         ("note-routed", Control::Note(Note::Routed { agent, peer: asker, problem: "no".into() })),
         ("note-waits", Control::Note(Note::Waits { agents: vec![AgentId(1), AgentId(3)] })),
         ("note-no-ucx", Control::Note(Note::NoTransport(missing()))),

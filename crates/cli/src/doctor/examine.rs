@@ -140,7 +140,7 @@ fn agent_of(host: usize) -> AgentId {
 
 fn on_note(seen: &mut [Seen], note: Note) {
     let agent = match &note {
-        Note::Dialled { agent, .. } | Note::Sent { agent } | Note::Retry { agent, .. } => *agent,
+        Note::Dialled { agent, .. } | Note::Sent { agent, .. } | Note::Retry { agent, .. } => *agent,
         _ => return,
     };
     let Some(seen) = agent.index().checked_sub(1).and_then(|host| seen.get_mut(host)) else { return };

@@ -24,6 +24,7 @@ const NETWORKS_SHOWN: usize = 4;
 pub struct Notes {
     linked: Vec<Link>,
     sent: Vec<AgentId>,
+    is_second_cache_told: bool,
     started_for: u32,
     retried: bool,
     routed: u32,
@@ -56,11 +57,18 @@ impl Notes {
             }
             // Only wireup doctor shows it.
             Note::Dialled { .. } => Vec::new(),
-            Note::Sent { agent } => {
+            Note::Sent { agent, to_second_cache } => {
                 if setting.verbose {
                     self.sent.push(*agent);
                 }
-                Vec::new()
+                if !to_second_cache || std::mem::replace(&mut self.is_second_cache_told, true) {
+                    return Vec::new();
+                }
+                let host = setting.host(*agent);
+                vec![format!(
+                    "{host}: ~/.cache/wireup is read-only, full or mounted with noexec, so wireup was copied to \
+                     $XDG_RUNTIME_DIR/wireup-programs-UID; further hosts are not reported"
+                )]
             }
             Note::NoPmix { host, problem, .. } => {
                 // This note comes only if the ranks can do without PMIx.
@@ -260,6 +268,10 @@ mod tests {
         Note::Linked { agent: AgentId(agent), parent: AgentId(0), address: address.into() }
     }
 
+    fn sent(agent: u32) -> Note {
+        Note::Sent { agent: AgentId(agent), to_second_cache: false }
+    }
+
     #[test]
     fn links_are_summarized_by_interface() {
         let (mut notes, setting) = (Notes::default(), setting(true));
@@ -284,7 +296,7 @@ mod tests {
     fn without_verbose_only_problems_are_reported() {
         let (mut notes, setting) = (Notes::default(), setting(false));
         notes.lines(&linked(1, "10.77.0.1 (eth0)"), &setting);
-        notes.lines(&Note::Sent { agent: AgentId(1) }, &setting);
+        assert!(notes.lines(&sent(1), &setting).is_empty());
         assert!(notes.summary(&setting).is_empty());
         let started = |agent| Note::StartedFor {
             agent: AgentId(agent),
@@ -328,8 +340,18 @@ mod tests {
     fn hosts_that_received_wireup_are_named() {
         let (mut notes, setting) = (Notes::default(), setting(true));
         for agent in [3, 1, 2] {
-            notes.lines(&Note::Sent { agent: AgentId(agent) }, &setting);
+            notes.lines(&sent(agent), &setting);
         }
         assert_eq!(notes.summary(&setting), ["wireup was sent to n[1-3]"]);
+    }
+
+    #[test]
+    fn one_line_says_that_a_home_directory_takes_no_program() {
+        let (mut notes, setting) = (Notes::default(), setting(false));
+        let note = |agent| Note::Sent { agent: AgentId(agent), to_second_cache: true };
+        notes.lines(&sent(1), &setting);
+        let lines = notes.lines(&note(2), &setting);
+        assert!(lines[0].starts_with("n2: ~/.cache/wireup is read-only"), "{lines:?}");
+        assert!(notes.lines(&note(3), &setting).is_empty());
     }
 }

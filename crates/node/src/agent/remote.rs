@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use wireup_proto::io::How;
-use wireup_proto::{NEEDED, NEEDED_WORDS};
+use wireup_proto::{NEEDED, NEEDED_WORDS, SECOND_CACHE_WORDS};
 use wireup_wire::peer::PROTOCOL_VERSION;
 
 /// Exit code of a node that could not store the program.
@@ -122,12 +122,13 @@ fn send(build: &str, digest: &str) -> String {
     let arch = std::env::consts::ARCH;
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
-         umask 077; k=; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
+         umask 077; k=; s=; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
          [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; \
          mkdir -p \"$d\" && [ -O \"$h\" ] && chmod 700 \"$h\" \"$d\" && \
-         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; done; \
+         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; s=1; done; \
          [ -n \"$k\" ] && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
-         mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
+         mv -f \"$t\" \"$d\"/wireup && {{ [ -z \"$s\" ] || echo {SECOND_CACHE_WORDS} $SLURMD_NODENAME >&2; exit 0; }}; \
+         rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )
 }
 
@@ -270,7 +271,7 @@ mod tests {
             assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0, "an unverified program must not be kept");
 
             let right = home.run(shell, &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
-            assert!(right.status.success(), "{right:?}");
+            assert!(right.status.success() && right.stderr.is_empty(), "{right:?}");
             assert_eq!(std::fs::metadata(kept.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
             let out = home.run(shell, &look, "");
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -285,6 +286,8 @@ mod tests {
         std::fs::write(home.0.path().join(".cache"), "").unwrap();
         let send = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
         assert!(send.status.success(), "{send:?}");
+        let said = String::from_utf8_lossy(&send.stderr).into_owned();
+        assert!(said.lines().any(|line| line == SECOND_CACHE_WORDS), "the user is told: {said}");
         let user = rustix::process::geteuid().as_raw();
         let second = home.0.path().join("run").join(format!("{SECOND_CACHE}{user}"));
         assert_eq!(check_place(&second.join(BUILD).join("wireup"), BUILD, user), Ok(()));

@@ -40,6 +40,26 @@ fn wireup_is_sent_once_to_each_host() {
     }
 }
 
+/// In a log-in with `XDG_RUNTIME_DIR`, which the hosts' own sshd does not set.
+#[test]
+fn one_line_says_where_wireup_is_kept_if_home_directories_take_no_program() {
+    let Some(machines) = fresh() else { return };
+    let hidden = HiddenCopy::new();
+    let shell = hidden.program().with_file_name("shell");
+    let login = "mkdir -p /run/of-user; export XDG_RUNTIME_DIR=/run/of-user;";
+    let script = format!("#!/bin/sh\nhost=$1; shift\nexec ssh \"$host\" '{login}' \"$@\"\n");
+    executables::write(&shell, &script, 0o755);
+    (0..2).for_each(|host| drop(machines.ask(host, "touch ~/.cache")));
+    let line = format!("--hosts n0,n1 --remote-shell {} hostname", shell.display());
+    let first = machines.job_of(&hidden.program(), &line).succeed();
+    first.expect_err_line(&["~/.cache/wireup is read-only", "$XDG_RUNTIME_DIR/wireup-programs-UID"]);
+    assert_eq!(first.err().lines().count(), 1, "{first}");
+    let second = machines.job_of(&hidden.program(), &line).succeed();
+    assert_eq!(second.err(), "", "{second}");
+    (0..2).for_each(|host| drop(machines.ask(host, "rm -r /run/of-user")));
+    forget(&machines);
+}
+
 #[test]
 fn several_names_of_one_host_share_one_sent_program() {
     let Some(machines) = fresh() else { return };

@@ -78,7 +78,7 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
 fn notes_of_a_child_are_bounded() {
     let (mut root, link, _) = root();
     for _ in 0..100_000 {
-        root.receive(link, 0, &Control::Note(Note::Sent { agent: AgentId(3) }));
+        root.receive(link, 0, &Control::Note(Note::Sent { agent: AgentId(3), to_second_cache: false }));
     }
     let passed = root.sent(UP).len();
     assert!((3..1000).contains(&passed), "{passed}");

@@ -1,8 +1,8 @@
 //! Agents started by steps of a batch system, from the viewpoint of the root and of one of them.
 
 use super::*;
-use crate::NEEDED;
 use crate::io::{How, ShellId};
+use crate::{NEEDED, SECOND_CACHE_WORDS};
 use wireup_wire::peer::{Note, ProblemKind};
 use wireup_wire::session::Entry;
 use wireup_wire::talk::{FromLauncher, JobUp, SessionDown};
@@ -95,15 +95,19 @@ fn the_problem_of_a_task_is_sent_to_the_parent_of_its_agent() {
 fn a_step_is_repeated_to_look_for_the_program_and_to_send_it() {
     let (mut root, mut shell) = root();
     let not_there = "slurmstepd: error: execve(): /p/wireup: No such file or directory";
-    let attempts = [(2, not_there, How::Look), (NEEDED, "", How::Send), (0, "", How::Look)];
+    let said = format!("{SECOND_CACHE_WORDS} n6");
+    let attempts = [(2, not_there, How::Look), (NEEDED, "", How::Send), (0, &said, How::Look)];
     for (code, stderr, how) in attempts {
         task(&mut root, shell, 4, Some("its task exited"));
         let sent = root.shell_ended(shell, code, stderr).outputs();
         let called = steps(&sent);
         assert_eq!((called.len(), called[0].2, called[0].1.len()), (1, how, 6), "{code}");
         let notes = sent.sent(UP);
-        // Agent 6 counts as having the program once the step that sends it ends without an error.
-        assert_eq!(notes.contains(&Control::Note(Note::Sent { agent: AgentId(6) })), code == 0);
+        // Agents count as having the program once the step that sends it ends without an error.
+        for (agent, to_second_cache) in [(5, false), (6, true)] {
+            let note = Control::Note(Note::Sent { agent: AgentId(agent), to_second_cache });
+            assert_eq!(notes.contains(&note), code == 0, "{notes:?}");
+        }
         shell = called[0].0;
     }
     task(&mut root, shell, 1, None);

@@ -120,7 +120,10 @@ impl Steps {
         let may_help = cx.now < cx.start_by && is_wanted(cx, step.call.job);
         if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
             if step.call.how == How::Send {
-                step.call.agents.iter().for_each(|agent| cx.note(Note::Sent { agent: *agent }));
+                for &agent in &step.call.agents {
+                    let to_second_cache = shell_calls::is_in_second_cache(stderr, cx.host_of(agent));
+                    cx.note(Note::Sent { agent, to_second_cache });
+                }
             }
             return StepEnd::Again(Call { how, ..step.call });
         }

@@ -18,7 +18,10 @@ use super::{Cx, SnapshotOf};
 use crate::io::{ExitStatus, How, Output, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{CANNOT_BEGIN, NEEDED, NEEDED_WORDS, final_message, probe_result, step_problem};
+pub use verdict::{
+    CANNOT_BEGIN, NEEDED, NEEDED_WORDS, SECOND_CACHE_WORDS, final_message, is_in_second_cache, probe_result,
+    step_problem,
+};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Note, Problem, RemoteShell, Secret};
@@ -240,7 +243,8 @@ impl ShellCalls {
                 call.how = how;
                 call.sent |= was_sent;
                 self.queue.push_front(call);
-                Outcome::Again(was_sent.then_some(Note::Sent { agent }))
+                let note = || Note::Sent { agent, to_second_cache: is_in_second_cache(stderr, None) };
+                Outcome::Again(was_sent.then(note))
             }
             Verdict::Busy(problem) => {
                 let again_at = now + self.pause_ns(agent, call.attempt);
@@ -404,8 +408,9 @@ mod tests {
         let (shell, _, how) = calls.next(T).unwrap();
         assert_eq!(how, How::Send);
         // The program was stored; a node that needs it a second time is not sent it again.
-        let note = Some(Note::Sent { agent: AgentId(1) });
-        assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(note));
+        let note = Some(Note::Sent { agent: AgentId(1), to_second_cache: true });
+        let said = format!("mkdir: Read-only file system\n{SECOND_CACHE_WORDS}\n");
+        assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), &said), Outcome::Again(note));
         let (shell, _, how) = calls.next(T).unwrap();
         assert_eq!(how, How::Look);
         assert!(matches!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Lost(..)));

@@ -9,6 +9,9 @@ use wireup_wire::signal::SIGKILL;
 pub const NEEDED: u8 = 89;
 /// The message printed with the exit code `NEEDED`, followed by the node's architecture.
 pub const NEEDED_WORDS: &str = "wireup-needed";
+/// What a node prints if it has stored the program in its second cache, because the home directory takes none; followed
+/// by the node's name if it is a task of a step.
+pub const SECOND_CACHE_WORDS: &str = "wireup-in-second-cache";
 /// Exit codes of `sh`: the program exists and cannot be executed; `NOT_FOUND`: the program does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -111,6 +114,12 @@ pub fn probe_result(status: ExitStatus, stderr: &str, arch: &str) -> Result<(), 
         Verdict::Lost(problem) => Err(problem),
         Verdict::Reached | Verdict::Other(_) | Verdict::Busy(_) => Ok(()),
     }
+}
+
+/// Whether a node has stored the program in its second cache. `node`: the one of several that is asked about.
+pub fn is_in_second_cache(stderr: &str, node: Option<&str>) -> bool {
+    let mut nodes = stderr.lines().filter_map(|line| line.trim().strip_prefix(SECOND_CACHE_WORDS));
+    nodes.any(|name| node.is_none_or(|node| name.trim() == node))
 }
 
 fn contains(text: &str, words: &[&str]) -> bool {
