@@ -314,8 +314,6 @@ def _wireup_prepare(job, socket):
         rank.record.import_all()
     if "mpi4py.MPI" in sys.modules:
         raise _WireupRefusal("mpi4py.MPI has initialised MPI, which each rank must do itself")
-    if "mpi4py" in sys.modules:
-        _wireup_open_mpi(ctypes)
     _wireup_check(_wireup_open_devices(), _wireup_threads())
     blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
     rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
@@ -331,30 +329,6 @@ def _wireup_prepare(job, socket):
     rank.c.fflush(None)
     rank.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     return run, rank
-
-
-def _wireup_open_mpi(ctypes):
-    """Loads the extension mpi4py.MPI and its MPI library, which initialises nothing: ranks share the loaded pages."""
-    import importlib.util
-    import os
-
-    def load():
-        try:
-            ctypes.CDLL(importlib.util.find_spec("mpi4py.MPI").origin)
-        except Exception:
-            return False
-        return not _wireup_open_devices() and not _wireup_threads()
-
-    # A child tries it first: a library may start a thread or open a device when it is loaded, which stays.
-    child = os.fork()
-    if child == 0:
-        is_safe = False
-        try:
-            is_safe = load()
-        finally:
-            os._exit(0 if is_safe else 1)
-    if os.waitpid(child, 0)[1] == 0:
-        load()
 
 
 def _wireup_files():
