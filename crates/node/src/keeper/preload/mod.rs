@@ -22,8 +22,9 @@
 //! separated by commas, and its variables, each after a zero. While 32 ranks are requested and not yet up, it waits.
 //!
 //! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
-//! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program; the
-//! importer answers `ready`, or `no REASON` if a file of a module has changed, for example, and another importer is started.
+//! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program. The
+//! importer answers `ready`; or `no REASON`, for example if a file of a module has changed, and another importer is
+//! started.
 
 mod command;
 
