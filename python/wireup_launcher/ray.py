@@ -32,7 +32,10 @@ def main(arguments):
     options, program = arguments[:max(at, 0)], arguments[at + 1:]
     if not program:
         sys.exit("usage: python -m wireup_launcher.ray [OPTIONS OF RAY START --] PROGRAM [ARGUMENT...]")
-    version = importlib.metadata.version("ray")
+    try:
+        version = importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit(f"wireup_launcher.ray: Ray is not installed for {sys.executable}: pip install ray")
     if tuple(int(part) for part in version.split(".")[:2]) < (2, 52):
         # Older ones let anybody in who reaches the port.
         sys.exit(f"wireup_launcher.ray needs Ray 2.52 or newer, which asks for a secret; this is {version}")

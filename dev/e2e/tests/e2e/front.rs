@@ -99,7 +99,7 @@ fn each_name_starts_jobs_and_shows_help() {
          mpirun -np 2 --oversubscribe --nooversubscribe true => 125 contradict each other
          mpiexec -n 2 -rankfile /no/such true => 125 /no/such
          mpiexec -n 2 --map-by seq true => 125 needs a list of hosts
-         mpiexec -n 4 -rankmap 0,1 true => 125 names node 1, the job has nodes 0 to 0
+         mpiexec -n 4 -rankmap 0,1 true => 125 names node 1, but the job has nodes 0 to 0
          mpiexec -nolocal true => 125 no host but this machine
          mpiexec -outfile-pattern %x true => 125 after % write
          mpiexec -cpu-set 4000 -n 1 true => 125 none of cpus 4000",

@@ -152,7 +152,7 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
         // The sum before, which was written twice, and that of each rank.
         assert!(counts.len() == 1 && counts.values().all(|count| *count == 4), "{without}{outcome}");
         let required = format!("{without}\"$WIREUP\" run -n 1 --pmi simple --stage=require --stage-also {env} true");
-        Run::shell(&required).finish().expect_code(125).expect_err_line(&["privileged is not staged", "demands it"]);
+        Run::shell(&required).finish().expect_code(125).expect_err_line(&["privileged is not staged", "forbids that"]);
     }
 }
 

@@ -1,9 +1,7 @@
 //! `--for torch`: the store for PyTorch that the agents of a job serve; the Python modules for PyTorch and Ray.
 
-use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 use wireup_e2e::folders::Folder;
@@ -86,6 +84,7 @@ fn a_program_of_ray_starts_once_when_all_nodes_have_joined() {
     let log = folder.at("log");
     let stub = format!("import sys\nopen({log:?}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n");
     folder.write("ray/scripts/scripts.py", stub);
+    folder.write("ray-2.60.0.dist-info/METADATA", "Name: ray\nVersion: 2.60.0\n");
     let path = format!("{}:{}", folder.0.display(), layout::root().join("python").display());
     for (end, code) in [("exit 3", 3), ("kill -TERM $$", 143)] {
         folder.write("log", "");
@@ -191,10 +190,7 @@ fn clients_that_lie_are_closed_and_others_are_served() {
 /// An agent that was killed together with its keeper has left a folder for error files: the next job removes it.
 #[test]
 fn folders_of_killed_agents_are_removed() {
-    let name = format!("wireup-job-{}-{:016x}", rustix::process::geteuid().as_raw(), std::process::id());
-    let left = Path::new("/dev/shm").join(name);
-    DirBuilder::new().mode(0o700).create(&left).expect("a folder");
-    fs::write(left.join("0"), "").expect("a file");
-    Run::job("-n 1 --pmi none --for torch").arg("true").env("TMPDIR", "").succeed();
-    assert!(!left.exists());
+    let script = "left=$TMPDIR/wireup-job-$(id -u)-left; mkdir -m 700 $left; touch $left/0; \
+                  \"$WIREUP\" run -n 1 --pmi none --for torch true; [ ! -e $left ]";
+    Run::shell(script).succeed();
 }

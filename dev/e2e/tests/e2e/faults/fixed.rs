@@ -37,7 +37,7 @@ fn a_running_job_needs_no_ssh() {
         kill(pid, Signal::KILL);
     }
     let ended = job.finish(&site, LIMIT).expect("the launcher ends");
-    assert!(ended.code == 0 && ended.stdout.matches("finished").count() == 8, "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.matches("over").count() == 8, "{ended:?}");
     expect_clean(&site);
 }
 
