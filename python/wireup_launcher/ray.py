@@ -37,7 +37,7 @@ def main(arguments):
     except importlib.metadata.PackageNotFoundError:
         sys.exit(f"wireup_launcher.ray: Ray is not installed for {sys.executable}: pip install ray")
     if tuple(int(part) for part in version.split(".")[:2]) < (2, 52):
-        # Older ones let anybody in who reaches the port.
+        # Older versions let in anybody who reaches the port.
         sys.exit(f"wireup_launcher.ray needs Ray 2.52 or newer, which asks for a secret; this is {version}")
     host, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     address = f"{host}:{port}"

@@ -91,7 +91,7 @@ class _Handler(api.RendezvousHandler):
 
     def set_closed(self):
         self._store.add("closed", 1)
-        # Those that wait for a further round wait in vain.
+        # A torchrun that waits for another round would wait until its timeout.
         self._store.set(f"round {self._round}/complete", "closed")
 
     def shutdown(self):

@@ -326,10 +326,10 @@ pub struct Preload {
     pub modules: Vec<String>,
     /// Time that the imports may take (ns); the ranks start without them afterwards.
     pub limit_ns: u64,
-    /// The ranks do not start without the imports.
+    /// Whether the job fails if its ranks cannot be forked from the importer.
     pub required: bool,
-    /// The session wants the imports for all of its jobs: each node keeps an interpreter for the next job, and nothing
-    /// is said about programs that no interpreter can be kept for.
+    /// Whether the session imports these modules for all of its jobs. Each node then keeps the importer for the next
+    /// job, and no message says that a program cannot be forked from it.
     pub keep: bool,
 }
 

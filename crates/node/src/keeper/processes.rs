@@ -439,7 +439,7 @@ impl Processes {
         }
     }
 
-    /// The modules are not imported, for this reason.
+    /// Gives up the importer, which cannot be used for this reason; the processes start plainly, or not at all.
     pub fn import_in_vain(&mut self, problem: String, outbox: &mut Outbox) {
         if let Some(preloading) = self.preloading.take() {
             let is_required = preloading.is_required;

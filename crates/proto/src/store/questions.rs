@@ -26,7 +26,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{MODEX_BUNDLE_BYTES, STORE_COPIES_BYTES_MAX, STORE_COPY_LEN_MAX};
 use wireup_wire::store::{Between, Operation, Outcome, Question};
 
-/// Who waits for an outcome.
+/// The client of this agent, or the child agent, that waits for the answer to a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
     Client(Part),
@@ -44,7 +44,7 @@ pub struct Part {
     pub slot: usize,
 }
 
-/// The number of no question.
+/// No question has this number.
 const NO_QUESTION: u32 = 0;
 
 #[derive(Default)]
@@ -172,7 +172,7 @@ impl Questions {
         self.leave(|part| matches!(part, Waiting::Client(part) if part.client == client));
     }
 
-    /// Some do not wait any more. Returns whether any of them has waited.
+    /// Removes the clients and agents for which `leaves` holds from all questions. Returns whether one was removed.
     fn leave(&mut self, leaves: impl Fn(&Waiting) -> bool) -> bool {
         let (mut left, mut has_waited) = (Vec::new(), false);
         for (id, open) in &mut self.open {
@@ -255,7 +255,7 @@ impl Questions {
         messages
     }
 
-    /// What was found out, in order.
+    /// Takes the answers that have arrived, in the order of their arrival.
     pub fn take_outcomes(&mut self) -> Vec<(Waiting, Outcome)> {
         std::mem::take(&mut self.outcomes)
     }

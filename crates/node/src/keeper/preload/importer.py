@@ -239,7 +239,7 @@ class _WireupRecord:
             return f"the imports of this program cannot be recorded: {self.problem}"
         if not self.known:
             return f"nothing is imported ahead, since no run of this program is recorded yet in {self.path}"
-        # Those of the standard library come last.
+        # Names of the standard library come last.
         of_python = getattr(sys, "stdlib_module_names", ())
         tops = sorted(dict.fromkeys(name.partition(".")[0] for name in self.known), key=lambda top: top in of_python)
         shown = ", ".join(tops[:8]) + (f" and {len(tops) - 8} more" if len(tops) > 8 else "")

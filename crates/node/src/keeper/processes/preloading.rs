@@ -29,7 +29,7 @@ pub(super) struct Preloading {
     likeness: Option<Likeness>,
     /// Whether the processes do not start without the imports.
     pub is_required: bool,
-    /// What starts the importer, before that.
+    /// The command that starts the importer, until it is started.
     unstarted: Option<Unstarted>,
     /// Whether the importer has imported the modules.
     pub is_ready: bool,
@@ -263,7 +263,7 @@ impl Preloading {
         self.forked.remove(&slot);
     }
 
-    /// The process could not be forked. `None`: it exists.
+    /// Removes a requested process that could not be forked. Returns `None` if the process already exists.
     pub fn on_not_forked(&mut self, slot: u32) -> Option<Requested> {
         self.requested.remove(&slot)
     }
@@ -307,7 +307,7 @@ impl Preloading {
         (self.requested.into_keys().collect(), self.waiting)
     }
 
-    /// Processes that have not been requested, which will not be.
+    /// Takes the processes that have not been requested from the importer, so that they never will be.
     pub fn take_waiting(&mut self) -> VecDeque<Waiting> {
         mem::take(&mut self.waiting)
     }
