@@ -2,9 +2,9 @@
 //! of it.
 //!
 //! The importer is the interpreter of the ranks' program, with the same options. It reads a program of ours
-//! (`importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks up to 32 ranks
-//! and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank in place of an `exec` and the
-//! imports.
+//! (`record.py` and `importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks
+//! up to 32 ranks and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank in place of an
+//! `exec` and the imports.
 //!
 //! Messages are packets on a socket that the importer, the middle processes and the ranks share until they are set up.
 //! The fields of a packet are separated by spaces:
@@ -48,7 +48,7 @@ pub(super) const UNDER_WAY_MAX: usize = 32;
 /// Longest packet from the importer: a reason is cut.
 const PACKET_MAX: usize = 4096;
 
-const IMPORTER: &str = include_str!("importer.py");
+const IMPORTER: &str = concat!(include_str!("record.py"), include_str!("importer.py"));
 
 /// The number of threads that OpenBLAS starts when it is loaded: 1 in the importer, which must have one thread. OpenMP
 /// libraries start theirs when they are first used.
