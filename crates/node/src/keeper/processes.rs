@@ -143,9 +143,10 @@ impl Processes {
         self.kept.as_ref().and_then(Kept::pid)
     }
 
-    /// Ends the importer that is kept for later jobs.
-    pub fn drop_kept(&mut self) {
+    /// Ends the importer that is kept for later jobs, and does not keep that of the present job.
+    pub fn keep_no_importer(&mut self) {
         self.kept = None;
+        self.preloading.iter_mut().for_each(Preloading::keep_no_importer);
     }
 
     /// Whether processes could be started now if there were room.
@@ -369,6 +370,7 @@ impl Processes {
             match report {
                 Report::No(_) | Report::Over if preloading.fall_back() => {}
                 Report::No(problem) => self.import_in_vain(problem, outbox),
+                Report::Declined(problem) => self.on_declined(problem, outbox),
                 Report::Recorded(modules) => outbox.push(&KeeperEvent::Preloads { modules }, Vec::new()),
                 Report::Ready => {}
                 Report::Forked { slot, pid } => self.on_forked(slot, pid, isolated, dead),
@@ -445,6 +447,13 @@ impl Processes {
             let is_required = preloading.is_required;
             self.start_without(preloading.into_unstarted().1, is_required, problem, outbox);
         }
+    }
+
+    /// The importer was kept from an earlier job and can serve others, but not this one.
+    fn on_declined(&mut self, problem: String, outbox: &mut Outbox) {
+        let Some(mut preloading) = self.preloading.take() else { return };
+        self.start_without(preloading.take_waiting(), preloading.is_required, problem, outbox);
+        self.kept = preloading.into_kept();
     }
 
     /// Ends imports that take too long, and the wait for the ranks of an importer that has ended.

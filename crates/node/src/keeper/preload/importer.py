@@ -71,6 +71,10 @@ class _WireupRefusal(Exception):
     """Why the ranks cannot be forked from this interpreter."""
 
 
+class _WireupNoProgram(_WireupRefusal):
+    """Why no rank can run this program; other programs can be run."""
+
+
 class _WireupRank:
     """What all ranks do alike after the fork."""
 
@@ -173,7 +177,8 @@ def _wireup_is_cwd(path):
 
 
 def _wireup_take_job(rank, socket, job):
-    """Prepares an importer whose job is over for another job."""
+    """Prepares an importer whose job is over for another job. Returns a function that runs the program; `None`: there
+    is no such program, and the importer waits for another job."""
     import os
     import sys
 
@@ -191,6 +196,9 @@ def _wireup_take_job(rank, socket, job):
             raise _WireupRefusal("the program is in another folder")
         # A preloaded module may have changed it since the program's folder was put there.
         sys.path[:] = path_of_modules
+    except _WireupNoProgram as reason:
+        socket.send(f"declined {reason}".encode(errors="replace")[:2000])
+        return None
     except _WireupRefusal as refusal:
         socket.send(f"no {refusal}".encode(errors="replace")[:2000])
         os._exit(0)
@@ -272,13 +280,13 @@ def _wireup_program(kind, what, rest):
         return run_module("__main__", False), None
     try:
         if not os.path.isfile(path) and os.path.exists(path):
-            raise _WireupRefusal(f"{what} is not a regular file")
+            raise _WireupNoProgram(f"{what} is not a regular file")
         with open(path, "rb") as file:
             source = file.read()
     except OSError as error:
-        raise _WireupRefusal(f"{what}: {error.strerror}") from None
+        raise _WireupNoProgram(f"{what}: {error.strerror}") from None
     if b"\0" in source:
-        raise _WireupRefusal(f"{what} is compiled, or is not Python source")
+        raise _WireupNoProgram(f"{what} is compiled, or is not Python source")
     folder = os.path.dirname(os.path.realpath(path))
     set_path(folder)
     main.__file__ = path
