@@ -110,13 +110,12 @@ impl Processes {
         let waiting: VecDeque<Waiting> = waiting.collect();
         let preload = batch.preload.filter(|_| waiting.front().is_some_and(|first| first.program.is_ok()));
         let Some(mut preload) = preload else { return self.queue.extend(waiting) };
-        let is_of_session = preload.keep;
         // With staged files this process serves one job.
         preload.keep &= batch.staged.is_none();
         match Preloading::new(&preload, &batch.programs, &batch.limits, &waiting, redirected, &mut self.kept) {
             Ok(preloading) => self.preloading.insert(preloading).add(waiting),
             // The session imports for programs that can use it.
-            Err(_) if is_of_session && !preload.required => self.queue.extend(waiting),
+            Err(_) if !preload.asked && !preload.required => self.queue.extend(waiting),
             Err(problem) => self.start_without(waiting, preload.required, problem, outbox),
         }
     }
