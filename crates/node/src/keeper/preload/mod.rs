@@ -24,8 +24,8 @@
 //!
 //! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
 //! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program. The
-//! importer answers `ready`; or `declined REASON` if there is no such program; or `no REASON`, for example if a file of a
-//! module has changed, and another importer is started.
+//! importer answers `ready`; or `declined REASON` if there is no such program; or `no REASON`, for example if a file of
+//! a module has changed, and another importer is started.
 
 mod command;
 
