@@ -78,7 +78,7 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
                    const struct MPID_Info *preput_keyval_vector[], char jobId[], int jobIdSize, int errors[]);
 
 /* The kvs. Programs must not use keys that begin with "PMI_" or "-wireup-". With some servers a put is sent only with the next fence,
- * which then reports a refusal (PMI2_ERR_OTHER). A null or empty jobid is the own job; src_pmi_id is the rank that has probably put the
+ * which then reports a refusal (PMI2_ERR_OTHER). A null or empty jobid is this job; src_pmi_id is the rank that has probably put the
  * key, or PMI2_ID_NULL. *vallen becomes the value's length, or minus the length if the value was truncated to fit. PMI2_ERR_OTHER:
  * there is no such key. PMI2_FAIL: a PMIX_KVS_Ifence is not finished yet. */
 int PMI2_KVS_Put(const char key[], const char value[]);

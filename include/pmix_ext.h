@@ -9,14 +9,15 @@
  *
  * Return codes are those of pmi2.h:
  *
- *   PMI2_ERR_INIT                not initialised
- *   PMI2_ERR_INVALID_ARG         a pointer is null; a request is invalid, or was finished before
+ *   PMI2_ERR_INIT                before PMI2_Init, or after PMI2_Finalize
+ *   PMI2_ERR_INVALID_ARG         a pointer is null; a request is invalid, or was finished before; an array was not handed out
  *   PMI2_ERR_INVALID_LENGTH      a maximum length below 1 or above PMIX_MAX_LEN
  *   PMI2_ERR_INVALID_VAL_LENGTH  a value is longer than the maximum length: nothing is truncated, nothing was started. At the end
- *                                of an allgather: another process's value is longer
- *   PMI2_ERR_NOMEM               no memory for the result
- *   PMI2_FAIL                    the server is gone; a get while a fence is outstanding; one of MVAPICH2's functions out of order
- *   PMI2_ERR_OTHER               the server refused; at the end of a fence: it refused an earlier put
+ *                                of an allgather: the processes disagree on the maximum length
+ *   PMI2_ERR_NOMEM               no memory for the result; the request no longer exists
+ *   PMI2_FAIL                    the server is gone; PMI2_Init after PMI2_Finalize (the launcher hands over one connection); a get while
+ *                                a fence is outstanding; one of MVAPICH2's functions out of order
+ *   PMI2_ERR_OTHER               the server refused; at the end of a fence, which is complete: it refused an earlier put
  *
  * A call that fails at its start has started nothing, and the other processes wait for this one. A request is invalid after PMIX_Wait,
  * whatever that returns; PMI2_Finalize waits for the remaining ones, and their results are lost.

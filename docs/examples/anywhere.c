@@ -30,7 +30,7 @@ static void check(int rc, const char *what) {
         PMI2_Abort(1, what);
 }
 
-/* Gives the own value away. With the allgather this waits for nobody, and `rows` is not touched until `exchange_end`. */
+/* Gives the value away. With the allgather this waits for nobody, and `rows` is not touched until `exchange_end`. */
 static void exchange_begin(const char *value, char (*rows)[MAX_LEN]) {
     *(void **)&iallgather = dlsym(RTLD_DEFAULT, "PMIX_Iallgather_len");
     *(void **)&wait_for = dlsym(RTLD_DEFAULT, "PMIX_Wait");

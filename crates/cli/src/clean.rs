@@ -248,7 +248,7 @@ fn running_programs(processes: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether the kernel keeps a process of this user closed even to the user: it has ended and waits for its parent, or
-/// is a service of the log-in (sshd, ssh-agent). Neither runs a program of MPI.
+/// is a service of the login (sshd, ssh-agent). Neither runs a program of MPI.
 fn is_closed(process: &Path) -> bool {
     user() != 0 && fs::metadata(process.join("fd")).is_ok_and(|fd| fd.uid() == 0)
 }

@@ -71,7 +71,7 @@ const STEP_NAMES: &[&str] = &["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "S
 /// Set only in a step.
 const STEP: &str = "SLURM_STEP_ID";
 
-/// Set by a log-in for its own machine: wrong or useless on another one.
+/// Set by a login for its own machine: wrong or useless on another one.
 const MACHINE_NAMES: &[&str] = &[
     "HOSTNAME", "HOST", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "XDG_RUNTIME_DIR",
     "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "XDG_SESSION_PATH", "DBUS_SESSION_BUS_ADDRESS",

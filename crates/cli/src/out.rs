@@ -41,13 +41,20 @@ pub fn print_err(text: &str) {
 
 /// Writes one of wireup's own lines to standard error, in one write.
 pub fn tell(line: &str) {
-    print_err(&format!("{}{line}\n", prefix(false, has_colour())));
+    print_err(&format!("{}{}\n", prefix(false, has_colour()), without_errnos(line)));
 }
 
 /// Like [`tell`]; returns the exit code for wireup's own failures.
 pub fn fail(line: &str) -> u8 {
-    print_err(&format!("{}{line}\n", prefix(true, has_colour())));
+    print_err(&format!("{}{}\n", prefix(true, has_colour()), without_errnos(line)));
     OURS
+}
+
+/// A text without the numbers that Rust appends to the names of the kernel's errors: ` (os error 2)`.
+pub fn without_errnos(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
 }
 
 /// What one of wireup's own lines begins with. In colour it stands out from what ranks write.
@@ -78,6 +85,14 @@ pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_kernel_have_no_numbers() {
+        let [first, second] = [2, 13].map(io::Error::from_raw_os_error);
+        let text = without_errnos(&format!("a: {first}; b: {second}"));
+        assert_eq!(text, "a: No such file or directory; b: Permission denied");
+        assert_eq!(without_errnos("c (os x)"), "c (os x)");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_cells() {

@@ -75,6 +75,8 @@ pub struct Connections {
     closed: BTreeMap<u32, u32>,
     open: usize,
     uses: u64,
+    /// Whether this rank has said goodbye to all others.
+    is_leaving: bool,
 }
 
 /// Where messages for a rank go.
@@ -162,13 +164,19 @@ impl Connections {
         matches!(self.peers.get(&peer), Some(State::Dialling(_)))
     }
 
-    /// A connection is closed. Returns whether it was the connection in use to this rank.
+    /// A connection is closed. Returns whether that means that the rank is lost, or has refused: it was the connection in
+    /// use to this rank, and this rank is not leaving. When both ends leave, the one that is ready first does not wait.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
         let is_current = self.is_current(peer, number);
         if is_current {
             self.take(peer);
         }
-        is_current
+        is_current && !self.is_leaving
+    }
+
+    /// This rank says goodbye to all others.
+    pub fn on_leaving(&mut self) {
+        self.is_leaving = true;
     }
 
     /// A rank has said goodbye.

@@ -45,7 +45,7 @@ struct Node {
 pub fn main(spec: &Spec) -> i32 {
     // Interrupts from a terminal are meant for the user's programs.
     let _ = rustix::process::setsid();
-    // Programs on a host react to interrupts, as after a log-in.
+    // Programs on a host react to interrupts, as after a login.
     sys::heed_interrupts();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let mut hub = match Hub::build(spec) {

@@ -333,6 +333,7 @@ impl Network {
 
     /// Waits for at most `ms` milliseconds if no more than `most` is left.
     fn say_goodbye(&mut self, ms: u64, most: Unsent) {
+        self.connections.on_leaving();
         self.carrier.say_goodbye();
         let until = net::now_ms() + ms;
         loop {

@@ -210,6 +210,33 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
     }
 }
 
+/// Rank 1 leaves and waits for rank 2, which computes. Meanwhile rank 0, which has read the goodbye of rank 1 and owes it
+/// no answer, ends.
+#[test]
+fn a_rank_that_leaves_tells_nobody_that_another_one_is_lost() {
+    for transport in transports() {
+        let mut all = networks(3, transport);
+        gather(&mut all, WORLD, &[0, 1, 2]);
+        let [mut zero, mut one, two]: [Network; 3] = all.try_into().unwrap_or_else(|_| panic!("three ranks"));
+        let connections = zero.counts().connections;
+        one.leave(0);
+        let until = net::now_ms() + 30_000;
+        while zero.counts().connections == connections {
+            zero.progress(10);
+            assert!(net::now_ms() < until, "no goodbye arrives");
+        }
+        zero.leave(0);
+        drop(zero);
+        let sent = one.counts().messages;
+        let until = net::now_ms() + 200;
+        while net::now_ms() < until {
+            one.progress(10);
+        }
+        assert_eq!(one.counts().messages, sent, "{transport:?}");
+        drop(two);
+    }
+}
+
 /// Each rank sends to all others in an order of its own, and then receives from all.
 #[test]
 fn connections_stay_within_a_bound_and_messages_keep_their_order() {

@@ -65,7 +65,7 @@ pub struct Seen {
     /// The host that it was asked to reach.
     pub neighbour: Option<String>,
     pub sent: bool,
-    /// The message of its sshd when it refused more log-ins.
+    /// The message of its sshd when it refused more logins.
     pub retried: Option<String>,
 }
 

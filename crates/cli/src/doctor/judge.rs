@@ -96,7 +96,7 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     if let Some(problem) = &seen.retried {
         let single = format!("its sshd was busy: {}", one_line(problem));
         let remark = Finding::remark(
-            "its sshd refused the first log-in because it was busy", "raise MaxStartups in its sshd_config",
+            "its sshd refused the first login because it was busy", "raise MaxStartups in its sshd_config",
         );
         found.push(remark.single(single));
     }

@@ -68,7 +68,7 @@ Exit code: 0 no problem (perhaps remarks), 1 some host has a problem, 125 no hos
 ",
 };
 
-/// Time limit for each host. Chosen: a person waits for the result; a log-in takes a second or two.
+/// Time limit for each host. Chosen: a person waits for the result; a login takes a second or two.
 const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Exit code if a host has a problem.
 const PROBLEM: u8 = 1;

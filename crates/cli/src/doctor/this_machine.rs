@@ -31,7 +31,7 @@ const OUTER: [(&str, &str); 8] = [
     ("FLUX_URI", "Flux"),
 ];
 
-/// How to raise a limit that is set at log-in.
+/// How to raise a limit that is set at login.
 fn raise(name: &str, unit: &str) -> String {
     format!("raise {name} in /etc/security/limits.conf ({unit} for a service), then log in again")
 }

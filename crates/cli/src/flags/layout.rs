@@ -13,7 +13,7 @@ use wireup_wire::job::{Block, NodeSpec};
 use wireup_wire::peer::AgentSpec;
 
 /// Remote shells in progress at once below one agent. Chosen: more than the default fan-out, so that only `--start
-/// ssh-flat` has to wait; few enough for the memory and the process limit of a log-in node.
+/// ssh-flat` has to wait; few enough for the memory and the process limit of a login node.
 const SHELLS_MAX: u32 = 64;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

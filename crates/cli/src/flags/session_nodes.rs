@@ -108,7 +108,7 @@ impl SessionNodes {
             }
         };
         if agents.is_empty() {
-            let cure = format!("to restart them: wireup up {session}");
+            let cure = format!("to restart them: wireup up {session}; to run without them: --no-session");
             return Err(format!("all nodes of session {session} are lost; {cure}").into());
         }
         let shared = welcome.shared && welcome.nodes.len() > 1;

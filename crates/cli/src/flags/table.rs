@@ -345,7 +345,7 @@ flag_table! {
         .advanced()
         => early_start: bool = on;
     TIMEOUT = Flag::value(&["--timeout"], "SECONDS",
-        "End the job after this time, with exit code 124, after showing where ranks wait, which takes at most 3 s \
+        "End the job after this time with exit code 124; before that, show where ranks wait, for at most 3 s \
         (default: 0, never).")
         => timeout_ns: Option<u64> = some_time;
     KILL_GRACE = Flag::value(&["--kill-grace"], "SECONDS", "Seconds between SIGTERM and SIGKILL.")

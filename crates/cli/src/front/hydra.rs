@@ -47,7 +47,7 @@ pub static ROWS: &[Row] = &[
     no_effect(&["nameserver"], One("ADDRESS"), "the jobs of a session (wireup up) share what they publish"),
     no_effect(&["enable-hostname-propagation", "disable-hostname-propagation"], Nothing, "ranks always learn the name \
         of their host"),
-    always(&["noconf"], Nothing, "there is no configuration file"),
+    always(&["noconf"], Nothing, "no mpiexec.conf is read"),
     // Binding.
     no_effect(&["membind"], One("POLICY"), "memory is allocated where a rank runs first; start numactl as the program \
         for another policy"),

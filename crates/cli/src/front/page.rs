@@ -49,7 +49,7 @@ const PARAMETERS_HEAD: &str = "
 Given by `--mca`, `--prtemca`, in files of `--tune` and `-am`, or as variables `OMPI_MCA_NAME`, `PRTE_MCA_NAME`. Other
 parameters are for the libraries in the ranks, which get them as variables. Parameters of the frameworks `orte`,
 `prte`, `plm`, `ras`, `rmaps`, `odls`, `oob`, `rml`, `routed`, `grpcomm`, `iof`, `errmgr`, `filem`, `state`, `schizo`,
-`ess` that are not in this list have no effect, which a note says.
+`ess` that are not in this list have no effect; a note says so.
 
 | parameter | effect |
 | --- | --- |
@@ -59,7 +59,7 @@ const VARIABLES_HEAD: &str = "
 ## Variables of Hydra and Intel MPI
 
 An option of the same effect takes precedence. Other variables that begin with `HYDRA_` or `I_MPI_HYDRA_` have no
-effect, which a note says; all others that begin with `I_MPI_` are for the library in the ranks.
+effect; a note says so. All others that begin with `I_MPI_` are for the library in the ranks.
 
 | variable | effect |
 | --- | --- |

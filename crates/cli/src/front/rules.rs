@@ -23,7 +23,7 @@ rules! {
         "shows the version",
         "mpiexec --version" => "VERSION";
     QUIET: Action::Quiet,
-        "no notes about options without effect",
+        "hides notes about options without effect",
         "mpiexec -quiet ./a" => "./a";
     REPORT_PID: Action::ReportPid,
         "writes the process number of the launcher to FILE; `-`: standard output, `+`: standard error",
@@ -32,7 +32,7 @@ rules! {
     // Variables of the ranks.
 
     EXPORT: Action::Gives(&flag::ENV, Make::Export),
-        "as `--env NAME[=VALUE]`; `NAME*` stands for all variables that begin so, which ranks have anyway",
+        "as `--env NAME[=VALUE]`; `NAME*` means all variables whose names begin so; ranks have these anyway",
         "mpirun -x A=1 -x B* ./a" => "--env A=1 ./a";
     ERROR_HANDLER: Action::Gives(&flag::ENV, Make::Behind("OMPI_MCA_mpi_initial_errhandler=")),
         "sets `OMPI_MCA_mpi_initial_errhandler`, which Open MPI reads; other libraries know no such setting",
@@ -48,11 +48,11 @@ rules! {
     // Parameters of Open MPI.
 
     PARAMETER: Action::Parameter(&flag::ENV),
-        "sets `OMPI_MCA_NAME` for the ranks; parameters of the launcher (below) do what they say",
+        "sets `OMPI_MCA_NAME` for the ranks; parameters of the launcher (below) take effect here",
         "mpirun --mca btl tcp,self --mca rmaps_base_oversubscribe 1 ./a"
         => "--env OMPI_MCA_btl=tcp,self --env OMPI_MCA_rmaps_base_oversubscribe=1 --oversubscribe ./a";
     JOB_PARAMETER: Action::Parameter(&flag::GENV),
-        "sets `OMPI_MCA_NAME` for the ranks of all programs; parameters of the launcher (below) do what they say",
+        "sets `OMPI_MCA_NAME` for the ranks of all programs; parameters of the launcher (below) take effect here",
         "mpirun --gmca btl self ./a" => "--genv OMPI_MCA_btl=self ./a";
     LAUNCHER_PARAMETER: Action::LauncherParameter,
         "a parameter of the launcher (below)",

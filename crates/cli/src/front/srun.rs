@@ -19,7 +19,7 @@ pub static ROWS: &[Row] = &[
     value(&["gpus-per-task"], "N", &flag::GPUS_PER_RANK),
     does(&["mpi"], One("KIND"), &rules::MPI),
     switch(&["label"], &flag::LABEL),
-    always(&["unbuffered", "u"], Nothing, "output is shown as soon as a line is there"),
+    always(&["unbuffered", "u"], Nothing, "each line is shown as soon as it is complete"),
     does(&["input", "i"], One("WHO"), &rules::STDIN),
     switch(&["overcommit", "O"], &flag::OVERSUBSCRIBE),
     preset(&["pty"], &flag::PTY, "0"),

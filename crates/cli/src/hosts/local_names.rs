@@ -1,6 +1,6 @@
 //! Finds the hosts that are the launcher's own machine, without looking up names.
 //!
-//! Taking this machine for another one costs a log-in to itself; taking another one for this machine would start its
+//! Taking this machine for another one costs a login to itself; taking another one for this machine would start its
 //! ranks in the wrong place. So a full name counts as this machine's short name only if it is the only such name in the
 //! list.
 
@@ -33,7 +33,7 @@ impl Names {
         names.into_iter().chain(self.addresses.iter().map(IpAddr::to_string))
     }
 
-    /// Whether a name, as the user wrote it, is this machine's. A name with `user@` is not: it means another log-in.
+    /// Whether a name, as the user wrote it, is this machine's. A name with `user@` is not: it means another login.
     pub fn is_local(&self, name: &str) -> bool {
         if let Ok(address) = name.parse::<IpAddr>() {
             let loopback = address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST;

@@ -42,7 +42,7 @@ pub const COMMAND: Command = Command {
   wireup up                             restarts the lost nodes of a running session
   wireup down                           ends it
 
-The session ends with the log-in that started it, unless --linger is given. Only you can use it. Nodes that cannot be
+The session ends with the login that started it, unless --linger is given. Only you can use it. Nodes that cannot be
 started are reported; the session runs without them. If a node is lost later, only the jobs on it end.
 ",
     words: Words::Named(&["[NAME]"]),
@@ -137,7 +137,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
         let owner = if lingers { None } else { Owner::of_caller(allocation(&spec).as_deref()) };
         if owner.is_none() && !lingers {
             out::tell(&format!(
-                "cannot determine your log-in session, so session {name} will not end with it; end it with wireup down"
+                "cannot determine your login session, so session {name} will not end with it; end it with wireup down"
             ));
         }
         let pid = owner.as_ref().map(Owner::pid);
@@ -330,7 +330,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
         false if missing(&nodes).len() < had_lost => "is running again",
         false => "is running",
     };
-    let hosts = match setting.local {
+    let hosts = match setting.local || up == 0 {
         true => String::new(),
         false => {
             format!(" {}", collapse_short(of_job.iter().filter(|node| !is_lost(node)).map(|node| node.host.as_str())))

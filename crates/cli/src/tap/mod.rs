@@ -101,7 +101,7 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
         let dead = std::env::var("PMI_FD").map(|number| format!(" (PMI_FD={number} is no open socket)"));
         out::tell(&format!(
             "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE{}, so there is no start to profile; the \
-             program is run as it is",
+             program runs without the tap",
             dead.unwrap_or_default()
         ));
         return become_program(&program, &arguments, &ignored);
@@ -162,7 +162,7 @@ fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
         Ok(ended) => ended,
         Err(TapError::Program { error, .. }) => return cannot_execute(&program, &error),
         Err(error @ TapError::NotBegun { .. }) => {
-            out::tell(&format!("tap: {error}; the program is run as it is"));
+            out::tell(&format!("tap: {error}; the program runs without the tap"));
             return become_program(&program, &arguments, &ignored);
         }
         Err(error) => return out::fail(&format!("tap: {error}")),

@@ -177,8 +177,8 @@ fn notes(report: &TapReport) -> String {
     if let Some(node) = report.clocks.contradictory.first() {
         let _ = writeln!(
             text,
-            "clocks of the nodes: the times of fences on {} contradict each other, such as {node}: they are shown as \
-             they are",
+            "clocks of the nodes: the times of fences on {} contradict each other ({node}, for example) and are not \
+             corrected",
             count(report.clocks.contradictory.len() as u32, "node")
         );
     }

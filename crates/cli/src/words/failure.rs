@@ -1,6 +1,7 @@
 //! What ended a job, where, and what to do about it, on one line.
 
 use super::{Setting, missing, one_line, signals};
+use crate::out::without_errnos;
 use wireup_wire::peer::{Cause, Failure, PmixFault, ProblemKind, SpawnError, SpawnStep, remedy};
 
 /// The line, without the prefix `wireup: `. Foreign text, such as a rank's abort message, cannot break it.
@@ -63,7 +64,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
         ),
         Cause::Pmi { problem } => format!(
             "{who} violated the PMI protocol: {problem}{others}; was its PMI library made for PMI-1 or \
-             PMI-2? --pmi none offers no PMI"
+             PMI-2? To run it without PMI: --pmi none"
         ),
         Cause::AgentsMissing { missing } => missing::sentence(missing, setting),
         Cause::AgentLost { problem, .. } => {
@@ -244,11 +245,7 @@ fn spawn(error: &SpawnError) -> String {
 
 /// The text of an `errno`, without its number.
 fn reason(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    match text.split_once(" (os error") {
-        Some((reason, _)) => reason.to_owned(),
-        None => text,
-    }
+    without_errnos(&std::io::Error::from_raw_os_error(errno).to_string())
 }
 
 #[cfg(test)]

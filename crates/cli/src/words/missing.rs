@@ -227,7 +227,7 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
              parent; --interface chooses another network"
         ),
         Kind::Busy => {
-            "its sshd, or that of a jump host, refuses more log-ins at once; raise MaxStartups in its sshd_config"
+            "its sshd, or that of a jump host, refuses more logins at once; raise MaxStartups in its sshd_config"
                 .to_owned()
         }
         Kind::NoRoom => "free some space in ~/.cache there, or install wireup on its PATH".to_owned(),
@@ -237,7 +237,7 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
         }
         Kind::Advice => return None,
         Kind::NothingStarted => format!(
-            "\"{} {} echo ok\" must print ok: does a start-up file of the log-in shell there (~/.bashrc) call \
+            "\"{} {} echo ok\" must print ok: does a start-up file of the login shell there (~/.bashrc) call \
              exit or exec?",
             setting.shell, group.first
         ),

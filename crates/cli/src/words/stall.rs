@@ -81,8 +81,12 @@ impl Stalls {
         let running = count(self.running as u32, "rank");
         match (self.running, self.initialised) {
             (0, _) => "no rank is running".to_owned(),
-            (1, 0) => "1 rank is running and has not called MPI_Init; wireup cannot see it waiting".to_owned(),
-            (_, 0) => format!("{running} are running and none has called MPI_Init; wireup cannot see them waiting"),
+            (1, 0) => {
+                "1 rank is running and has not called MPI_Init, so wireup cannot tell what it waits for".to_owned()
+            }
+            (_, 0) => {
+                format!("{running} are running and none has called MPI_Init, so wireup cannot tell who waits for whom")
+            }
             (_, 1..) => format!(
                 "{running} are running and none is waiting in a collective that wireup sees: they compute, or \
                  wait for each other's messages"
@@ -201,7 +205,7 @@ mod tests {
         assert!(stalls.lines(&report(0, 0, &[0, 1], 2)).is_empty());
         assert_eq!(
             stalls.lines(&report(1, 0, &[2], 1)),
-            ["3 ranks are running and none has called MPI_Init; wireup cannot see them waiting"]
+            ["3 ranks are running and none has called MPI_Init, so wireup cannot tell who waits for whom"]
         );
         let last = StallReport { initialised: 2, ..report(0, 0, &[0, 1], 2) };
         let lines = Stalls::new(1).lines(&last);

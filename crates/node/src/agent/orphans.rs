@@ -39,7 +39,7 @@ impl Orphans {
     pub fn look(&mut self, now_ns: u64, living: &[u32]) {
         let (Some(since), Some(_)) = (self.since, self.due_ns.filter(|due_ns| *due_ns <= now_ns)) else { return };
         self.looks_left -= 1;
-        let found = process::kill_descendants(Some(since), living).killed > 0;
+        let found = process::kill_descendants(Some(since), |pid| living.contains(&pid)).killed > 0;
         if found {
             while let process::Reaped::Child { .. } = process::reap() {}
         }

@@ -7,7 +7,7 @@
 //!   send    exec /bin/sh -c '…' < program   into a cache: private, verified, renamed into place
 //! ```
 //!
-//! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;
+//! The lines must work in any login shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;
 //! `/bin/sh` interprets the rest. `[ -O … ]`: files of another user are not read or run, and neither is a cache that is
 //! a symbolic link. The program itself checks, once it runs, who else may write there.
 
@@ -89,7 +89,7 @@ fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, aske
             let asked = asked.iter().map(|&word| word.to_owned());
             [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
         }
-        // A path that a log-in shell could interpret is hidden from it.
+        // A path that a login shell could interpret is hidden from it.
         How::Plain | How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
@@ -236,7 +236,7 @@ mod tests {
             RemoteHome(tempfile::tempdir().unwrap())
         }
 
-        /// Runs the words as a log-in shell would, with `stdin` from a file.
+        /// Runs the words as a login shell would, with `stdin` from a file.
         fn run(&self, shell: &str, words: &[Vec<u8>], stdin: &str) -> Output {
             let line = String::from_utf8(words.join(&b' ')).unwrap();
             let input = self.0.path().join("input");

@@ -82,7 +82,7 @@ pub struct Cache {
 }
 
 /// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as the user wrote it;
-/// `ssh` tells how this machine was reached, `variable` has the environment of the user's log-in.
+/// `ssh` tells how this machine was reached, `variable` has the environment of the user's login.
 pub fn read(
     interface: Option<&str>,
     ssh: Option<SshConnection>,

@@ -46,7 +46,7 @@ pub enum DoctorReport {
     Neighbour(Result<(), String>),
 }
 
-/// The environment of the log-in by which this node's agent was started, which ranks do not inherit.
+/// The environment of the login by which this node's agent was started, which ranks do not inherit.
 struct LogIn(Vec<(OsString, OsString)>);
 
 impl LogIn {

@@ -17,7 +17,7 @@ use wireup_wire::peer::{self, RemoteShell};
 
 /// How much of the remote shell's standard error is kept for a message: the end.
 const ERROR_BYTES_MAX: usize = 2048;
-/// Pause between two looks at the remote shell. Chosen: short compared with a log-in.
+/// Pause between two looks at the remote shell. Chosen: short compared with a login.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Calls `host`, with these variables as the environment. `program` is the path at which the host looks for wireup.

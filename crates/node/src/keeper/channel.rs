@@ -194,9 +194,14 @@ impl AgentSocket {
         Some((request, sockets))
     }
 
-    /// The agent has ended, so nobody reads reports.
+    /// The agent has ended.
     pub fn on_gone(&mut self, reactor: &Reactor) {
         let _ = reactor.remove(&self.socket);
+    }
+
+    /// Drops all reports, because nobody reads them. They may hold the agent's end of a process's socket, and the process
+    /// ends when that is closed.
+    pub fn drop_reports(&mut self) {
         self.outbox = Outbox::default();
     }
 

@@ -377,6 +377,9 @@ impl Serve {
         if !self.is_leaving && !self.agent.report(self.processes.are_waiting(), &self.reactor)? {
             self.on_agent_gone();
         }
+        if self.is_leaving {
+            self.agent.drop_reports();
+        }
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{descendants, kill_descendants};
+use wireup_os::process::kill_descendants;
 
 /// Pause between the rounds of a sweep.
 const PAUSE_NS_MIN: u64 = 1_000_000;
@@ -58,10 +58,13 @@ impl Sweep {
         if now < self.next_round_ns {
             return None;
         }
-        let mut spared = if now < self.patient_until_ns { fellows() } else { Vec::new() };
-        let has_fellows = !spared.is_empty();
-        spared.extend(kept);
-        let round = kill_descendants(None, &spared);
+        let fellow = if now < self.patient_until_ns { program("self") } else { None };
+        let mut has_fellows = false;
+        let round = kill_descendants(None, |pid| {
+            let is_fellow = fellow.is_some() && program(&pid.to_string()) == fellow;
+            has_fellows |= is_fellow;
+            is_fellow || kept == Some(pid)
+        });
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS_MAX);
         self.next_round_ns = monotonic_ns() + self.pause_ns;
         let is_empty = round.killed == 0 && round.denied == 0 && !has_fellows;
@@ -74,10 +77,7 @@ impl Sweep {
     }
 }
 
-/// Descendants that run this same program.
-fn fellows() -> Vec<u32> {
-    let program =
-        |process: &str| fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino())).ok();
-    let Some(own) = program("self") else { return Vec::new() };
-    descendants().into_iter().filter(|pid| program(&pid.to_string()) == Some(own)).collect()
+/// What a process runs: the device and the number of the file.
+fn program(process: &str) -> Option<(u64, u64)> {
+    fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino())).ok()
 }

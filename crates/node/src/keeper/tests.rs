@@ -405,7 +405,7 @@ fn a_keepers_death_ends_its_ranks_and_the_agent_kills_the_rest() {
         process::wait_for(bench.keeper.pid()).unwrap();
         wait_until_gone(rank);
         while !gone(hidden) {
-            process::kill_descendants(None, &[]);
+            process::kill_descendants(None, |_| false);
             process::reap();
         }
         leave(0);

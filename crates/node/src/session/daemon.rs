@@ -5,7 +5,7 @@
 //!   claims the directory, forks ───────────────► a kernel session of its own, with only its own descriptors open
 //!   waits for a result on a pipe ◄── ok or why ── listens
 //!   connects, as every launcher does ──────────► …
-//!                                                ends when asked to, by SIGTERM, or when its owner's log-in ends
+//!                                                ends when asked to, by SIGTERM, or when its owner's login ends
 //! ```
 //!
 //! It removes its directory itself. If it is killed or fails, a keeper that exists only for this does so, but keeps the
@@ -269,7 +269,7 @@ impl<'p> Daemon<'p> {
     fn on_owner_gone(&mut self) {
         if let Some(owner) = self.owner.take() {
             let _ = self.agent.reactor().remove(&owner);
-            self.end(format!("the log-in that started it (process {}) has ended", owner.pid()));
+            self.end(format!("the login that started it (process {}) has ended", owner.pid()));
         }
     }
 

@@ -1,9 +1,9 @@
-//! Finds the owner of a session: the log-in in which it was started, and whose end ends it.
+//! Finds the owner of a session: the login in which it was started, and whose end ends it.
 //!
 //! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch
 //! script. If the leader is gone, or is outside of this container or its first process, it is the highest script that
 //! has called the caller, not the nearest subshell. If the caller leads its session itself (`setsid wireup up`), it is
-//! the caller's parent. Inside a batch system's allocation, of which a log-in may have many in sequence, it is the
+//! the caller's parent. Inside a batch system's allocation, of which a login may have many in sequence, it is the
 //! process started for the allocation: a shell or a script.
 
 use std::io;
@@ -26,7 +26,7 @@ impl Owner {
         // If no ancestor has the variable, the allocation was made for this same process.
         let allocated = allocation.and_then(|variable| process::eldest_with(variable.as_bytes()).or(process::parent()));
         let candidates = [allocated, process::session_leader(), process::eldest_of_session(), process::parent()];
-        // The machine's first process does not belong to a log-in.
+        // The machine's first process does not belong to a login.
         let mut others = candidates.into_iter().flatten().filter(|&pid| pid != own && pid > 1);
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
     }

@@ -87,7 +87,7 @@ impl SessionDirectory {
     }
 
     /// The place of a session: created if necessary, and claimed unless it is taken. `lasting`: the session outlives
-    /// log-ins.
+    /// logins.
     pub fn claim(name: &str, lasting: bool) -> Result<(SessionDirectory, Claim), SessionDirectoryError> {
         for _ in 0..RACES_MAX {
             let place = match SessionDirectory::find(name)? {

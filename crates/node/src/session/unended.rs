@@ -48,7 +48,7 @@ pub fn story(name: &str) -> Option<String> {
     let why = match note.owner {
         _ if note.boot != boot() => "this machine was restarted".to_owned(),
         Some((pid, born)) if process::start_ticks(pid) != born || born.is_none() => {
-            format!("the log-in or script that started it (process {pid}) has ended")
+            format!("the login or script that started it (process {pid}) has ended")
         }
         Some(_) | None => "its process was killed".to_owned(),
     };

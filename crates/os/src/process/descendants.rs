@@ -12,21 +12,17 @@ use std::{fs, io};
 
 /// The pids of all descendants of this process, zombies included, parents before children.
 pub fn descendants() -> Vec<u32> {
-    descendants_without(&[])
+    descendants_of(own_pid(), |_| false)
 }
 
-/// Like [`descendants`], without the children in `spare` and their descendants.
-fn descendants_without(spare: &[u32]) -> Vec<u32> {
-    descendants_of(own_pid(), spare)
-}
-
-fn descendants_of(root: u32, spare: &[u32]) -> Vec<u32> {
+/// The descendants of a process without those that are spared, and without the descendants of these.
+fn descendants_of(root: u32, is_spared: impl FnMut(u32) -> bool) -> Vec<u32> {
     let own = own_pid();
     if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
-        closure(root, spare, children_files)
+        closure(root, is_spared, children_files)
     } else {
         let by_parent = children_by_scan();
-        closure(root, spare, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
+        closure(root, is_spared, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
     }
 }
 
@@ -40,10 +36,11 @@ pub struct Killed {
 }
 
 /// Sends `SIGKILL` to every descendant, or only to those started at `born_from` or later (see [`start_ticks`]).
-/// The processes in `spare` and their descendants are left alone.
-pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
+/// Processes for which `is_spared` holds, and their descendants, are left alone. It is asked about every process that is
+/// found: an orphan may become a descendant at any moment, so a list made earlier may lack one that must be spared.
+pub fn kill_descendants(born_from: Option<u64>, is_spared: impl FnMut(u32) -> bool) -> Killed {
     let mut round = Killed::default();
-    let listed = descendants_without(spare);
+    let listed = descendants_of(own_pid(), is_spared);
     let ours: HashSet<u32> = listed.iter().copied().chain([own_pid()]).collect();
     for pid in listed {
         match kill_one(pid, &ours, born_from) {
@@ -78,13 +75,13 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-fn closure(root: u32, spare: &[u32], children_of: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
-    let mut seen: HashSet<u32> = spare.iter().copied().chain([root]).collect();
+fn closure(root: u32, mut is_spared: impl FnMut(u32) -> bool, children_of: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
+    let mut seen = HashSet::from([root]);
     let mut found = Vec::new();
     let mut next = root;
     let mut visited = 0;
     loop {
-        found.extend(children_of(next).into_iter().filter(|&child| seen.insert(child)));
+        found.extend(children_of(next).into_iter().filter(|&child| seen.insert(child) && !is_spared(child)));
         match found.get(visited) {
             Some(&pid) => next = pid,
             None => return found,
@@ -144,7 +141,7 @@ impl Identity {
 
 /// A process and all of its descendants, parents before children.
 pub fn tree(root: u32) -> Vec<Identity> {
-    let all = [root].into_iter().chain(descendants_of(root, &[]));
+    let all = [root].into_iter().chain(descendants_of(root, |_| false));
     all.filter_map(|pid| Some(Identity { pid, born: start_ticks(pid)? })).collect()
 }
 
@@ -173,7 +170,7 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
         let grandchild: u32 = line.trim().parse().unwrap();
         let by_parent = children_by_scan();
-        let scanned = closure(own_pid(), &[], |pid| by_parent.get(&pid).cloned().unwrap_or_default());
+        let scanned = closure(own_pid(), |_| false, |pid| by_parent.get(&pid).cloned().unwrap_or_default());
         for list in [descendants(), scanned] {
             assert!(list.contains(&shell.id()) && list.contains(&grandchild), "{list:?}");
         }

@@ -71,7 +71,7 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// The leader of this process's session (usually its log-in shell), which may have ended; `None`: the leader is outside
+/// The leader of this process's session (usually its login shell), which may have ended; `None`: the leader is outside
 /// this PID namespace.
 pub fn session_leader() -> Option<u32> {
     // SAFETY: `getsid` touches no memory. (rustix's version does not accept 0, which means a leader in another

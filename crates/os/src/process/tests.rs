@@ -81,7 +81,7 @@ fn a_subreaper_kills_and_reaps_orphaned_grandchildren() {
         loop {
             match reap() {
                 Reaped::Child { .. } => reaped += 1,
-                Reaped::NoneEnded => drop(kill_descendants(None, &[])),
+                Reaped::NoneEnded => drop(kill_descendants(None, |_| false)),
                 Reaped::NoChildren => return reaped == 1,
             }
         }
@@ -97,9 +97,9 @@ fn only_younger_descendants_that_are_not_spared_are_killed() {
         };
         let child = sleeping();
         let born = start_ticks(child).unwrap();
-        let spared = kill_descendants(Some(born + 1), &[]) == Killed::default() && reap() == Reaped::NoneEnded;
-        let spared = spared && kill_descendants(Some(born), &[child]) == Killed::default();
-        let killed = kill_descendants(Some(born), &[]).killed == 1;
+        let spared = kill_descendants(Some(born + 1), |_| false) == Killed::default() && reap() == Reaped::NoneEnded;
+        let spared = spared && kill_descendants(Some(born), |pid| pid == child) == Killed::default();
+        let killed = kill_descendants(Some(born), |_| false).killed == 1;
         spared && killed && wait_for(child).unwrap() == Ended::Signalled { signal: 9, core_dumped: false }
     });
 }

@@ -85,9 +85,9 @@ pub struct Batch {
 pub enum Caller {
     /// The variable was set for this call.
     Stated,
-    /// The variable may have been inherited from an earlier log-in. It is used only if the parent offers that address.
+    /// The variable may have been inherited from an earlier login. It is used only if the parent offers that address.
     Doubtful,
-    /// The variable describes the log-in of another process.
+    /// The variable describes the login of another process.
     Unknown,
 }
 

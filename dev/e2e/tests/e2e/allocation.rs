@@ -265,7 +265,7 @@ fn a_session_runs_in_an_allocation_and_restarts_a_lost_node() {
     assert_eq!(outcome.out().replace("session default", "").matches(twice).count(), 2, "{outcome}");
 }
 
-/// The session ends when the command of the allocation ends, long before the log-in shell does.
+/// The session ends when the command of the allocation ends, long before the login shell does.
 #[test]
 fn a_session_ends_with_its_allocation() {
     let Some(machines) = machines::with_slurm() else { return };

@@ -115,7 +115,7 @@ fn a_pmix_server_without_room_names_the_place() {
     }
 }
 
-/// What the start-up file of n0's log-in shell contains, what a run says about it, and what the doctor says.
+/// What the start-up file of n0's login shell contains, what a run says about it, and what the doctor says.
 struct Shell {
     bashrc: &'static str,
     run: Option<&'static [&'static str]>,

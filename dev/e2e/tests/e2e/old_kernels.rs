@@ -42,7 +42,7 @@ fn sessions_run_without_newer_system_calls() {
     for &errno in lacks() {
         let session = Session::nowhere();
         let up = session.again_later("--virtual-nodes 2").without_calls_from(NEWER, errno).succeed();
-        up.expect_err_line(&["cannot determine your log-in session", "wireup down"]);
+        up.expect_err_line(&["cannot determine your login session", "wireup down"]);
         for _ in 0..2 {
             let job = session.job("-n 2 --virtual-nodes 2").without_calls_from(NEWER, errno).sh("echo here").succeed();
             assert_eq!(job.out(), "here\nhere\n", "{errno:?} {job}");

@@ -40,7 +40,7 @@ fn wireup_is_sent_once_to_each_host() {
     }
 }
 
-/// In a log-in with `XDG_RUNTIME_DIR`, which the hosts' own sshd does not set.
+/// In a login with `XDG_RUNTIME_DIR`, which the hosts' own sshd does not set.
 #[test]
 fn one_line_says_where_wireup_is_kept_if_home_directories_take_no_program() {
     let Some(machines) = fresh() else { return };

@@ -38,7 +38,7 @@ fn odd_variable_values_and_arguments_arrive_unchanged() {
     assert_eq!(outcome.out().matches(&format!("{value}it's \"$HOME\" \\!")).count(), 2, "{outcome}");
 }
 
-/// Ranks do not see the variables of the log-in that started their agent.
+/// Ranks do not see the variables of the login that started their agent.
 #[test]
 fn remote_ranks_do_not_see_the_agents_ssh_variables() {
     let Some(machines) = machines::four() else { return };

@@ -10,7 +10,7 @@ const TASKS: &str = "SLURM_TASKS_PER_NODE";
 const CPUS: &str = "SLURM_JOB_CPUS_PER_NODE";
 
 pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
-    // A log-in to a node of a running job may set the first variable without the others.
+    // A login to a node of a running job may set the first variable without the others.
     let (Some(job), Some(nodelist)) = (env.get("SLURM_JOB_ID"), env.get(NODES)) else { return Ok(None) };
     let names = names(NODES, nodelist)?;
     let cpus_per_task = env.number("SLURM_CPUS_PER_TASK")?.unwrap_or(1).max(1);

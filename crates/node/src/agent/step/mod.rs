@@ -64,7 +64,7 @@ pub enum Complaint {
 /// replace the task's standard input cannot change this argument, which travels in the batch system's own messages.
 pub const SEALED: &str = "sealed";
 
-/// The command that a task executes. A single word is a line for a log-in shell, which a step does not have, so it is
+/// The command that a task executes. A single word is a line for a login shell, which a step does not have, so it is
 /// run by `/bin/sh`.
 pub fn executed(mut command: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     if command.len() == 1 {

@@ -21,12 +21,12 @@ const FOREIGN_MAX: u8 = 87;
 pub const CANNOT_BEGIN: u8 = 90;
 /// The exit code with which shells report that a command was killed by `SIGKILL`.
 const KILLED: u8 = 137;
-/// The message of a log-in shell whose command was killed by `SIGKILL`.
+/// The message of a login shell whose command was killed by `SIGKILL`.
 const SHELL_KILLED: &str = "Killed";
 /// The exit code of `ssh` when `ssh` itself failed.
 const SSH_FAILED: u8 = 255;
 
-/// Messages of `ssh` when `sshd` drops a connection before log-in: there are too many at once (`MaxStartups`,
+/// Messages of `ssh` when `sshd` drops a connection before login: there are too many at once (`MaxStartups`,
 /// `PerSourceMaxStartups`), or its queue is full.
 const BUSY: [&str; 6] = [
     "kex_exchange_identification", "ssh_exchange_identification", "banner exchange", "Connection closed by",

@@ -172,7 +172,7 @@ fn a_session_ends_with_its_owner() {
     session.shell_leaving(&script).expect_code(0);
     let running = session.job("-n 2").sh(SLEEPERS).start_until("ready\n", 2);
     fs::write(&gate, "").unwrap();
-    running.finish().expect_err_line(&["log-in", "has ended"]);
+    running.finish().expect_err_line(&["login", "has ended"]);
     session.expect_gone();
 }
 

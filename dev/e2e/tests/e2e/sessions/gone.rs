@@ -20,7 +20,7 @@ fn a_run_says_that_its_session_was_lost() {
     let up = "$WIREUP up --virtual-nodes 2 2>&1";
     for (script, is_killed, why) in [
         (format!("exec {up}"), true, "its process was killed"),
-        (format!("setsid sh -c '{up}; :'"), false, "the log-in or script that started it (process "),
+        (format!("setsid sh -c '{up}; :'"), false, "the login or script that started it (process "),
     ] {
         let session = Session::nowhere();
         let outcome = session.shell_leaving(&script).expect_code(0);
