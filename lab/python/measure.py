@@ -91,6 +91,7 @@ def rounds(results, options, cases):
         print(", ".join(f"{key} {value}" for key, value in case.items()), flush=True)
         for number in range(options.rounds):
             for name, measure in contestants:
+                subprocess.run(["sh", "-c", options.before], check=True)
                 try:
                     for quantity, unit, value in measure():
                         results.sample(name, case, quantity, unit, number, value)
@@ -145,9 +146,10 @@ def torch(options):
         def measure():
             with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.dirname(HERE)) + "/target") as folder:
                 began = time.time()
-                found = re.search(r"TIMES (\d+) (\S+) (\S+) (\S+)", start([program, folder, mode]))
+                text = start([program, folder, mode])
+            found = re.search(r"TIMES (\d+) (\S+) (\S+) (\S+)", text)
             if not found or int(found[1]) != ranks:
-                raise RuntimeError("no times")
+                raise RuntimeError(f"no line of {ranks} ranks: {text[-200:]}")
             if mode == "together":
                 yield "init", "s", float(found[2])
                 yield "init_barrier", "s", float(found[3])
@@ -155,10 +157,11 @@ def torch(options):
                 yield "first_collective", "s", float(found[4]) - began
         return measure
 
+    # With the numbers that are its defaults for -r and -t, torchrun of PyTorch 1.13 fails under Python 3.11.
     def torchrun(words):
         script = "\n".join(
             f"ssh {host} {options.python} -m torch.distributed.run --nnodes {len(hosts)} --node_rank {i} "
-            f"--nproc_per_node {options.ppn} --master_addr 10.77.0.1 --master_port 29500 {' '.join(words)} &"
+            f"--nproc_per_node {options.ppn} -r 1 -t 1 --master_addr 10.77.0.1 --master_port 29500 {' '.join(words)} &"
             for i, host in enumerate(hosts))
         return output(["sh", "-c", script + "\nwait"], OMP_NUM_THREADS="1")
 
@@ -217,6 +220,7 @@ parser.add_argument("--hosts")
 parser.add_argument("--ppn", type=int, default=4)
 parser.add_argument("--files", default="local disk", help="where the modules are, for the case")
 parser.add_argument("--stage", action="store_true")
+parser.add_argument("--before", default="", help="shell command before each run: one that empties caches")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--json")
 parser.add_argument("--wireup", default=os.path.join(HERE, "../../target/release/wireup"))

@@ -328,8 +328,10 @@ pub struct Preload {
     pub limit_ns: u64,
     /// Whether the job fails if its ranks cannot be forked from the importer.
     pub required: bool,
-    /// Whether the session imports these modules for all of its jobs. Each node then keeps the importer for the next
-    /// job, and no message says that a program cannot be forked from it.
+    /// Whether the command of the job asks for the imports. If only its session does, the ranks of a program that is
+    /// not Python start without a message.
+    pub asked: bool,
+    /// Whether the session imports these modules for its jobs: each node then keeps the importer for the next job.
     pub keep: bool,
 }
 

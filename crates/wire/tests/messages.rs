@@ -83,6 +83,7 @@ fn job() -> JobSpec {
                     modules: vec!["numpy".into(), "scipy.linalg".into()],
                     limit_ns: 500,
                     required: true,
+                    asked: true,
                     keep: false,
                 }),
             },

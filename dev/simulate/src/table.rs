@@ -186,6 +186,7 @@ const STATEMENTS: [Statement; 17] = [
         name: "rendezvous by TCPStore",
         ranks: 98_304,
         ppn: 8,
+        exchange: Exchange::Store,
         quantity: Quantity::Exchange,
         published: Some((100.0, "TCPStore")),
         ..LARGE

@@ -112,6 +112,7 @@ fn preloading(flags: &Parsed, of_session: &[String]) -> Result<Option<Preload>, 
         modules: if modules == ["auto"] { Vec::new() } else { modules.to_vec() },
         limit_ns: flags.start_timeout_ns.unwrap_or(IMPORT_TIMEOUT_NS),
         required: flags.preload_required,
+        asked: flags.preload.is_some(),
         keep: modules == of_session,
     }))
 }

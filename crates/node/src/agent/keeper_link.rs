@@ -33,10 +33,6 @@ impl KeeperLink {
         self.keeper.pid()
     }
 
-    pub fn keeps_importer(&self) -> bool {
-        self.keeper.keeps_importer()
-    }
-
     pub fn kernel_session(&self) -> Option<KernelSession> {
         self.keeper.kernel_session()
     }

@@ -99,7 +99,17 @@ pub struct KeeperPool {
 impl KeeperPool {
     /// An idle keeper without a server for a job in this kernel session, if there is one.
     pub fn take_keeper(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
-        let suiting = self.idle.iter().filter(|(_, idle)| idle.server.is_none() && idle.suits(session));
+        self.take_suiting(session, |_| true, reactor)
+    }
+
+    fn take_suiting(
+        &mut self,
+        session: KernelSession,
+        is_wanted: impl Fn(&Idle) -> bool,
+        reactor: &Reactor,
+    ) -> Option<Idle> {
+        let is_wanted = |idle: &Idle| idle.server.is_none() && idle.suits(session) && is_wanted(idle);
+        let suiting = self.idle.iter().filter(|(_, idle)| is_wanted(idle));
         // A keeper that has begun no session could serve any job, so it is taken last. One that has imported modules is
         // taken first: the next job in a session that imports them probably wants them too.
         let preference = |idle: &Idle| (idle.keeper.kernel_session().is_none(), !idle.keeper.keeps_importer());
@@ -136,7 +146,9 @@ impl KeeperPool {
             *server = None;
         }
         let Some(session) = server.as_ref().map(StandbyServer::kernel_session) else { return };
-        let idle = self.take_keeper(session, reactor).or_else(|| fork().ok().map(Idle::from));
+        // A keeper with imported modules is left for jobs that use them.
+        let idle = self.take_suiting(session, |idle| !idle.keeper.keeps_importer(), reactor);
+        let idle = idle.or_else(|| fork().ok().map(Idle::from));
         let Some(mut idle) = idle else { return };
         let Some(mut server) = server.take() else { return };
         let has_started = server.start(&mut idle.keeper).is_ok();
@@ -174,18 +186,9 @@ impl KeeperPool {
     }
 
     fn renew_with(&mut self, mut link: KeeperLink, reactor: &Reactor) {
-        if link.keeps_importer() && self.has_importer() {
-            link.request(&Request::DropImporter);
-        }
         link.request(&Request::Renew);
         link.flush(reactor);
         self.renewing.insert(link.pid(), link);
-    }
-
-    /// Whether a keeper without a job has an interpreter with imported modules: one for each node is enough.
-    fn has_importer(&self) -> bool {
-        self.idle.values().any(|idle| idle.keeper.keeps_importer())
-            || self.renewing.values().any(KeeperLink::keeps_importer)
     }
 
     /// A keeper has sent something, or has ended. `false`: the keeper is not in this pool.
@@ -200,11 +203,16 @@ impl KeeperPool {
         let Some(link) = self.renewing.get_mut(&pid) else { return false };
         let mut events = Vec::new();
         let alive = link.receive(&mut events, reactor);
-        let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed));
+        let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed { .. }));
         if alive && !renewed {
             link.flush(reactor);
         } else if let Some(link) = self.renewing.remove(&pid) {
-            let keeper = link.into_keeper(reactor);
+            let mut keeper = link.into_keeper(reactor);
+            // One interpreter with imported modules is enough for each node.
+            if keeper.keeps_importer() && self.idle.values().any(|idle| idle.keeper.keeps_importer()) {
+                keeper.request(&Request::DropImporter);
+                let _ = keeper.flush();
+            }
             if alive && watch(&keeper, reactor).is_ok() {
                 self.idle.insert(pid, keeper.into());
                 self.trim(IDLE_MAX, reactor);
@@ -233,13 +241,14 @@ impl KeeperPool {
         }
     }
 
-    /// The idle keeper to be ended first: one of the kind of which there are most.
+    /// The idle keeper to be ended first: one of the kind of which there are most, preferably without imported modules.
     fn surplus(&self) -> Option<u32> {
         let alike = |one: &Idle| {
             let session = one.keeper.kernel_session();
             self.idle.values().filter(|idle| idle.keeper.kernel_session() == session).count()
         };
-        Some(*self.idle.iter().max_by_key(|(_, idle)| (idle.server.is_none(), alike(idle)))?.0)
+        let preference = |one: &Idle| (one.server.is_none(), alike(one), !one.keeper.keeps_importer());
+        Some(*self.idle.iter().max_by_key(|(_, idle)| preference(idle))?.0)
     }
 
     pub fn pids(&self) -> impl Iterator<Item = u32> {
@@ -264,11 +273,11 @@ fn watch(keeper: &Keeper, reactor: &Reactor) -> io::Result<()> {
 pub mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
-    use crate::keeper::{Batch, leaving};
+    use crate::keeper::leaving;
+    use crate::keeper::tests::importers::import;
     use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;
-    use wireup_wire::job::Preload;
 
     /// A pool with this many idle keepers.
     pub fn idle(count: usize, reactor: &Reactor) -> KeeperPool {
@@ -311,6 +320,15 @@ pub mod tests {
         let mut keeper = pool.take_keeper(session, reactor).map_or_else(|| Keeper::fork().unwrap(), |idle| idle.keeper);
         keeper.begin_kernel_session(session);
         keeper
+    }
+
+    /// The job of this keeper is over; returns when the keeper is idle.
+    fn renew(pool: &mut KeeperPool, keeper: Keeper, reactor: &mut Reactor) {
+        let token = Token::IdleKeeper(keeper.pid());
+        pool.renew(KeeperLink::new(keeper, token, reactor).unwrap(), reactor);
+        while !pool.renewing.is_empty() {
+            turn(pool, reactor);
+        }
     }
 
     /// Jobs that run at the same time; the pids of their keepers, which are idle again.
@@ -407,20 +425,21 @@ pub mod tests {
     fn one_keeper_without_a_job_keeps_imported_modules_and_gets_the_next_job() {
         let mut reactor = Reactor::new().unwrap();
         let mut pool = KeeperPool::default();
-        let preload = Some(Preload { keep: true, ..Preload::default() });
-        let request = Request::Spawn(Batch { preload, ..Batch::default() });
-        let mut keepers = [(), ()].map(|()| keeper(&mut pool, Own, &reactor));
-        keepers.iter_mut().for_each(|keeper| keeper.request(&request));
+        let folder = tempfile::tempdir().unwrap();
+        let mut keepers = [(); 4].map(|()| keeper(&mut pool, Agents, &reactor));
+        for i in [1, 2] {
+            import(&mut keepers[i], folder.path());
+        }
         let pids = keepers.each_ref().map(Keeper::pid);
-        for keeper in keepers.into_iter().rev() {
-            let token = Token::IdleKeeper(keeper.pid());
-            pool.renew(KeeperLink::new(keeper, token, &reactor).unwrap(), &reactor);
+        for keeper in keepers {
+            renew(&mut pool, keeper, &mut reactor);
         }
-        while !pool.renewing.is_empty() {
-            turn(&mut pool, &mut reactor);
-        }
-        assert_eq!(pids.map(|pid| pool.idle[&pid].keeper.keeps_importer()), [false, true]);
-        assert_eq!(serve(&mut pool, &[Own], &mut reactor), [pids[1]]);
+        assert_eq!(pids.map(|pid| pool.idle[&pid].keeper.keeps_importer()), [false, true, false, false]);
+        pool.trim(1, &reactor);
+        assert_eq!(serve(&mut pool, &[Agents], &mut reactor), [pids[1]]);
+        let server = StandbyServer::like(&plan(&format!("wireup-{}-importer", std::process::id()))).unwrap();
+        pool.start_standby(&mut Some(server), Keeper::fork, &reactor);
+        assert_ne!(pool.with_standby(), Some(pids[1]));
         end(pool, &reactor);
     }
 

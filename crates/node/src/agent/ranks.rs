@@ -246,7 +246,7 @@ impl JobRanks {
             KeeperEvent::NotPreloaded { problem } => {
                 turn.push_event(job, JobEvent::RanksLack { what: Lacking::Preload { problem } });
             }
-            KeeperEvent::Failed { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
+            KeeperEvent::Failed { .. } | KeeperEvent::Swept | KeeperEvent::Renewed { .. } => {}
         }
         Ok(())
     }

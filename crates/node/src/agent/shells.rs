@@ -237,7 +237,7 @@ impl Shells {
                 | KeeperEvent::Preloads { .. }
                 | KeeperEvent::NotPreloaded { .. }
                 | KeeperEvent::Swept
-                | KeeperEvent::Renewed => {}
+                | KeeperEvent::Renewed { .. } => {}
             }
         }
         if !alive {

@@ -82,7 +82,7 @@ pub struct Keeper {
     kernel_session: Option<KernelSession>,
     /// Whether the keeper's end of the socket is closed.
     gone: bool,
-    /// Whether the keeper may have an interpreter with imported modules for later jobs.
+    /// Whether the keeper had an interpreter with imported modules for later jobs when it was renewed.
     keeps_importer: bool,
     /// Directories that the keeper was asked to remove at its end; if it is killed before that, the agent removes them.
     directories: Vec<Vec<u8>>,
@@ -221,7 +221,7 @@ impl Keeper {
         self.kernel_session
     }
 
-    /// Whether the keeper may have an interpreter with imported modules for later jobs.
+    /// Whether the keeper had an interpreter with imported modules for later jobs when it was renewed.
     pub fn keeps_importer(&self) -> bool {
         self.keeps_importer
     }
@@ -234,9 +234,6 @@ impl Keeper {
         );
         match request {
             Request::RemoveAtEnd { directory } => self.directories.push(directory.clone()),
-            Request::Spawn(batch) => {
-                self.keeps_importer |= batch.preload.as_ref().is_some_and(|preload| preload.keep);
-            }
             Request::DropImporter => self.keeps_importer = false,
             _ => {}
         }
@@ -268,7 +265,8 @@ impl Keeper {
         let open = self.inbox.fill(&self.socket)?;
         while let Some(mut event) = self.inbox.next::<KeeperEvent>() {
             event.take_fds(&mut self.inbox.fds);
-            if matches!(event, KeeperEvent::Renewed) {
+            if let KeeperEvent::Renewed { keeps_importer } = event {
+                self.keeps_importer = keeps_importer;
                 self.directories.clear();
             }
             events.push(event);
@@ -308,4 +306,4 @@ impl Keeper {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

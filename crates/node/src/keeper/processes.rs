@@ -110,13 +110,12 @@ impl Processes {
         let waiting: VecDeque<Waiting> = waiting.collect();
         let preload = batch.preload.filter(|_| waiting.front().is_some_and(|first| first.program.is_ok()));
         let Some(mut preload) = preload else { return self.queue.extend(waiting) };
-        let is_of_session = preload.keep;
         // With staged files this process serves one job.
         preload.keep &= batch.staged.is_none();
         match Preloading::new(&preload, &batch.programs, &batch.limits, &waiting, redirected, &mut self.kept) {
             Ok(preloading) => self.preloading.insert(preloading).add(waiting),
             // The session imports for programs that can use it.
-            Err(_) if is_of_session && !preload.required => self.queue.extend(waiting),
+            Err(_) if !preload.asked && !preload.required => self.queue.extend(waiting),
             Err(problem) => self.start_without(waiting, preload.required, problem, outbox),
         }
     }
@@ -143,9 +142,10 @@ impl Processes {
         self.kept.as_ref().and_then(Kept::pid)
     }
 
-    /// Ends the importer that is kept for later jobs.
-    pub fn drop_kept(&mut self) {
+    /// Ends the importer that is kept for later jobs, and does not keep that of the present job.
+    pub fn keep_no_importer(&mut self) {
         self.kept = None;
+        self.preloading.iter_mut().for_each(Preloading::keep_no_importer);
     }
 
     /// Whether processes could be started now if there were room.
@@ -369,6 +369,7 @@ impl Processes {
             match report {
                 Report::No(_) | Report::Over if preloading.fall_back() => {}
                 Report::No(problem) => self.import_in_vain(problem, outbox),
+                Report::Declined(problem) => self.on_declined(problem, outbox),
                 Report::Recorded(modules) => outbox.push(&KeeperEvent::Preloads { modules }, Vec::new()),
                 Report::Ready => {}
                 Report::Forked { slot, pid } => self.on_forked(slot, pid, isolated, dead),
@@ -445,6 +446,13 @@ impl Processes {
             let is_required = preloading.is_required;
             self.start_without(preloading.into_unstarted().1, is_required, problem, outbox);
         }
+    }
+
+    /// The importer was kept from an earlier job and can serve others, but not this one.
+    fn on_declined(&mut self, problem: String, outbox: &mut Outbox) {
+        let Some(mut preloading) = self.preloading.take() else { return };
+        self.start_without(preloading.take_waiting(), preloading.is_required, problem, outbox);
+        self.kept = preloading.into_kept();
     }
 
     /// Ends imports that take too long, and the wait for the ranks of an importer that has ended.

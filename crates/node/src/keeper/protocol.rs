@@ -42,7 +42,7 @@ pub enum Request {
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
-    /// End the interpreter with imported modules that is kept for later jobs, if there is one.
+    /// End the interpreter with imported modules that is kept for later jobs, and keep none of the present job.
     DropImporter,
     /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
     /// that its agent had remembered by then.
@@ -186,8 +186,10 @@ pub enum KeeperEvent {
     },
     /// No descendant is left (except those that belong to another user and cannot be killed).
     Swept,
-    /// Nothing of the previous job is left.
-    Renewed,
+    /// Nothing of the previous job is left but, perhaps, its interpreter with imported modules.
+    Renewed {
+        keeps_importer: bool,
+    },
 }
 
 impl KeeperEvent {

@@ -249,7 +249,7 @@ impl Serve {
                     self.renewing = true;
                     self.begin_sweep(false);
                 }
-                Request::DropImporter => self.processes.drop_kept(),
+                Request::DropImporter => self.processes.keep_no_importer(),
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
                 Request::Begin(session) => enter_kernel_session(session),
             }
@@ -305,17 +305,21 @@ impl Serve {
         }
     }
 
-    fn on_agent_gone(&mut self) {
+    /// The keeper ends once nothing of its processes is left. It keeps no importer, also not that of a job that still
+    /// runs.
+    fn leave(&mut self) {
         self.is_leaving = true;
+        self.processes.keep_no_importer();
+    }
+
+    fn on_agent_gone(&mut self) {
+        self.leave();
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.restore_terminal) {
             // The terminal may be gone too.
             let _ = terminal.restore(rustix::stdio::stdin());
         }
         self.agent.on_gone(&self.reactor);
-        self.processes.drop_kept();
         self.begin_sweep(true);
-        // The jobs that ended now may have left their importer.
-        self.processes.drop_kept();
     }
 
     fn fill_seats(&mut self) {
@@ -349,8 +353,9 @@ impl Serve {
             Some(Swept::All) => self.on_childless(),
             Some(Swept::AllButDenied) => {
                 // Leftovers of the last job make this keeper unfit for another one.
-                self.is_leaving |= self.renewing;
-                self.renewing = false;
+                if mem::take(&mut self.renewing) {
+                    self.leave();
+                }
                 self.on_childless();
             }
             None => {}
@@ -362,12 +367,12 @@ impl Serve {
             return;
         }
         if self.renewing && self.staged.is_some() {
-            self.is_leaving = true;
+            self.leave();
         } else if mem::take(&mut self.renewing) {
             self.directories.remove();
             self.restore_terminal = false;
             self.processes.forget_all();
-            self.agent.push(&KeeperEvent::Renewed);
+            self.agent.push(&KeeperEvent::Renewed { keeps_importer: self.processes.kept().is_some() });
         } else {
             self.agent.push(&KeeperEvent::Swept);
         }

@@ -1,5 +1,6 @@
 //! Tests of keepers with real processes; the test acts as the agent.
 
+pub mod importers;
 mod isolation;
 mod renewal;
 mod sessions;
@@ -97,7 +98,8 @@ impl Bench {
                 let reported = self.reported.get_mut(&slot).expect("an exit follows a start");
                 assert!(reported.exited.replace(status).is_none() && reported.failed.is_none());
             }
-            KeeperEvent::Streams { .. } | KeeperEvent::Preloads { .. } => panic!("nothing is imported here"),
+            KeeperEvent::Streams { .. } => {}
+            KeeperEvent::Preloads { .. } => panic!("no imports are recorded here"),
             KeeperEvent::NotStaged { problem }
             | KeeperEvent::Redirected { problem }
             | KeeperEvent::NotPreloaded { problem } => {
@@ -105,7 +107,7 @@ impl Bench {
             }
             KeeperEvent::Failed { problem } => panic!("the keeper has failed: {problem:?}"),
             KeeperEvent::Swept => self.swept += 1,
-            KeeperEvent::Renewed => self.renewed += 1,
+            KeeperEvent::Renewed { .. } => self.renewed += 1,
         }
     }
 

@@ -287,7 +287,13 @@ fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
         assert_eq!(outcome.sorted_lines(), vec![format!("['{argument}']"); 4], "{outcome}");
         assert_eq!(imports(), 2, "once on each node");
     }
+    let missing = session.job_leaving("-n 4").args(["/usr/bin/python3", "none.py"]);
+    let missing = missing.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).env("PYTHONDONTWRITEBYTECODE", "1");
+    missing.finish().expect_code(2).expect_err_line(&["none.py: No such file"]);
+    job("", &["/usr/bin/python3", "main.py"]).expect_quiet();
+    assert_eq!(imports(), 2, "the interpreter outlives a job without a program");
     job("", &["/bin/true"]).expect_quiet();
+    job("--preload counted", &["/bin/true"]).expect_err_line(&["true is not a Python program"]);
     assert_eq!(job("", &["/usr/bin/python3", "-c", "import main"]).expect_quiet().out(), "[]\n".repeat(4));
     assert_eq!(imports(), 4, "another folder in sys.path");
     job("", &["/usr/bin/python3", "-c", "import counted"]).expect_quiet();

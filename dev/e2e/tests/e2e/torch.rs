@@ -68,7 +68,7 @@ fn torchrun_finds_the_other_nodes_by_the_agents_and_starts_workers_again() {
     let torchrun = |nodes: u32| {
         let options = format!("--rdzv_backend wireup --nnodes {nodes} --nproc_per_node 2 --max_restarts 1 -r 1 -t 1");
         let job = with_package(Run::job("-n 2 --virtual-nodes 2 --for torch"));
-        let job = job.args([PYTHON, "-m", "wireup_launcher.torch"]).args(options.split(' '));
+        let job = job.args([PYTHON, "-m", "wireup_launcher.torchrun"]).args(options.split(' '));
         let job = job.arg("--log_dir").arg(&logs.0);
         job.arg(layout::sources().join("python/torch_restart.py"))
     };

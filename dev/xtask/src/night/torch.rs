@@ -27,8 +27,10 @@ pub fn run() -> Result {
     let (wireup, commit) = (launcher()?, commit()?);
     let programs = ["torch_ddp", "torch_store", "torch_restart", "store_client"];
     let program = |name| layout::sources().join(format!("python/{name}.py"));
-    let modules = ["__init__.py", "torch.py"].map(|name| layout::root().join("python/wireup_launcher").join(name));
-    let files: Vec<PathBuf> = programs.into_iter().map(program).chain(modules).chain([wireup]).collect();
+    let modules =
+        ["__init__.py", "torch.py", "torchrun.py"].map(|name| layout::root().join("python/wireup_launcher").join(name));
+    let others = [layout::root().join("pyproject.toml"), wireup];
+    let files: Vec<PathBuf> = programs.into_iter().map(program).chain(modules).chain(others).collect();
     let mut text = String::new();
     for suite in SUITES {
         let folder = layout::target().join("torch").join(suite);

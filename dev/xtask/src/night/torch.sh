@@ -7,8 +7,12 @@ if [ ! -e /usr/lib/python3/dist-packages/torch/__init__.py ]; then
     apt-get -qq install -y --no-install-recommends python3-torch python3-numpy
     apt-get clean
 fi
-mkdir wireup_launcher
-mv __init__.py torch.py wireup_launcher
+mkdir wireup_launcher wireup_launcher-0.dist-info
+mv __init__.py torch.py torchrun.py wireup_launcher
+# What pip would write, so that torchrun finds its backend.
+printf 'Name: wireup-launcher\nVersion: 0\n' >wireup_launcher-0.dist-info/METADATA
+sed -n '/^\[project\.entry-points\./,/^$/ { s/project\.entry-points\.//; s/"//g; p }' pyproject.toml \
+    >wireup_launcher-0.dist-info/entry_points.txt
 export PYTHONPATH=. TORCH_CPP_LOG_LEVEL=ERROR
 python3 -c 'import torch; print("PyTorch", torch.__version__)' >jobs
 
@@ -45,8 +49,9 @@ job -n 4 --for torch=routable python3 torch_ddp.py
 job -n 4 --for torch python3 no_libuv.py torch_ddp.py
 job -n 4 --for torch python3 torch_ddp.py wireup://
 job -n 4 --for torch python3 torch_store.py
-job -n 2 --for torch python3 -m wireup_launcher.torch --rdzv-backend wireup --nnodes 2 --nproc-per-node 2 \
-    --max-restarts 1 torch_restart.py
+for torchrun in torchrun "python3 -m wireup_launcher.torchrun"; do
+    job -n 2 --for torch $torchrun --rdzv-backend wireup --nnodes 2 --nproc-per-node 2 --max-restarts 1 torch_restart.py
+done
 
 echo "== a rank that fails"
 ./wireup run --virtual-nodes 4 -n 4 --for torch python3 fails.py >said 2>&1 && exit 1

@@ -2,15 +2,16 @@
 //! of it.
 //!
 //! The importer is the interpreter of the ranks' program, with the same options. It reads a program of ours
-//! (`importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks up to 32 ranks
-//! and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank in place of an `exec` and the
-//! imports.
+//! (`record.py` and `importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks
+//! up to 32 ranks and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank in place of an
+//! `exec` and the imports.
 //!
 //! Messages are packets on a socket that the importer, the middle processes and the ranks share until they are set up.
 //! The fields of a packet are separated by spaces:
 //!
 //! ```text
 //!   no REASON                importer: the ranks cannot be forked from it
+//!   declined REASON          importer kept from an earlier job: it serves other jobs than this one
 //!   recorded MODULES         importer: where it has found the names of modules, and which they are
 //!   ready                    importer: it has imported the modules
 //!   forked SLOT PID          middle process: this rank exists
@@ -23,8 +24,8 @@
 //!
 //! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
 //! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program. The
-//! importer answers `ready`; or `no REASON`, for example if a file of a module has changed, and another importer is
-//! started.
+//! importer answers `ready`; or `declined REASON` if there is no such program; or `no REASON`, for example if a file of
+//! a module has changed, and another importer is started.
 
 mod command;
 
@@ -48,7 +49,7 @@ pub(super) const UNDER_WAY_MAX: usize = 32;
 /// Longest packet from the importer: a reason is cut.
 const PACKET_MAX: usize = 4096;
 
-const IMPORTER: &str = include_str!("importer.py");
+const IMPORTER: &str = concat!(include_str!("record.py"), include_str!("importer.py"));
 
 /// The number of threads that OpenBLAS starts when it is loaded: 1 in the importer, which must have one thread. OpenMP
 /// libraries start theirs when they are first used.
@@ -144,6 +145,7 @@ fn script(fields: &[u8]) -> Vec<u8> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Report {
     No(String),
+    Declined(String),
     Recorded(String),
     Ready,
     Forked {
@@ -171,6 +173,7 @@ impl Report {
         match words.next()? {
             "" => Some(Report::Over),
             "no" => Some(Report::No(text.get("no ".len()..)?.to_owned())),
+            "declined" => Some(Report::Declined(text.get("declined ".len()..)?.to_owned())),
             "recorded" => Some(Report::Recorded(text.get("recorded ".len()..)?.to_owned())),
             "ready" => Some(Report::Ready),
             "forked" => Some(Report::Forked { slot: number(words.next())?, pid: pid(words.next())? }),
@@ -297,6 +300,7 @@ mod tests {
     fn reports_are_read_and_other_packets_ignored() {
         let read = |packet: &str| Report::read(packet.as_bytes());
         assert_eq!(read("no such module"), Some(Report::No("such module".into())));
+        assert_eq!(read("declined none.py: missing"), Some(Report::Declined("none.py: missing".into())));
         assert_eq!(read("recorded in a file: json"), Some(Report::Recorded("in a file: json".into())));
         assert_eq!(read("forked 3 77"), Some(Report::Forked { slot: 3, pid: 77 }));
         assert_eq!(read("up 3 77"), Some(Report::Up { slot: 3, pid: 77 }));

@@ -145,6 +145,11 @@ impl Preloading {
         true
     }
 
+    /// The importer ends with this job.
+    pub fn keep_no_importer(&mut self) {
+        self.likeness = None;
+    }
+
     pub fn add(&mut self, waiting: VecDeque<Waiting>) {
         self.waiting = waiting;
     }
@@ -244,7 +249,7 @@ impl Preloading {
     pub fn receive(&mut self) -> Option<Report> {
         let report = self.importer.receive()?;
         self.is_full = false;
-        if report == Report::Ready {
+        if matches!(report, Report::Ready | Report::Declined(_)) {
             self.is_ready = true;
             (self.fresh, self.unstarted) = (None, None);
         }
