@@ -210,8 +210,8 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
     }
 }
 
-/// Rank 1 leaves and waits for rank 2, which computes. Meanwhile rank 0, which has read the goodbye of rank 1 and owes it
-/// no answer, ends.
+/// Rank 1 leaves and waits for rank 2, which computes. Meanwhile rank 0, which has read the goodbye of rank 1 and owes
+/// it no answer, ends.
 #[test]
 fn a_rank_that_leaves_tells_nobody_that_another_one_is_lost() {
     for transport in transports() {

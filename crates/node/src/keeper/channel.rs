@@ -199,8 +199,8 @@ impl AgentSocket {
         let _ = reactor.remove(&self.socket);
     }
 
-    /// Drops all reports, because nobody reads them. They may hold the agent's end of a process's socket, and the process
-    /// ends when that is closed.
+    /// Drops all reports, because nobody reads them. They may hold the agent's end of a process's socket, and the
+    /// process ends when that is closed.
     pub fn drop_reports(&mut self) {
         self.outbox = Outbox::default();
     }

@@ -36,8 +36,9 @@ pub struct Killed {
 }
 
 /// Sends `SIGKILL` to every descendant, or only to those started at `born_from` or later (see [`start_ticks`]).
-/// Processes for which `is_spared` holds, and their descendants, are left alone. It is asked about every process that is
-/// found: an orphan may become a descendant at any moment, so a list made earlier may lack one that must be spared.
+/// Processes for which `is_spared` holds, and their descendants, are left alone. It is asked about every process that
+/// is found: an orphan may become a descendant at any moment, so a list made earlier may lack one that must be
+/// spared.
 pub fn kill_descendants(born_from: Option<u64>, is_spared: impl FnMut(u32) -> bool) -> Killed {
     let mut round = Killed::default();
     let listed = descendants_of(own_pid(), is_spared);
