@@ -5,12 +5,12 @@ use std::process::{Command, exit};
 
 const STATIC: &[&str] = &["-static"];
 /// Programs that load a library at run time.
-const LOADS: &[&str] = &["-ldl", "-pthread"];
+const LOADS: &[&str] = &["-ldl", "-pthread", "-lm"];
 /// Libraries that are loaded into other programs.
 const LOADED: &[&str] = &["-shared", "-fPIC", "-ldl"];
 /// Without a C library and without what compilers expect of one.
 const BARE: &[&str] = &["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
-const PROGRAMS: [(&str, &[&str]); 15] = [
+const PROGRAMS: [(&str, &[&str]); 16] = [
     ("true", STATIC),
     ("pmi_bare", BARE),
     ("pmi_exchange", STATIC),
@@ -22,6 +22,7 @@ const PROGRAMS: [(&str, &[&str]); 15] = [
     ("startup", LOADS),
     ("groups", LOADS),
     ("first_use", LOADS),
+    ("applications", LOADS),
     ("pmix_exchange", LOADS),
     ("ucx_init", LOADS),
     ("mpi_shim", LOADED),

@@ -16,6 +16,7 @@ const REPRODUCE: Command = Command {
     purpose: "repeat the experiments of the sources",
     intro: "
   wireup-reproduce init|overlap     S1: initialisation with non-blocking exchanges; how much of them is hidden
+  wireup-reproduce apps             S1: whole applications by four schemes of exchange
   wireup-reproduce steps            S2: the phases of a start, by the steps that made it faster
   wireup-reproduce groups           S2: what groups of ranks cost, beside the simulator
   wireup-reproduce s4               S4: the start of processes until all are connected
@@ -27,9 +28,10 @@ wireup-reproduce NAME --help lists the flags of one.
     end: "",
 };
 
-const ALL: [Benchmark; 5] = [
+const ALL: [Benchmark; 6] = [
     ("init", &s1::INIT, s1::init),
     ("overlap", &s1::OVERLAP, s1::overlap),
+    ("apps", &s1::apps::COMMAND, s1::apps::run),
     ("steps", &s2::STEPS, s2::steps),
     ("groups", &s2::GROUPS, s2::groups),
     ("s4", &s4::COMMAND, s4::run),

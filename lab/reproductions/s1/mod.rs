@@ -1,9 +1,10 @@
 //! S1: the initialisation of a middleware with every scheme (figure 10) and of a real MPI, split into exchange and rest
-//! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12).
+//! (figure 1); how much of an exchange is hidden behind other work (figures 11 and 12); whole applications (`apps`).
 //!
 //! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking
 //! scheme its initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when
 //! the application first needs a peer. The local work is a sleep: setting up a network card takes time but no cores.
+pub mod apps;
 pub mod slow_shell;
 
 use std::fs;
@@ -138,21 +139,27 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
         // the links are slow, without them.
         let cores = bench.machine.cpus as u32;
         let node_count = if delay.is_zero() { (cores / 2).max(2) } else { cores.max(2) };
-        let mut launch = Launch::new(bench, Layout { node_count, ppn: 1 })?;
-        if !delay.is_zero() {
-            let slow = (1..node_count).map(|node| format!(",slow{node}")).collect::<String>();
-            let shell = format!("{} {} {}", bench.own_program()?.display(), slow_shell::WORD, delay.as_nanos());
-            // With this transport all frames take the slow links of the tree.
-            launch.nodes = Some(vec![
-                format!("--hosts=localhost{slow}"),
-                "--ppn=1".into(),
-                format!("--remote-shell={shell}"),
-                "--agent-transport=tree".into(),
-            ]);
-        }
+        let layout = Layout { node_count, ppn: 1 };
+        let launch = Launch { nodes: slow_nodes(bench, layout, delay)?, ..Launch::new(bench, layout)? };
         hide(bench, &choice, "spin", launch)?;
     }
     Ok(())
+}
+
+/// Arguments of `wireup run` for nodes whose agents have slow links; none without a delay.
+fn slow_nodes(bench: &Bench, layout: Layout, delay: Duration) -> Result<Option<Vec<String>>, Problem> {
+    if delay.is_zero() {
+        return Ok(None);
+    }
+    let slow = (1..layout.node_count).map(|node| format!(",slow{node}")).collect::<String>();
+    let shell = format!("{} {} {}", bench.own_program()?.display(), slow_shell::WORD, delay.as_nanos());
+    Ok(Some(vec![
+        format!("--hosts=localhost{slow}"),
+        format!("--ppn={}", layout.ppn),
+        format!("--remote-shell={shell}"),
+        // With this transport all frames take the slow links of the tree.
+        "--agent-transport=tree".into(),
+    ]))
 }
 
 fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) -> Result<(), Problem> {

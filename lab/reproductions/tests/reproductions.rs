@@ -13,11 +13,15 @@ use xtask::programs::Flavour;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
 const SCHEMES: [&str; 5] = ["original", "ssh-dr", "ssh-bc", "mpd-bc", "hypercube"];
 
+/// The library that ranks load.
+fn library() -> String {
+    format!("--library {}", folder().join(xtask::libraries::file("pmi2")).display())
+}
+
 /// The results of a reproduction with wireup's ranks on this machine.
 fn reproduce(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
-    let library = folder().join(xtask::libraries::file("pmi2"));
-    let library = if words.starts_with("steps") { String::new() } else { format!("--library {}", library.display()) };
+    let library = if words.starts_with("steps") { String::new() } else { library() };
     let words = format!("{words} --wireup {} {library} {}", programs::wireup().display(), results.json());
     Run::tool(PROGRAM, words.split_whitespace()).succeed();
     results.lines()
@@ -154,4 +158,38 @@ fn overlap_has_sleeping_and_spinning_ranks() {
     }
     // Up and down over one link that delays every frame by 2 ms; the time starts when the last rank enters.
     assert!(lines.value("fence", "part=spin", "time") >= 2e-3);
+}
+
+#[test]
+fn apps_have_right_results_by_every_scheme() {
+    let lines = reproduce("apps", "apps --ranks 4 --rounds 1 --delay-ms 2 --setup 100 --kernel is");
+    for scheme in ["fence", "allgather", "ifence", "iallgather"] {
+        let of = |quantity| lines.value(scheme, "kernel=is,ranks=4,setup-percent=100", quantity);
+        assert!(0.0 < of("before-use") && of("before-use") < of("run") && of("run") < of("wall"), "{scheme}");
+        assert_eq!(lines.values(scheme, "kernel=is", "gain").len(), usize::from(scheme != "fence"), "{scheme}");
+    }
+    // Twice the delay of a link: up and down.
+    assert!(lines.value("fence", "kernel=is", "call") >= 4e-3);
+    // More ranks than planes of the coarse grids.
+    let lines = reproduce("apps-all", "apps --ranks 16 --rounds 1 --delay-ms 0 --setup 0 --scheme iallgather");
+    ["ep", "cg", "is", "mg"]
+        .iter()
+        .for_each(|kernel| lines.expect(&["iallgather"], &format!("kernel={kernel}"), &["run"]));
+}
+
+#[test]
+fn apps_fail_if_ranks_leave_no_result_or_a_wrong_one() {
+    let words = "apps --ranks 4 --rounds 3 --delay-ms 0 --setup 0 --kernel is --scheme iallgather";
+    let run = |wireup: &str| Run::tool(PROGRAM, format!("{words} --wireup {wireup} {}", library()).split(' ')).finish();
+    let outcome = run("/bin/true");
+    assert_eq!(outcome.code(), 125, "{outcome}");
+    assert!(outcome.err().contains("0 lines of 4 ranks"), "{outcome}");
+    // Five jobs find the length of a fence, one warms up: the eighth is one of three that count.
+    let results = Results::of("apps-wrong");
+    let calls = results.0.join("calls");
+    let script = "echo >> CALLS; test $(wc -l < CALLS) = 8 && exit 4; exec WIREUP \"$@\"";
+    let script = script.replace("CALLS", &calls.display().to_string());
+    let outcome = run(&results.shell(&script.replace("WIREUP", &programs::wireup().display().to_string())));
+    assert_eq!(outcome.code(), 125, "{outcome}");
+    assert!(outcome.err().contains("exit code 4") && outcome.out().contains("2 rounds"), "{outcome}");
 }

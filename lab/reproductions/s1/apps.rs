@@ -1,0 +1,209 @@
+//! S1: whole applications by the four schemes (figure 13).
+//!
+//! The ranks are `programs/applications.c`: kernels in the manner of NAS, which connect to each other by the addresses
+//! of the scheme, and check their results. A setup phase lies between the start of the exchange and the kernel. With
+//! `Fence` a job takes exchange + setup + kernel; with `Iallgather` the exchange goes on during the setup phase and the
+//! part of the kernel before its first message, which saves the shorter of both.
+use std::ffi::OsString;
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use wireup_bench::bench::{Bench, Problem, Turn};
+use wireup_bench::command::{Failure, wrong};
+use wireup_bench::flags::{LIBRARY, LIMIT, NO_WORDS, RESULTS, ROUNDS, WIREUP, WIREUP_ARG, parts, together};
+use wireup_bench::layout::Layout;
+use wireup_bench::samples::{Measures, median, seconds, value_of};
+use wireup_bench::stamps;
+use wireup_bench::startup::job::Launch;
+use wireup_bench::startup::{RANKS, sizes};
+use wireup_flags::{Command, Flag, Section, Value};
+
+use super::slow_nodes;
+
+const RANKS_HERE: Flag = Flag { help: "Job sizes, powers of two", ..RANKS }.or("4,16,64");
+const NODES: Flag = Flag::value(&["--nodes"], "N", "Nodes of a job; the ranks fill them.").or("4");
+const KERNEL: Flag = Flag::value(&["--kernel"], "A,B,..", "Only these.").or("ep,cg,is,mg");
+const SCHEME: Flag =
+    Flag::value(&["--scheme"], "A,B,..", "Only these; gains are over fence.").or("fence,allgather,ifence,iallgather");
+const SETUP: Flag =
+    Flag::value(&["--setup"], "A,B,..", "Lengths of the setup phase, in percent of a fence.").or("0,50,100,200");
+const DELAY_MS: Flag = Flag::value(&["--delay-ms"], "N", "Delay of the links between agents; 0: none.").or("100");
+
+pub const COMMAND: Command = Command {
+    name: "reproduce apps",
+    purpose: "time whole applications whose ranks exchange their addresses by four schemes",
+    sections: &[
+        Section { title: "Jobs", flags: &[RANKS_HERE, NODES, DELAY_MS, ROUNDS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
+        Section { title: "Applications", flags: &[KERNEL, SCHEME, SETUP] },
+        RESULTS,
+    ],
+    ..NO_WORDS
+};
+
+const KERNELS: [&str; 4] = ["ep", "cg", "is", "mg"];
+const SCHEMES: [&str; 4] = ["fence", "allgather", "ifence", "iallgather"];
+const FENCE: &str = SCHEMES[0];
+const BLOCKING: [&str; 2] = [FENCE, SCHEMES[1]];
+/// Jobs before the others that determine the length of the setup phase, and rounds (chosen).
+const TRIALS: u32 = 5;
+const ROUNDS_DEFAULT: u32 = 7;
+/// What each rank writes: its number and the times of `programs/applications.c`.
+const NUMBERS: usize = 6;
+
+#[derive(Clone, Copy, Debug)]
+struct App {
+    kernel: &'static str,
+    scheme: &'static str,
+    setup_percent: u32,
+}
+
+pub fn run(bench: &Bench) -> Result<(), Problem> {
+    let line = &bench.line;
+    let node_count = line.one(NODES, Value::at_least_one)?;
+    let delay = Duration::from_millis(line.one(DELAY_MS, Value::number)?.into());
+    for ranks in line.one(RANKS_HERE, sizes)? {
+        let layout = Layout { node_count, ppn: ranks / node_count };
+        if layout.job_size() != ranks || !ranks.is_power_of_two() {
+            together(format!("{ranks} ranks do not fill {node_count} nodes, or are no power of two"))?;
+        }
+        one_size(bench, layout, delay)?;
+    }
+    Ok(())
+}
+
+fn one_size(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Problem> {
+    let turns = turns(bench, layout, delay)?;
+    if bench.lists(&turns) {
+        return Ok(());
+    }
+    let launch = Launch { nodes: slow_nodes(bench, layout, delay)?, ..Launch::new(bench, layout)? };
+    let fence_s = fence_s(bench, &launch)?;
+    // A wrong result in one round is not made good by other rounds.
+    let (mut rounds, mut failed) = (vec![Vec::new(); turns.len()], None);
+    bench.turns(&turns, |&(at, app), is_warm_up| {
+        let outcome = job(bench, &launch, app, fence_s * f64::from(app.setup_percent) / 100.0);
+        failed = failed.take().or(outcome.clone().err());
+        if !is_warm_up {
+            rounds[at].push(outcome.clone().ok());
+        }
+        outcome
+    });
+    for alike in turns.chunk_by(|one, next| one.case == next.case) {
+        add_gains(bench, alike, &rounds);
+    }
+    failed.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// The contestants of a size, each with its place; those of the same case follow each other.
+fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<(usize, App)>>, Problem> {
+    let line = &bench.line;
+    let (kernels, schemes) = (parts(line, KERNEL, &KERNELS)?, parts(line, SCHEME, &SCHEMES)?);
+    let rounds = bench.rounds.unwrap_or(ROUNDS_DEFAULT);
+    let mut turns = Vec::new();
+    for kernel in kernels {
+        for setup_percent in line.one(SETUP, |value| value.list(Value::number))? {
+            let case = json!({
+                "kernel": kernel, "ranks": layout.job_size(), "nodes": layout.node_count,
+                "setup-percent": setup_percent, "delay-ms": delay.as_millis() as u64,
+            });
+            for &scheme in &schemes {
+                let app = App { kernel, scheme, setup_percent };
+                turns.push(Turn::new(scheme, &case, rounds, (turns.len(), app)));
+            }
+        }
+    }
+    Ok(turns)
+}
+
+/// The time of a fence in some jobs before the others, of which the setup phases are parts.
+fn fence_s(bench: &Bench, launch: &Launch) -> Result<f64, Failure> {
+    let app = App { kernel: KERNELS[1], scheme: FENCE, setup_percent: 0 };
+    let fences = (0..TRIALS).map(|_| Ok(need(&job(bench, launch, app, 0.0)?, "call")));
+    Ok(median(fences.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0))
+}
+
+/// Adds what the schemes of a case have gained over `FENCE` in the same round.
+fn add_gains(bench: &Bench, alike: &[Turn<(usize, App)>], rounds: &[Vec<Option<Measures>>]) {
+    let Some(fence) = alike.iter().find(|turn| turn.contestant == FENCE) else { return };
+    for turn in alike.iter().filter(|turn| turn.contestant != FENCE) {
+        let is_blocking = BLOCKING.contains(&turn.what.1.scheme);
+        for (round, both) in rounds[fence.what.0].iter().zip(&rounds[turn.what.0]).enumerate() {
+            if let (Some(fence), Some(ours)) = both {
+                bench.add(&turn.case, &turn.contestant, round as i64, Ok(gains(fence, ours, is_blocking)));
+            }
+        }
+    }
+}
+
+/// One job, whose ranks all have the right results.
+fn job(bench: &Bench, launch: &Launch, app: App, setup_s: f64) -> Result<Measures, Failure> {
+    let times = bench.scratch.empty_file("times")?;
+    let setup_ns = (setup_s * 1e9).round().to_string();
+    let mut argv: Vec<OsString> = vec![bench.scratch.program("applications").into()];
+    argv.extend([app.kernel, app.scheme, &setup_ns].map(OsString::from));
+    argv.extend([launch.library.clone().into(), times.clone().into()]);
+    let (mut measures, _) = bench.run(launch.argv(argv), launch.limit)?;
+    measures.retain(|measure| measure.quantity == "wall");
+    measures.extend(read(&fs::read_to_string(times)?, launch.layout.job_size())?);
+    Ok(measures)
+}
+
+/// The times of a job from the lines of its ranks.
+fn read(text: &str, job_size: u32) -> Result<Measures, Failure> {
+    let all = stamps::lines(text, NUMBERS, job_size)?;
+    if !all.iter().all(|line| line[1] > 0 && line[1..].is_sorted()) {
+        return Err(wrong("a rank's times are out of order"));
+    }
+    let last = |at: usize| all.iter().map(|line| line[at]).max().unwrap_or(0);
+    let from_last = |begin: usize, end: usize| last(end).saturating_sub(last(begin)) as f64 / 1e9;
+    let before_use = all.iter().map(|line| line[3] - line[2]).max().unwrap_or(0);
+    Ok(vec![
+        seconds("run", from_last(1, 5)),
+        seconds("first-message", from_last(1, 4)),
+        seconds("call", from_last(1, 2)),
+        seconds("before-use", before_use as f64 / 1e9),
+    ])
+}
+
+/// What a job has gained over the job with a fence; what a job that does not wait for its exchange should have gained:
+/// the fence, or all that could be done meanwhile.
+fn gains(fence: &Measures, ours: &Measures, is_blocking: bool) -> Measures {
+    let gain = |name: &str, quantity| seconds(name, need(fence, quantity) - need(ours, quantity));
+    let hidden = need(fence, "call").min(need(fence, "before-use"));
+    let gains = [("gain", "run"), ("wall-gain", "wall"), ("first-message-gain", "first-message")];
+    let predicted = (!is_blocking).then(|| seconds("predicted-gain", hidden));
+    gains.into_iter().map(|(name, quantity)| gain(name, quantity)).chain(predicted).collect()
+}
+
+fn need(measures: &Measures, quantity: &str) -> f64 {
+    value_of(measures, quantity).unwrap_or_else(|| panic!("a job has no {quantity}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(text: &str) -> Measures {
+        [vec![seconds("wall", 1.0)], read(text, 2).unwrap()].concat()
+    }
+
+    #[test]
+    fn a_gain_is_at_most_what_the_fence_or_the_work_has_taken() {
+        let fence = job("1 1000 5000 7000 7000 9000\n0 2000 6000 7500 7500 9500\n");
+        let ours = job("0 1000 1010 3000 6000 8000\n1 2000 2010 4000 6000 8000\n");
+        let ns = |measures: &Measures, name| (need(measures, name) * 1e9).round();
+        let names = ["run", "first-message", "call", "before-use"];
+        assert_eq!(names.map(|name| ns(&fence, name)), [7500.0, 5500.0, 4000.0, 2000.0]);
+        let gains = gains(&fence, &ours, false);
+        let names = ["gain", "first-message-gain", "predicted-gain"];
+        assert_eq!(names.map(|name| ns(&gains, name)), [1500.0, 1500.0, 2000.0]);
+    }
+
+    #[test]
+    fn a_rank_without_a_result_is_an_error() {
+        for text in ["", "0 1 2 3 4 5\n", "0 1 2 3 4 5\n1 1 2 4 3 5\n", "0 1 2 3 4 5\n1 0 2 3 4 5\n"] {
+            assert!(read(text, 2).is_err(), "{text}");
+        }
+    }
+}
