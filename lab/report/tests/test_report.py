@@ -277,8 +277,8 @@ class Pages(unittest.TestCase):
             ("staging", copies, "time", 1, {"wireup": "2.6", "sbcast": "6.7", "sbcast --compress=lz4": "5.1"}),
             ("pmix", open_mpi, "overhead", 1, {"wireup": "0.20", "open-mpi-5": "1.65"}),
             ("launch", mpi, "wall", 1, {"intel-2021.19.0": "1.23", "wireup": "1.17", "hydra-5.0.2": "1.81"}),
-            ("launch", fence, "fence", 1000, {"wireup": "1.10", "hydra-5.0.2": "0.67"}),
-            ("launch", on_hosts, "wall", 1000, {"wireup": "738", "hydra-5.0.2": "604"}),
+            ("launch", fence, "fence", 1000, {"hydra-5.0.2": "0.67", "wireup": "1.10"}),
+            ("launch", on_hosts, "wall", 1000, {"hydra-5.0.2": "604", "wireup": "738"}),
         ]
         text = (pages.ROOT / "README.md").read_text(encoding="utf-8")
         why = text.split("\n## Why\n", 1)[1].split("\n## ", 1)[0]
