@@ -16,7 +16,7 @@ from .record import medians, record
 FITTED_ON = [4, 16, 64]
 JUDGED_ON = [8, 32, 128]
 # Which model belongs to which scheme of `wireup-reproduce s4`. The hypercube, which the paper only proposes, has the
-# terms of the ring. Each of its processes sends log2 N messages of N / 2 identifiers in place of N - 1 messages of
+# terms of the ring. Each of its processes sends log2 N messages of N / 2 identifiers instead of N - 1 messages of
 # N - 1, but connects to as many others.
 SCHEMES = {
     "original": startup.original,

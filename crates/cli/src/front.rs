@@ -1,4 +1,4 @@
-//! `wireup` in place of other launchers: called as `mpiexec` or under another name of theirs, or as `wireup mpiexec`.
+//! `wireup` instead of other launchers: called as `mpiexec` or under another name of theirs, or as `wireup mpiexec`.
 //!
 //! A command line is translated into the lines of `wireup run`, by tables of the options of each launcher: the MPI
 //! standard (`standard`), Hydra and Intel MPI (`hydra`), Open MPI and PRRTE (`open_mpi`), Slurm (`srun`). Nothing here

@@ -174,7 +174,7 @@ fn version(mut args: impl Iterator<Item = OsString>) -> u8 {
     0
 }
 
-/// The likeliest mistake is a program in place of a command.
+/// The likeliest mistake is a program instead of a command.
 fn unknown_command(word: &str) -> String {
     if word.contains('/') {
         return format!("unknown command {word}; did you mean wireup run {word}?");

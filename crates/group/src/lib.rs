@@ -22,7 +22,7 @@
 //! Messages are bytes for a rank. The driver carries them and keeps the order of those from one rank to another.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.
 //!
-//! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube in place of a ring).
+//! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube instead of a ring).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! What is started in place of a program, with its words and its environment.
+//! What is started instead of a program, with its words and its environment.
 //!
 //! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program
 //! for example, is the original, and so is what it sees of itself; only where there is no original it is the copy.

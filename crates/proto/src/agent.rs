@@ -253,7 +253,7 @@ impl Agent {
         let session = &mut self.session;
         let cx = &mut session.cx;
         let (job, side) = (JobId(frame.job), branch.map_or(Side::Above, Side::Below));
-        // The root has a launcher in place of a parent.
+        // The root has a launcher instead of a parent.
         let is_launcher = branch.is_none() && cx.is_root();
         match (branch, message) {
             (None, Control::FromLauncher(FromLauncher::Launch(spec))) if is_launcher => session.on_job_sent(spec),

@@ -385,7 +385,7 @@ pub struct SpawnPlan {
     pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
-    /// Staged files that the ranks see in place of the originals.
+    /// Staged files that the ranks see instead of the originals.
     pub staged: Option<Staged>,
     /// Modules that are imported once for all ranks.
     pub preload: Option<Preload>,

@@ -1,4 +1,4 @@
-//! Which file is used in place of a staged one where no mounts can be made: without I/O and without memory of its own,
+//! Which file is used instead of a staged one where no mounts can be made: without I/O and without memory of its own,
 //! so that it serves the keeper and the library in each rank (`libwireup-staged`) alike.
 //!
 //! ```text

@@ -14,7 +14,7 @@ const PT_NOTE: u32 = 4;
 const GO: [&[u8]; 2] = [&[4, 0, 0, 0], b"\x04\0\0\0Go\0\0"];
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-/// What may be started in place of an original.
+/// What may be started instead of an original.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program<'a> {
     /// A program that is linked to glibc, whose loader reads `LD_PRELOAD` and `LD_AUDIT`.

@@ -41,7 +41,7 @@ impl Text {
         len.map(drop)
     }
 
-    /// Puts bytes in place of the first `len`.
+    /// Puts bytes instead of the first `len`.
     pub fn replace_begin(&mut self, len: usize, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_sub(len)?.checked_add(bytes.len()).filter(|end| *end < LEN_MAX)?;
         self.bytes.copy_within(len..self.len, bytes.len());

@@ -314,7 +314,7 @@ pub struct ProcessOptions {
     pub rank_ports: Option<RankPorts>,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
-    /// Files that the ranks see in place of others.
+    /// Files that the ranks see instead of others.
     pub staged: Option<Staged>,
     pub preload: Option<Preload>,
 }
@@ -349,7 +349,7 @@ pub enum Framework {
     DeepSpeed,
 }
 
-/// A set of files that is on each node already, and that its ranks see in place of the originals.
+/// A set of files that is on each node already, and that its ranks see instead of the originals.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Staged {
     /// The digest of its manifest.

@@ -118,7 +118,7 @@ const MVAPICH2: Statement = Statement {
     ..MOODY
 };
 
-/// MVAPICH2's `MPI_Init` with a staged program, a ring and the groups that are made from it, in place of gets.
+/// MVAPICH2's `MPI_Init` with a staged program, a ring and the groups that are made from it, instead of gets.
 const MOODY_GROUPS: Statement = Statement {
     name: "MVAPICH2 with PMIX_Ring and groups",
     stage_mib: Some(MOODY_MIB),

@@ -54,9 +54,9 @@ pub struct Bench {
     /// Virtual nodes of this machine if empty.
     pub hosts: Vec<String>,
     pub wireup_args: Vec<String>,
-    /// In place of a benchmark's own number.
+    /// Instead of a benchmark's own number.
     pub rounds: Option<u32>,
-    /// Bound on each command, in place of a benchmark's own.
+    /// Bound on each command, instead of a benchmark's own.
     pub limit: Option<Duration>,
     /// Only list what would be run.
     is_dry: bool,

@@ -26,7 +26,7 @@ struct RankPlace {
     slot: String,
 }
 
-/// Puts the contents of `--rankfile` in place of hosts and mapping.
+/// Puts the contents of `--rankfile` instead of hosts and mapping.
 ///
 /// # Errors
 /// The file cannot be read or understood, or contradicts the flags.

@@ -139,7 +139,7 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
     replaced + rest
 }
 
-/// The text with `ADDRESS` in place of each IP address. An address with the length of its network's prefix is kept: it
+/// The text with `ADDRESS` instead of each IP address. An address with the length of its network's prefix is kept: it
 /// tells the user which networks a host has.
 fn without_addresses(text: &str) -> String {
     let is_around = |letter: char| !letter.is_ascii_hexdigit();

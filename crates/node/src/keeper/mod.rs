@@ -154,7 +154,7 @@ impl Keeper {
         !self.is_entering() || self.entered().is_ok()
     }
 
-    /// Returns a keeper in place of one that has not settled: one that `again` forks or, if that does not settle
+    /// Returns a keeper instead of one that has not settled: one that `again` forks or, if that does not settle
     /// either, one without a namespace.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ pub struct Batch {
     pub umask: u32,
     /// Soft limits, capped at this process's hard limits.
     pub limits: Vec<Limit>,
-    /// Staged files that the processes of this batch and of all later batches see in place of the originals.
+    /// Staged files that the processes of this batch and of all later batches see instead of the originals.
     pub staged: Option<Staged>,
     /// Modules that are imported once for all processes of this batch, which are ranks.
     pub preload: Option<Preload>,
@@ -85,7 +85,7 @@ pub struct Process {
     pub pmi: bool,
     /// Whether the process gets the next listening socket, whose number is in `WIREUP_LISTEN_FD`.
     pub listens: bool,
-    /// Size (rows, columns) of a pseudo-terminal that the process gets in place of all three streams; `None`: no
+    /// Size (rows, columns) of a pseudo-terminal that the process gets instead of all three streams; `None`: no
     /// terminal.
     pub pty: Option<(u16, u16)>,
 }
@@ -168,7 +168,7 @@ pub enum KeeperEvent {
     Redirected {
         problem: String,
     },
-    /// The processes use the original files in place of staged ones, for this reason.
+    /// The processes use the original files instead of staged ones, for this reason.
     NotStaged {
         problem: String,
     },

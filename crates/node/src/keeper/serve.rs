@@ -100,7 +100,7 @@ struct Serve {
     directories: Directories,
     /// Whether the keeper returns to its initial state when the sweep is done.
     renewing: bool,
-    /// The files that this process sees in place of the originals; with them it serves no other job.
+    /// The files that this process sees instead of the originals; with them it serves no other job.
     staged: Option<View>,
 }
 

@@ -35,7 +35,7 @@ pub struct RunConfig {
     pub output: Output,
     /// Shows a person which nodes are still starting, until the job has started.
     pub starting: Option<ShowStarting>,
-    /// Where the output goes if the job is detached, in place of standard output and error.
+    /// Where the output goes if the job is detached, instead of standard output and error.
     pub spool: Option<Arc<Spool>>,
     /// Times of `CLOCK_MONOTONIC` (ns) when the program began; `resolved_ns`: when its command line had been parsed.
     pub process_start_ns: u64,

@@ -1,10 +1,10 @@
-//! Code in this process that talks with the ranks of a job in place of standard input and output.
+//! Code in this process that talks with the ranks of a job instead of standard input and output.
 
 use bytes::Bytes;
 use wireup_proto::io::Stream;
 use wireup_wire::ids::Rank;
 
-/// The process's own code in place of the ranks' standard input and output. All ranks get the same input.
+/// The process's own code instead of the ranks' standard input and output. All ranks get the same input.
 pub trait Program {
     /// The next input, at most `bytes_max` bytes. After `Next::Waits` it is asked for again when a rank has written
     /// something.

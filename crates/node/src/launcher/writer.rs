@@ -59,7 +59,7 @@ struct Shared {
 struct Target {
     stream: Stream,
     sink: Sink,
-    /// Where the output goes if the job is detached, in place of the descriptor.
+    /// Where the output goes if the job is detached, instead of the descriptor.
     spool: Option<Arc<Spool>>,
     lines: Lines,
 }

@@ -46,11 +46,11 @@ const END: u8 = 3;
 /// Stands for the rank in output that wireup or a rank of another job wrote.
 const NO_RANK: u32 = u32::MAX;
 
-/// The message in place of output that is not kept.
+/// The message instead of output that is not kept.
 const FULL: &str =
     "wireup: the output of this detached job exceeds 32 MiB and the rest is dropped; --output-dir keeps everything\n";
 
-/// The message in place of output for which other jobs' output has left no room.
+/// The message instead of output for which other jobs' output has left no room.
 const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's \
     is dropped; --output-dir keeps everything\n";
 

@@ -12,7 +12,7 @@
 //! themselves over the socket, without a descriptor. The reader cannot change the memory, and the writer checks its
 //! counts: a reader that claims to have consumed more than was added is given up.
 //!
-//! With a pipe in place of the ring, staging 256 MiB in 64 files on one node takes 1.28 times as long (median of 15
+//! With a pipe instead of the ring, staging 256 MiB in 64 files on one node takes 1.28 times as long (median of 15
 //! interleaved pairs on 2 CPUs; medians 350 and 268 ms).
 
 use super::{ArenaMemory, ShmError};

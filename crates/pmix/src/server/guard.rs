@@ -216,7 +216,7 @@ fn report(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// The function that the PMIx library calls in place of the C library's `accept`.
+/// The function that the PMIx library calls instead of the C library's `accept`.
 ///
 /// # Safety
 /// As for the C library's function: `address` and `length` are null or lead to memory of that length.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut libc::sockaddr, len
     unsafe { accept4(socket, address, length, 0) }
 }
 
-/// The function that the PMIx library calls in place of the C library's `accept4`.
+/// The function that the PMIx library calls instead of the C library's `accept4`.
 ///
 /// # Safety
 /// As for [`accept`].

@@ -89,7 +89,7 @@ impl Pair {
 
 /// Two simultaneous requests for the same value cause one request to the owner, and its answer serves all ranks of the
 /// node. Data committed later is requested when it is missing, or when a rank asks for a refresh
-/// (`PMIX_GET_REFRESH_CACHE`, which 5.0 ignores). So an agent that answered in place of the owner would be wrong.
+/// (`PMIX_GET_REFRESH_CACHE`, which 5.0 ignores). So an agent that answered instead of the owner would be wrong.
 #[test]
 fn the_library_caches_remote_data_for_its_node() {
     need_headers!();

@@ -301,7 +301,7 @@ pub fn shown<'a>(dialect: Dialect, text: &'a [u8], room: &'a mut Vec<u8>) -> Opt
     }
 }
 
-/// The answer in place of text that the client's dialect cannot express.
+/// The answer instead of text that the client's dialect cannot express.
 pub const UNSPEAKABLE: Reply<'static> =
     Reply::Failed { message: "the_value_has_a_line_break_which_PMI-1_cannot_carry" };
 

@@ -12,7 +12,7 @@ const ADVICE: u16 = 0x2 | 0x10;
 /// Kinds of entries: the first block of a packed cluster, and the others. That of a plain block is 0.
 const FIRST: u16 = 1;
 const OTHER: u16 = 2;
-/// Marks the number of stored blocks, which the second entry has in place of its distance to the first block.
+/// Marks the number of stored blocks, which the second entry has instead of its distance to the first block.
 const COUNT: u16 = 1 << 11;
 
 /// Bytes behind the inode of a file of this length.

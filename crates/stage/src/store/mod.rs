@@ -9,7 +9,7 @@
 //!     made-by                     the version of this, the boot id and the name of the machine; `renewing` is locked
 //!                                 while it changes
 //!
-//!   where images cannot be mounted, in place of packs:
+//!   where images cannot be mounted, instead of packs:
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links
 //!                                 to it
 //!     sets/DIGEST/tree/…          the files under their original names

@@ -355,7 +355,7 @@ mod tests {
         fs::write(at("file"), "result").unwrap();
         registry.release(held);
         assert!(at("file").exists());
-        // A keeper was killed, and the user has put an empty file of their own in place of the placeholder.
+        // A keeper was killed, and the user has put an empty file of their own instead of the placeholder.
         drop(registry.hold(&at("done"), &Placeholder::File).unwrap().unwrap());
         fs::write(at("other"), "").unwrap();
         fs::rename(at("other"), at("done")).unwrap();

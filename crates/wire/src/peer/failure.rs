@@ -144,7 +144,7 @@ pub enum SpawnStep {
     Devices,
     /// Listening sockets for ranks.
     Sockets,
-    /// Showing staged files in place of the originals; `what` has the complete description.
+    /// Showing staged files instead of the originals; `what` has the complete description.
     Staged,
     /// Finding the processors to bind ranks to; `what` has the complete description.
     Bind,

@@ -36,7 +36,7 @@ pub struct InitStall {
     /// The first few with their pids, and the number of all.
     pub missing: Vec<(Rank, u32)>,
     pub missing_count: u32,
-    /// How many of the missing ranks have called the init of another kind of library, with PMI in place of PMIx.
+    /// How many of the missing ranks have called the init of another kind of library, with PMI instead of PMIx.
     pub by_other: u32,
 }
 

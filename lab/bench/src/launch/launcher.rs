@@ -24,7 +24,7 @@ pub enum Kind {
     Session,
     /// `prun` on a running PRRTE.
     Prun,
-    /// A process like the launcher that does nothing, in place of a job.
+    /// A process like the launcher that does nothing, instead of a job.
     LauncherBaseline,
     Peer(PeerKind),
 }

@@ -41,7 +41,7 @@ enum Ranks {
     Pmi2,
     /// No library: what the start of the processes takes, whatever they do then.
     Bare,
-    /// `dev/programs/mpi/firstuse.c` with MPICH in place of that program.
+    /// `dev/programs/mpi/firstuse.c` with MPICH instead of that program.
     Mpich,
 }
 

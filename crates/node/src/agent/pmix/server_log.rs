@@ -4,7 +4,7 @@
 /// the terminal).
 const BYTES_MAX: usize = 8 << 10;
 
-/// Text in place of output that is left out.
+/// Text instead of output that is left out.
 const MORE: &str = "(further output of this process is not shown)\n";
 
 pub struct ServerLog {

@@ -3,7 +3,7 @@
 //!
 //! The importer is the interpreter of the ranks' program, with the same options. It reads a program of ours
 //! (`record.py` and `importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks
-//! up to 32 ranks and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank in place of an
+//! up to 32 ranks and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank instead of an
 //! `exec` and the imports.
 //!
 //! Messages are packets on a socket that the importer, the middle processes and the ranks share until they are set up.
@@ -61,7 +61,7 @@ const TRANSPORTS_KEY: &str = "OMPI_MCA_orte_precondition_transports";
 /// Least number of bytes for the arguments of an importer that outlives its job, for the command lines of later ranks.
 const TITLE_ROOM: usize = 1024;
 
-/// How an importer is started, and what its ranks have in place of its own.
+/// How an importer is started, and what its ranks have instead of its own.
 pub(super) struct Plan {
     pub program: Program,
     /// The packet with which an importer that has outlived its job gets this one.

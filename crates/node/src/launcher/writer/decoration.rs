@@ -1,4 +1,4 @@
-//! Puts a text before each line of output, if that is more than agents write: a pattern in place of `[rank]`, or the
+//! Puts a text before each line of output, if that is more than agents write: a pattern instead of `[rank]`, or the
 //! time.
 
 use super::files::Output;

@@ -8,7 +8,7 @@ use wireup_e2e::peers::{program, tool};
 use wireup_e2e::{Run, Running, executables};
 use xtask::programs::Flavour;
 
-/// If rank 3 exits with code 0, the others continue with the available data or with an error; no rank waits for ever.
+/// If rank 3 exits with code 0, the others continue with the available data or with an error; no rank waits forever.
 #[test]
 fn a_client_that_dies_in_a_collective_is_named_and_does_not_hang_others() {
     for client in CLIENTS {
