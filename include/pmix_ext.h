@@ -14,7 +14,7 @@
  *   PMI2_ERR_INVALID_LENGTH      a maximum length below 1 or above PMIX_MAX_LEN
  *   PMI2_ERR_INVALID_VAL_LENGTH  a value is longer than the maximum length: nothing is truncated, nothing was started. At the end
  *                                of an allgather: the processes disagree on the maximum length
- *   PMI2_ERR_NOMEM               no memory for the result; the request no longer exists
+ *   PMI2_ERR_NOMEM               no memory for the result; the request is finished all the same
  *   PMI2_FAIL                    the server is gone; PMI2_Init after PMI2_Finalize (the launcher hands over one connection); a get while
  *                                a fence is outstanding; one of MVAPICH2's functions out of order
  *   PMI2_ERR_OTHER               the server refused; at the end of a fence, which is complete: it refused an earlier put

@@ -10,6 +10,7 @@ The backend of ``torchrun`` is in ``wireup_launcher.torchrun``.
 """
 
 import os
+import sys
 from datetime import timedelta
 
 from torch.distributed import TCPStore
@@ -40,3 +41,6 @@ def _rendezvous(url, timeout=timedelta(minutes=30), **_):
 
 
 register_rendezvous_handler("wireup", _rendezvous)
+
+if __name__ == "__main__":
+    sys.exit("this module is for programs of wireup run; start torchrun with python3 -m wireup_launcher.torchrun")

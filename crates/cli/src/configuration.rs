@@ -9,7 +9,7 @@
 //! has that flag or an alternative of it. Files are read once: by commands that start jobs or sessions ([`load`]), and
 //! by those about a session that nothing else names ([`session`]); in other commands and in tests there are none.
 
-use crate::flags::table::{self, DECIDED_BY_SESSION, Parsed, RUN};
+use crate::flags::table::{self, DECIDED_BY_SESSION, PRELOAD, Parsed, RUN};
 use crate::{bounded_file, out};
 use std::ffi::OsString;
 use std::fs::File;
@@ -120,13 +120,15 @@ pub fn session() -> Result<Option<String>, String> {
     Ok(given.map(|given| given.value.text()).transpose()?)
 }
 
-/// Adds the files' values of flags that a session decides (`DECIDED_BY_SESSION`) to a job that runs in no session.
+/// Adds the files' values of flags that a session decides (`DECIDED_BY_SESSION`), or has taken from the files itself
+/// (`--preload`), to a job that runs in no session.
 ///
 /// # Errors
 /// A value is wrong.
 pub fn complete_own(parsed: &mut Parsed) -> Result<(), String> {
     let Some(loaded) = LOADED.get() else { return Ok(()) };
-    for flag in DECIDED_BY_SESSION.iter().filter(|flag| parsed.first_given(&[**flag]).is_none()).collect::<Vec<_>>() {
+    let of_session = DECIDED_BY_SESSION.iter().chain(&[PRELOAD]);
+    for flag in of_session.filter(|flag| parsed.first_given(&[**flag]).is_none()).collect::<Vec<_>>() {
         for given in loaded.given(flag) {
             parsed.write(*flag, &given.value)?;
         }

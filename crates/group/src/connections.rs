@@ -164,9 +164,9 @@ impl Connections {
         matches!(self.peers.get(&peer), Some(State::Dialling(_)))
     }
 
-    /// A connection is closed. Returns whether that means that the rank is lost, or has refused: it was the connection
-    /// in use to this rank, and this rank is not leaving. When both ends leave, the one that is ready first does not
-    /// wait.
+    /// A connection is closed. Returns whether the peer is lost, or has refused: whether this was the connection in use
+    /// to it. While this rank itself leaves, no end counts, because a peer that leaves too may close without waiting. So
+    /// others do not hear from a leaving rank of a peer that crashes.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
         let is_current = self.is_current(peer, number);
         if is_current {

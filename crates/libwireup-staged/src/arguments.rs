@@ -148,7 +148,7 @@ impl<'a> NewWords<'a> {
     }
 }
 
-/// A function instead of the C library's of this name. The body gets what is safe to use.
+/// A function that replaces the C library's of this name. The body gets what is safe to use.
 macro_rules! interposed {
     ($(#[$note:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
         $(#[$note])*

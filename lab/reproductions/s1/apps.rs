@@ -3,7 +3,7 @@
 //! The ranks are `programs/applications.c`: kernels in the manner of NAS, which connect to each other by the addresses
 //! of the scheme, and check their results. A setup phase lies between the start of the exchange and the kernel. With
 //! `Fence` a job takes exchange + setup + kernel; with `Iallgather` the exchange goes on during the setup phase and the
-//! part of the kernel before its first message, which saves the shorter of both.
+//! part of the kernel before its first message, which saves the shorter of the two.
 use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;

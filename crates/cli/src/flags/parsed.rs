@@ -3,7 +3,7 @@
 //! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone
 //! `:`, where the flags of the next program begin.
 
-use super::table::{DECIDED_BY_SESSION, HOST_FILE, RUN};
+use super::table::{DECIDED_BY_SESSION, HOST_FILE, PRELOAD, RUN};
 pub use super::table::{Parsed, Program};
 pub use super::values::{EnvList, Stage, Start, Variable};
 use crate::configuration;
@@ -55,7 +55,8 @@ impl Parsed {
             whole.given.extend_from_slice(&line.given);
             programs.push(Program { flags: Parsed::read(&line)?, argv: line.words });
         }
-        Ok(Parsed { programs, ..Parsed::read(&configuration::complete(&RUN, &whole, DECIDED_BY_SESSION)?)? })
+        let of_session = [DECIDED_BY_SESSION, &[PRELOAD]].concat();
+        Ok(Parsed { programs, ..Parsed::read(&configuration::complete(&RUN, &whole, &of_session)?)? })
     }
 }
 

@@ -26,7 +26,7 @@ struct RankPlace {
     slot: String,
 }
 
-/// Puts the contents of `--rankfile` instead of hosts and mapping.
+/// Replaces hosts and mapping with the contents of `--rankfile`.
 ///
 /// # Errors
 /// The file cannot be read or understood, or contradicts the flags.

@@ -48,11 +48,11 @@ rules! {
     // Parameters of Open MPI.
 
     PARAMETER: Action::Parameter(&flag::ENV),
-        "sets `OMPI_MCA_NAME` for the ranks; parameters of the launcher (below) take effect here",
+        "sets `OMPI_MCA_NAME` for the ranks; wireup itself obeys parameters of the launcher (below)",
         "mpirun --mca btl tcp,self --mca rmaps_base_oversubscribe 1 ./a"
         => "--env OMPI_MCA_btl=tcp,self --env OMPI_MCA_rmaps_base_oversubscribe=1 --oversubscribe ./a";
     JOB_PARAMETER: Action::Parameter(&flag::GENV),
-        "sets `OMPI_MCA_NAME` for the ranks of all programs; parameters of the launcher (below) take effect here",
+        "sets `OMPI_MCA_NAME` for the ranks of all programs; wireup itself obeys parameters of the launcher (below)",
         "mpirun --gmca btl self ./a" => "--genv OMPI_MCA_btl=self ./a";
     LAUNCHER_PARAMETER: Action::LauncherParameter,
         "a parameter of the launcher (below)",

@@ -102,6 +102,11 @@ impl KeeperPool {
         self.take_suiting(session, |_| true, reactor)
     }
 
+    /// Like [`KeeperPool::take_keeper`], but leaves keepers with imported modules for jobs that use them.
+    pub fn take_without_modules(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
+        self.take_suiting(session, |idle| !idle.keeper.keeps_importer(), reactor)
+    }
+
     fn take_suiting(
         &mut self,
         session: KernelSession,
@@ -146,9 +151,7 @@ impl KeeperPool {
             *server = None;
         }
         let Some(session) = server.as_ref().map(StandbyServer::kernel_session) else { return };
-        // A keeper with imported modules is left for jobs that use them.
-        let idle = self.take_suiting(session, |idle| !idle.keeper.keeps_importer(), reactor);
-        let idle = idle.or_else(|| fork().ok().map(Idle::from));
+        let idle = self.take_without_modules(session, reactor).or_else(|| fork().ok().map(Idle::from));
         let Some(mut idle) = idle else { return };
         let Some(mut server) = server.take() else { return };
         let has_started = server.start(&mut idle.keeper).is_ok();

@@ -191,7 +191,8 @@ impl Keepers {
     /// Those of [`Keeper::fork`].
     pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
         let session = KernelSession::Own;
-        let idle = if self.namespace.is_none() { self.take_keeper(session, false, reactor) } else { None };
+        let idle = if self.namespace.is_none() { self.pool.take_without_modules(session, reactor) } else { None };
+        self.await_quiet();
         let mut keeper = idle.map_or_else(Keeper::fork, |idle| Ok(idle.keeper))?;
         keeper.begin_kernel_session(session);
         Ok(keeper)
@@ -202,10 +203,15 @@ impl Keepers {
             true => self.pool.take_with_standby(session, reactor),
             false => self.pool.take_keeper(session, reactor),
         };
+        self.await_quiet();
+        keeper
+    }
+
+    /// The keepers have changed: in a standing session, idle ones are ended after a quiet time from now on.
+    fn await_quiet(&mut self) {
         if self.standing {
             self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
         }
-        keeper
     }
 
     /// Whether the keeper is outside of the PID namespace that all agents share, because that namespace has ended.
@@ -231,9 +237,7 @@ impl Keepers {
     }
 
     fn retire(&mut self, link: KeeperLink, reactor: &Reactor) {
-        if self.standing {
-            self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
-        }
+        self.await_quiet();
         if !self.standing || link.lost().is_some() {
             return link.into_keeper(reactor).leave();
         }

@@ -42,7 +42,7 @@ pub enum Request {
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
-    /// End the interpreter with imported modules that is kept for later jobs, and keep none of the present job.
+    /// End the interpreter with imported modules that is kept for later jobs, and do not keep that of the present job.
     DropImporter,
     /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
     /// that its agent had remembered by then.

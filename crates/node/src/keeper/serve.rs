@@ -305,7 +305,7 @@ impl Serve {
         }
     }
 
-    /// The keeper ends once nothing of its processes is left. It keeps no importer, also not that of a job that still
+    /// The keeper ends once nothing of its processes is left. It keeps no importer, not even that of a job that still
     /// runs.
     fn leave(&mut self) {
         self.is_leaving = true;

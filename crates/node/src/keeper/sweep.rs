@@ -59,15 +59,11 @@ impl Sweep {
             return None;
         }
         let fellow = if now < self.patient_until_ns { program("self") } else { None };
-        let mut has_fellows = false;
-        let round = kill_descendants(None, |pid| {
-            let is_fellow = fellow.is_some() && program(&pid.to_string()) == fellow;
-            has_fellows |= is_fellow;
-            is_fellow || kept == Some(pid)
-        });
+        let is_fellow = |pid: u32| fellow.is_some() && program(&pid.to_string()) == fellow;
+        let round = kill_descendants(None, |pid| kept == Some(pid) || is_fellow(pid));
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS_MAX);
         self.next_round_ns = monotonic_ns() + self.pause_ns;
-        let is_empty = round.killed == 0 && round.denied == 0 && !has_fellows;
+        let is_empty = round.killed == 0 && round.denied == 0;
         self.empty_rounds = if is_empty { self.empty_rounds + 1 } else { 0 };
         // One round may have missed a process that was forked meanwhile.
         if kept.is_some() && self.empty_rounds > 1 {
@@ -77,7 +73,7 @@ impl Sweep {
     }
 }
 
-/// What a process runs: the device and the number of the file.
+/// The executable of a process: its device and inode.
 fn program(process: &str) -> Option<(u64, u64)> {
     fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino())).ok()
 }

@@ -1,4 +1,4 @@
-//! Code in this process that talks with the ranks of a job instead of standard input and output.
+//! Code in this process that takes the place of the ranks' standard input and output.
 
 use bytes::Bytes;
 use wireup_proto::io::Stream;

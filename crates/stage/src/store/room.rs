@@ -35,7 +35,9 @@ impl Store {
 
     fn no_room(&self, wanted: u64, free: u64) -> String {
         let root = self.root.display();
-        format!("{wanted} bytes do not fit in {root}: {free} are free; give more --stage-room, or another --stage=DIR")
+        format!(
+            "{wanted} bytes do not fit in {root}: {free} are free; raise --stage-room, or choose another folder with --stage=DIR"
+        )
     }
 
     /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds

@@ -190,6 +190,7 @@ static void mg_charges(const struct grid *grid, double *v) {
 }
 
 static void mg(void) {
+    if (size > 1 << MG_LEVELS) fail("more ranks than planes", size);
     for (int k = 1; k <= MG_LEVELS; k++) mg_open(&grids[k], 1 << k);
     struct grid *finest = &grids[MG_LEVELS];
     double *v = memory(mg_elements(finest) * sizeof *v), sum = 0;

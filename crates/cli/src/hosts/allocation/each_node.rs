@@ -131,8 +131,8 @@ impl System {
         format!(
             "this is node {index} of {count} (from 0) of a {name} job, and each node would start the whole job; run \
              wireup on node 0 only: if [ \"${variable}\" = 0 ]; then wireup run ...; fi; where a node ends with its \
-             command (dstack, Kubernetes), keep the others waiting: else sleep infinity; to ignore the {name} job, \
-             give --hosts or --virtual-nodes"
+             command (dstack, Kubernetes), let the others wait, with \"else sleep infinity\" before \"fi\"; to ignore \
+             the {name} job, give --hosts or --virtual-nodes"
         )
     }
 }

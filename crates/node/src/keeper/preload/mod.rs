@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!   no REASON                importer: the ranks cannot be forked from it
-//!   declined REASON          importer kept from an earlier job: it serves other jobs than this one
+//!   declined REASON          importer kept from an earlier job: it cannot run this job, but is kept for others
 //!   recorded MODULES         importer: where it has found the names of modules, and which they are
 //!   ready                    importer: it has imported the modules
 //!   forked SLOT PID          middle process: this rank exists
