@@ -1,9 +1,11 @@
 //! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
 
 use rustix::process::Signal;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 use wireup_e2e::faults::{Ended, FaultSite, Started, is_sshd, kill, short_name, until};
+use wireup_e2e::folders::Folder;
 use wireup_e2e::wireup;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -24,7 +26,10 @@ fn expect_clean(site: &FaultSite) {
 fn a_running_job_needs_no_ssh() {
     let Some(site) = FaultSite::start(4, &[FaultSite::share()]) else { return };
     let line = format!("--hosts {} -n 8 --fanout 2", site.testbed.hosts());
-    let mut job = Started::of(site.job(&line, &["sh", "-c", "echo ready; sleep 1; echo over"]));
+    let folder = Folder::shared("no-ssh");
+    let gate = folder.at("gate");
+    let script = format!("echo ready; until test -e {}; do sleep 0.1; done; echo over", gate.display());
+    let mut job = Started::of(site.job(&line, &["sh", "-c", &script]));
     job.await_out("ready", 8);
     let on_nodes = site.left(&[0, 1, 2, 3]).into_iter().map(|(_, process)| process);
     let is_shell = |process: &wireup_testbed::Process| is_sshd(process) || short_name(process.pid) == "ssh";
@@ -36,6 +41,7 @@ fn a_running_job_needs_no_ssh() {
     for pid in on_hub.into_iter().chain(on_nodes).chain(daemons) {
         kill(pid, Signal::KILL);
     }
+    fs::write(&gate, "").expect("open the gate");
     let ended = job.finish(&site, LIMIT).expect("the launcher ends");
     assert!(ended.code == 0 && ended.stdout.matches("over").count() == 8, "{ended:?}");
     expect_clean(&site);
