@@ -165,8 +165,8 @@ impl Connections {
     }
 
     /// A connection is closed. Returns whether the peer is lost, or has refused: whether this was the connection in use
-    /// to it. While this rank itself leaves, no end counts, because a peer that leaves too may close without waiting. So
-    /// others do not hear from a leaving rank of a peer that crashes.
+    /// to it. While this rank itself leaves, no end counts, because a peer that leaves too may close without waiting.
+    /// So others do not hear from a leaving rank of a peer that crashes.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
         let is_current = self.is_current(peer, number);
         if is_current {

@@ -36,7 +36,8 @@ impl Store {
     fn no_room(&self, wanted: u64, free: u64) -> String {
         let root = self.root.display();
         format!(
-            "{wanted} bytes do not fit in {root}: {free} are free; raise --stage-room, or choose another folder with --stage=DIR"
+            "{wanted} bytes do not fit in {root}: {free} are free; raise --stage-room, or choose another \
+             folder with --stage=DIR"
         )
     }
 
