@@ -9,7 +9,7 @@
 //! fitted to the two sizes.
 
 use crate::machine::Machine;
-use crate::plan::{Exchange, Plan, STARTS, Start, name_of};
+use crate::plan::{Exchange, Plan, STARTS, Start, name_of, ranks_on_nodes};
 use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
 use serde_json::{Value as Json, json};
@@ -127,7 +127,7 @@ impl Job {
             return Err(Error::Together(problem));
         }
         if ranks.div_ceil(nodes) > PPN_MAX {
-            let problem = format!("{ranks} ranks on {nodes} nodes: a node can have at most {PPN_MAX}; add nodes");
+            let problem = format!("{}: a node can have at most {PPN_MAX}; add nodes", ranks_on_nodes(ranks, nodes));
             return Err(Error::Together(problem));
         }
         let ms = |flag| line.last(flag, Value::number);
@@ -317,7 +317,8 @@ impl Predictor<'_> {
             _ => String::new(),
         };
         println!(
-            "  job         {ranks} ranks on {nodes} nodes, start {start_name}, {value_bytes} bytes a rank{extrapolated}"
+            "  job         {}, start {start_name}, {value_bytes} bytes a rank{extrapolated}",
+            ranks_on_nodes(ranks, nodes)
         );
         let fanouts = fanouts(nodes);
         let (mut times, mut candidates) = (Vec::new(), Vec::new());

@@ -86,6 +86,12 @@ pub fn name_of<T: PartialEq>(list: &[(&'static str, T)], value: &T) -> &'static 
     list.iter().find(|(_, listed)| listed == value).map_or("", |(name, _)| name)
 }
 
+/// `64 ranks on 1 node`.
+pub fn ranks_on_nodes(ranks: u32, nodes: u32) -> String {
+    let count = |number: u32, noun| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
+    format!("{} on {}", count(ranks, "rank"), count(nodes, "node"))
+}
+
 /// The name of a scheme, as `wireup run --exchange` has it.
 pub fn name_of_scheme(scheme: ExchangeScheme) -> &'static str {
     schemes().find(|(_, listed)| *listed == scheme).map_or("", |(name, _)| name)

@@ -1,6 +1,7 @@
 //! Why a command does not do what it should, and the exit codes for that.
 
 use crate::machine::MachineError;
+use crate::plan::ranks_on_nodes;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,9 @@ pub enum Problem {
     #[error("{path}: {error}")]
     File { path: String, error: io::Error },
     #[error(
-        "a simulation of {ranks} ranks on {nodes} nodes needs about {wanted} of memory, and this machine has \
-         {available} free: simulate fewer ranks, or add --force"
+        "a simulation of {} needs about {wanted} of memory, and this machine has \
+         {available} free: simulate fewer ranks, or add --force",
+        ranks_on_nodes(*ranks, *nodes)
     )]
     Memory { ranks: u32, nodes: u32, wanted: String, available: String },
     #[error("the simulation failed: {0}")]

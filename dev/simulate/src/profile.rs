@@ -1,6 +1,6 @@
 //! The trace of a simulated run, as `wireup run --profile` writes those of real ones.
 
-use crate::plan::{EXCHANGES, Plan, STARTS, Start, name_of, name_of_scheme};
+use crate::plan::{EXCHANGES, Plan, STARTS, Start, name_of, name_of_scheme, ranks_on_nodes};
 use wireup_node::launcher::Stamps;
 use wireup_node::trace::{About, Trace};
 use wireup_proto::launcher_io::Notice;
@@ -36,7 +36,7 @@ fn about(plan: &Plan, machine: &str) -> About {
         wireup: env!("CARGO_PKG_VERSION").to_owned(),
         program: String::new(),
         settings: vec![
-            format!("{ranks} ranks on {nodes} nodes"),
+            ranks_on_nodes(*ranks, *nodes),
             format!("start: {}", name_of(&STARTS, start)),
             format!("tree: fan-out {fanout}"),
             format!("exchange: {} of {value_bytes} bytes from each rank", name_of(&EXCHANGES, exchange)),

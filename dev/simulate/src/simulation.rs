@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::memory;
-use crate::plan::{EXCHANGES, Plan, STARTS, Scenario, name_of, name_of_scheme};
+use crate::plan::{EXCHANGES, Plan, STARTS, Scenario, name_of, name_of_scheme, ranks_on_nodes};
 use crate::problem::Problem;
 use crate::profile;
 use serde_json::{Map, Value, json};
@@ -232,7 +232,8 @@ impl fmt::Display for Simulation {
         let (start, exchange) = (name_of(&STARTS, start), name_of(&EXCHANGES, exchange));
         writeln!(
             to,
-            "{ranks} ranks on {nodes} nodes of {}; start {start}; exchange {exchange}; fan-out {fanout}",
+            "{} of {}; start {start}; exchange {exchange}; fan-out {fanout}",
+            ranks_on_nodes(*ranks, *nodes),
             self.machine
         )?;
         if !self.is_complete() {

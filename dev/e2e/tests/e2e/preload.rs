@@ -347,3 +347,20 @@ fn ranks_of_mpi_are_forked_from_an_interpreter_with_numpy() {
         run.succeed().expect_quiet();
     }
 }
+
+/// OpenBLAS is linked to the ranks' numpy.
+#[test]
+fn libraries_have_as_many_threads_as_without_preload() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let product = "import numpy, os; numpy.ones((500, 500)) @ numpy.ones((500, 500)); \
+                   print(len(os.listdir('/proc/self/task')))";
+    for flags in ["--bind-to none", "--bind-to core", "--bind-to core --env OPENBLAS_NUM_THREADS=2"] {
+        for threads in ["", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"] {
+            let [preloaded, plain] = ["--preload numpy", ""].map(|preload| {
+                let run = Run::job(&format!("-n 2 --pmi simple {flags} {preload}")).arg(&python).args(["-c", product]);
+                if threads.is_empty() { run } else { run.env(threads, "1") }.succeed()
+            });
+            assert_eq!(preloaded.out(), plain.out(), "{flags} {threads}: {preloaded}");
+        }
+    }
+}

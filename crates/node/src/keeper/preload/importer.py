@@ -126,15 +126,17 @@ def _wireup_prepare(job, socket):
         rank.record.import_all()
     if "mpi4py.MPI" in sys.modules:
         raise _WireupRefusal("mpi4py.MPI has initialised MPI, which each rank must do itself")
-    _wireup_check(_wireup_open_devices(), _wireup_threads())
-    blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
-    rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
-    rank.omp = os.environ.get("OMP_NUM_THREADS")
-    rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
-    rank.files = _wireup_files() if rank.is_kept else []
+    # OpenBLAS ends its threads before a fork, and starts them again when they are needed.
     if os.fork() == 0:
         os._exit(0)
     os.wait()
+    _wireup_check(_wireup_open_devices(), _wireup_threads())
+    blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
+    rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
+    rank.blas_threads = _wireup_blas_threads()
+    rank.omp = os.environ.get("OMP_NUM_THREADS")
+    rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
+    rank.files = _wireup_files() if rank.is_kept else []
     gc.collect()
     gc.freeze()
     _wireup_flush()
@@ -479,25 +481,33 @@ def _wireup_set_threads(rank, is_bound):
     import os
     import sys
 
-    count = len(os.sched_getaffinity(0))
     # libgomp counts CPUs when it is loaded; torch has set a number of its own.
     omp = os.environ.get("OMP_NUM_THREADS")
     if is_bound and not omp and "torch" not in sys.modules:
         for function in rank.set_gomp_threads:
-            function(count)
+            function(len(os.sched_getaffinity(0)))
     if omp and omp != rank.omp and omp.isdigit():
         for function in rank.set_gomp_threads:
             function(int(omp))
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(int(omp))
+    # This starts threads at once, which poll for a while.
+    threads = _wireup_blas_threads()
+    if threads != rank.blas_threads:
+        for function in rank.set_blas_threads:
+            function(threads)
+
+
+def _wireup_blas_threads():
+    """The number of threads that OpenBLAS would use if it were loaded now."""
+    import os
+
+    count = len(os.sched_getaffinity(0))
     for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0]
         if value.isdigit() and int(value) > 0:
-            count = min(count, int(value))
-            break
-    if count > 1:
-        for function in rank.set_blas_threads:
-            function(count)
+            return min(count, int(value))
+    return count
 
 
 def _wireup_streams():

@@ -51,8 +51,8 @@ const PACKET_MAX: usize = 4096;
 
 const IMPORTER: &str = concat!(include_str!("record.py"), include_str!("importer.py"));
 
-/// The number of threads that OpenBLAS starts when it is loaded: 1 in the importer, which must have one thread. OpenMP
-/// libraries start theirs when they are first used.
+/// The number of threads of OpenBLAS: 1 in the importer of ranks that are bound to CPUs, as most of these have one.
+/// Otherwise a rank would have to set another number than the importer's, which starts that many threads at once.
 const THREADS: &str = "OPENBLAS_NUM_THREADS";
 
 /// A secret that Open MPI's ranks share: each job has its own.
@@ -87,17 +87,28 @@ pub(super) struct Likeness {
 impl Plan {
     /// # Errors
     /// Nothing can be imported for this program.
-    pub fn new(preload: &Preload, program: &Program, redirected: Option<&Redirected>) -> Result<Plan, String> {
+    pub fn new(
+        preload: &Preload,
+        program: &Program,
+        redirected: Option<&Redirected>,
+        is_bound: bool,
+    ) -> Result<Plan, String> {
         let modules = &preload.modules;
         if modules.iter().any(|module| module == "mpi4py.MPI") {
             return Err("mpi4py.MPI initialises MPI, which each rank must do itself".into());
         }
         let call = command::read(program, redirected)?;
-        let (of_ranks, mut env): (Vec<_>, Vec<_>) =
-            program.env.iter().cloned().partition(|variable| is_of_ranks(variable));
-        env.push(format!("{THREADS}=1").into_bytes());
-        let is_set = of_ranks.iter().any(|variable| is_variable(variable, THREADS));
-        let fields = fields(&call, preload, &program.cwd, if is_set { "" } else { THREADS });
+        let (of_ranks, mut env): (Vec<_>, Vec<_>) = program
+            .env
+            .iter()
+            .cloned()
+            .partition(|variable| is_of_ranks(variable) || is_bound && is_variable(variable, THREADS));
+        let mut unset = "";
+        if is_bound {
+            env.push(format!("{THREADS}=1").into_bytes());
+            unset = if of_ranks.iter().any(|variable| is_variable(variable, THREADS)) { "" } else { THREADS };
+        }
+        let fields = fields(&call, preload, &program.cwd, unset);
         let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
         let likeness =
             Likeness { modules: modules.clone(), interpreter, umask: 0, limits: Vec::new(), shares_session: false };
@@ -111,7 +122,7 @@ impl Plan {
 /// has started the job.
 fn is_of_ranks(variable: &[u8]) -> bool {
     variable.starts_with(b"PMI")
-        || [VARIABLE, TRANSPORTS_KEY, THREADS, "_", "OLDPWD", "SHLVL"].iter().any(|name| is_variable(variable, name))
+        || [VARIABLE, TRANSPORTS_KEY, "_", "OLDPWD", "SHLVL"].iter().any(|name| is_variable(variable, name))
 }
 
 fn is_variable(variable: &[u8], name: &str) -> bool {

@@ -100,7 +100,8 @@ impl Preloading {
             [index] => programs.get(usize::from(index)).ok_or("there is no program")?,
             _ => return Err("its ranks run different programs".into()),
         };
-        let plan = Plan::new(preload, program, redirected)?;
+        let is_bound = waiting.front().is_some_and(|first| first.process.cpus.is_some());
+        let plan = Plan::new(preload, program, redirected, is_bound)?;
         let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
         let (importer, socket) = Importer::new(plan.of_ranks).map_err(|error| error.to_string())?;
         let likeness = waiting.front().filter(|_| preload.keep).map(|first| Likeness {

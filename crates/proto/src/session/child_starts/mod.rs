@@ -423,7 +423,7 @@ impl ChildStarts {
             match wish.purpose {
                 Purpose::Child => self.forget_starting(cx, wish.agent),
                 Purpose::Stead { branch, .. } => {
-                    tell_not_started(cx, branch, wish.agent, "the job was ended meanwhile".into());
+                    tell_not_started(cx, branch, wish.agent, "the job ended before this host was started".into());
                 }
                 Purpose::Probe { .. } | Purpose::ProbeFor { .. } => self.conclude(cx, wish, None),
             }
