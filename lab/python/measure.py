@@ -1,6 +1,7 @@
 """Measures how long Python jobs take to start, under wireup and under the launchers that users have today.
 
 measure.py imports  --ranks 1,16,64 [--hosts 'n[0-3]'] --python VENV/bin/python [--open-mpi VENV/bin/python]
+measure.py imports  --ranks 1,16,64 --modules torch,torch.distributed --python /usr/bin/python3 --mpi VENV/bin
 measure.py torch    --hosts 'n[0-15]' --ppn 4 --python /usr/bin/python3
 measure.py store    --hosts 'n[0-3]' --clients 256,1024 --python /usr/bin/python3
 
@@ -23,6 +24,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 IMPORTS = "numpy,scipy.linalg,scipy.optimize,scipy.sparse.linalg,scipy.stats,mpi4py"
 # The slowest contestant has taken 200 s; a contestant that hangs must not stop the measurement.
 TIMEOUT_S = 900
+# A word of a command in place of which a new folder is named.
+FOLDER = "FOLDER"
 
 
 class Results:
@@ -100,12 +103,28 @@ def rounds(results, options, cases):
 
 
 def imports(options):
-    program = os.path.join(HERE, "first_line.py")
+    preloaded = options.modules or IMPORTS
+    programs = os.path.dirname(options.python) if options.mpi is None else options.mpi
+
+    def program(ranks):
+        if options.modules:
+            return [os.path.join(HERE, "imported.py"), FOLDER, str(ranks), options.modules]
+        return [os.path.join(HERE, "first_line.py")]
 
     def timed(words, ranks):
         def measure():
-            began = time.time()
-            text = output(words, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+            with in_target() as folder:
+                began = time.time()
+                text = output([folder if word is FOLDER else word for word in words],
+                              OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                files = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("measured")]
+                measured = [open(path, encoding="utf-8").read().split() for path in files]
+            if options.modules:
+                if len(measured) != ranks:
+                    raise RuntimeError(f"{len(measured)} of {ranks} ranks have imported the modules")
+                yield "imported", "s", max(float(imported) for imported, _ in measured) - began
+                yield "memory", "B", sum(int(pss) for _, pss in measured)
+                return
             found = re.search(r"RANKS (\d+) (\S+) (\S+) (\d+)", text)
             if not found or int(found[1]) != ranks:
                 raise RuntimeError(f"no line of {ranks} ranks")
@@ -117,23 +136,23 @@ def imports(options):
     for ranks in map(int, options.ranks.split(",")):
         hosts = ["--hosts", options.hosts] if options.hosts else []
         nodes = 4 if options.hosts else 1
-        python = [options.python, program]
+        python = [options.python, *program(ranks)]
         own = [WIREUP, "run", "-n", str(ranks), *hosts, *(["--ppn", str(ranks // nodes)] if hosts else [])]
         peers = []
-        hydra = os.path.join(os.path.dirname(options.python), "mpiexec")
+        hydra = os.path.join(programs, "mpiexec")
         if os.path.exists(hydra):
             there = ["-launcher", "ssh", "-hosts", ",".join(f"n{i}" for i in range(nodes))] if hosts else []
             peers.append(("hydra", [hydra, *there, "-n", str(ranks), *python]))
         if options.open_mpi and not hosts:
             mpirun = os.path.join(os.path.dirname(options.open_mpi), "mpirun")
-            peers.append(("open-mpi", [mpirun, "--oversubscribe", "-n", str(ranks), options.open_mpi, program]))
+            peers.append(("open-mpi", [mpirun, "--oversubscribe", "-n", str(ranks), options.open_mpi, *program(ranks)]))
         if not hosts and shutil.which("srun") and subprocess.run(["sinfo"], capture_output=True).returncode == 0:
             peers.append(("srun", ["srun", "--mpi=pmi2", "-n", str(ranks), *python]))
-        contestants = [("wireup", [*own, *python]), ("wireup --preload", [*own, "--preload", IMPORTS, *python])]
+        contestants = [("wireup", [*own, *python]), ("wireup --preload", [*own, "--preload", preloaded, *python])]
         if options.stage:
             contestants.insert(1, ("wireup --stage", [*own, "--stage", *python]))
-            contestants.append(("wireup --stage --preload", [*own, "--stage", "--preload", IMPORTS, *python]))
-        case = {"program": "numpy, scipy, mpi4py", "ranks": ranks, "nodes": nodes, "files": options.files}
+            contestants.append(("wireup --stage --preload", [*own, "--stage", "--preload", preloaded, *python]))
+        case = {"program": options.modules or "numpy, scipy, mpi4py", "ranks": ranks, "nodes": nodes, "files": options.files}
         yield case, [(name, timed(words, ranks)) for name, words in contestants + peers]
 
 
@@ -144,7 +163,7 @@ def torch(options):
 
     def timed(start, mode):
         def measure():
-            with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.dirname(HERE)) + "/target") as folder:
+            with in_target() as folder:
                 began = time.time()
                 text = start([program, folder, mode])
             found = re.search(r"TIMES (\d+) (\S+) (\S+) (\S+)", text)
@@ -169,8 +188,12 @@ def torch(options):
         return lambda words: output([WIREUP, "run", "--hosts", options.hosts, "--ppn", str(options.ppn), "--for",
                                      "torch", *more, options.python, *words], OMP_NUM_THREADS="1")
 
+    def in_files(words):
+        return wireup()([*words, f"file://{words[1]}/addresses"])
+
     case = {"program": "torch", "ranks": ranks, "nodes": len(hosts)}
     yield {**case, "start": "together"}, [("wireup", timed(wireup(), "together")),
+                                          ("addresses in files", timed(in_files, "together")),
                                           ("torchrun", timed(torchrun, "together"))]
     yield {**case, "start": "at once"}, [("wireup", timed(wireup(), "at-once")),
                                          ("wireup --preload", timed(wireup("--preload", "torch,torch.distributed"),
@@ -205,6 +228,11 @@ def store(options):
         yield case, [("wireup", lambda count=count: took([], count)), ("torch", lambda count=count: served(count))]
 
 
+def in_target():
+    """A folder that all hosts share."""
+    return tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.dirname(HERE)) + "/target")
+
+
 def host_names(hosts):
     first, last = map(int, re.fullmatch(r"n\[(\d+)-(\d+)\]", hosts).groups())
     return [f"n{i}" for i in range(first, last + 1)]
@@ -214,6 +242,8 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("what", choices=["imports", "torch", "store"])
 parser.add_argument("--python", required=True)
 parser.add_argument("--open-mpi")
+parser.add_argument("--modules", help="import these, without MPI")
+parser.add_argument("--mpi", help="folder of mpiexec (default: that of --python)")
 parser.add_argument("--ranks", default="1,16,64")
 parser.add_argument("--clients", default="256,1024")
 parser.add_argument("--hosts")

@@ -1,14 +1,15 @@
 """A rank that joins the default group of torch.distributed by Gloo, and prints when it had.
 
 All ranks wait for each other after their imports, in a folder that they share, so that the time of the rendezvous does
-not contain that of the slowest import. Arguments: the folder, and `together` or `at-once` (without that wait)."""
+not contain that of the slowest import. Arguments: the folder, `together` or `at-once` (without that wait), and the
+method of rendezvous unless it is `env://`."""
 import os
 import sys
 import time
 
 import torch.distributed as dist
 
-folder, mode = sys.argv[1:]
+folder, mode, *method = sys.argv[1:]
 imported = time.time()
 if mode == "together":
     with open(os.path.join(folder, os.environ["RANK"]), "w"):
@@ -18,7 +19,8 @@ if mode == "together":
     # The last rank that looked has seen all files; those that sleep follow within two of these waits.
     time.sleep(1)
 began = time.time()
-dist.init_process_group("gloo", init_method="env://")
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo", init_method=(method or ["env://"])[0], rank=rank, world_size=ranks)
 initialised = time.time()
 dist.barrier()
 ended = time.time()

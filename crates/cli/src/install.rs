@@ -16,7 +16,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::{self, Command};
 use wireup_flags::{Line, Value};
 
 const LIBRARIES: [&str; 4] = ["pmi", "pmi2", "wireup", STAGED];
@@ -53,7 +53,14 @@ pub fn run(line: &Line) -> Result<u8, String> {
             prefix.join("wireup").display()
         ));
     }
-    install(&prefix).map_err(|problem| format!("install: {problem}"))?;
+    let missing = install(&prefix).map_err(|problem| format!("install: {problem}"))?;
+    if !missing.is_empty() {
+        out::tell(&format!(
+            "install: without {}, which were not built; to build and install them: cargo xtask libraries, then this \
+             command again",
+            missing.join(", ")
+        ));
+    }
     if line.has(FRONT) {
         let kept = front(&prefix.join("bin")).map_err(|problem| format!("install: {problem}"))?;
         for name in kept {
@@ -84,24 +91,31 @@ fn has_the_wheel(prefix: &Path) -> bool {
     entries.filter(python).any(|entry| has(&entry.path()))
 }
 
-fn install(prefix: &Path) -> Result<(), String> {
+/// Installs everything that exists; returns the names of the C libraries that do not.
+fn install(prefix: &Path) -> Result<Vec<String>, String> {
     let program =
         std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
-    // Look for everything first, so that nothing is copied if a file is missing.
-    let libraries = libraries_of(&program)?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
     let (pkgconfig, share) = (lib.join("pkgconfig"), prefix.join("share"));
     for folder in [&bin, &lib, &include, &pkgconfig] {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
     copy(&program, &bin.join(PROGRAM))?;
+    let mut tool_pages = Vec::new();
     for name in ["wireup-bench", "wireup-simulate"] {
         let beside = program.with_file_name(name);
         if beside.is_file() {
             copy(&beside, &bin.join(name))?;
+            let page = Command::new(&beside).arg("man").output().map_err(tried("run", &beside))?;
+            tool_pages.push((format!("{name}.1"), String::from_utf8_lossy(&page.stdout).into_owned()));
         }
     }
-    for (name, from) in LIBRARIES.into_iter().zip(libraries) {
+    let mut missing = Vec::new();
+    for name in LIBRARIES {
+        let Ok(from) = libraries::find(&program, name) else {
+            missing.push(real_name(name));
+            continue;
+        };
         copy(&from, &lib.join(real_name(name)))?;
         for link in [format!("lib{name}.so.0"), format!("lib{name}.so")] {
             replace(&lib.join(link), |unfinished| symlink(real_name(name), unfinished))?;
@@ -111,13 +125,15 @@ fn install(prefix: &Path) -> Result<(), String> {
         }
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
-    let pages = generate::man_pages();
+    let pages = generate::man_pages().into_iter().chain(tool_pages);
+    let pages: Vec<(String, String)> = pages.collect();
     let pages = pages.iter().map(|(name, text)| ("man/man1", &**name, &**text));
     SHARED.into_iter().chain(pages).try_for_each(|(folder, name, text)| {
         let folder = share.join(folder);
         fs::create_dir_all(&folder).map_err(tried("create", &folder))?;
         write(&folder.join(name), text)
-    })
+    })?;
+    Ok(missing)
 }
 
 /// Makes the links of other launchers' names; returns the names that belong to something else.
@@ -136,20 +152,6 @@ fn front(bin: &Path) -> Result<Vec<&'static str>, String> {
         }
     }
     Ok(kept)
-}
-
-/// Where the libraries are, in the order of [`LIBRARIES`].
-fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
-    let find = |name: &str| {
-        libraries::find(program, name).map_err(|beside| {
-            format!(
-                "{} was not found next to this program, in {}, or in ../lib; to build it: cargo xtask libraries",
-                real_name(name),
-                beside.display()
-            )
-        })
-    };
-    LIBRARIES.into_iter().map(find).collect()
 }
 
 fn package_name(library: &str) -> String {

@@ -9,7 +9,7 @@ use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
-use crate::progress::Progress;
+use crate::progress::{Progress, show_starting};
 use crate::report::Report;
 use crate::session;
 use crate::session::detach::{self, Background, Side};
@@ -23,6 +23,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::Mapping;
+use wireup_coll::tree::Tree;
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, ShowStarting, Starting};
 use wireup_node::session::Attached;
@@ -33,8 +34,10 @@ use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::{BindTo, JobSpec, Object, StdinTarget};
 use wireup_wire::peer::Containment;
+use wireup_wire::session::{NodeState, Presence};
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -356,9 +359,20 @@ fn start(
 fn starting(resolved: &Resolved) -> Option<ShowStarting> {
     let waits = !resolved.in_session && resolved.session.agents.len() > 1 && Progress::has_reader();
     let mut progress = Progress::new();
+    let has_ranks = resolved.job.nodes.iter().any(|node| node.agent == AgentId(0));
+    let (agents, fanout) = (resolved.session.agents.len() as u32, resolved.session.fanout);
+    // The launcher starts its children in the tree itself. They start the others, of which it learns only losses.
+    let children = Tree::new(agents, fanout).children(AgentId(0));
+    let is_observed = move |(agent, node): &(u32, &NodeState)| match agent {
+        0 => has_ranks,
+        agent => children.contains(agent) || matches!(node.presence, Presence::Lost { .. }),
+    };
     waits.then(|| -> ShowStarting {
         Box::new(move |starting| match starting {
-            Starting::Nodes(nodes) => progress.show_starting(nodes),
+            Starting::Nodes(nodes) => {
+                let observed: Vec<_> = (0..).zip(nodes).filter(&is_observed).map(|(_, node)| node).collect();
+                show_starting(&mut progress, &observed, nodes.len() - usize::from(!has_ranks));
+            }
             Starting::Nothing => progress.end(),
         })
     })

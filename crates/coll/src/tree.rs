@@ -27,7 +27,7 @@ pub const FANOUT_DEFAULT_MAX: u32 = 32;
 ///
 /// 1. at most 32 children: up to 32 agents are direct children of the root, since 32 serial starts cost less than
 ///    another level;
-/// 2. as few levels as 32 children allow;
+/// 2. the smallest number of levels that is possible with at most 32 children;
 /// 3. the smallest fan-out with that number of levels, so that the levels are balanced and no agent starts more
 ///    children than needed.
 pub fn default_fanout(count: u32) -> u32 {

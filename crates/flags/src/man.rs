@@ -3,6 +3,9 @@
 use crate::command::{Command, Words};
 use roff::{Roff, bold, roman};
 
+/// What a line of an introduction begins with that is the command's synopsis.
+const USAGE: &str = "usage: ";
+
 /// A page of section 1, filled from top to bottom.
 pub struct ManPage(Roff);
 
@@ -18,6 +21,12 @@ impl ManPage {
 
     pub fn section(mut self, title: &str) -> ManPage {
         self.0.control("SH", [&*title.to_uppercase()]);
+        self
+    }
+
+    /// A part of a section.
+    fn subsection(mut self, title: &str) -> ManPage {
+        self.0.control("SS", [title]);
         self
     }
 
@@ -57,20 +66,49 @@ impl ManPage {
 
 impl Command {
     pub fn man(&self, version: &str) -> ManPage {
-        let (usage, intro): (Vec<&str>, Vec<&str>) = self.intro.lines().partition(|line| line.starts_with("usage: "));
-        let synopsis = usage.first().map_or_else(|| self.synopsis(), |line| line["usage: ".len()..].to_owned());
-        let page = ManPage::new(&format!("wireup-{}", self.name), version, self.purpose);
-        let mut page = page.section("Synopsis").prose(&synopsis).section("Description").prose(&intro.join("\n"));
+        let page = self.page(version).prose(&self.synopsis()).section("Description").prose(&self.description());
+        let page = self.entries(page, ManPage::section);
+        if self.end.is_empty() { page } else { page.section("Notes").prose(self.end) }
+    }
+
+    /// The page of a program of its own: this command, and each of `commands` in a section.
+    pub fn man_with(&self, commands: &[&Command], version: &str) -> ManPage {
+        let own = self.listed().next().map(|_| self);
+        let usages = own.into_iter().chain(commands.iter().copied()).map(|command| format!("  {}", command.synopsis()));
+        let page = self.page(version).prose(&usages.collect::<Vec<_>>().join("\n"));
+        let page = page.section("Description").prose(&self.description());
+        let page = self.entries(page, ManPage::section);
+        commands.iter().fold(page, |page, command| {
+            let about = format!("Purpose: {}.\n{}", command.purpose, command.description());
+            let page = page.section(&format!("wireup {}", command.name)).prose(&about);
+            command.entries(page, ManPage::subsection).prose(command.end)
+        })
+    }
+
+    /// The page up to the title of the synopsis.
+    fn page(&self, version: &str) -> ManPage {
+        ManPage::new(&format!("wireup-{}", self.name), version, self.purpose).section("Synopsis")
+    }
+
+    fn description(&self) -> String {
+        self.intro.lines().filter(|line| !line.starts_with(USAGE)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Appends the listed flags, each section under a title.
+    fn entries(&self, mut page: ManPage, title: fn(ManPage, &str) -> ManPage) -> ManPage {
         for section in self.sections.iter().filter(|section| section.flags.iter().any(|flag| !flag.is_hidden())) {
-            page = page.section(section.title);
+            page = title(page, section.title);
             for flag in section.flags.iter().filter(|flag| !flag.is_hidden()) {
                 page = page.entry(&flag.heading(), &flag.explanation());
             }
         }
-        if self.end.is_empty() { page } else { page.section("Notes").prose(self.end) }
+        page
     }
 
     fn synopsis(&self) -> String {
+        if let Some(usage) = self.intro.lines().find_map(|line| line.strip_prefix(USAGE)) {
+            return usage.to_owned();
+        }
         let words = match self.words {
             Words::Named(names) => names.join(" "),
             Words::Program => "PROGRAM [ARGUMENTS]".to_owned(),
@@ -104,6 +142,34 @@ mod tests {
              wireup try [FLAGS] JOB\n.SH DESCRIPTION\n.RS 2\n.EX\nwireup try   one\n\\&.dotted\n.EE\n.RE\n.PP\n\
              It tries.\n\\*(AqQuoted\\*(Aq.\n.SH FLAGS\n.TP\n\\fB\\-r, \\-\\-rounds N\\fR\n\
              Rounds (default: 5).\n.SH NOTES\nEnd.\n"
+        );
+    }
+
+    #[test]
+    fn a_program_has_a_section_for_each_of_its_commands() {
+        const FLAGS: &[Flag] = &[Flag::switch(&["--x"], "Do x.")];
+        let program = Command {
+            name: "measure",
+            purpose: "measure it",
+            intro: "\nIt measures.\n",
+            words: Words::Program,
+            sections: &[],
+            end: "",
+        };
+        let part = Command {
+            name: "measure links",
+            purpose: "time links",
+            intro: "\nIt times.\n",
+            words: Words::Named(&[]),
+            sections: &[Section { title: "Flags", flags: FLAGS }],
+            end: "",
+        };
+        let page = program.man_with(&[&part], "wireup 1").render();
+        let body = page.split_once(".SH SYNOPSIS").expect("a synopsis").1;
+        assert_eq!(
+            body,
+            "\n.RS 2\n.EX\nwireup measure links [FLAGS]\n.EE\n.RE\n.SH DESCRIPTION\nIt measures.\n.SH \"WIREUP MEASURE \
+             LINKS\"\nPurpose: time links.\n.PP\nIt times.\n.SS Flags\n.TP\n\\fB\\-\\-x\\fR\nDo x.\n"
         );
     }
 }

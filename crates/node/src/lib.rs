@@ -11,8 +11,8 @@
 //!
 //! [`binding`] and [`devices`] give each rank its cpus and GPUs; [`hosts`] reads and writes lists of hosts;
 //! [`sendable`] and [`staged_store`] are the program that is sent to nodes and the folder of staged files there;
-//! [`stacks`] takes the call stacks of ranks; [`record`] and [`trace`] write recordings and profiles; `remedy` and
-//! `spawn_error` make messages of errors.
+//! [`stacks`] takes the call stacks of ranks; [`record`] and [`trace`] write recordings and profiles; [`progress`] is
+//! the line that shows a waiting user what goes on; `remedy` and `spawn_error` make messages of errors.
 
 pub mod agent;
 pub mod binding;
@@ -23,6 +23,7 @@ pub mod fuzzing;
 pub mod hosts;
 pub mod keeper;
 pub mod launcher;
+pub mod progress;
 pub mod record;
 mod remedy;
 pub mod sendable;

@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import sys
+import threading
 
 
 def show(name, value):
@@ -60,4 +61,5 @@ for name in ("stdin", "stdout", "stderr"):
     show(name, (stream, stream.line_buffering, stream.write_through, stream.errors, stream.seekable(), stream.isatty()))
     show(name + " is its own", (stream.fileno(), stream is getattr(sys, f"__{name}__")))
 show("hooks", (sys.gettrace(), sys.getprofile(), sys.excepthook is sys.__excepthook__, sys.getrecursionlimit()))
+show("native id", threading.main_thread().native_id == os.getpid())
 show("children", read(f"/proc/self/task/{os.getpid()}/children"))

@@ -91,6 +91,10 @@ def old_requests(client, name):
     client.send(6, keys(own("never")))
     client.send(12)
     client.expect(client.read(1), b"\1", "CANCEL_WAIT")
+    client.send(6, keys(own("never")))
+    client.send(1, text(own("long")) + text(b"x" * 200000))
+    client.send(3, text(own("long")))
+    client.expect(client.value(), b"x" * 200000, "GET of what was set instead of a wait")
     client.send(7)
     assert client.number() >= SIZE, "GETNUMKEYS"
 

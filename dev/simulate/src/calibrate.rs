@@ -10,6 +10,7 @@ use crate::problem::Problem;
 use crate::timed::{Case, Timed, as_this_machine};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use wireup_node::progress::Progress;
 
 /// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
@@ -17,8 +18,6 @@ const STEPS: [f64; 2] = [2.0, 1.02];
 const MEASURING: Duration = Duration::from_secs(100);
 /// The fit ends after this time with the best costs so far.
 const FITTING: Duration = Duration::from_secs(60);
-/// Time between two lines of progress of the fit.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 
 /// A case and its least measured time (s).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -118,11 +117,12 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let cases = cases();
     let mut least = vec![f64::INFINITY; cases.len()];
     let begin = Instant::now();
+    let mut line = Progress::new();
     let mut done = 0;
     while done < rounds && (done == 0 || begin.elapsed() < MEASURING) {
         done += 1;
-        eprintln!("round {done} of at most {rounds}, {:.0} s", begin.elapsed().as_secs_f64());
         for (case, least) in cases.iter().zip(&mut least) {
+            line.show(|| format!("round {done} of at most {rounds}, {} s", begin.elapsed().as_secs()));
             *least = least.min(case.measure(wireup)?);
         }
     }
@@ -130,15 +130,15 @@ pub fn calibrate(wireup: &Path, rounds: u32, base: Machine) -> Result<String, Pr
     let measured: Vec<Measured> = both.map(|(case, seconds)| Measured { case, seconds }).collect();
     let half = |fitted: bool| measured.iter().enumerate().filter(move |(at, _)| is_fitted(*at) == fitted);
     let fitted: Vec<Measured> = half(true).map(|(_, one)| *one).collect();
-    let (begin, mut shown_at) = (Instant::now(), Instant::now());
+    let begin = Instant::now();
     let machine = fit(as_this_machine(base), &fitted, |misfit| {
-        if shown_at.elapsed() >= PROGRESS_PAUSE {
-            shown_at = Instant::now();
+        line.show(|| {
             let error = ((misfit / fitted.len() as f64).sqrt().exp() - 1.0) * 100.0;
-            eprintln!("fit, {:.0} s: a typical error of {error:.0} %", begin.elapsed().as_secs_f64());
-        }
+            format!("fit, {} s: a typical error of {error:.0} %", begin.elapsed().as_secs())
+        });
         begin.elapsed() < FITTING
     });
+    line.end();
     eprintln!("{:<28} {:>10} {:>10} {:>8}", "case", "measured", "simulated", "error");
     let mut worst: f64 = 0.0;
     for (is_fitted, one) in [true, false].into_iter().flat_map(|is| half(is).map(move |(_, one)| (is, one))) {

@@ -79,7 +79,7 @@ what agents send.
 
 const OUTPUT: Flag = Flag::value(&["-o", "--output"], "FILE", "Write the machine file here (default: print it).");
 const WIREUP: Flag =
-    Flag::value(&["--wireup"], "PATH", "The wireup to time (default: beside this program, else on PATH).");
+    Flag::value(&["--wireup"], "PATH", "The wireup to time (default: next to this program, else on PATH).");
 const ROUNDS: Flag =
     Flag::value(&["--rounds"], "N", "Time each job at most N times (fewer if 100 s have passed).").or("100");
 const BASE: Flag = Flag { help: "The machine whose costs are scaled to fit.", ..MACHINE };
@@ -131,6 +131,15 @@ is a lower bound: the processor time that all processes need, divided by the num
     ..COMMAND
 };
 
+/// Prints the manual page, for packages.
+const MAN: &str = "man";
+
+fn man_page() -> String {
+    let commands = [&CALIBRATE, &COMPARE, &advise::COMMAND, &TABLE];
+    let page = COMMAND.man_with(&commands, concat!("wireup ", env!("CARGO_PKG_VERSION")));
+    page.section("See also").prose("wireup(1), wireup-bench(1)").render()
+}
+
 /// Does what the words say, and returns the exit code.
 pub fn main(words: Vec<OsString>) -> u8 {
     let done = match words.split_first() {
@@ -138,6 +147,10 @@ pub fn main(words: Vec<OsString>) -> u8 {
         Some((word, rest)) if word == "compare" => with_line(&COMPARE, rest, run_compare),
         Some((word, rest)) if word == "advise" => with_line(&advise::COMMAND, rest, advise::run),
         Some((word, rest)) if word == "table" => with_line(&TABLE, rest, run_table),
+        Some((word, [])) if word == MAN => {
+            print!("{}", man_page());
+            Ok(0)
+        }
         _ => with_line(&COMMAND, &words, simulate),
     };
     done.unwrap_or_else(|problem| {

@@ -7,11 +7,13 @@ use crate::problem::Problem;
 use crate::profile;
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::cell::RefCell;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use wireup_node::progress::Progress as Line;
 use wireup_sim::phases::{Point, Progress};
 use wireup_sim::rank_network::NodeAddresses;
 use wireup_sim::{RankTraffic, RunReport, run_watched};
@@ -19,12 +21,10 @@ use wireup_wire::frame::Class;
 
 /// Increased when a reader of older results would misread newer ones.
 const SCHEMA: u32 = 1;
-/// Time between two lines of progress.
-const PROGRESS_PAUSE: Duration = Duration::from_millis(500);
 
 /// The user's terminal: shows progress, and interrupts.
 pub struct Terminal {
-    shows_progress: bool,
+    line: RefCell<Line>,
     /// What stands before the progress of a simulation.
     pub label: String,
     interrupted: Arc<AtomicBool>,
@@ -38,14 +38,7 @@ impl Terminal {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, interrupted.clone())?;
         }
-        Ok(Terminal { shows_progress: io::stderr().is_terminal(), label: String::new(), interrupted })
-    }
-
-    fn show(&self, text: &str) {
-        if self.shows_progress {
-            // An error in showing progress is ignored.
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
-        }
+        Ok(Terminal { line: RefCell::default(), label: String::new(), interrupted })
     }
 
     pub fn is_interrupted(&self) -> bool {
@@ -79,16 +72,13 @@ impl Simulation {
     pub fn run(scenario: impl Into<Scenario>, machine: &Machine, name: &str, terminal: &Terminal) -> Simulation {
         let scenario = scenario.into();
         let begin = Instant::now();
-        let mut shown_at = begin;
+        let mut line = terminal.line.borrow_mut();
         let watch = |progress: Progress| {
-            if shown_at.elapsed() >= PROGRESS_PAUSE {
-                shown_at = Instant::now();
-                terminal.show(&format!("{}{}", terminal.label, progress_line(&scenario.plan, &progress)));
-            }
+            line.show(|| format!("{}{}", terminal.label, progress_line(&scenario.plan, &progress)));
             !terminal.is_interrupted()
         };
         let report = run_watched(scenario.world(machine), watch);
-        terminal.show("");
+        line.end();
         Simulation {
             scenario,
             machine: name.to_owned(),
@@ -220,8 +210,8 @@ fn progress_line(plan: &Plan, progress: &Progress) -> String {
     let [linked, begun, ready] = [Point::Linked, Point::Begun, Point::Ready].map(|at| progress.phases.at(at).count);
     let (million_events, ms) = (progress.events as f64 / 1e6, progress.elapsed_ns / 1_000_000);
     format!(
-        "{million_events:.1} million events, {ms} ms of virtual time: {} of {nodes} agents, {begun} of {ranks} ranks \
-         begun, {ready} in main",
+        "{} of {nodes} agents, {begun} of {ranks} ranks begun, {ready} in main; {million_events:.1} million events, \
+         {ms} ms of virtual time",
         linked + 1
     )
 }

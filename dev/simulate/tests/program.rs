@@ -140,3 +140,14 @@ fn an_interrupted_run_prints_what_was_known() {
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{text}");
     assert!(text.contains("interrupted; until then:") && text.contains(" control\n"), "{text}");
 }
+
+#[test]
+fn the_manual_page_has_every_command() {
+    let page = String::from_utf8(output("man").stdout).expect("UTF-8").replace("\\-", "-");
+    for usage in ["", " calibrate", " compare", " advise", " table"] {
+        assert!(page.contains(&format!("\nwireup simulate{usage} [FLAGS]")), "{usage}: {page}");
+    }
+    for heading in ["-n RANKS", "--sensitivity-ranks N", "--stage-ms MS"] {
+        assert!(page.contains(&format!("\\fB{heading}\\fR\n")), "{heading}: {page}");
+    }
+}

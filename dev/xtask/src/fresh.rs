@@ -50,7 +50,7 @@ enum User {
 }
 
 impl User {
-    /// Debian's packages beside the smallest set: certificates for registries, and for Rust a linker.
+    /// Debian's packages in addition to the smallest set: certificates for registries, and for Rust a linker.
     fn packages(&self) -> &str {
         match self {
             User::OfSource(_) => "ca-certificates,gcc,libc6-dev",

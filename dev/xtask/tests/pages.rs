@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xtask::debian::{Purpose, packages};
 use xtask::layout::root;
 
-/// README and its like, all of `docs` with its shelves, and the pages of the benchmarks.
+/// README and its like, all folders of `docs`, and the pages of the benchmarks.
 fn pages() -> Vec<PathBuf> {
     let folders = [
         "", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "dev", "dev/suites",

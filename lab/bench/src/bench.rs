@@ -15,7 +15,8 @@ use crate::flags::{DRY_RUN, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, W
 use crate::leftovers::{self, Interrupt};
 use crate::machine::Machine;
 use crate::programs::Scratch;
-use crate::samples::{Measures, Samples, WARM_UP, count, describe};
+use crate::progress::{Progress, of_cases, of_rounds};
+use crate::samples::{Measures, Samples, WARM_UP, count, describe, distinct};
 
 /// Rounds in a row in which a contestant may fail: further ones would only take their time limit.
 const FAILURES_MAX: u32 = 2;
@@ -62,6 +63,9 @@ pub struct Bench {
     is_dry: bool,
     /// Sessions, jobs and agents that outlive a turn.
     kept: RefCell<Vec<Pid>>,
+    progress: Progress,
+    /// What is measured now, of a benchmark that has the turns of one case after those of another.
+    case: RefCell<Option<String>>,
 }
 
 /// Something that is run once in each round.
@@ -107,6 +111,7 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: 
         Err(problem) => return failed(problem),
     };
     let outcome = run(&bench);
+    bench.progress.hide();
     let mut samples = bench.samples.borrow_mut();
     samples.show();
     match (outcome, samples.broken.take()) {
@@ -156,9 +161,22 @@ fn prepare(
     let samples = Samples::create(name, &shown, &machine, json.as_deref());
     let samples = RefCell::new(samples.map_err(|error| wrong(format!("{}: {error}", JSON.name())))?);
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
-    let kept = RefCell::default();
-    let bench =
-        Bench { name, line, scratch, interrupt, machine, samples, hosts, wireup_args, rounds, limit, is_dry, kept };
+    let bench = Bench {
+        name,
+        line,
+        scratch,
+        interrupt,
+        machine,
+        samples,
+        hosts,
+        wireup_args,
+        rounds,
+        limit,
+        is_dry,
+        kept: RefCell::default(),
+        progress: Progress::begin(),
+        case: RefCell::default(),
+    };
     Ok(Ok((bench, run)))
 }
 
@@ -169,7 +187,7 @@ impl Bench {
     /// There is none.
     pub fn wireup(&self) -> Result<PathBuf, Problem> {
         let found = self.line.last(WIREUP, Value::path)?.or_else(wireup_near);
-        let missing = "wireup is neither beside this program nor on PATH; name it with --wireup PATH";
+        let missing = "wireup is neither next to this program nor on PATH; name it with --wireup PATH";
         Ok(std::path::absolute(found.ok_or_else(|| wrong(missing))?)?)
     }
 
@@ -229,7 +247,32 @@ impl Bench {
     }
 
     pub fn absent(&self, contestant: &str, why: impl AsRef<str>) {
+        self.progress.hide();
         self.samples.borrow_mut().absent(contestant, why.as_ref());
+    }
+
+    /// Prints what has been measured since the last time.
+    pub fn print_samples(&self) {
+        self.progress.hide();
+        self.samples.borrow_mut().show();
+    }
+
+    /// Prints a line about what is measured.
+    pub fn print(&self, line: &str) {
+        self.progress.hide();
+        println!("{line}");
+    }
+
+    /// Shows a case, number `number` of `count`, while it is measured; turns of this case add their rounds.
+    pub fn show_case(&self, case: &str, number: usize, count: usize) {
+        let case = of_cases(case, number, count);
+        self.progress.show(|| case.clone());
+        self.case.replace(Some(case));
+    }
+
+    /// Shows a round of a case.
+    pub fn show_round(&self, case: &str, round: i64, rounds: u32) {
+        self.progress.show(|| of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
     }
 
     /// Whether turns were only listed.
@@ -252,6 +295,10 @@ impl Bench {
         self.keep_running();
         let rounds = turns.iter().map(|turn| i64::from(turn.rounds)).max().unwrap_or(0);
         let mut failures = vec![0; turns.len()];
+        let cases = distinct(turns.iter().map(|turn| &turn.case));
+        let number = |case: &Json| cases.iter().position(|other| *other == case).map_or(0, |at| at + 1);
+        let names: Vec<String> =
+            turns.iter().map(|turn| of_cases(&describe(&turn.case), number(&turn.case), cases.len())).collect();
         for round in WARM_UP..rounds {
             let mut order: Vec<usize> = (0..turns.len()).collect();
             if round.rem_euclid(2) == 1 {
@@ -265,6 +312,7 @@ impl Bench {
                 if failures[at] == FAILURES_MAX || round >= i64::from(turn.rounds) {
                     continue;
                 }
+                self.show_round(&names[at], round, turn.rounds);
                 let mut outcome = run(&turn.what, round == WARM_UP);
                 let left_behind = leftovers::settle(&self.kept.borrow());
                 if let Ok(measures) = &mut outcome
@@ -292,7 +340,7 @@ impl Bench {
             return;
         }
         if let Some(turn) = turns.first() {
-            eprintln!("wireup {}: {}", self.name, describe(&turn.case));
+            self.progress.show(|| describe(&turn.case));
         }
         match run() {
             Err(Failure::Interrupted) | Ok(()) => {}
@@ -300,7 +348,7 @@ impl Bench {
                 turns.iter().for_each(|turn| self.add(&turn.case, &turn.contestant, WARM_UP, Err(failure.clone())));
             }
         }
-        self.samples.borrow_mut().show();
+        self.print_samples();
     }
 }
 

@@ -2,8 +2,8 @@
 //! value (`lab/SCHEMA.md`).
 //!
 //! `bench` has what all benchmarks share: flags, folder, the loop that runs contestants in turns, and `samples`, which
-//! keep what was measured. `command` runs one command, `leftovers` ends what it leaves behind, `programs` are the
-//! embedded test programs, `remote` are processes on other hosts.
+//! keep what was measured. `progress` shows what is measured now. `command` runs one command, `leftovers` ends what it
+//! leaves behind, `programs` are the embedded test programs, `remote` are processes on other hosts.
 //!
 //! The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
 //! start), `links` (links between agents), `modex` (PMIx ranks), `spawn` (MPI_Comm_spawn), `staging` (files), `tap`.
@@ -22,6 +22,7 @@ mod memory;
 mod modex;
 pub mod net;
 pub mod programs;
+mod progress;
 pub mod remote;
 pub mod samples;
 mod shells;
@@ -57,6 +58,9 @@ contestant.
     end: "",
 };
 
+/// Prints the manual page, for packages.
+const MAN: &str = "man";
+
 /// All tables of flags.
 pub const COMMANDS: [&Command; 8] = [
     &BENCH,
@@ -82,12 +86,21 @@ const BENCHMARKS: [Benchmark; 10] = [
     ("tap", &tap::COMMAND, tap::run),
 ];
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
+    (MAN, |_| {
+        print!("{}", man_page());
+        Ok(())
+    }),
     (links::process::WORD, |args| Ok(links::process::run(args)?)),
     (links::process::RANK, |args| Ok(links::process::gather(args)?)),
     (staging::host::WORD, |args| Ok(staging::host::run(args)?)),
     (shells::WORD, |args| Ok(shells::run(args)?)),
 ];
+
+fn man_page() -> String {
+    let page = BENCH.man_with(&COMMANDS[1..], concat!("wireup ", env!("CARGO_PKG_VERSION")));
+    page.section("See also").prose("wireup(1), wireup-simulate(1)").render()
+}
 
 /// Runs `wireup bench ARGS` and returns the exit code; `args` come after the word `bench`.
 pub fn main(args: Vec<OsString>) -> u8 {

@@ -209,7 +209,7 @@ impl Samples {
 }
 
 /// Each of these once, in the order in which they come.
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+pub fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     all.for_each(|one| {
         if !found.contains(&one) {

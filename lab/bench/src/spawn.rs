@@ -140,8 +140,8 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         bench.turns(&calls, |contestant, _| once(bench, contestant, call));
     }
     if parts.contains(&"many") && !bench.lists(&manys) {
-        for Turn { contestant, case, what, .. } in &manys {
-            eprintln!("wireup bench spawn: {} calls under {contestant}", many.calls);
+        for (Turn { contestant, case, what, .. }, number) in manys.iter().zip(1..) {
+            bench.show_case(&format!("{} calls under {contestant}", many.calls), number, manys.len());
             let mut seen = Seen::default();
             let ended = seen.watch(bench, what, many);
             leftovers::settle(&[]);

@@ -27,6 +27,9 @@ pub fn version(name: &str) -> String {
 
 pub const PURPOSE: &str = "start a job, with the options of other launchers";
 
+/// What follows the name on a command line.
+const OPERANDS: &str = "[OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...";
+
 fn intro(name: &str) -> String {
     format!(
         "
@@ -36,7 +39,7 @@ fn intro(name: &str) -> String {
   {name} -np 32 --host n0:16,n1:16 -x OMP_NUM_THREADS ./app   as with Open MPI
   {name} -configfile FILE                               a program with its options on each line
 
-usage: {name} [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...
+usage: {name} {OPERANDS}
 One dash is as good as two. All flags of \"wireup run\" may be used too: wireup help run.
 "
     )
@@ -44,9 +47,12 @@ One dash is as good as two. All flags of \"wireup run\" may be used too: wireup 
 
 /// The manual page, with every option of the tables.
 pub fn man_page(version: &str) -> ManPage {
-    let page = ManPage::new("wireup-mpiexec", version, PURPOSE).section("Description").prose(&intro("mpiexec"));
-    let plain = |text: String| text.replace(['`', '*'], "");
-    let entry = |page: ManPage, row: &Row| page.entry(&usage(row), &plain(effect(row)));
+    let synopsis = ["wireup mpiexec", "mpiexec"].map(|name| format!("  {name} {OPERANDS}")).join("\n");
+    let page = ManPage::new("wireup-mpiexec", version, PURPOSE).section("Synopsis").prose(&synopsis);
+    let intro = intro("mpiexec");
+    let description: Vec<&str> = intro.lines().filter(|line| !line.starts_with("usage: ")).collect();
+    let page = page.section("Description").prose(&description.join("\n"));
+    let entry = |page: ManPage, row: &Row| page.entry(&usage(row), &plain(row));
     TABLES.into_iter().fold(page, |page, (title, rows)| rows.iter().fold(page.section(title), entry))
 }
 
@@ -102,13 +108,18 @@ pub fn on(topic: &str, vendor: Vendor) -> Option<String> {
             Effect::Does(rule) => format!("  example: {}\n", rule.example.0),
             _ => String::new(),
         };
-        return Some(format!("{}\n  {}\n{example}", usage(row), effect(row)));
+        return Some(format!("{}\n  {}\n{example}", usage(row), plain(row)));
     }
     let row = hydra::VARIABLES.iter().chain(open_mpi::PARAMETERS).find(|row| row.names.contains(&topic))?;
-    Some(format!("{}\n  {}\n", row.names.join(", "), effect(row)))
+    Some(format!("{}\n  {}\n", row.names.join(", "), plain(row)))
 }
 
-/// What an option, a parameter or a variable does, in words.
+/// What [`effect`] says, without the marks of Markdown.
+fn plain(row: &Row) -> String {
+    effect(row).replace(['`', '*'], "")
+}
+
+/// What an option, a parameter or a variable does, in Markdown.
 pub fn effect(row: &Row) -> String {
     match row.effect {
         Effect::Gives(flag, make) => given(flag.name(), make, row.takes),
@@ -134,4 +145,19 @@ fn given(flag: &str, make: Make, takes: Takes) -> String {
         _ => (String::new(), ""),
     };
     format!("as `{}`{when}", format!("{flag} {words}").trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_page_shows_both_names_and_the_usage_once() {
+        let page = man_page("wireup 1").render();
+        let synopsis = page.split_once(".SH SYNOPSIS\n").expect("a synopsis").1.split(".SH").next().unwrap_or_default();
+        for name in ["wireup mpiexec", "mpiexec"] {
+            assert!(synopsis.contains(&format!("\n{name} [OPTIONS] PROGRAM [ARGUMENTS] [: ")), "{synopsis}");
+        }
+        assert!(!page.contains("usage:"), "{page}");
+    }
 }

@@ -133,7 +133,7 @@ function slowestTable(run) {
         add("move", `Leave ${one.name}`, "until the node's ranks leave, from the entry of the last rank of the job",
             one.left.map((at) => at - one.lastIn), (at) => nodeName(one.node[at]));
     }
-    ranks("run", "Run the program", running);
+    ranks("run", "Run the program, collectives included", running);
     ranks("drain", "Exit", exit);
     return table("The nodes and ranks that took longest in each phase, slowest first.",
         [text("Phase"), text("What is measured"), number("Nodes or ranks"), number("Median (ms)"),
@@ -217,9 +217,12 @@ function comparison([one, other]) {
     const largest = changes.reduce((best, now) => (Math.abs(now.change) > Math.abs(best.change) ? now : best));
     const row = largest.rows[0] || largest.rows[1];
     const inside = (run) => run.title.replace("The ", "the ");
-    const words = `${other.title} took ${shortTime(Math.abs(change))} ${change >= 0 ? "longer" : "less"} than`
-        + ` ${inside(one)}${percent}. The largest difference is in “${rowLabel(row)}”:`
-        + ` ${shortTime(Math.abs(largest.change))} ${largest.change >= 0 ? "longer" : "less"}.`;
+    const isSame = (change) => shortTime(Math.abs(change)) === shortTime(0);
+    const words = (isSame(change) ? "Both runs took the same time."
+        : `${other.title} took ${shortTime(Math.abs(change))} ${change > 0 ? "longer" : "less"} than`
+            + ` ${inside(one)}${percent}.`)
+        + (isSame(largest.change) ? "" : ` The largest difference is in “${rowLabel(row)}”:`
+            + ` ${shortTime(Math.abs(largest.change))} ${largest.change > 0 ? "longer" : "less"}.`);
     return [el("h2", {}, "Difference between the two runs"), el("p", { id: "difference" }, words),
         table("The time of each phase that no earlier phase covers, in both runs.",
             [text("Phase"), number(`${one.title} (ms)`), number(`${other.title} (ms)`), number("Difference (ms)"),

@@ -1,6 +1,6 @@
 //! `wireup status`: shows the nodes of one session or of all sessions.
 
-use super::{JSON, SESSION, attach_to, named, nobody};
+use super::{JSON, SESSION, attach_to, named};
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{count, one_line, since};
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Words};
 use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
-use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory};
+use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory, unended};
 use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
 
@@ -55,7 +55,8 @@ pub fn run(line: &Line) -> Result<u8, String> {
         None => SessionDirectory::names().map_err(|error| error.to_string())?,
     };
     if names.is_empty() {
-        return Err(nobody(asked.as_deref().unwrap_or(DEFAULT_NAME)));
+        let story = unended::story(DEFAULT_NAME).unwrap_or_else(|| "no session is running".to_owned());
+        return Err(format!("{story}; to start one: wireup up"));
     }
     let (mut all, mut code) = (Vec::new(), 0);
     for name in names {

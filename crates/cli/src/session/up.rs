@@ -9,7 +9,7 @@ use crate::flags::session_nodes::StatedToUp;
 use crate::flags::table as flag;
 use crate::hosts::collapse_short;
 use crate::out;
-use crate::progress::Progress;
+use crate::progress::{Progress, show_starting};
 use crate::words::{self, Setting, count};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Takes, Words};
@@ -71,7 +71,10 @@ Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
 const MACHINES: &[Flag] = &[
     flag::HOSTS_ALONE,
     flag::HOST_FILE,
-    flag::START,
+    Flag {
+        help: "ssh-tree: agents start the agents below them (default); ssh-flat: all agents are started from here.",
+        ..flag::START
+    },
     flag::FANOUT,
     flag::REMOTE_SHELL,
     flag::INTERFACE,
@@ -250,7 +253,8 @@ pub fn await_nodes(
     let interval = if Progress::has_reader() { PROGRESS } else { limit };
     let answer = session.ask_meanwhile(&ask(true), limit, (&ask(false), interval), |message| match message {
         Control::ToLauncher(ToLauncher::Nodes(nodes)) => {
-            progress.show_starting(&nodes);
+            let of_jobs: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();
+            show_starting(&mut progress, &of_jobs, of_jobs.len());
             Some(Ok(nodes))
         }
         Control::ToLauncher(ToLauncher::Decided(Err(problem))) => Some(Err(problem)),
@@ -319,7 +323,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     // The session may have been started with other settings than this command's.
     let mut ends = String::new();
     if let Ok(facts) = Facts::read(session.place()) {
-        ends = if begun { end_of(facts.owner) } else { ends };
+        ends = if begun { end_of(name, facts.owner) } else { ends };
         (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }
     let nodes = await_nodes(&mut session, name, start_timeout_ns, &mut telling(&setting))?;
@@ -347,10 +351,11 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
 }
 
 /// What the session ends with.
-fn end_of(owner: Option<u32>) -> String {
-    let Some(pid) = owner else { return "; it ends with wireup down".to_owned() };
+fn end_of(name: &str, owner: Option<u32>) -> String {
+    let down = if name == DEFAULT_NAME { "wireup down".to_owned() } else { format!("wireup down {name}") };
+    let Some(pid) = owner else { return format!("; it ends with {down}") };
     let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("; it ends with wireup down, or with {} (process {pid})", words::one_line(program.trim()))
+    format!("; it ends with {down}, or with {} (process {pid})", words::one_line(program.trim()))
 }
 
 fn is_lost(node: &NodeState) -> bool {

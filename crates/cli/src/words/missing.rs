@@ -197,7 +197,9 @@ fn kind_of_text(problem: &str) -> Kind {
             Kind::Busy
         }
         () if says(&["(finding the program)"]) => Kind::NoShell,
-        () if says(&["no space left", "quota exceeded", "read-only file system"]) => Kind::NoRoom,
+        () if says(&["no space left", "quota exceeded", "read-only file system", "cannot store wireup"]) => {
+            Kind::NoRoom
+        }
         // If ssh gives a reason, it follows these words.
         () if says(&["did not start an agent", "did not connect to its parent"]) => Kind::NotLinked,
         () => Kind::Other,
@@ -230,7 +232,10 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
             "its sshd, or that of a jump host, refuses more logins at once; raise MaxStartups in its sshd_config"
                 .to_owned()
         }
-        Kind::NoRoom => "free some space in ~/.cache there, or install wireup on its PATH".to_owned(),
+        Kind::NoRoom => {
+            "~/.cache there must have space for programs and be allowed to run them; or install wireup on its PATH"
+                .to_owned()
+        }
         Kind::NoShell => {
             "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell"
                 .to_owned()

@@ -38,7 +38,8 @@ impl Voice {
         match notice {
             Notice::Started { ranks } => {
                 let mut lines = self.notes.summary(&self.setting);
-                lines.extend(self.setting.verbose.then(|| format!("{} started", count(*ranks, "rank"))));
+                let all_run = self.setting.verbose && self.failed.is_none();
+                lines.extend(all_run.then(|| format!("{} started", count(*ranks, "rank"))));
                 lines
             }
             Notice::Trace(_) => Vec::new(),

@@ -16,6 +16,8 @@ pub struct KeeperLink {
     dirty: bool,
     blocked: bool,
     gone: bool,
+    /// Whether this job's ranks are forked from an interpreter with imported modules that is kept for later jobs.
+    imports: bool,
     /// The error that the keeper reported before it ended; `None`: it was killed, or reported nothing.
     problem: Option<SpawnError>,
     /// Start time of the keeper (clock ticks): processes that it leaves behind were started later.
@@ -26,7 +28,16 @@ impl KeeperLink {
     /// Watches a keeper's socket.
     pub fn new(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
         reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
-        Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, problem: None, born: 0 })
+        Ok(KeeperLink {
+            keeper,
+            token,
+            dirty: false,
+            blocked: false,
+            gone: false,
+            imports: false,
+            problem: None,
+            born: 0,
+        })
     }
 
     pub fn pid(&self) -> u32 {
@@ -41,7 +52,15 @@ impl KeeperLink {
         self.keeper.fd()
     }
 
+    /// Whether the keeper probably has an interpreter with imported modules for later jobs.
+    pub fn may_keep_importer(&self) -> bool {
+        self.imports || self.keeper.keeps_importer()
+    }
+
     pub fn request(&mut self, request: &Request) {
+        if let Request::Spawn(batch) = request {
+            self.imports |= batch.preload.as_ref().is_some_and(|preload| preload.keep);
+        }
         self.keeper.request(request);
         self.dirty = true;
     }

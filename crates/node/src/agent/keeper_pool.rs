@@ -19,6 +19,10 @@
 //!
 //! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes
 //! idle. Idle keepers are watched, so that a killed one is not used.
+//!
+//! A renewal takes 2 ms if the keeper has an interpreter with imported modules, and a script that runs one job after
+//! the other may start the next one sooner. The agent waits for such a keeper: to import the modules again takes
+//! seconds.
 
 use super::keeper_link::KeeperLink;
 use super::pmix::StandbyServer;
@@ -26,11 +30,18 @@ use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::socket;
 use wireup_proto::io::KernelSession;
 
 /// Most idle keepers. Chosen: as many concurrent jobs as a user starts by a script.
 const IDLE_MAX: usize = 32;
+/// Longest time from the beginning of a renewal for which jobs wait for a keeper with imported modules (ns). Chosen: a
+/// renewal takes milliseconds, and longer where ranks compete for the CPUs. If the keeper finds processes that cannot
+/// be killed, the agent stands still for at most this time, once.
+const IMPORTER_NS_MAX: u64 = 200_000_000;
 
 /// A keeper without a job.
 pub struct Idle {
@@ -93,16 +104,48 @@ impl Idle {
 pub struct KeeperPool {
     /// Idle keepers, by pid.
     idle: BTreeMap<u32, Idle>,
-    renewing: BTreeMap<u32, KeeperLink>,
+    /// Keepers that are being renewed, by pid.
+    renewing: BTreeMap<u32, Renewing>,
+}
+
+struct Renewing {
+    link: KeeperLink,
+    since_ns: u64,
 }
 
 impl KeeperPool {
-    /// An idle keeper without a server for a job in this kernel session, if there is one.
+    /// An idle keeper without a server for a job in this kernel session, if there is one. Waits for one with imported
+    /// modules that is being renewed.
     pub fn take_keeper(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
+        self.await_importer(session, reactor);
         self.take_suiting(session, |_| true, reactor)
     }
 
-    /// Like [`KeeperPool::take_keeper`], but leaves keepers with imported modules for jobs that use them.
+    /// Waits until a keeper with imported modules is idle, if one that suits is being renewed. Meanwhile the agent does
+    /// nothing else: a job whose start was put off instead would have to put off its signals and sockets too.
+    fn await_importer(&mut self, session: KernelSession, reactor: &Reactor) {
+        let has_modules = |idle: &Idle| idle.keeper.keeps_importer() && idle.server.is_none() && idle.suits(session);
+        while !self.idle.values().any(has_modules)
+            && let Some((pid, left)) = self.next_importer(session)
+            && let Ok(is_ready) = socket::wait(self.renewing[&pid].link.fd(), true, false, Some(left))
+        {
+            if is_ready {
+                self.on_event(pid, reactor);
+            }
+        }
+    }
+
+    /// A keeper that is being renewed and probably has imported modules, and the time for which it is waited for.
+    fn next_importer(&self, session: KernelSession) -> Option<(u32, Duration)> {
+        let now_ns = monotonic_ns();
+        let left_ns = |renewing: &Renewing| (renewing.since_ns + IMPORTER_NS_MAX).saturating_sub(now_ns);
+        let suits = |link: &KeeperLink| link.kernel_session().is_none_or(|begun| begun == session);
+        let mut with_modules = self.renewing.iter().filter(|(_, renewing)| renewing.link.may_keep_importer());
+        let (pid, renewing) = with_modules.find(|(_, one)| suits(&one.link) && left_ns(one) > 0)?;
+        Some((*pid, Duration::from_nanos(left_ns(renewing))))
+    }
+
+    /// An idle keeper like that of [`KeeperPool::take_keeper`], but without imported modules.
     pub fn take_without_modules(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         self.take_suiting(session, |idle| !idle.keeper.keeps_importer(), reactor)
     }
@@ -122,10 +165,13 @@ impl KeeperPool {
         self.take_one(pid, reactor)
     }
 
-    /// An idle keeper for a job in this kernel session, if there is one: preferably the one that has a server.
+    /// An idle keeper for a job that ranks have started, in this kernel session, if there is one: preferably the one
+    /// with a server. The ranks of such a job are not forked from an interpreter with imported modules.
     pub fn take_with_standby(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let with_standby = self.with_standby().filter(|pid| self.idle[pid].suits(session));
-        with_standby.and_then(|pid| self.take_one(pid, reactor)).or_else(|| self.take_keeper(session, reactor))
+        with_standby
+            .and_then(|pid| self.take_one(pid, reactor))
+            .or_else(|| self.take_suiting(session, |_| true, reactor))
     }
 
     /// The pid of the idle keeper that has started a PMIx server ahead, if there is one.
@@ -191,7 +237,7 @@ impl KeeperPool {
     fn renew_with(&mut self, mut link: KeeperLink, reactor: &Reactor) {
         link.request(&Request::Renew);
         link.flush(reactor);
-        self.renewing.insert(link.pid(), link);
+        self.renewing.insert(link.pid(), Renewing { link, since_ns: monotonic_ns() });
     }
 
     /// A keeper has sent something, or has ended. `false`: the keeper is not in this pool.
@@ -203,13 +249,13 @@ impl KeeperPool {
             }
             return true;
         }
-        let Some(link) = self.renewing.get_mut(&pid) else { return false };
+        let Some(Renewing { link, .. }) = self.renewing.get_mut(&pid) else { return false };
         let mut events = Vec::new();
         let alive = link.receive(&mut events, reactor);
         let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed { .. }));
         if alive && !renewed {
             link.flush(reactor);
-        } else if let Some(link) = self.renewing.remove(&pid) {
+        } else if let Some(Renewing { link, .. }) = self.renewing.remove(&pid) {
             let mut keeper = link.into_keeper(reactor);
             // One interpreter with imported modules is enough for each node.
             if keeper.keeps_importer() && self.idle.values().any(|idle| idle.keeper.keeps_importer()) {
@@ -264,7 +310,7 @@ impl KeeperPool {
             let _ = reactor.remove(idle.keeper.fd());
             idle.into_keeper()
         });
-        idle.chain(self.renewing.into_values().map(|link| link.into_keeper(reactor)))
+        idle.chain(self.renewing.into_values().map(|renewing| renewing.link.into_keeper(reactor)))
     }
 }
 
@@ -277,10 +323,11 @@ pub mod tests {
     use super::*;
     use crate::agent::pmix::tests::plan;
     use crate::keeper::leaving;
-    use crate::keeper::tests::importers::import;
+    use crate::keeper::tests::importers::{import, importing};
     use KernelSession::{Agents, Own};
     use rustix::process::{Pid, Signal, kill_process};
     use std::path::PathBuf;
+    use std::time::Instant;
 
     /// A pool with this many idle keepers.
     pub fn idle(count: usize, reactor: &Reactor) -> KeeperPool {
@@ -443,6 +490,53 @@ pub mod tests {
         let server = StandbyServer::like(&plan(&format!("wireup-{}-importer", std::process::id()))).unwrap();
         pool.start_standby(&mut Some(server), Keeper::fork, &reactor);
         assert_ne!(pool.with_standby(), Some(pids[1]));
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn a_job_waits_for_a_keeper_with_imported_modules_whose_job_has_just_ended() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut pool = idle(1, &reactor);
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::fork().unwrap();
+        keeper.begin_kernel_session(Agents);
+        let pid = keeper.pid();
+        let mut link = KeeperLink::new(keeper, Token::IdleKeeper(pid), &reactor).unwrap();
+        link.request(&importing(folder.path()));
+        link.flush(&reactor);
+        let mut events = Vec::new();
+        while !events.iter().any(|event| matches!(event, KeeperEvent::Started { .. })) {
+            reactor.wait(None).unwrap();
+            assert!(link.receive(&mut events, &reactor));
+        }
+        pool.renew(link, &reactor);
+        for _ in 0..3 {
+            let idle = pool.take_keeper(Agents, &reactor).expect("there are two keepers");
+            assert!(idle.keeper.pid() == pid && idle.keeper.keeps_importer());
+            pool.renew(KeeperLink::new(idle.keeper, Token::IdleKeeper(pid), &reactor).unwrap(), &reactor);
+        }
+        end(pool, &reactor);
+    }
+
+    #[test]
+    fn jobs_wait_only_once_for_a_keeper_that_does_not_get_ready() {
+        let mut reactor = Reactor::new().unwrap();
+        let mut pool = KeeperPool::default();
+        let folder = tempfile::tempdir().unwrap();
+        let mut stopped = keeper(&mut pool, Agents, &reactor);
+        import(&mut stopped, folder.path());
+        renew(&mut pool, stopped, &mut reactor);
+        let stopped = keeper(&mut pool, Agents, &reactor);
+        let process = Pid::from_raw(stopped.pid() as i32).unwrap();
+        kill_process(process, Signal::STOP).unwrap();
+        let token = Token::IdleKeeper(stopped.pid());
+        pool.renew(KeeperLink::new(stopped, token, &reactor).unwrap(), &reactor);
+        assert!(pool.take_keeper(Own, &reactor).is_none() && pool.take_with_standby(Agents, &reactor).is_none());
+        let since = Instant::now();
+        assert!(pool.take_keeper(Agents, &reactor).is_none());
+        assert!(since.elapsed() > Duration::from_nanos(IMPORTER_NS_MAX / 2), "{:?}", since.elapsed());
+        assert!(pool.next_importer(Agents).is_none() && pool.take_keeper(Agents, &reactor).is_none());
+        kill_process(process, Signal::CONT).unwrap();
         end(pool, &reactor);
     }
 

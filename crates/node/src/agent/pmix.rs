@@ -1,7 +1,7 @@
 //! Drives the PMIx server process of one job on this node: its socket and its standard error.
 //!
-//! The job's keeper holds the process, beside the ranks. It runs this same program, so both ends of the socket always
-//! have the same version.
+//! The process is a child of the job's keeper, as the ranks are. It runs this same program, so both ends of the socket
+//! always have the same version.
 
 mod opening;
 mod server_log;

@@ -128,7 +128,8 @@ fn send(build: &str, digest: &str) -> String {
          echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; s=1; done; \
          [ -n \"$k\" ] && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && {{ [ -z \"$s\" ] || echo {SECOND_CACHE_WORDS} $SLURMD_NODENAME >&2; exit 0; }}; \
-         rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
+         rm -f \"$t\"; echo cannot store wireup in {CACHES} \"(read-only, full, or mounted with noexec)\" >&2; \
+         exit {NOT_TAKEN}"
     )
 }
 

@@ -1,4 +1,4 @@
-//! The socket at which secondary clients (PMI libraries in a rank beside the one that has the inherited socket)
+//! The socket at which secondary clients (PMI libraries in a rank, other than the one that has the inherited socket)
 //! connect: a datagram from the client, and an answer with its end of a pair of sockets.
 //!
 //! The socket's name is in the environment of ranks. Any process of this machine (in the same network namespace) can

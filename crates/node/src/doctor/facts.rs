@@ -3,7 +3,7 @@
 use crate::agent::remote;
 use crate::transport::addresses::{self, SshConnection};
 use crate::transport::filter::Filter;
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -182,20 +182,27 @@ fn space(path: &Path) -> Option<Space> {
     Some(Space { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
 }
 
-/// The cache in which `remote` stores programs.
+/// The cache in which `remote` stores programs: the second one if nothing can be stored in the first.
 fn cache(variable: &dyn Fn(&str) -> Option<OsString>) -> Cache {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let Some(place) = base.map(|base| base.join("wireup")) else {
-        return Cache { path: String::new(), free: None, problem: Some("HOME is not set".into()) };
-    };
+    let second = format!("{}{}", remote::SECOND_CACHE, rustix::process::geteuid().as_raw());
+    let places = [base.map(|base| base.join("wireup")), set("XDG_RUNTIME_DIR").map(|base| base.join(second))];
+    let caches: Vec<Cache> = places.into_iter().flatten().map(|place| cache_at(&place)).collect();
+    let usable = caches.iter().find(|cache| cache.problem.is_none()).or(caches.first()).cloned();
+    usable.unwrap_or_else(|| Cache { path: String::new(), free: None, problem: Some("HOME is not set".into()) })
+}
+
+fn cache_at(place: &Path) -> Cache {
     let there = place.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let user = rustix::process::geteuid().as_raw();
-    let folders = [place.clone(), place.join(remote::own_build())];
+    let folders = [place.to_owned(), place.join(remote::own_build())];
     let mut made = folders.iter().filter(|folder| folder.symlink_metadata().is_ok());
     let unsafe_place = made.find_map(|folder| remote::check_folder(folder, user).err());
-    let closed = access(there, Access::WRITE_OK | Access::EXEC_OK).err();
-    let problem = unsafe_place.or_else(|| closed.map(|error| format!("{}: {error}", there.display())));
+    let closed = access(there, Access::WRITE_OK | Access::EXEC_OK).err().map(|error| error.to_string());
+    let is_noexec = statvfs(there).is_ok_and(|facts| facts.f_flag.contains(StatVfsMountFlags::NOEXEC));
+    let closed = closed.or_else(|| is_noexec.then(|| "it is mounted with noexec".to_owned()));
+    let problem = unsafe_place.or_else(|| closed.map(|problem| format!("{}: {problem}", there.display())));
     Cache { path: place.display().to_string(), free: space(there).map(|space| space.free), problem }
 }
 

@@ -500,8 +500,12 @@ impl Session {
 
     /// A child has linked.
     fn on_child_linked(&mut self, child: AgentId) {
-        if self.cx.policy.survives_losses() {
+        let survives = self.cx.policy.survives_losses();
+        if survives {
             self.agreement.tell(&mut self.cx, child);
+        }
+        // In a session of one job only the root notes its own children, to show what it waits for.
+        if survives || self.cx.is_root() {
             let incarnation = self.cx.links.routes.roster.incarnation(child);
             self.on_here(child, vec![(child, incarnation)]);
         }

@@ -43,6 +43,13 @@ struct Client {
     is_gone: bool,
 }
 
+impl Client {
+    /// Whether its next request waits until the last one is done.
+    fn is_busy(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.shape != Shape::Wait)
+    }
+}
+
 /// A request that was not answered yet.
 struct Pending {
     shape: Shape,
@@ -132,8 +139,7 @@ impl Clients {
 
     fn advance_one(&mut self, id: StoreClient, questions: &mut Questions) {
         while let Some(client) = self.all.get_mut(&id) {
-            let is_busy = client.pending.as_ref().is_some_and(|pending| pending.shape != Shape::Wait);
-            if is_busy || client.is_full && !client.is_gone {
+            if client.is_busy() || client.is_full && !client.is_gone {
                 break;
             }
             let before = client.reader.held_bytes();
@@ -152,11 +158,11 @@ impl Clients {
         self.limit_reading(id);
     }
 
-    /// A client that sends ahead of its answers is not read for a while.
+    /// A client that sends ahead of its answers is not read for a while. What follows a wait ends it, and is read until
+    /// it is complete.
     fn limit_reading(&mut self, id: StoreClient) {
         let Some(client) = self.all.get_mut(&id) else { return };
-        let is_waiting = client.is_full || client.pending.is_some();
-        let stops = is_waiting && client.reader.held_bytes() > STORE_READ_AHEAD_BYTES;
+        let stops = (client.is_full || client.is_busy()) && client.reader.held_bytes() > STORE_READ_AHEAD_BYTES;
         if stops != std::mem::replace(&mut client.is_stopped, stops) {
             self.acts.push((id, StoreAct::Read(!stops)));
         }

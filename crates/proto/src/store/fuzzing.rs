@@ -12,6 +12,8 @@ pub struct Net {
     /// What each client has received and not taken, by agent and client.
     pub replies: BTreeMap<(usize, u32), Vec<u8>>,
     pub closed: BTreeSet<(usize, u32)>,
+    /// Clients that are not read at present.
+    pub unread: BTreeSet<(usize, u32)>,
     /// Questions that each agent has sent to others.
     pub asked: Vec<Vec<Question>>,
     /// Bytes of the frames that each agent has sent to others.
@@ -69,6 +71,7 @@ impl Net {
             under_way: BTreeMap::new(),
             replies: BTreeMap::new(),
             closed: BTreeSet::new(),
+            unread: BTreeSet::new(),
             asked: vec![Vec::new(); agents],
             sent_bytes: vec![0; agents],
             random: seed,
@@ -87,7 +90,8 @@ impl Net {
         for (client, act) in acts {
             match act {
                 StoreAct::Write(bytes) => self.replies.entry((at, client.0)).or_default().extend(&bytes[..]),
-                StoreAct::Read(_) => {}
+                StoreAct::Read(true) => drop(self.unread.remove(&(at, client.0))),
+                StoreAct::Read(false) => drop(self.unread.insert((at, client.0))),
                 StoreAct::Close => drop(self.closed.insert((at, client.0))),
             }
         }

@@ -3,6 +3,7 @@ use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use wireup_wire::limits::STORE_READ_AHEAD_BYTES;
 use wireup_wire::store::{Operation, Question};
 use wireup_wire::torch_store::Reply;
 
@@ -427,6 +428,18 @@ fn a_wait_can_be_cancelled_and_leaves_nothing() {
     for net in [Net::new(2, 1), Net::tree(1)] {
         waits_are_cancelled(net);
     }
+}
+
+/// Clients of PyTorch 1 end a wait whose time is over by their next request.
+#[test]
+fn a_long_request_behind_a_wait_is_read() {
+    let mut net = Net::new(1, 1);
+    net.send(0, 1, &[&[6][..], &1_u64.to_le_bytes(), &text("/never")].concat());
+    for part in set("/long", &"x".repeat(3 * STORE_READ_AHEAD_BYTES)).chunks(STORE_READ_AHEAD_BYTES) {
+        assert!(net.unread.is_empty());
+        net.send(0, 1, part);
+    }
+    assert_eq!(net.ask(0, 1, &[7]), 1_i64.to_le_bytes(), "number of keys");
 }
 
 fn waits_are_cancelled(mut net: Net) {

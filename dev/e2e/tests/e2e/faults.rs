@@ -24,7 +24,7 @@ const TRIALS: u64 = 72;
 /// Sites that run in parallel.
 const SITES: usize = 5;
 pub const NODES: u16 = 6;
-/// A third of the time after which a silent node counts as lost: if the machine stands still for longer, a trial that
+/// A third of the time after which a silent node counts as lost: if the machine is suspended for longer, a trial that
 /// went wrong says nothing.
 const STILL_MAX: Duration = Duration::from_secs(1);
 

@@ -219,15 +219,13 @@ fn programs_compile_and_run_against_an_installed_tree() {
     let program = program_folder.join("wireup");
     executables::copy(&wireup(), &program);
 
-    // Nothing is installed if the libraries are missing.
     let install = |program: &Path, prefix: &Path| {
         Command::new(program).arg("install").arg("--prefix").arg(prefix).output().expect("start wireup")
     };
-    let refused = install(&program, &prefix);
-    assert_eq!(refused.status.code(), Some(125));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let without = install(&program, &prefix);
+    let said = String::from_utf8_lossy(&without.stderr).into_owned();
     assert!(said.contains("libpmi.so.0.0.0") && said.contains("cargo xtask libraries"), "{said}");
-    assert!(!prefix.exists());
+    assert!(without.status.success() && prefix.join("bin/wireup").exists());
 
     for name in libraries::all() {
         fs::copy(folder().join(libraries::file(name)), program_folder.join(libraries::file(name))).expect("copy");

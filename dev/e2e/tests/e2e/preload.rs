@@ -306,6 +306,23 @@ fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
     session.wireup("down").succeed();
 }
 
+/// What each job leaves behind is killed, which takes longer than to request the next job.
+#[test]
+fn jobs_that_follow_each_other_at_once_are_forked_from_one_interpreter() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write("counted.py", "open('log', 'a').write('imported\\n')\n");
+    let leftovers = "import counted, subprocess as s\nfor _ in range(20): s.Popen(['sleep', '60'], \
+                     start_new_session=True, stdin=s.DEVNULL, stdout=s.DEVNULL, stderr=s.DEVNULL)";
+    let session = Session::up("--virtual-nodes 2 --preload counted");
+    for _ in 0..10 {
+        let job = session.job_leaving("-n 2").args(["/usr/bin/python3", "-c", leftovers]);
+        job.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).succeed().expect_quiet();
+    }
+    assert_eq!(fs::read_to_string(folder.at("log")).expect("a log"), "imported\n".repeat(2), "once on each node");
+    session.wireup("down").succeed();
+}
+
 #[test]
 fn a_kept_interpreter_does_not_run_programs_in_a_folder_that_was_replaced() {
     let Some(_) = python() else { return };
@@ -351,7 +368,7 @@ fn ranks_of_mpi_are_forked_from_an_interpreter_with_numpy() {
 /// OpenBLAS is linked to the ranks' numpy.
 #[test]
 fn libraries_have_as_many_threads_as_without_preload() {
-    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let Some(python) = tool(&layout::peer("numpy").join("bin/python").to_string_lossy()) else { return };
     let product = "import numpy, os; numpy.ones((500, 500)) @ numpy.ones((500, 500)); \
                    print(len(os.listdir('/proc/self/task')))";
     for flags in ["--bind-to none", "--bind-to core", "--bind-to core --env OPENBLAS_NUM_THREADS=2"] {

@@ -1,5 +1,6 @@
 //! `wireup report` in a browser: the page shows what the trace says.
 
+use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -18,6 +19,19 @@ const PRESS: &str = "<script>
     ['Escape', 'Home'].forEach(press);
     document.title = [node, ...texts, document.querySelector('figure p').textContent].join(' | ');
 </script></body>";
+
+/// Counts what the timeline draws and what the page consists of, and leaves both in the page's title.
+const COUNT: &str = "<script>
+    let marks = 0;
+    const { fillRect } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillRect = function (...place) { marks += 1; fillRect.apply(this, place); };
+    window.addEventListener('load', () => {
+        document.title = `${marks} ${document.querySelectorAll('*').length}`;
+    });
+</script></head>";
+const LARGE_NODES: u64 = 16_384;
+/// What a page has for each node at most (bytes; chosen: twice what a fence and one rank on each node take).
+const NODE_BYTES_MAX: u64 = 1024;
 
 /// The page after its scripts have run; `None`: there is no Chromium here.
 fn opened(page: &Path) -> Option<String> {
@@ -84,4 +98,61 @@ fn a_page_shows_the_numbers_of_the_profile() {
     let differences = rows(&two, "difference");
     assert_eq!(differences["total"][3], "0.000", "a run compared with itself: {differences:?}");
     assert!(two.contains("data-drawn-ms"), "the page of two runs is drawn");
+}
+
+/// A trace of `count` nodes, all but the first ones like the last node of `trace`, each a little later than another.
+fn with_nodes(trace: &Json, count: u64) -> Json {
+    let events = trace["traceEvents"].as_array().expect("events");
+    let last = events.iter().filter_map(|event| event["pid"].as_u64()).max().expect("a node");
+    // A process of the trace is a node; number 0 is the launcher.
+    let alike = |pid: u64| {
+        let of_last = events.iter().filter(|event| event["pid"] == last);
+        of_last.map(move |event| {
+            let (mut event, node) = (event.clone(), pid - 1);
+            event["pid"] = pid.into();
+            event["ts"] = (event["ts"].as_f64().expect("a time") + (node % 97) as f64 * 10.0).into();
+            let is_rank = event["tid"] != 0;
+            if is_rank {
+                event["tid"] = pid.into();
+            }
+            match event["name"].as_str() {
+                Some("process_name") => event["args"]["name"] = format!("node {node} node{node}").into(),
+                Some("thread_name") if is_rank => event["args"]["name"] = format!("rank {node}").into(),
+                _ if event["args"].get("last_rank").is_some() => event["args"]["last_rank"] = node.into(),
+                _ => {}
+            }
+            event
+        })
+    };
+    let all: Vec<Json> = events.iter().cloned().chain((last + 1..=count).flat_map(alike)).collect();
+    let mut larger = trace.clone();
+    larger["traceEvents"] = json!(all);
+    larger
+}
+
+/// A browser opens the page of a large job as fast as it reads the data: what it draws does not grow with the job.
+#[test]
+fn a_page_of_many_nodes_draws_no_more_than_one_of_few() {
+    let folder = Folder::new("large-report");
+    let [trace, page] = ["trace", "page.html"].map(|name| folder.0.join(name));
+    let job = Run::job("-n 3 --virtual-nodes 3 --profile").arg(&trace).arg(wireup());
+    job.args(["pmi", "exchange", "--rounds", "1"]).succeed();
+    let small: Json = serde_json::from_slice(&fs::read(&trace).expect("a trace")).expect("JSON");
+    let drawn = [64, LARGE_NODES].map(|count| {
+        fs::write(&trace, with_nodes(&small, count).to_string()).expect("room for the trace");
+        Run::wireup(["report".as_ref(), trace.as_os_str(), "-o".as_ref(), page.as_os_str()]).succeed();
+        let text = fs::read_to_string(&page).expect("a page");
+        let size = text.len() as u64;
+        assert!(count < LARGE_NODES || size < count * NODE_BYTES_MAX, "{size} bytes for {count} nodes");
+        fs::write(&page, text.replacen("</head>", COUNT, 1)).expect("room for the page");
+        let dom = opened(&page)?;
+        let title = dom.split_once("<title>")?.1.split_once("</title>")?.0;
+        let numbers: Vec<u64> = title.split(' ').filter_map(|number| number.parse().ok()).collect();
+        let ms = dom.split_once("data-drawn-ms=\"").expect("the page is drawn").1.split('"').next();
+        println!("{count} nodes: {size} bytes, {numbers:?} marks and elements, drawn after {} ms", ms.unwrap_or("?"));
+        Some(<[u64; 2]>::try_from(numbers).expect("both numbers"))
+    });
+    let [Some([few_marks, few_elements]), Some([marks, elements])] = drawn else { return };
+    assert!(few_marks > 0 && marks <= 2 * few_marks, "{marks} marks, {few_marks} with few nodes");
+    assert!(elements <= 2 * few_elements, "{elements} elements, {few_elements} with few nodes");
 }

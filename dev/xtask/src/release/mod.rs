@@ -69,12 +69,12 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     if advisories == Advisories::Checked {
         step("security advisories of the dependencies", deny::advisories)?;
     }
+    let mut report = workflows()?;
     let tools = Tools::install()?;
     let dist = empty(layout::target().join("dist"))?;
     empty(layout::target().join("package"))?;
     // This machine's program comes first: it writes the manual pages for the packages of all architectures.
     let others = architectures.iter().copied().filter(|name| *name != ARCH);
-    let mut report = String::new();
     for architecture in std::iter::once(ARCH).chain(others) {
         report += &files_of(&tools, architecture)?;
     }
@@ -84,6 +84,16 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     }
     print!("{report}");
     Ok(())
+}
+
+/// Has the workflows checked by actionlint, if it is installed; returns a line that says if it is not.
+fn workflows() -> Result<String> {
+    let mut lint = Command::new("actionlint");
+    if lint.arg("--version").output().is_err() {
+        return Ok("actionlint is not on PATH: .github/workflows was not checked\n".to_owned());
+    }
+    step("actionlint", || run_quietly(Command::new("actionlint").current_dir(layout::root())))?;
+    Ok(String::new())
 }
 
 /// Builds all that is for one architecture; returns the lines about it.

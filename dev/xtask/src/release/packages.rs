@@ -8,6 +8,7 @@ use super::tools::{Tools, add_target, copy};
 use crate::libraries::{self, Linking};
 use crate::step::{Result, output, run_quietly, show, step};
 use crate::{debian, layout};
+use std::collections::BTreeSet;
 use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,9 @@ use std::process::Command;
 
 /// Programs in packages, in `bin`.
 pub const PROGRAMS: [&str; 3] = ["wireup", "wireup-bench", "wireup-simulate"];
+
+/// The folder of manual pages in `target/package`.
+const PAGES: &str = "share/man/man1";
 
 /// Fills `target/package`, with the programs of `from`, a function of their names.
 ///
@@ -77,9 +81,9 @@ fn changelog(at: &Path) -> Result {
 /// Makes both packages of what is in `target/package`, and has them examined.
 ///
 /// # Errors
-/// A tool fails, or `lintian` or `rpmlint` finds an error.
+/// A tool fails, `lintian` or `rpmlint` finds an error, or the RPM package has other files than it must, or a script.
 pub fn build(tools: &Tools, architecture: &str) -> Result<[PathBuf; 2]> {
-    debian::ensure(&["lintian", "python3-rpm"])?;
+    debian::ensure(&["lintian", "python3-rpm", "rpm"])?;
     let (dist, version) = (layout::target().join("dist"), env!("CARGO_PKG_VERSION"));
     let triple = format!("{architecture}-unknown-linux-gnu");
     let deb = dist.join(format!("wireup_{version}-1_{}.deb", debian::architecture(architecture)));
@@ -93,5 +97,63 @@ pub fn build(tools: &Tools, architecture: &str) -> Result<[PathBuf; 2]> {
     run_quietly(Command::new("lintian").args(["--allow-root", "--fail-on", "error,warning"]).arg(&deb))?;
     let settings = layout::root().join("packaging/rpmlint.toml");
     run_quietly(tools.command("rpmlint").arg("--config").arg(settings).arg(&rpm))?;
+    inspect(&rpm, &layout::target().join("package"))?;
     Ok([deb, rpm])
+}
+
+/// Asks Debian's `rpm` what is in the package.
+fn inspect(rpm: &Path, package: &Path) -> Result {
+    let ask = |what: &str| output(Command::new("rpm").args(["-qp", what]).arg(rpm));
+    let entries = fs::read_dir(package.join(PAGES)).map_err(|e| format!("{PAGES}: {e}"))?;
+    let pages: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let problem = difference(&files_of_rpm(&pages), &ask("--list")?);
+    let scripts = ["--scripts", "--triggers", "--filetriggers"].map(ask);
+    let script = scripts.into_iter().collect::<Result<Vec<_>>>()?.concat();
+    let problem = problem.or_else(|| (!script.is_empty()).then(|| format!("it runs a script: {script}")));
+    problem.map_or(Ok(()), |problem| Err(format!("{}: {problem}", rpm.display())))
+}
+
+/// All files of the RPM package, given the names of its manual pages.
+fn files_of_rpm(pages: &[String]) -> BTreeSet<String> {
+    let programs = PROGRAMS.map(|name| format!("/usr/bin/{name}"));
+    let libraries = libraries::all().map(|name| format!("/usr/lib/wireup/{}", libraries::file(name)));
+    let needed = PROGRAMS.map(|name| format!("{name}.1"));
+    let pages = pages.iter().chain(&needed).map(|name| format!("/usr/share/man/man1/{name}"));
+    let others = [
+        "bash-completion/completions/wireup", "fish/vendor_completions.d/wireup.fish", "zsh/site-functions/_wireup",
+        "licenses/wireup/LICENSE-APACHE", "licenses/wireup/LICENSE-MIT", "doc/wireup/CHANGELOG.md",
+    ];
+    let others = others.map(|path| format!("/usr/share/{path}"));
+    programs.into_iter().chain(libraries).chain(pages).chain(others).collect()
+}
+
+/// What the list of a package, one path a line, lacks or has too much.
+fn difference(wanted: &BTreeSet<String>, list: &str) -> Option<String> {
+    let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
+    let [missing, more] = [wanted - &listed, &listed - wanted].map(|paths| Vec::from_iter(paths).join(", "));
+    match (&*missing, &*more) {
+        ("", "") => None,
+        (_, "") => Some(format!("it lacks {missing}")),
+        ("", _) => Some(format!("it must not have {more}")),
+        _ => Some(format!("it lacks {missing}; it must not have {more}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_lack_or_are_too_many_are_named() {
+        let wanted = files_of_rpm(&["wireup-run.1".to_owned()]);
+        for path in ["/usr/bin/wireup-bench", "/usr/share/man/man1/wireup-bench.1", "/usr/share/man/man1/wireup-run.1"]
+        {
+            assert!(wanted.contains(path), "{path}: {wanted:?}");
+        }
+        let all: String = wanted.iter().map(|path| format!("{path}\n")).collect();
+        assert_eq!(difference(&wanted, &all), None);
+        let problem = difference(&wanted, &all.replace("/usr/bin/wireup-bench\n", "/usr/bin/other\n"));
+        let expected = "it lacks /usr/bin/wireup-bench; it must not have /usr/bin/other";
+        assert_eq!(problem.as_deref(), Some(expected));
+    }
 }

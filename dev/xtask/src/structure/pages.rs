@@ -5,9 +5,9 @@ use super::tree::Tree;
 use std::collections::BTreeSet;
 
 /// Flags of other programs that pages name.
-const FOREIGN_FLAGS: [&str; 24] = [
+const FOREIGN_FLAGS: [&str; 25] = [
     "--bin", "--cflags", "--compress", "--cpus-per-task", "--distribution", "--enable-recovery", "--exclusive",
-    "--flag", "--gpus-per-task", "--libs", "--master-addr", "--master-port", "--max-restarts", "--multi-prog",
+    "--flag", "--git", "--gpus-per-task", "--libs", "--master-addr", "--master-port", "--max-restarts", "--multi-prog",
     "--network", "--nnodes", "--nproc-per-node", "--num-cpus", "--preload-binary", "--rdzv-backend", "--rdzv-endpoint",
     "--time", "--with-pm", "--with-pmi",
 ];

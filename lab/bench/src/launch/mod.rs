@@ -170,12 +170,12 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let mpi_env = line.all(MPI_ENV, pair)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let surroundings = Surroundings { bench, mpi_program, mpi_env };
     let mut reached = Vec::new();
-    for case in &cases {
+    for (case, number) in cases.iter().zip(1..) {
         if bench.interrupt.is_set() {
             break;
         }
         if let Some(why) = obstacle(case, &surroundings, &mut reached) {
-            println!("\n{}: not run: {why}", case.name());
+            bench.print(&format!("\n{}: not run: {why}", case.name()));
             continue;
         }
         let able = launchers.iter().filter(|launcher| launcher.takes_part(case));
@@ -184,7 +184,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         if bench.lists(&turns) {
             continue;
         }
-        eprintln!("wireup bench: {}", case.name());
+        bench.show_case(&case.name(), number, cases.len());
         let sessions = raise(case, &mut turns, bench, &up_args);
         bench.turns(&turns, |launcher, warms_up| surroundings.once(case, launcher, warms_up));
         for (name, session) in sessions.into_iter().rev() {
@@ -192,7 +192,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
                 bench.add(&case.value(), &name, WARM_UP, Err(Failure::Wrong(format!("taken down: {failure}"))));
             }
         }
-        bench.samples.borrow_mut().show();
+        bench.print_samples();
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ fn raise(
     let mut sessions = Vec::new();
     turns.retain(|turn| match RunningSession::raise(&turn.what, case, bench, up_args) {
         Ok(Some(session)) => {
-            println!("{}: up in {:.3} s", turn.contestant, session.up_s);
+            bench.print(&format!("{}: up in {:.3} s", turn.contestant, session.up_s));
             let up = seconds("up", session.up_s);
             bench.add(&turn.case, &turn.contestant, 0, Ok(vec![up]));
             sessions.push((turn.contestant.clone(), session));

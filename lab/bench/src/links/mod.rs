@@ -123,6 +123,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
         if bench.interrupt.is_set() {
             return Ok(());
         }
+        bench.show_round(&turn.contestant, round, turn.rounds);
         process::prepare(&bench.scratch.file(""), nodes)?;
         let outcome = once(bench, &turn.what);
         leftovers::settle(&[]);

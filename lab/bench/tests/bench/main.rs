@@ -2,6 +2,7 @@
 
 mod link;
 mod page;
+mod progress;
 mod results;
 mod spawn;
 mod stage;

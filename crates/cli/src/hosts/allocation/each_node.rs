@@ -27,6 +27,9 @@ enum Nodes {
     Named(&'static str, fn(&str, u32) -> Option<String>),
 }
 
+/// The number of nodes of a Kubeflow job; in an elastic one, a range such as `2:4`.
+const PET_NNODES: &str = "PET_NNODES";
+
 const SYSTEMS: &[System] = &[
     System {
         name: "SkyPilot",
@@ -56,7 +59,7 @@ const SYSTEMS: &[System] = &[
         name: "Kubeflow",
         job: "",
         index: "PET_NODE_RANK",
-        count: "PET_NNODES",
+        count: PET_NNODES,
         nodes: Nodes::Named("PET_MASTER_ADDR", numbered),
         per_node: "PET_NPROC_PER_NODE",
     },
@@ -87,10 +90,14 @@ pub fn is_likely(env: Env) -> bool {
 
 impl System {
     fn detect(&self, env: Env) -> Result<Option<Allocation>, String> {
+        // An elastic job tells a node its number only if the job has a master.
+        if let Some(range) = env.get(self.count).filter(|count| self.count == PET_NNODES && count.contains(':')) {
+            let problem = "the number of nodes is not fixed, so each node would start a job of its own; give the job a \
+                           fixed number of nodes";
+            return if range == "1:1" { Ok(None) } else { Err(wrong(self.count, range, problem)) };
+        }
         let Some(index) = env.number(self.index)? else { return Ok(None) };
-        // Kubeflow's `2:4`: the number of nodes is not known yet.
-        let is_elastic = env.get(self.count).is_some_and(|count| count.contains(':'));
-        let Some(count @ 2..) = (if is_elastic { None } else { env.number(self.count)? }) else { return Ok(None) };
+        let Some(count @ 2..) = env.number(self.count)? else { return Ok(None) };
         let (told_by, names) = self.names(env, count)?;
         let per_node = env.get(self.per_node).and_then(|value| value.parse().ok()).filter(|ranks| *ranks > 0);
         let node = |name: &String| Node { name: name.clone(), tasks: per_node.unwrap_or(1), cpus: 0 };
@@ -129,7 +136,7 @@ impl System {
     fn refusal(&self, index: u32, count: u32) -> String {
         let System { name, index: variable, .. } = self;
         format!(
-            "this is node {index} of {count} (from 0) of a {name} job, and each node would start the whole job; run \
+            "this is node {index} of {count} (from 0) of the {name} job, and each node would start the whole job; run \
              wireup on node 0 only: if [ \"${variable}\" = 0 ]; then wireup run ...; fi; where a node ends with its \
              command (dstack, Kubernetes), let the others wait, with \"else sleep infinity\" before \"fi\"; to ignore \
              the {name} job, give --hosts or --virtual-nodes"

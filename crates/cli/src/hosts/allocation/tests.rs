@@ -204,9 +204,11 @@ fn systems_that_start_a_command_on_each_node_name_their_nodes() {
         let (index, _) = variables.split_once("=0").unwrap();
         let other = detected(&variables.replacen("=0", "=1", 1)).refused.expect("it is refused on node 1");
         assert!(
-            other.starts_with("this is node 1 of") && other.contains(&format!("if [ \"${index}\" = 0 ]")),
+            other.starts_with("this is node 1 of")
+                && other.contains(&format!(" of the {} job, ", allocation.scheduler)),
             "{other}"
         );
+        assert!(other.contains(&format!("if [ \"${index}\" = 0 ]")), "{other}");
     }
 }
 
@@ -225,8 +227,7 @@ fn a_single_node_or_a_rank_is_no_allocation() {
         "RANK=1\nWORLD_SIZE=4\nMASTER_ADDR=dlc7-master-0\nMASTER_PORT=23456",
         "SKYPILOT_NODE_RANK=0\nSKYPILOT_NUM_NODES=1\nSKYPILOT_NODE_IPS=10.0.0.1",
         "JOB_COMPLETION_INDEX=3",
-        // A range of nodes: torchrun finds them by a rendezvous.
-        "PET_NNODES=1:4\nPET_RDZV_ENDPOINT=job:29400",
+        "PET_NODE_RANK=0\nPET_NNODES=1:1\nPET_RDZV_ENDPOINT=job:29400",
     ] {
         assert_eq!(detect(Env(&env(variables))), Ok(None), "{variables}");
     }
@@ -238,6 +239,10 @@ fn wrong_lists_of_nodes_are_refused() {
         ("DSTACK_NODE_RANK=0\nDSTACK_NODES_NUM=3\nDSTACK_NODES_IPS=10.0.0.1 10.0.0.2", "it has 2 hosts, but"),
         ("DSTACK_NODE_RANK=0\nDSTACK_NODES_NUM=3", "DSTACK_NODES_IPS (the host list) is not"),
         ("PET_NODE_RANK=0\nPET_NNODES=2\nPET_MASTER_ADDR=localhost", "do not follow from this one"),
+        // Nodes of an elastic job find each other by a rendezvous of torchrun.
+        ("PET_NNODES=1:4\nPET_RDZV_ENDPOINT=job:29400", "PET_NNODES=1:4: the number of nodes is not fixed"),
+        ("PET_NODE_RANK=1\nPET_NNODES=2:4\nPET_MASTER_ADDR=job-master-0", "each node would start a job of its own"),
+        ("JOB_COMPLETION_INDEX=1\nNNODES=2:4\nMASTER_ADDR=x-0", "NNODES=2:4: not a whole number"),
         ("PET_NODE_RANK=0\nPET_NNODES=4000000000\nPET_MASTER_ADDR=x-0", "more than"),
         ("LWS_WORKER_INDEX=x\nLWS_GROUP_SIZE=2", "not a whole number"),
     ] {

@@ -133,7 +133,6 @@ def _wireup_prepare(job, socket):
     _wireup_check(_wireup_open_devices(), _wireup_threads())
     blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
     rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
-    rank.blas_threads = _wireup_blas_threads()
     rank.omp = os.environ.get("OMP_NUM_THREADS")
     rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
     rank.files = _wireup_files() if rank.is_kept else []
@@ -421,7 +420,7 @@ def _wireup_become(rank, message, fds, middle, reader):
     import _signal
 
     head, cpus, *variables = message.split(b"\0")
-    slot, session, has_pmi, has_listening, tracer = map(int, head.split())
+    slot, session, has_pmi, has_listening, tracer, blas_threads = map(int, head.split())
     step = 1
     try:
         if session == 0:
@@ -465,19 +464,22 @@ def _wireup_become(rank, message, fds, middle, reader):
     if rank.is_kept:
         _wireup_name(rank.c, rank.argv, rank.name)
     _wireup_streams()
+    if "threading" in sys.modules:
+        sys.modules["threading"].main_thread()._set_native_id()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.seed()
-    _wireup_set_threads(rank, bool(cpus))
+    _wireup_set_threads(rank, bool(cpus), blas_threads)
     rank.socket.send(b"up %d %d" % (slot, os.getpid()))
     rank.socket.close()
     _signal.pthread_sigmask(_signal.SIG_SETMASK, rank.mask)
     return slot == 0
 
 
-def _wireup_set_threads(rank, is_bound):
-    """Gives libraries the number of threads that they would have chosen if this rank had loaded them."""
+def _wireup_set_threads(rank, is_bound, blas_threads):
+    """Gives libraries the number of threads that they would have chosen if this rank had loaded them. For OpenBLAS that
+    is `blas_threads`, or if that is 0, the number that it has."""
     import os
     import sys
 
@@ -491,23 +493,9 @@ def _wireup_set_threads(rank, is_bound):
             function(int(omp))
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(int(omp))
-    # This starts threads at once, which poll for a while.
-    threads = _wireup_blas_threads()
-    if threads != rank.blas_threads:
+    if blas_threads:
         for function in rank.set_blas_threads:
-            function(threads)
-
-
-def _wireup_blas_threads():
-    """The number of threads that OpenBLAS would use if it were loaded now."""
-    import os
-
-    count = len(os.sched_getaffinity(0))
-    for name in ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"):
-        value = os.environ.get(name, "").split(",")[0]
-        if value.isdigit() and int(value) > 0:
-            return min(count, int(value))
-    return count
+            function(blas_threads)
 
 
 def _wireup_streams():

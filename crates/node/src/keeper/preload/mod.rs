@@ -19,8 +19,9 @@
 //!   failed SLOT STEP ERRNO   rank, or middle process
 //! ```
 //!
-//! The keeper sends a packet for each rank, with its descriptors: `SLOT SESSION PMI LISTENS TRACER`, zero, its CPUs
-//! separated by commas, and its variables, each after a zero. While 32 ranks are requested and not yet up, it waits.
+//! The keeper sends a packet for each rank, with its descriptors: `SLOT SESSION PMI LISTENS TRACER THREADS`, zero, its
+//! CPUs separated by commas, and its variables, each after a zero. While 32 ranks are requested and not yet up, it
+//! waits.
 //!
 //! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
 //! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program. The
@@ -36,7 +37,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
-use wireup_os::bind::CpuSet;
+use wireup_os::bind::{self, CpuSet};
 use wireup_os::process::{self, Ended, own_pid};
 use wireup_os::socket;
 use wireup_os::spawn::Session;
@@ -51,9 +52,10 @@ const PACKET_MAX: usize = 4096;
 
 const IMPORTER: &str = concat!(include_str!("record.py"), include_str!("importer.py"));
 
-/// The number of threads of OpenBLAS: 1 in the importer of ranks that are bound to CPUs, as most of these have one.
-/// Otherwise a rank would have to set another number than the importer's, which starts that many threads at once.
-const THREADS: &str = "OPENBLAS_NUM_THREADS";
+/// Variables that limit OpenBLAS's number of threads, the most important one first. The importer has the number of its
+/// first rank: to set another one in a rank starts threads at once, which poll for a while. OpenMP libraries start
+/// threads when they are first used.
+const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"];
 
 /// A secret that Open MPI's ranks share: each job has its own.
 const TRANSPORTS_KEY: &str = "OMPI_MCA_orte_precondition_transports";
@@ -69,8 +71,18 @@ pub(super) struct Plan {
     pub likeness: Likeness,
     /// Program that the importer reads from standard input.
     pub script: Vec<u8>,
+    pub for_ranks: ForRanks,
+}
+
+/// What ranks have in another way than their importer.
+#[derive(Default)]
+pub(super) struct ForRanks {
     /// Variables of the program that only the ranks have.
-    pub of_ranks: Vec<Vec<u8>>,
+    variables: Vec<Vec<u8>>,
+    /// Variables of the program that limit OpenBLAS's number of threads.
+    thread_limits: Vec<Vec<u8>>,
+    /// OpenBLAS's number of threads in the importer.
+    threads: usize,
 }
 
 /// What an importer has in common with all jobs that it serves.
@@ -90,31 +102,28 @@ impl Plan {
     pub fn new(
         preload: &Preload,
         program: &Program,
+        first: &Process,
         redirected: Option<&Redirected>,
-        is_bound: bool,
     ) -> Result<Plan, String> {
         let modules = &preload.modules;
         if modules.iter().any(|module| module == "mpi4py.MPI") {
             return Err("mpi4py.MPI initialises MPI, which each rank must do itself".into());
         }
         let call = command::read(program, redirected)?;
-        let (of_ranks, mut env): (Vec<_>, Vec<_>) = program
-            .env
-            .iter()
-            .cloned()
-            .partition(|variable| is_of_ranks(variable) || is_bound && is_variable(variable, THREADS));
-        let mut unset = "";
-        if is_bound {
-            env.push(format!("{THREADS}=1").into_bytes());
-            unset = if of_ranks.iter().any(|variable| is_variable(variable, THREADS)) { "" } else { THREADS };
-        }
-        let fields = fields(&call, preload, &program.cwd, unset);
+        let (variables, mut env): (Vec<_>, Vec<_>) = program.env.iter().cloned().partition(|name| is_of_ranks(name));
+        let is_limit = |variable: &&Vec<u8>| THREADS.iter().any(|name| value(variable, name).is_some());
+        let thread_limits: Vec<_> = program.env.iter().filter(is_limit).cloned().collect();
+        let threads = blas_threads(&thread_limits, first);
+        env.push(format!("{}={threads}", THREADS[0]).into_bytes());
+        let is_set = variables.iter().any(|variable| value(variable, THREADS[0]).is_some());
+        let fields = fields(&call, preload, &program.cwd, if is_set { "" } else { THREADS[0] });
         let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
         let likeness =
             Likeness { modules: modules.clone(), interpreter, umask: 0, limits: Vec::new(), shares_session: false };
         let room = if preload.keep { TITLE_ROOM } else { 0 };
         let program = Program { argv: call.of_importer(room), cwd: program.cwd.clone(), env };
-        Ok(Plan { program, job: [b"job\0", &fields[..]].concat(), likeness, script: script(&fields), of_ranks })
+        let for_ranks = ForRanks { variables, thread_limits, threads };
+        Ok(Plan { program, job: [b"job\0", &fields[..]].concat(), likeness, script: script(&fields), for_ranks })
     }
 }
 
@@ -122,11 +131,25 @@ impl Plan {
 /// has started the job.
 fn is_of_ranks(variable: &[u8]) -> bool {
     variable.starts_with(b"PMI")
-        || [VARIABLE, TRANSPORTS_KEY, "_", "OLDPWD", "SHLVL"].iter().any(|name| is_variable(variable, name))
+        || [VARIABLE, TRANSPORTS_KEY, THREADS[0], "_", "OLDPWD", "SHLVL"]
+            .iter()
+            .any(|name| value(variable, name).is_some())
 }
 
-fn is_variable(variable: &[u8], name: &str) -> bool {
-    variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+fn value<'a>(variable: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+}
+
+/// The number of threads that OpenBLAS chooses in a process. `limits`: variables of its program.
+fn blas_threads(limits: &[Vec<u8>], process: &Process) -> usize {
+    let limit = |name: &&str| {
+        let text = limits.iter().chain(&process.env).rev().find_map(|variable| value(variable, name))?;
+        let first = text.split(|byte| *byte == b',').next()?;
+        std::str::from_utf8(first).ok()?.trim().parse().ok().filter(|threads| *threads > 0)
+    };
+    let cpus = process.cpus.clone().map(CpuSet::from_words).or_else(|| bind::allowed().ok());
+    let cpus = cpus.map_or(1, |cpus| cpus.len());
+    THREADS.iter().find_map(limit).map_or(cpus, |threads: usize| threads.min(cpus))
 }
 
 /// What an importer must know about the job, separated by zeros.
@@ -213,7 +236,7 @@ pub(super) struct Importer {
     socket: OwnedFd,
     /// `None`: it has not been started, or has been reaped.
     pub pid: Option<u32>,
-    pub of_ranks: Vec<Vec<u8>>,
+    pub for_ranks: ForRanks,
     /// Whether the keeper waits for the socket to become readable.
     is_watched: bool,
 }
@@ -223,9 +246,9 @@ impl Importer {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn new(of_ranks: Vec<Vec<u8>>) -> io::Result<(Importer, OwnedFd)> {
+    pub fn new(for_ranks: ForRanks) -> io::Result<(Importer, OwnedFd)> {
         let (socket, far) = socket::packet_pair()?;
-        Ok((Importer { socket, pid: None, of_ranks, is_watched: false }, far))
+        Ok((Importer { socket, pid: None, for_ranks, is_watched: false }, far))
     }
 
     /// The socket, if the keeper does not watch it yet.
@@ -276,10 +299,12 @@ impl Importer {
         };
         let tracer = process::parent().unwrap_or(0);
         let (pmi, listens) = (u8::from(process.pmi), u8::from(process.listens));
-        let head = format!("{} {session} {pmi} {listens} {tracer}", process.slot).into_bytes();
+        let ForRanks { variables, thread_limits, threads } = &self.for_ranks;
+        let threads = Some(blas_threads(thread_limits, process)).filter(|wanted| wanted != threads).unwrap_or(0);
+        let head = format!("{} {session} {pmi} {listens} {tracer} {threads}", process.slot).into_bytes();
         let cpus = process.cpus.clone().map_or_else(CpuSet::new, CpuSet::from_words);
         let cpus = cpus.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",").into_bytes();
-        let fields = [&head, &cpus].into_iter().chain(&self.of_ranks).chain(&process.env);
+        let fields = [&head, &cpus].into_iter().chain(variables).chain(&process.env);
         let message = fields.map(Vec::as_slice).collect::<Vec<_>>().join(&0);
         socket::send(&self.socket, &message, fds).map(drop).map_err(|error| match error.raw_os_error() {
             Some(ETOOMANYREFS) => io::ErrorKind::WouldBlock.into(),

@@ -100,11 +100,11 @@ impl Preloading {
             [index] => programs.get(usize::from(index)).ok_or("there is no program")?,
             _ => return Err("its ranks run different programs".into()),
         };
-        let is_bound = waiting.front().is_some_and(|first| first.process.cpus.is_some());
-        let plan = Plan::new(preload, program, redirected, is_bound)?;
+        let first = waiting.front().ok_or("there are no ranks")?;
+        let plan = Plan::new(preload, program, &first.process, redirected)?;
         let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
-        let (importer, socket) = Importer::new(plan.of_ranks).map_err(|error| error.to_string())?;
-        let likeness = waiting.front().filter(|_| preload.keep).map(|first| Likeness {
+        let (importer, socket) = Importer::new(plan.for_ranks).map_err(|error| error.to_string())?;
+        let likeness = preload.keep.then(|| Likeness {
             umask: first.umask,
             limits: limits.to_vec(),
             shares_session: first.process.shares_session,
@@ -134,14 +134,14 @@ impl Preloading {
 
     fn use_kept(&mut self, kept: Importer) {
         let mut fresh = mem::replace(&mut self.importer, kept);
-        self.importer.of_ranks = mem::take(&mut fresh.of_ranks);
+        self.importer.for_ranks = mem::take(&mut fresh.for_ranks);
         self.fresh = Some(fresh);
     }
 
     /// Uses another importer if this one was kept from an earlier job and has not taken this job. `false`: it has.
     pub fn fall_back(&mut self) -> bool {
         let Some(mut fresh) = self.fresh.take() else { return false };
-        fresh.of_ranks = mem::take(&mut self.importer.of_ranks);
+        fresh.for_ranks = mem::take(&mut self.importer.for_ranks);
         self.importer = fresh;
         true
     }

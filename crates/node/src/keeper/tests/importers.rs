@@ -5,7 +5,7 @@ use std::path::Path;
 use wireup_wire::job::Preload;
 
 /// A job of one rank in this folder, with an importer that is to be kept.
-fn importing(folder: &Path) -> Request {
+pub fn importing(folder: &Path) -> Request {
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/src/keeper/tests/python3");
     let program = Program { cwd: folder.as_os_str().as_encoded_bytes().to_vec(), ..program(&[python, "program.py"]) };
     let preload = Preload { limit_ns: PATIENCE.as_nanos() as u64, required: true, keep: true, ..Preload::default() };

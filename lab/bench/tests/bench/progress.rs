@@ -1,0 +1,31 @@
+//! The line that shows what is measured: on a terminal only, and gone at the end.
+
+use super::BENCH;
+use std::process::{Command, Output, Stdio};
+
+/// A benchmark that takes longer than the time before which nothing is shown. `true` writes no profile of the start, so
+/// the contestant with the tap fails.
+const WORDS: &str = "tap --wireup /bin/true --rounds 1 --launcher env sleep 1.5";
+
+fn run(command: &mut Command) -> Output {
+    command.env("TERM", "xterm").stdin(Stdio::null()).output().expect("it starts")
+}
+
+#[test]
+fn a_terminal_shows_case_and_round() {
+    let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
+    let shown = run(Command::new(script).args(["-qec", &format!("{BENCH} {WORDS}"), "/dev/null"])).stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    let (before, after) = shown.rsplit_once("\r\u{1b}[K").expect("a line is erased");
+    assert!(before.contains("\r\u{1b}[Kwireup: program sleep, warm-up"), "{shown:?}");
+    assert!(before.contains("\r\u{1b}[Kwireup: program sleep, round 1 of 1"), "{shown:?}");
+    assert!(after.starts_with("\r\nprogram sleep\r\n"), "the table follows: {shown:?}");
+}
+
+#[test]
+fn a_pipe_gets_no_progress() {
+    let Output { stdout, stderr, .. } = run(Command::new(BENCH).args(WORDS.split_whitespace()));
+    let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(stdout.contains("\nprogram sleep\n"), "{stdout} {stderr}");
+    assert!(!format!("{stdout}{stderr}").contains("round 1 of"), "{stdout} {stderr}");
+}
