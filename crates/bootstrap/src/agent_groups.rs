@@ -1,4 +1,4 @@
-//! Groups whose collectives the agents exchange: their members are known as a few runs of ranks, in ascending order.
+//! Groups whose collectives the agents carry out. Their members are a few runs of ranks, in ascending order.
 //!
 //! Messages and what agents cannot do go over the ranks' own network, in a group with the same context that is formed
 //! when it is first needed. Every member makes the same groups in the same order, so the contexts are the same
@@ -14,11 +14,12 @@ use wireup_wire::limits::GROUP_RUNS_MAX;
 /// First and last rank.
 pub type Run = (u32, u32);
 
-/// The job, as the origin of such groups: other than in the ranks' network, where groups are numbered apart.
+/// The context of the whole job, from which the contexts of such groups are derived. It differs from [`WORLD`], because
+/// the ranks' network numbers its groups separately.
 pub const JOB: Context = !WORLD;
 
-/// All ranks of the job, for the further library of this name: on all ranks the same, and other than that of other
-/// names.
+/// The context of all ranks of the job for the secondary library of this name: the same on all ranks, and different for
+/// each name.
 pub fn named(name: &[u8]) -> Context {
     name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
 }
@@ -27,7 +28,7 @@ pub fn named(name: &[u8]) -> Context {
 #[derive(Default)]
 pub struct AgentGroups {
     by_context: BTreeMap<Context, AgentGroup>,
-    /// Groups that were made from the whole job, and all that were defined.
+    /// Number of groups made from the whole job, and of all groups defined.
     children: u32,
     defined: u32,
 }
@@ -39,7 +40,8 @@ impl AgentGroups {
         self.by_context.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
     }
 
-    /// The origin of groups that are made from this one or (`None`) the whole job, and the number of the next of them.
+    /// The context from which groups made from this one (`None`: from the whole job) are derived, and the next one's
+    /// number.
     pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
         let Some(context) = of else {
             self.children += 1;
@@ -48,7 +50,7 @@ impl AgentGroups {
         Ok((context, self.get(context)?.next_child()))
     }
 
-    /// Tells the server of a group.
+    /// Defines a group of ranks at the server, and keeps it under `context`.
     pub fn define(&mut self, job: &mut Job, context: Context, runs: Vec<Run>) -> Result<(), Error> {
         let group = AgentGroup::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
         self.defined += 1;
@@ -101,7 +103,8 @@ impl AgentGroup {
         all(&self.runs).collect()
     }
 
-    /// All ranks, if the ranks' network does not have the group yet; then it is about to.
+    /// The ranks of all members if the ranks' network does not have the group yet, which the caller must then form
+    /// there.
     pub fn unformed(&mut self) -> Option<Vec<u32>> {
         (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
     }
@@ -122,7 +125,7 @@ pub fn context(of: Context, child: u32, first: u32) -> Context {
     derived(of, child, first)
 }
 
-/// `None`: the ranks are not in ascending order, or too scattered.
+/// The ranks as runs; `None`: the ranks are not in ascending order, or too scattered.
 pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     for &rank in ranks {

@@ -1,9 +1,9 @@
-//! Collectives made of exchanges of all values by the job's server: of the whole job by its allgathers and fences, of
-//! groups by our own server.
+//! Collectives built from allgathers and fences: the job's server carries out those of the whole job, wireup's server
+//! also those of groups.
 //!
-//! Values of other servers than ours contain no zero bytes: contents are stuffed (COBS), which adds one byte in 254.
-//! Every rank computes its own result from all values, which the ranks of a node share. One exchange each, whatever the
-//! operation; the bytes that reach a node are those of all members, so long contents belong to the peers' engine.
+//! Servers other than wireup's carry no zero bytes in values, so contents are encoded by COBS, which adds one byte in
+//! 254. Each operation is one exchange, from whose values every rank computes its own result; the ranks of a node share
+//! the values. Each node receives the values of all members, so long contents belong to the peers' engine.
 
 use crate::error::Error;
 use crate::operation::Operation;
@@ -14,13 +14,13 @@ use wireup_group::Done;
 use wireup_group::algorithms::Wanted;
 use wireup_wire::shared::rows::Rows;
 
-/// A key and a colour.
+/// Longest contribution to a split (bytes): a key, a marker and a colour.
 const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
 /// The longest stuffed run.
 const RUN_LEN_MAX: usize = 254;
 
-/// What a member contributes to an operation, and the longest that any does; `None`: it cannot be made of an exchange
-/// of all values.
+/// What a member contributes to an operation, and the length of the longest contribution of any member; `None`: the
+/// operation cannot be built from an allgather.
 pub fn contribution(operation: &Operation, me: u32) -> Option<(&[u8], usize)> {
     match operation {
         Operation::Barrier => Some((&[], 0)),
@@ -48,12 +48,13 @@ pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     (longest <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), longest, false))
 }
 
-/// Whether a fence is over only when all ranks have started it. Hydra answers at once, and lets gets wait.
+/// Whether the server completes a fence only when all ranks have started it. Hydra completes it at once, and lets gets
+/// wait.
 pub fn fence_waits(job: &mut Job) -> bool {
     job.server().is_err() || job.server_is_known
 }
 
-/// What a rank tells the others about the group that it wants to be in.
+/// A rank's contribution to a split: its key and colour.
 pub fn told(wanted: &Wanted) -> Vec<u8> {
     let mut own = wanted.key.to_le_bytes().to_vec();
     if let Some(colour) = &wanted.colour {
@@ -63,19 +64,20 @@ pub fn told(wanted: &Wanted) -> Vec<u8> {
     own
 }
 
-/// Starts to tell all ranks of the job what group this one wants to be in, by our own server.
+/// Starts the exchange of all ranks' keys and colours for a split of the whole job, by wireup's server.
 pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
     job.start_allgather(&told(wanted), SPLIT_LEN_MAX, false)
 }
 
-/// The ranks of this one's group, in its order; none if it wants no group. Waits until all ranks have told.
+/// The ranks of this rank's new group, in its order; none if it wants no group. Waits for the contributions of all
+/// ranks.
 pub fn finish_split(job: &mut Job, id: Id, wanted: &Wanted) -> Result<Vec<u32>, Error> {
     let gathered = job.collect(id).map_err(Error::Server)?;
     let all = values(job, &gathered, &all(job.size))?;
     members(&all, wanted).ok_or(Error::Mismatch)
 }
 
-/// `None`: a rank has told something else.
+/// The ranks of this rank's new group, from all contributions; `None`: a contribution is malformed.
 pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
     let Some(own) = &wanted.colour else { return Some(Vec::new()) };
     let mut members = Vec::new();
@@ -89,7 +91,7 @@ pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
     Some(members.into_iter().map(|(_, rank)| rank).collect())
 }
 
-/// Finishes an operation of the whole job; waits until it is over.
+/// Finishes an operation of the whole job; waits until it is complete.
 pub fn finish(job: &mut Job, id: Id, operation: &Operation) -> Result<Done, Error> {
     if let Operation::Barrier = operation {
         return job.finish(id).map(|()| Done::Nothing).map_err(Error::Server);
@@ -162,7 +164,8 @@ fn values(job: &mut Job, gathered: &Gathered, ranks: &[u32]) -> Result<Vec<Vec<u
     contents.into_iter().map(|(_, content)| content.ok_or(Error::Mismatch)).collect()
 }
 
-/// Without zero bytes: before each run up to a zero, its length and one. A run of 254 bytes has no zero behind it.
+/// Encodes bytes without zeros (COBS): each run up to a zero follows its length plus one. A run of 254 bytes has no
+/// zero after it.
 fn stuffed(content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len() + content.len() / RUN_LEN_MAX + 1);
     for mut run in content.split(|byte| *byte == 0) {
@@ -180,7 +183,7 @@ fn push(piece: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(piece);
 }
 
-/// `None`: nobody has stuffed this.
+/// Decodes what `stuffed` has encoded; `None`: the value is malformed.
 fn unstuffed(mut value: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(value.len());
     while let Some((code, rest)) = value.split_first() {

@@ -1,5 +1,5 @@
-//! The secret of the ranks' network where the job's server is not one of ours: what others read on that server does not
-//! tell it.
+//! Agrees on the secret of the ranks' network where the job's server is not wireup's: whoever reads the data on that
+//! server does not learn the secret.
 //!
 //! Rank 0 makes the secret. It reaches the others over a tree of degree [`ARITY`], in two exchanges by the server: of
 //! public keys (X25519, made for this job only), and of sealed keys. A rank and its parent have a key of their own,
@@ -161,7 +161,7 @@ mod tests {
     use std::sync::{Arc, Barrier, Mutex};
     use std::thread;
 
-    /// What a server of others gets to see: the texts of each exchange, by rank.
+    /// The texts that an untrusted server sees: one map per exchange, from each rank to its text.
     type Seen = Vec<BTreeMap<u32, Vec<u8>>>;
 
     /// What a rank gets.

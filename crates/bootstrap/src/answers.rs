@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 /// `K`: the number of a request.
 pub struct Answers<K, T> {
     over: BTreeMap<K, T>,
-    /// Requests that are not over and whose answers are not wanted.
+    /// Requests that have no answer yet, and whose answer is to be dropped.
     forgotten: BTreeSet<K>,
 }
 
@@ -16,7 +16,7 @@ impl<K, T> Default for Answers<K, T> {
 }
 
 impl<K: Ord, T> Answers<K, T> {
-    /// The first answer counts.
+    /// Keeps the first answer to a request, unless the request was forgotten.
     pub fn on_answer(&mut self, request: K, answer: T) {
         if !self.forgotten.remove(&request) {
             self.over.entry(request).or_insert(answer);
@@ -27,12 +27,12 @@ impl<K: Ord, T> Answers<K, T> {
         self.over.contains_key(&request)
     }
 
-    /// An answer is taken once.
+    /// Takes a request's answer; `None`: there is none yet, or it was taken.
     pub fn take(&mut self, request: K) -> Option<T> {
         self.over.remove(&request)
     }
 
-    /// The answer is not wanted.
+    /// Drops the answer of a request, now or when it arrives.
     pub fn forget(&mut self, request: K) {
         if self.over.remove(&request).is_none() {
             self.forgotten.insert(request);

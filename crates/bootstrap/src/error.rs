@@ -12,11 +12,11 @@ pub enum Error {
     Server(Code),
     /// A system call has failed.
     System(c_int),
-    /// In a group of ranks.
+    /// An operation of a group of ranks has failed.
     Group(Failure),
-    /// The ranks do not call the same, or a value makes no sense.
+    /// The ranks have called different functions, or a received value makes no sense.
     Mismatch,
-    /// Not over in time; it goes on.
+    /// The time limit has passed; the operation goes on.
     TimedOut,
     /// The argument makes no sense.
     Argument,

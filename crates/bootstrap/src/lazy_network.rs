@@ -17,9 +17,9 @@ pub struct LazyNetwork {
     pub start: Start,
     transport: Transport,
     connections_max: Option<usize>,
-    /// Where all ranks listen, if the server knows; asked once.
+    /// Addresses at which all ranks listen. `None`: the server was not asked yet; `Some(None)`: it knows none.
     book: Option<Option<Arc<Endpoints>>>,
-    /// Whether the server's sockets listen, rather than only keep their ports.
+    /// Whether the sockets that the server has bound listen; if not, they only reserve their ports.
     they_listen: bool,
     /// The connections between ranks, and the group of all.
     made: Option<(Network, Context)>,

@@ -36,15 +36,16 @@ pub enum Operation {
     },
     /// A row for each member.
     Alltoall(Vec<Vec<u8>>),
-    /// To the right neighbour, from the left one.
+    /// Passes bytes to the right neighbour; the result is the bytes of the left one.
     Shift(Vec<u8>),
 }
 
-/// What a request of the server ends with.
+/// What is done with the result of a request of the server.
 #[derive(Debug)]
 pub enum Then {
     Finish(Operation),
-    /// The members are divided: the context, and the number of the groups that are made from it.
+    /// Make the groups of a split. `of`: the context that their contexts are derived from, and the number of this
+    /// split.
     Divide {
         wanted: Wanted,
         of: (wireup_group::Context, u32),
@@ -59,7 +60,8 @@ pub enum Request {
         then: Box<Then>,
     },
     Peers(wireup_group::Request),
-    /// An exchange of the members of a group, by the agents. `place`: this rank's place, and the number of members.
+    /// An exchange of values among the members of a group, by the agents. `place`: this rank's place, and the group's
+    /// size.
     Gather {
         id: u32,
         context: wireup_group::Context,
@@ -72,7 +74,8 @@ pub enum Request {
     Connection(Key),
 }
 
-/// The result of an allgather where it is: in memory that the ranks of a node share, if the agents have exchanged it.
+/// The result of an allgather, read in place: in memory that the ranks of a node share, if the agents have exchanged
+/// it.
 pub enum View {
     /// Values of the whole job.
     Job(Values),
@@ -82,7 +85,7 @@ pub enum View {
 }
 
 impl View {
-    /// All rows, one behind the other; `None`: the members gave values of different lengths.
+    /// All rows, concatenated; `None`: the members gave values of different lengths.
     pub fn rows(&self) -> Option<&[u8]> {
         let array: &[u8] = match self {
             View::Job(values) => values,
@@ -95,7 +98,7 @@ impl View {
 }
 
 impl Operation {
-    /// Whether a group of so many members can do it.
+    /// Whether the arguments are valid in a group of `size` members.
     pub fn is_sound(&self, size: u32) -> bool {
         match self {
             Operation::Broadcast { root, .. } => *root < size,

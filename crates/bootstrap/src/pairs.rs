@@ -1,4 +1,5 @@
-//! The pairs of a further library: put here, exchanged by an allgather, held by each rank.
+//! The key-value pairs of a secondary library in the process: put locally, exchanged by an allgather, held by each
+//! rank.
 
 use crate::error::Error;
 use alloc::collections::BTreeMap;

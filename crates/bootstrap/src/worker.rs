@@ -17,11 +17,12 @@ use wireup_capi::net::now_ms;
 use wireup_capi::server::Gather;
 use wireup_group::{Context, Done, Failure};
 
-/// How long the first call that fails because of a lost rank may take longer for others (ms), which may compute and not
-/// answer. Chosen: a hundred round trips of a slow network.
+/// How much longer the first call that fails because of a lost rank may take to inform other ranks (ms), which may be
+/// computing and not answer. Chosen: a hundred round trips of a slow network.
 const TELL_MS_MAX: u64 = 250;
 
-/// Added to the number of a question of the program; those of the network are ranks, which are lower.
+/// Added to the number of a program's question for an address; the network's own questions have ranks as numbers, which
+/// are lower.
 const OWN_QUESTIONS: u32 = 1 << 31;
 
 pub struct Worker {
@@ -190,8 +191,8 @@ impl Worker {
         }
     }
 
-    /// A rank is lost. Others may hear that from this rank only, and the program may not call again: what is to be said
-    /// is said before.
+    /// Informs other ranks of a lost rank before the failing call returns: they may learn it from this rank only, and
+    /// the program may not call again.
     fn tell_others(&mut self) {
         let until = *self.tells_until.get_or_insert_with(|| now_ms() + TELL_MS_MAX);
         while now_ms() < until && self.has_waiting() {
@@ -214,7 +215,7 @@ impl Worker {
         if !wanted.is_empty() {
             let name = address_name(job);
             let asked = job.server().and_then(|server| {
-                // A rank is asked for once at a time: its number serves as the question's.
+                // At most one question per rank is open, so the rank serves as the question's number.
                 wanted.into_iter().try_for_each(|rank| server.ask_address(rank, &name, rank))?;
                 Ok(server.flush()?)
             });
@@ -291,7 +292,7 @@ impl Worker {
         }
     }
 
-    /// Whether the server answers no more.
+    /// Whether the connection to the server is broken.
     fn is_unserved(&mut self) -> bool {
         self.job.server().is_ok_and(|server| server.link.is_broken())
     }
@@ -333,7 +334,7 @@ impl Worker {
         }
     }
 
-    /// The result is not wanted.
+    /// Drops the result of a request.
     pub fn forget(&mut self, request: &Request) {
         match request {
             // The other ranks wait for this one's part in any case.

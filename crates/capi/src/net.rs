@@ -193,8 +193,8 @@ pub fn accept(listening: &Descriptor) -> Result<Option<Descriptor>> {
     }
 }
 
-/// Begins to connect. The socket can be written when the attempt is over; see [`outcome`]. `repetitions`: how often the
-/// kernel repeats its request; `None`: as it likes.
+/// Begins to connect. The socket becomes writable when the attempt has ended; see [`outcome`]. `repetitions`: how often
+/// the kernel repeats its request; `None`: the kernel's default.
 ///
 /// # Errors
 /// The attempt failed at once.
@@ -276,7 +276,7 @@ pub fn read(socket: &Descriptor, buffer: &mut [u8]) -> Result<Received> {
 /// The descriptors that are watched.
 pub struct Epoll(Descriptor);
 
-/// What has happened.
+/// What epoll reports about a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     pub token: u64,

@@ -26,7 +26,7 @@ fn answer(mut words: Vec<OsString>) -> String {
         return commands();
     }
     let name = words.remove(0);
-    let Some(command) = help::COMMANDS.into_iter().find(|command| name == command.name) else {
+    let Some(command) = help::find(&name) else {
         return ":files\n".to_owned();
     };
     match command.complete(words) {
@@ -71,5 +71,6 @@ mod tests {
             assert_eq!(asked(line), ":files\n", "{line}");
         }
         assert_eq!(asked("doctor "), ":program\n");
+        assert!(asked("ps --sess").starts_with("--session\t"));
     }
 }

@@ -4,6 +4,7 @@ use crate::flags::table::RUN;
 use crate::generate::flags as generate;
 use crate::install::flags as install;
 use crate::{advise, clean, configuration, doctor, front, pmi, replay, report, session, stage, tap};
+use std::ffi::OsStr;
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
@@ -29,6 +30,12 @@ pub const COMMANDS: [&Command; 20] = [
     &configuration::COMMAND,
     &generate::COMMAND,
 ];
+
+/// The command of this name; `ps` is another name of `jobs`.
+pub fn find(name: &OsStr) -> Option<&'static Command> {
+    let name = if name == "ps" { OsStr::new(session::jobs::COMMAND.name) } else { name };
+    COMMANDS.into_iter().find(|command| name == command.name)
+}
 
 /// Commands without a table of flags.
 pub const OTHERS: [(&str, &str); 5] = [

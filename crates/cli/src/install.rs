@@ -1,5 +1,5 @@
-//! `wireup install --prefix DIR`: the program, the C libraries, their headers manual pages, completions and pkg-config
-//! files.
+//! `wireup install --prefix DIR`: installs the program, the C libraries and their headers, manual pages, completions
+//! and pkg-config files.
 //!
 //! The libraries are beside the program (`cargo xtask libraries` puts them there) or where an earlier `wireup install`
 //! put them. They are not embedded in the program, which is sent to every node; the headers are, being only a few
@@ -20,6 +20,9 @@ use std::process::{self, Command};
 use wireup_flags::{Line, Value};
 
 const LIBRARIES: [&str; 4] = ["pmi", "pmi2", "wireup", STAGED];
+
+/// Programs that are installed if they are next to this one.
+const TOOLS: [&str; 2] = ["wireup-bench", "wireup-simulate"];
 
 const HEADERS: [(&str, &str); 5] = [
     ("pmi.h", include_str!("../../../include/pmi.h")),
@@ -54,11 +57,13 @@ pub fn run(line: &Line) -> Result<u8, String> {
         ));
     }
     let missing = install(&prefix).map_err(|problem| format!("install: {problem}"))?;
-    if !missing.is_empty() {
+    if let Some((beside, names)) = missing {
+        let prefix = prefix.display();
         out::tell(&format!(
-            "install: without {}, which were not built; to build and install them: cargo xtask libraries, then this \
-             command again",
-            missing.join(", ")
+            "install: without {}, which are neither in {} nor in ../lib; to add them, run in wireup's source folder: \
+             cargo xtask libraries && target/release/wireup install --prefix {prefix}",
+            names.join(", "),
+            beside.display()
         ));
     }
     if line.has(FRONT) {
@@ -91,30 +96,31 @@ fn has_the_wheel(prefix: &Path) -> bool {
     entries.filter(python).any(|entry| has(&entry.path()))
 }
 
-/// Installs everything that exists; returns the names of the C libraries that do not.
-fn install(prefix: &Path) -> Result<Vec<String>, String> {
+/// Installs everything that is there. Returns the names of the C libraries that are not, with the folder where they
+/// should be.
+fn install(prefix: &Path) -> Result<Option<(PathBuf, Vec<String>)>, String> {
     let program =
         std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
+    let tools: Vec<(&str, PathBuf)> =
+        TOOLS.map(|name| (name, program.with_file_name(name))).into_iter().filter(|(_, path)| path.is_file()).collect();
+    // Before anything is copied: a tool of another version may not know the command.
+    let tool_pages: Vec<(String, String)> =
+        tools.iter().map(|(name, path)| page_of(name, path)).collect::<Result<_, _>>()?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
     let (pkgconfig, share) = (lib.join("pkgconfig"), prefix.join("share"));
     for folder in [&bin, &lib, &include, &pkgconfig] {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
     copy(&program, &bin.join(PROGRAM))?;
-    let mut tool_pages = Vec::new();
-    for name in ["wireup-bench", "wireup-simulate"] {
-        let beside = program.with_file_name(name);
-        if beside.is_file() {
-            copy(&beside, &bin.join(name))?;
-            let page = Command::new(&beside).arg("man").output().map_err(tried("run", &beside))?;
-            tool_pages.push((format!("{name}.1"), String::from_utf8_lossy(&page.stdout).into_owned()));
-        }
-    }
-    let mut missing = Vec::new();
+    tools.iter().try_for_each(|(name, path)| copy(path, &bin.join(name)))?;
+    let mut missing: Option<(PathBuf, Vec<String>)> = None;
     for name in LIBRARIES {
-        let Ok(from) = libraries::find(&program, name) else {
-            missing.push(real_name(name));
-            continue;
+        let from = match libraries::find(&program, name) {
+            Ok(from) => from,
+            Err(beside) => {
+                missing.get_or_insert((beside, Vec::new())).1.push(real_name(name));
+                continue;
+            }
         };
         copy(&from, &lib.join(real_name(name)))?;
         for link in [format!("lib{name}.so.0"), format!("lib{name}.so")] {
@@ -134,6 +140,15 @@ fn install(prefix: &Path) -> Result<Vec<String>, String> {
         write(&folder.join(name), text)
     })?;
     Ok(missing)
+}
+
+/// The manual page of a tool.
+fn page_of(name: &str, tool: &Path) -> Result<(String, String), String> {
+    let page = Command::new(tool).arg("man").output().map_err(tried("run", tool))?;
+    match page.status.success() {
+        true => Ok((format!("{name}.1"), String::from_utf8_lossy(&page.stdout).into_owned())),
+        false => Err(format!("{} man: {}; is it of the same version?", tool.display(), page.status)),
+    }
 }
 
 /// Makes the links of other launchers' names; returns the names that belong to something else.

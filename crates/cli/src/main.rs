@@ -155,8 +155,7 @@ fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
         out::print(&text);
         return 0;
     }
-    let name = if topic == "ps" { session::jobs::COMMAND.name.into() } else { topic.clone() };
-    match help::COMMANDS.iter().find(|command| name == command.name) {
+    match help::find(&topic) {
         Some(command) => out::print(&command.help(Help::Usual)),
         None if topic.is_empty() || help::OTHERS.iter().any(|(name, _)| topic == *name) => {
             out::print(&help::overview())

@@ -85,7 +85,7 @@ fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, St
         let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?)?;
         parsed.stage = chosen(stage, &resolved.job, verbose)?;
     }
-    // Both take jobs of their own.
+    // Staging and gathering each run a job of their own, which needs a session: one is started for this run.
     if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
         let surroundings = look_around(&parsed)?;
         let temporary = Temporary::start(&parsed, &surroundings, process_ns)?;
@@ -113,7 +113,7 @@ fn isolates(containment: Containment) -> bool {
     let keeper = Keeper::fork_isolated(&PidNamespace::New { by_user }).and_then(|keeper| keeper.settled(Keeper::fork));
     keeper.is_ok_and(|keeper| {
         let isolates = keeper.isolates();
-        // It has nothing to end. An error means that it is gone.
+        // The keeper has no processes to end. An error means that it has already exited.
         let _ = keeper.close();
         isolates
     })
@@ -149,7 +149,7 @@ fn in_session(
              restarts them"
         ));
     }
-    // While standard error is still the terminal.
+    // Before detaching, while standard error is still the terminal.
     if !announce(&resolved, &mapping)? {
         return Ok(0);
     }
@@ -284,7 +284,7 @@ fn gather<'a>(resolved: &'a Resolved, base: &'a Path) -> stage::Gather<'a> {
     stage::Gather { rules: &flags.stage_out, job, session, base, verbose: flags.verbose }
 }
 
-/// Where relative folders lie.
+/// The working directory, against which relative paths of `--stage-out` are resolved.
 fn here() -> PathBuf {
     std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."))
 }

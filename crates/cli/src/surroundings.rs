@@ -88,7 +88,7 @@ fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Option<Limit> {
     Some(Limit { resource, soft: process::limit(rlimit).ok()?.current.unwrap_or(u64::MAX) })
 }
 
-/// The kernel returns the mask only when it is set.
+/// The umask, read by setting and restoring it: `umask(2)` returns the mask only when it sets one.
 fn read_umask() -> u32 {
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);

@@ -17,10 +17,10 @@ pub struct Values<M: Memory> {
 }
 
 struct Arena<M> {
-    /// 0: memory of one array alone.
+    /// The arena's number; 0: this memory holds a single array.
     number: u32,
     memory: M,
-    /// A bit for each slot that was read and that the server has not been told of.
+    /// Bit set of the slots that were read and that have not been reported to the server as free.
     freed: AtomicU32,
 }
 
@@ -61,7 +61,8 @@ impl<M> Default for Mapped<M> {
 }
 
 impl<M: Memory> Mapped<M> {
-    /// The array at `place`, 0 for none. `memory` came along: an array or a new arena. `None`: it could not be mapped.
+    /// The array at `place`. `memory` came with the answer: the array itself if `place` is 0, otherwise a new arena.
+    /// `None`: it could not be mapped.
     pub fn values(&mut self, place: u32, memory: Option<M>) -> Option<Values<M>> {
         let (number, slot) = (place / ARENA_SLOTS, place % ARENA_SLOTS);
         if let Some(memory) = memory {
@@ -75,7 +76,7 @@ impl<M: Memory> Mapped<M> {
         Some(Values { part: arena.memory.slot(slot)?, arena, slot })
     }
 
-    /// The places that were read since the last call, separated by commas.
+    /// Writes the places that were read since the last call to `text`, separated by commas.
     pub fn take_freed(&self, text: &mut Vec<u8>) {
         text.clear();
         let Some(arena) = &self.0 else { return };

@@ -84,7 +84,7 @@ impl<M: Memory> Collectives<M> {
         }
     }
 
-    /// Notes what has ended, and adds the requests that were waiting for that.
+    /// Records which requests have completed, and adds requests that waited for them.
     pub fn advance(&mut self, link: &mut Link<M>) {
         match &mut self.own {
             Some(own) => own.take_in(&mut self.requests, link),

@@ -27,7 +27,7 @@ const BATCH: usize = 16;
 /// Text of one put: room is left for the number of pieces in front of the first.
 const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
 
-/// Ends the fence that is over, and starts what waited for that.
+/// Ends the fence that is complete, and starts the requests that waited for it.
 pub fn advance<M: Memory>(requests: &mut Requests<M>, link: &mut Link<M>, rank: u32) {
     while let Some(first) = requests.first() {
         let stage = match (&mut first.stage, first.kind) {
@@ -59,8 +59,8 @@ fn put<M>(link: &mut Link<M>, generation: usize, rank: u32, pieces: &mut Vec<Vec
     Ok(())
 }
 
-/// The gets of an allgather that is over. The driver calls [`Gather::ask`], hands the answers over in the order of the
-/// requests, takes the values that are whole, and asks again, until nothing is left to ask.
+/// The gets that follow the fence of an allgather. The driver calls [`Gather::ask`], passes on the answers in the order
+/// of the requests, takes the complete values, and asks again, until nothing is left to ask.
 pub struct Gather {
     generation: usize,
     /// Most gets in one batch.
@@ -115,7 +115,7 @@ impl Gather {
         Ok(!self.asked.is_empty())
     }
 
-    /// An answer has come.
+    /// Takes the answer to one of the gets.
     pub fn on_answer(&mut self, answer: &Answer<'_>) {
         let nth = self.asked.len().checked_sub(1 + answer.after);
         let at = nth.and_then(|nth| self.asked.get(nth));
@@ -125,7 +125,7 @@ impl Gather {
         self.is_wrong |= taken.is_none();
     }
 
-    /// A value that is whole, and whose.
+    /// Takes a complete value, with its rank.
     pub fn take(&mut self) -> Option<Result<(u32, Vec<u8>), Failure>> {
         let is_whole = |value: &Partial| value.next == value.count;
         let at = self.partial.iter().position(is_whole).filter(|_| !self.is_wrong)?;
@@ -135,7 +135,7 @@ impl Gather {
 }
 
 impl Partial {
-    /// The next piece; `None`: it makes no sense.
+    /// Adds the next piece; `None`: it is malformed.
     fn add_piece(&mut self, value: &[u8]) -> Option<()> {
         let mut plain = Vec::new();
         let mut text = halve(value, &mut plain);
@@ -166,7 +166,7 @@ fn pieces_max() -> usize {
     (3 * ALLGATHER_LEN_MAX).div_ceil(PIECE_LEN_MAX)
 }
 
-/// A value as texts for one put each; the first begins with their number and a colon.
+/// Cuts a value into texts of one put each; the first begins with the number of texts and a colon.
 fn pieces(value: &[u8]) -> Vec<Vec<u8>> {
     let text = escaped(value);
     let count = text.len().div_ceil(PIECE_LEN_MAX).max(1);

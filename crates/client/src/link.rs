@@ -50,7 +50,7 @@ pub enum Failure {
 pub struct Answer<'a> {
     pub command: Command,
     pub fields: ReplyFields<'a>,
-    /// Requests answered in order that were asked later and are not answered yet.
+    /// Number of requests, of those answered in order, that were sent after this one and are not answered yet.
     pub after: usize,
 }
 

@@ -81,13 +81,13 @@ impl<M: Memory> Requests<M> {
         self.position(id).map(|at| &mut self.all[at])
     }
 
-    /// The request with this number on the wire, where the last 2^32 differ.
+    /// The request with this number on the wire, which is the low 32 bits of its [`Id`].
     pub fn by_number(&mut self, number: u32) -> Option<&mut Outstanding<M>> {
         let id = self.last.checked_sub((self.last as u32).wrapping_sub(number) as usize)?;
         self.get(id)
     }
 
-    /// The first that is not over.
+    /// The first request that is not complete.
     pub fn first(&mut self) -> Option<&mut Outstanding<M>> {
         self.all.iter_mut().find(|one| !matches!(one.stage, Stage::Over(_)))
     }
@@ -98,7 +98,7 @@ impl<M: Memory> Requests<M> {
         Some(one)
     }
 
-    /// All that are not over fail.
+    /// Fails all requests that are not complete.
     pub fn break_all(&mut self) {
         for one in &mut self.all {
             if !matches!(one.stage, Stage::Over(_)) {
@@ -107,7 +107,7 @@ impl<M: Memory> Requests<M> {
         }
     }
 
-    /// Whether a fence was started and not finished: no get may be made.
+    /// Whether a fence was started that the caller has not finished: no get may be made meanwhile.
     pub fn has_fence(&self) -> bool {
         self.fences > 0
     }

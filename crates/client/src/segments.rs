@@ -58,7 +58,7 @@ impl<M: Memory> Segments<M> {
         self.latest = self.latest.max(version);
     }
 
-    /// How often the kvs has grown, as far as this process was told.
+    /// The latest version of the kvs that a fence has reported.
     pub fn latest(&self) -> u32 {
         self.latest
     }
@@ -75,7 +75,7 @@ impl<M: Memory> Segments<M> {
         have
     }
 
-    /// The answer has come, with its memory.
+    /// Takes the server's answer, with the memory that came with it.
     pub fn update(&mut self, update: Update, memory: Vec<Option<M>>) -> Result<(), SegmentError> {
         self.all.truncate(update.keep);
         for (end, memory) in update.ends.into_iter().zip(memory) {

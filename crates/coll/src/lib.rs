@@ -1,4 +1,4 @@
-//! Tree shapes and collectives over numbered peers: who sends what to whom. Sending it is left to others.
+//! Tree shapes and collectives over numbered peers: who sends what to whom. The caller sends the messages.
 //!
 //! `tree` is the k-ary tree of a session's agents; `mapping` says which rank runs on which node; `allgather` holds the
 //! algorithms that bring every peer's bytes to every peer; `scan` tells each process its neighbours in a ring.

@@ -18,7 +18,7 @@ const RECEIVED_LEN_MAX: usize = 1 << 20;
 /// Sends under way: a window of one peer. More wait for a moment.
 const SENDS_MAX: usize = 128;
 
-/// A place that was told to the provider.
+/// The number of a peer's address in the provider's address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer(u64);
 
@@ -149,7 +149,7 @@ impl Endpoint {
         }
     }
 
-    /// Posts what is to be posted, as far as there is room.
+    /// Posts the receives that are not posted yet, as far as there is room.
     fn post(&mut self) {
         let len = self.prefixes.1 + self.datagram_len;
         while let Some(slot) = self.unposted.pop() {

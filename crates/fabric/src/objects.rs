@@ -185,7 +185,7 @@ impl Objects {
         result as isize != -EAGAIN
     }
 
-    /// The number of a place; `None`: the provider does not take it.
+    /// Adds an address to the address vector, and returns its number there; `None`: the provider rejects it.
     pub fn insert(&self, name: &[u8]) -> Option<u64> {
         let mut number = sys::ADDR_UNSPEC;
         // SAFETY: the vector is open; the caller passes an address of this kind of endpoint, as the library has written
@@ -219,8 +219,8 @@ impl Objects {
     /// Sends `len` bytes of a slot to a place.
     pub fn send(&self, pool: &Pool, slot: usize, len: usize, to: u64) -> Posted {
         let descriptor = self.region(Way::Send);
-        // SAFETY: the endpoint is enabled; the slot is not used before the operation completes, and the pool outlives
-        // it.
+        // SAFETY: the endpoint is enabled; the slot is not reused before the operation completes, and the pool outlives
+        // the operation.
         let result = unsafe {
             ((*(*self.ep).msg).send)(self.ep, pool.data(slot).cast(), len, descriptor, to, pool.context(slot))
         };

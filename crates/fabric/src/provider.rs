@@ -24,7 +24,7 @@ pub struct Found {
     first: *mut Info,
 }
 
-/// One of them.
+/// One of the providers in [`Found`].
 #[derive(Clone, Copy)]
 pub struct Choice<'a>(&'a Info);
 
@@ -84,7 +84,7 @@ impl Choice<'_> {
             && !self.is_link_local()
     }
 
-    /// At an address of IPv6 that means nothing to other hosts.
+    /// Whether its address is a link-local one of IPv6, which other hosts cannot use.
     fn is_link_local(&self) -> bool {
         // The first bytes of the address in `struct sockaddr_in6`.
         const AT: usize = 8;

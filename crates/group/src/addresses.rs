@@ -4,9 +4,9 @@
 //!   me ── where is 77? ──► the member nearest to 77 that I know ──► its own answer, or a member nearer to 77
 //! ```
 //!
-//! The asker repeats the question, so a member that is asked keeps nothing, and each answer is cached. With links at
-//! all powers of two on both sides, each answer at least halves the distance: at most `ceil(log2 P / 2)` questions,
-//! since the steps that lead to any distance are powers of two with signs, of which no two in a row are needed.
+//! The asker itself asks the next member, so a member that is asked keeps no state; the asker caches each answer. With
+//! links at all powers of two on both sides, a search takes at most `ceil(log2 P / 2)` questions: any distance is a sum
+//! of signed powers of two of which no two are consecutive.
 
 use crate::algorithms::{push_peer, take_peer};
 use crate::collectives::Send;
@@ -21,15 +21,15 @@ use alloc::vec::Vec;
 pub enum Waiter {
     /// A request for the address itself.
     Address(Request),
-    /// A message to the member, which is sent when the address is known; the request is over then.
+    /// Send this message to the member once its address is known, which completes the request.
     Message(Request, Vec<u8>),
-    /// A group that is being made, with this context, in which the member is a neighbour; `true`: on the left.
+    /// The member is a neighbour in a group that is being created with this context; `true`: its left neighbour.
     Neighbour(Context, bool),
 }
 
 impl Waiter {
-    /// The request that is over when this waiter is served. A neighbour has none: a group that is being made has one
-    /// request for both neighbours.
+    /// The request that this waiter completes. `None` for a neighbour: a group that is being created has one request
+    /// for both its neighbours.
     fn request(&self) -> Option<Request> {
         match self {
             Waiter::Address(request) | Waiter::Message(request, _) => Some(*request),
@@ -40,13 +40,12 @@ impl Waiter {
 
 #[derive(Default)]
 pub struct Addresses {
-    /// Addresses that answers have told, by the member's place. Addresses that the shape contains are not repeated
-    /// here.
+    /// Addresses received in answers, by the member's place, without those that the shape contains.
     cached: BTreeMap<u32, Peer>,
     /// Questions that are not answered yet, by number.
     questions: BTreeMap<u32, Question>,
     last: u32,
-    /// Messages with questions that this member has sent, since they were taken.
+    /// Number of questions sent since the last `take_asked`.
     asked: u64,
     /// What waits for the address of a member, by the member's place.
     waiting: BTreeMap<u32, Vec<Waiter>>,
@@ -70,7 +69,7 @@ impl Addresses {
         shape.known().map(|(_, peer)| peer).chain(self.cached.values())
     }
 
-    /// Asks for a member whose address is not known, unless that is asked already.
+    /// Adds `waiter` to those that wait for this member's address, and sends a question if it is the first of them.
     pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Vec<Send>) {
         let waiting = self.waiting.entry(member).or_default();
         waiting.push(waiter);
@@ -82,17 +81,17 @@ impl Addresses {
         }
     }
 
-    /// The members that are to answer questions.
+    /// Members that have been asked and have not answered yet.
     pub fn asked<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
         self.questions.values().filter_map(|question| self.get(shape, question.asked?))
     }
 
-    /// Messages with questions, since the last time.
+    /// Returns the number of questions sent since the last call.
     pub fn take_asked(&mut self) -> u64 {
         core::mem::take(&mut self.asked)
     }
 
-    /// Whether messages to this member wait: later ones must not overtake them.
+    /// Whether something waits for this member's address: a new message must then queue behind it.
     pub fn is_awaited(&self, member: u32) -> bool {
         self.waiting.contains_key(&member)
     }
@@ -102,14 +101,14 @@ impl Addresses {
         self.waiting.remove(&member).unwrap_or_default()
     }
 
-    /// Gives up; the requests that were in progress.
+    /// Gives up all searches; returns the requests that waited for them.
     pub fn stop(&mut self) -> Vec<Request> {
         self.questions.clear();
         let waiting = core::mem::take(&mut self.waiting).into_values().flatten();
         waiting.filter_map(|waiter| waiter.request()).collect()
     }
 
-    /// Another member asks: the member itself, or the nearest one known.
+    /// Answers another member's question, with the member that is looked for or the known one nearest to it.
     pub fn answer(&self, context: u64, shape: &Shape, (member, question): (u32, u32)) -> Option<Vec<u8>> {
         let (place, peer) = self.nearest(shape, member)?;
         let mut payload = Vec::new();
@@ -117,10 +116,11 @@ impl Addresses {
         Some(Message { context, kind: MessageKind::ThereIs { member: place, question }, payload: &payload }.encode())
     }
 
-    /// An answer: who is known now, and the member if it is the one that was looked for; else asks on.
+    /// Takes an answer. Returns the peer in it, and its place if it is the member looked for; otherwise asks the
+    /// nearest member that is known now.
     ///
     /// # Errors
-    /// Nobody asked, or the answer leads no nearer.
+    /// There is no such question, or the peer in the answer is no nearer than the member that was asked.
     pub fn on_answer(
         &mut self,
         context: u64,
@@ -156,14 +156,14 @@ impl Addresses {
         self.asked += 1;
     }
 
-    /// The known member that is nearest to another one, which may be that itself.
+    /// The known member that is nearest to `member`, which may be `member` itself.
     fn nearest<'a>(&'a self, shape: &'a Shape, member: u32) -> Option<(u32, &'a Peer)> {
         let cached = self.cached.iter().map(|(place, peer)| (*place, peer));
         shape.known().chain(cached).min_by_key(|(place, _)| distance(shape, *place, member))
     }
 }
 
-/// Between two places of the group, around the ring, the shorter way.
+/// Distance between two places around the ring, in the shorter direction.
 fn distance(shape: &Shape, one: u32, other: u32) -> u32 {
     let apart = one.abs_diff(other);
     apart.min(shape.size - apart)

@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A message for a rank.
+/// A message and the rank to send it to.
 pub type Send = (u32, Vec<u8>);
 
 pub struct Collectives {
@@ -18,7 +18,7 @@ pub struct Collectives {
     next_epoch: u32,
     running: BTreeMap<u32, Running>,
     mail: Mail,
-    /// Steps of collectives that wait for messages, since they were taken.
+    /// Number of steps begun that wait for messages, since the last `take_rounds`.
     rounds: u64,
 }
 
@@ -27,12 +27,12 @@ struct Running {
     algorithm: Box<dyn Algorithm>,
     /// Links on which the current step waits.
     receives: Vec<Link>,
-    /// Messages so far, by link.
+    /// Number of messages sent and received so far, by link.
     sent: Vec<u32>,
     received: Vec<u32>,
 }
 
-/// A collective that is over.
+/// A completed collective, with its outcome or the error that ended it.
 pub struct Over {
     pub epoch: u32,
     pub result: Result<Outcome, Malformed>,
@@ -43,7 +43,7 @@ impl Collectives {
         Collectives { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default(), rounds: 0 }
     }
 
-    /// Steps of collectives that wait for messages, since the last time.
+    /// Returns the number of steps begun that wait for messages, since the last call.
     pub fn take_rounds(&mut self) -> u64 {
         core::mem::take(&mut self.rounds)
     }
@@ -67,10 +67,10 @@ impl Collectives {
         (epoch, self.advance(epoch, out))
     }
 
-    /// A step's message. It is kept until its collective waits for it.
+    /// Takes a message of a step, which is kept until its collective waits for it.
     ///
     /// # Errors
-    /// It is there already.
+    /// The collective has completed, or a message of this step is kept already.
     pub fn on_step(
         &mut self,
         from: u32,
@@ -94,7 +94,7 @@ impl Collectives {
         })
     }
 
-    /// Gives up what is in progress.
+    /// Drops all collectives in progress and the messages kept for them.
     pub fn stop(&mut self) {
         self.running.clear();
         self.mail = Mail::default();

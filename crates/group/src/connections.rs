@@ -1,5 +1,5 @@
-//! Which connection leads to which rank: made when first needed, and one only, also where both ends dial at once. Those
-//! that were not used for the longest time may be closed, which loses no message.
+//! Keeps at most one connection to each rank: it is dialled when first needed, and one survives if both ends dial at
+//! once. The least recently used ones may be closed, which loses no message.
 //!
 //! ```text
 //!   none ──need──► dialling ──connected──► open ──goodbye──► left
@@ -11,13 +11,13 @@
 //!   dialling, and a hello arrives: the connection that the lower rank dialled stays
 //! ```
 //!
-//! After Close an end sends nothing but an Agree, and after Agree nothing. The other end declines if it waits for a
-//! message of this one: the end of a rank is noticed by its connections. Messages that are to be sent meanwhile wait.
-//! Whoever agrees has got everything, and dials only when the other end has too. A hello tells how many connections of
-//! the pair were closed so: one of a dial that was given up before is known by a number that is too low, however late
-//! it arrives.
+//! An end that has sent Close sends only Agree after it, and after Agree nothing; its messages wait. The other end
+//! declines if it waits for a message of this one, because it notices the end of a rank by its connection. An end that
+//! agrees has received everything, and dials again only when the other end has too. A hello carries the number of
+//! connections of the pair that were closed in this way: the hello of a dial that was given up is recognised by a
+//! number that is too low, however late it arrives.
 //!
-//! A rank that has said goodbye has left: a hello of it that arrives now is of a dial that it gave up before.
+//! A hello that arrives after the rank's goodbye is refused: it belongs to a dial that the rank gave up before it left.
 
 use alloc::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ enum State {
     Open {
         number: Number,
         was_dialled: bool,
-        /// When it was used last, by a clock that counts uses.
+        /// Time of the last use; the clock counts the uses of all connections.
         used: u64,
         /// The peer has declined to close the connection, and no message has passed since.
         is_kept: bool,
@@ -91,7 +91,7 @@ pub enum Route {
     Nowhere,
 }
 
-/// What to do with a connection whose dialler has said who it is.
+/// What to do with an incoming connection whose dialler has proved its rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Keep,
@@ -111,7 +111,7 @@ impl Connections {
         }
     }
 
-    /// How many connections to this rank were closed by agreement: for a hello.
+    /// Number of connections to this rank that were closed by agreement, which a hello carries.
     pub fn closed(&self, peer: u32) -> u32 {
         self.closed.get(&peer).copied().unwrap_or(0)
     }
@@ -126,9 +126,9 @@ impl Connections {
         self.put_open(to, number, true, false);
     }
 
-    /// Another process has connected and proved that it is `from`; `closed`: how many it has closed before. `is_begun`:
-    /// whether the other end may have heard of a dial of this one. Of one that it has not heard of it waits for
-    /// nothing.
+    /// Another process has connected and proved that it is `from`. `closed`: the number of connections of the pair that
+    /// were closed by agreement, from its hello. `is_begun`: whether the other end may have heard of a dial of this
+    /// process; if not, it does not wait for that dial, and its own connection is kept.
     pub fn on_hello(
         &mut self,
         me: u32,
@@ -141,14 +141,14 @@ impl Connections {
             Some(State::Left) => Verdict::Refuse,
             _ if closed < self.closed(from) => Verdict::Refuse,
             None => Verdict::Keep,
-            // The other end has got all that was sent on the old one.
+            // The peer counts the old connection as closed: it has received all that was sent on it.
             Some(State::Yielding(old)) if !is_old => Verdict::KeepInsteadOf(*old),
             Some(State::Yielding(_) | State::Asked { .. }) => Verdict::Refuse,
-            // Also when its hello is late, and this process's own dial has been taken.
+            // The peer's hello is late: this process's own dial has been accepted, and has priority.
             Some(State::Open { was_dialled: true, .. }) if me < from => Verdict::Refuse,
             Some(State::Dialling(dialled)) if me < from && is_begun(*dialled) => Verdict::Refuse,
             Some(State::Dialling(dialled)) => Verdict::KeepInsteadOf(*dialled),
-            // The other end has given up the one that is open, and this process has not noticed yet.
+            // The peer has given up the open connection, and this process has not noticed that yet.
             Some(State::Open { number, .. }) => Verdict::KeepInsteadOf(*number),
         };
         if verdict != Verdict::Refuse {
@@ -164,9 +164,9 @@ impl Connections {
         matches!(self.peers.get(&peer), Some(State::Dialling(_)))
     }
 
-    /// A connection is closed. Returns whether the peer is lost, or has refused: whether this was the connection in use
-    /// to it. While this rank itself leaves, no end counts, because a peer that leaves too may close without waiting.
-    /// So others do not hear from a leaving rank of a peer that crashes.
+    /// A connection has closed. Returns whether the peer is lost or has refused, which is so if this was the connection
+    /// in use to it. Always `false` while this rank leaves the job, because a peer that leaves too may close without
+    /// waiting: a leaving rank does not report a peer that crashes.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
         let is_current = self.is_current(peer, number);
         if is_current {
@@ -210,7 +210,8 @@ impl Connections {
         Some(number)
     }
 
-    /// The peer has said Close. Returns the answer to send; `None`: this is not the connection in use to the peer.
+    /// The peer has said Close; `is_wanted`: this end still needs the connection. Returns the answer to send; `None`:
+    /// this is not the connection in use to the peer.
     pub fn on_close(&mut self, peer: u32, number: Number, is_wanted: bool) -> Option<Word> {
         match self.peers.get(&peer) {
             Some(State::Open { number: at, .. }) if *at == number && is_wanted => Some(Word::Decline),

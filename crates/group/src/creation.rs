@@ -1,8 +1,8 @@
 //! Groups that some members of another group make by themselves (as `MPI_Comm_create_group`).
 //!
-//! Each member finds its two neighbours of the new ring in the other group, and tells them the name, the list of
-//! members and the new group's context. When both have told the same, the graph is built. Whoever tells another list
-//! under this name disagrees.
+//! Each member looks up its two neighbours of the new ring in the other group, and sends them the hashes of the name
+//! and of the list of members, and the new group's context. When both have sent the same, the graph is built. A member
+//! that sends another list under this name disagrees.
 //!
 //! The context is derived from the name, the list and how many groups this member has made of both, so it is the same
 //! for all of them.
@@ -13,10 +13,11 @@ use crate::request::{Context, Failure, Request, derived};
 use crate::shape::Peer;
 use alloc::vec::Vec;
 
-/// Announcements of groups that this process has not begun to make. Chosen: far more than a process can be behind.
+/// Most announcements kept for groups that this process has not begun to make. Chosen: far more than a process can be
+/// behind.
 const EARLY_MAX: usize = 65_536;
 
-/// A member of the other group.
+/// The sender of an announcement, a member of the other group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sender {
     pub rank: u32,
@@ -34,30 +35,31 @@ pub struct Announcement {
 /// A group that is being made.
 pub struct Creation {
     pub request: Request,
-    /// The group that its members are of.
+    /// The existing group that the members belong to.
     pub of: Context,
     own: Announcement,
     pub me: u32,
-    /// Places in the other group.
+    /// Places of the members in the existing group, in the order of the new one.
     pub members: Vec<u32>,
     /// The neighbours, when they are found.
     left: Option<Peer>,
     right: Option<Peer>,
-    /// Ranks that have told the same.
+    /// Ranks that have announced the same name, list and context.
     agreed: Vec<u32>,
 }
 
 #[derive(Default)]
 pub struct Creations {
-    /// By the new group's context: neighbours are looked for, or do not agree yet.
+    /// Groups whose neighbours are not all found, or have not all agreed.
     in_progress: Vec<Creation>,
-    /// The graph is being built.
+    /// Groups whose graph is being built.
     building: Vec<Building>,
-    /// Given up while neighbours were looked for, who are told why when they are found: how many there are.
+    /// Groups given up before both neighbours were found: context, reason, number of neighbours that are still to be
+    /// informed.
     ended: Vec<(Context, Failure, usize)>,
-    /// Announcements that came early, with their senders and the groups through which they came.
+    /// Announcements of groups that this process has not begun to make: sender, the group it came through, content.
     early: Vec<(Sender, Context, Announcement)>,
-    /// How many groups were made of this name and list.
+    /// For each existing group, hash of a name and hash of a list: how many groups were made of them, less one.
     made: Vec<(Context, u64, u64, u32)>,
 }
 
@@ -110,7 +112,7 @@ impl Creation {
         [&self.left, &self.right].into_iter().flatten()
     }
 
-    /// The neighbours that are found and have told nothing yet.
+    /// Ranks of neighbours that are found and have not announced the group yet.
     fn awaited(&self) -> impl Iterator<Item = u32> {
         self.found().map(|peer| peer.rank).filter(|rank| !self.agreed.contains(rank))
     }
@@ -158,7 +160,7 @@ impl Creations {
         Ok(Begun { context, neighbours, heard })
     }
 
-    /// What this member tells the others of a group that it begins to make.
+    /// The announcement that this member sends for a group that it begins to make.
     fn announcement(&mut self, of: Context, name: &[u8], members: &[u32]) -> Announcement {
         let members = hash(members.iter().flat_map(|member| member.to_le_bytes()));
         let name = hash(name.iter().copied());
@@ -197,12 +199,13 @@ impl Creations {
         self.in_progress.iter().position(|creation| creation.own.context == context)
     }
 
-    /// The graph is built, or never will be.
+    /// Forgets a group whose graph is built, or never will be.
     pub fn on_built(&mut self, context: Context) {
         self.building.retain(|building| building.own.context != context);
     }
 
-    /// Gives up a group, and tells its neighbours, who tell theirs; `false`: it is not being made.
+    /// Gives up a group that is being made, and informs its neighbours, which inform theirs; `false`: it is not being
+    /// made.
     pub fn end(&mut self, out: &mut Outbox, context: Context, failure: Failure) -> bool {
         let Some(at) = self.position(context) else { return false };
         let creation = self.in_progress.swap_remove(at);
@@ -215,8 +218,8 @@ impl Creations {
         true
     }
 
-    /// A neighbour in a group that is being made is found: it is told what this member makes; or why the group was
-    /// given up, if it was.
+    /// A neighbour in a group that is being made has been found: sends it this member's announcement, or the reason if
+    /// the group was given up meanwhile.
     pub fn on_neighbour(&mut self, out: &mut Outbox, context: Context, peer: &Peer, is_left: bool) {
         if let Some(at) = self.ended.iter().position(|(ended, ..)| *ended == context) {
             let (_, failure, missing) = &mut self.ended[at];
@@ -230,18 +233,18 @@ impl Creations {
         let Some(creation) = self.get_mut(context) else { return };
         let other = if is_left { &mut creation.left } else { &mut creation.right };
         *other = Some(peer.clone());
-        // In a group of two both neighbours are the same.
+        // In a group of two both neighbours are the same rank, which gets one announcement.
         if creation.left.as_ref().map(|left| left.rank) != creation.right.as_ref().map(|right| right.rank) {
             out.send(peer.rank, creation.own.encode(creation.of, creation.members[creation.me as usize]));
         }
     }
 
-    /// Groups that are being made of members of which this is true.
+    /// Contexts of the groups being made for which `is_wanted` is true.
     pub fn find(&self, is_wanted: impl Fn(&Creation) -> bool) -> Vec<Context> {
         self.in_progress.iter().filter(|creation| is_wanted(creation)).map(|creation| creation.own.context).collect()
     }
 
-    /// Another rank makes a group of members of `of`.
+    /// Takes another rank's announcement of a group of members of `of`.
     ///
     /// # Errors
     /// `EARLY_MAX` early announcements wait already.

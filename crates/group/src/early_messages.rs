@@ -5,7 +5,7 @@ use crate::request::Context;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Contexts of groups that were given up, whose late messages are dropped.
+/// Most contexts remembered of groups that were given up, whose late messages are dropped.
 const GONE_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct EarlyMessages {
 }
 
 impl EarlyMessages {
-    /// A message of a group that does not exist here.
+    /// Keeps a message of a group that does not exist here yet, unless the group was given up.
     pub fn keep(&mut self, from: u32, context: Context, bytes: &[u8]) {
         if !self.gone.contains(&context) {
             self.bytes += bytes.len();
@@ -34,7 +34,7 @@ impl EarlyMessages {
         taken
     }
 
-    /// Late messages of this group are dropped.
+    /// Remembers that a group was given up: its late messages are dropped.
     pub fn forget(&mut self, context: Context) {
         self.gone.push_back(context);
         if self.gone.len() > GONE_MAX {

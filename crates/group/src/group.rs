@@ -92,8 +92,8 @@ impl Group {
         is_place || self.addresses.known(self.shape()).any(|peer| peer.rank == rank)
     }
 
-    /// Reports the peers that the shape has and that were not reported; returns one of them that is lost, unless the
-    /// group has failed.
+    /// Queues an `Output::Learnt` for each other member that the shape knows and that was not reported before. Returns
+    /// one of these members that is lost; `None` if there is none or the group has failed.
     pub fn learn(&mut self, out: &mut Outbox) -> Option<u32> {
         let Group { collectives: Collectives { shape, .. }, learnt, learnt_links, failed, .. } = self;
         if core::mem::replace(learnt_links, shape.links()) == shape.links() {
@@ -131,7 +131,7 @@ impl Group {
         self.collectives.mail().bytes_of(rank) + self.tagged.bytes_of(rank)
     }
 
-    /// Gives up what is in progress; returns its requests.
+    /// Cancels what is in progress in the group; returns the requests that waited for it.
     pub fn stop(&mut self) -> Vec<Request> {
         self.collectives.stop();
         let collectives = core::mem::take(&mut self.requests).into_values().map(|(request, _)| request);

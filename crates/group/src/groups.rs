@@ -1,11 +1,11 @@
-//! The groups of one process: routes messages to them, and tells when requests are over.
+//! The groups of one process: routes messages to them, and reports completed requests.
 //!
 //! A group's context is a number that its members derive alike, from the group that it was made from, the number of
 //! that collective and the place of its first member. Messages carry it, so any number of groups and libraries share
 //! the links between processes.
 //!
-//! A rank that is lost fails the groups that it was in: the members who had a link to it tell all whom they have a link
-//! to, and so on.
+//! The loss of a rank fails the groups that it was in: members with a link to it inform all members that they have
+//! links to, which do the same.
 
 use crate::addresses::Waiter;
 use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
@@ -29,9 +29,9 @@ pub const KEPT_BYTES_MAX: usize = 64 << 20;
 /// What a process has done since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Waits for messages of others, one behind the other in each collective and in each search for an address.
+    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
     pub rounds: u64,
-    /// Questions where a member is.
+    /// Number of questions sent for addresses of members.
     pub questions: u64,
 }
 
@@ -54,7 +54,7 @@ impl Groups {
         }
     }
 
-    /// This process.
+    /// This process's rank and address.
     pub fn own(&self) -> &Peer {
         &self.out.own
     }
@@ -97,7 +97,7 @@ impl Groups {
         Ok(context)
     }
 
-    /// Divides a group.
+    /// Splits a group by colour and key, as `MPI_Comm_split`.
     pub fn split(&mut self, of: Context, wanted: Wanted) -> Request {
         let split = Split::new(wanted, self.out.own.clone());
         let request = self.out.request();
@@ -105,8 +105,8 @@ impl Groups {
         request
     }
 
-    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and
-    /// nobody else calls it.
+    /// Makes a group of these members of `of`, in this order, as `MPI_Comm_create_group`. Exactly these members call
+    /// it, with the same list and name.
     pub fn create(&mut self, of: Context, members: &[u32], name: &[u8]) -> Request {
         let request = self.out.request();
         let last = members.iter().copied().max().ok_or(Failure::NoMember);
@@ -147,12 +147,12 @@ impl Groups {
         let Creation { request, of, me, members, .. } = creation;
         let size = members.len() as u32;
         if self.groups.get(&of).is_some_and(|group| group.is_known) {
-            // Each place of the other group is that rank.
+            // In group `of`, place `n` is rank `n` of the job.
             let find = |place: u32| Peer { rank: members[place as usize], address: Vec::new() };
             let mut group = Group::new(context, Shape::whole(me, size, &find));
             group.made_from = Some(of);
             self.insert(context, group);
-            // Only a disagreement anywhere keeps it from its end.
+            // This barrier completes unless members disagree somewhere in the new group.
             self.start_algorithm(request, context, Box::new(Barrier::default()), Then::Join);
             return self.take_early(context);
         }
@@ -205,8 +205,8 @@ impl Groups {
         request
     }
 
-    /// Gives up a receive that waits, so that the next one gets its message; `false`: the request is another one, or
-    /// over.
+    /// Cancels a receive that still waits, so that the next receive gets its message; `false`: the request is no
+    /// receive, or has completed.
     pub fn cancel_receive(&mut self, request: Request) -> bool {
         self.groups.values_mut().any(|group| group.tagged.cancel(request))
     }
@@ -314,7 +314,7 @@ impl Groups {
         Ok(())
     }
 
-    /// A rank is gone.
+    /// A rank is lost: fails the groups that it was in.
     pub fn on_lost(&mut self, rank: u32) {
         self.out.lost.insert(rank);
         let with: Vec<Context> = self.groups.iter().filter(|(_, group)| group.has(rank)).map(|(at, _)| *at).collect();
@@ -340,7 +340,7 @@ impl Groups {
         }
     }
 
-    /// Does something with a member whose address may have to be found first.
+    /// Serves `waiter` at once if the member's address is known, otherwise after a search for it.
     fn toward(&mut self, of: Context, member: u32, waiter: Waiter) {
         let own = self.out.own.clone();
         let Group { collectives, addresses, is_known, .. } = match self.usable(of, member) {
@@ -375,7 +375,7 @@ impl Groups {
         }
     }
 
-    /// The address is known.
+    /// Serves a waiter, whose member's address is known now.
     fn go_on(&mut self, peer: Peer, waiter: Waiter) {
         match waiter {
             Waiter::Address(request) => self.out.done(request, Ok(Done::Peer(peer))),
@@ -392,11 +392,11 @@ impl Groups {
 
     fn on_located(&mut self, of: Context, member: u32) {
         let Some(Group { collectives, addresses, .. }) = self.groups.get_mut(&of) else { return };
-        let waiting = addresses.take_waiting(member);
         let Some(peer) = addresses.get(&collectives.shape, member).cloned() else { return };
         if self.out.lost.contains(&peer.rank) {
             return self.fail(of, Failure::Lost { rank: peer.rank });
         }
+        let waiting = addresses.take_waiting(member);
         waiting.into_iter().for_each(|waiter| self.go_on(peer.clone(), waiter));
     }
 
@@ -417,8 +417,8 @@ impl Groups {
         self.carry_out(context, Vec::new(), None);
     }
 
-    /// A new group, made from another one or not: builds its graph. Until it is made, it fails with the one that it is
-    /// made from.
+    /// Adds a new group, and builds its graph. Until the graph is built, the group fails if the group `made_from`
+    /// fails.
     fn build(&mut self, request: Request, context: Context, made_from: Option<Context>, shape: Shape) {
         let mut group = Group::new(context, shape);
         group.made_from = made_from;
@@ -435,7 +435,7 @@ impl Groups {
         }
     }
 
-    /// Carries out what follows from a change of a group.
+    /// Updates the counts, sends `sends` and reports a completed collective, after a change of a group.
     fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
         if let Some(group) = self.groups.get_mut(&context) {
             let questions = group.addresses.take_asked();
@@ -478,7 +478,7 @@ impl Groups {
         self.out.done(request, result);
     }
 
-    /// A rank of this group is lost or disagrees: tells the members that this one has links to.
+    /// Fails a group of which a rank is lost or disagrees, and informs the members that this one has links to.
     fn fail(&mut self, context: Context, failure: Failure) {
         let Some(group) = self.groups.get_mut(&context).filter(|group| group.failed.is_none()) else { return };
         group.failed = Some(failure);
@@ -496,7 +496,7 @@ impl Groups {
     fn end_all(&mut self, context: Context, failure: Failure) {
         let Some(group) = self.groups.get_mut(&context) else { return };
         group.stop().into_iter().for_each(|request| self.out.done(request, Err(failure)));
-        // Their members talk through this group until they agree.
+        // Groups being made from this one fail too: their members communicate through it until they agree.
         for made in self.creations.find(|creation| creation.of == context) {
             self.end_creation(made, failure);
         }

@@ -1,8 +1,8 @@
 //! All ranks of a job in one process: carries the messages of their groups from one to the other, and counts them.
 //!
 //! The caller decides which message arrives next; those from one rank to another keep their order. So a test can choose
-//! by chance, and a simulation take them as they come, which makes the rounds of a network whose messages all take the
-//! same time.
+//! at random; a simulation delivers them in the order of sending, as a network does where all messages take the same
+//! time.
 
 use crate::{Context, Done, Failure, Groups, Malformed, Output, Peer, Request};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ pub struct Ranks {
     pub traffic: Vec<Traffic>,
     /// The longest chain of messages, of which each was sent on the arrival of the one before.
     pub rounds: u64,
-    /// The ranks whose addresses each one has.
+    /// For each rank, the ranks whose addresses it has.
     pub learnt: Vec<BTreeSet<u32>>,
     under_way: VecDeque<UnderWay>,
     lost: Vec<bool>,
@@ -40,7 +40,7 @@ pub struct UnderWay {
     round: u64,
 }
 
-/// What no correct rank does.
+/// A violation of the protocol by a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
     /// Rank `from` sends to a rank whose address it does not know.
@@ -97,7 +97,8 @@ impl Ranks {
         self.collect_after(rank, 0)
     }
 
-    /// A message arrives: of those from the same rank to the same rank as the one at this place, the first.
+    /// Delivers the first message that has the same sender and receiver as the one at index `place` of
+    /// [`Ranks::under_way`].
     ///
     /// # Errors
     /// A rank is wrong.
@@ -129,7 +130,7 @@ impl Ranks {
         self.collect_after(to, round)
     }
 
-    /// All messages arrive, and those that they cause, as they were sent.
+    /// Delivers all messages in the order of sending, including those that are sent in reaction.
     ///
     /// # Errors
     /// A rank is wrong.
@@ -192,7 +193,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// By a connection that either has made, or an address.
+    /// Whether `from` can send to `to`: over a connection that either has made, or by an address that it has learnt.
     fn reaches(&self, from: u32, to: u32) -> bool {
         self.traffic[from as usize].peers.contains_key(&to) || self.learnt[from as usize].contains(&to)
     }

@@ -21,7 +21,7 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// `false`: a message of the same step is there already.
+    /// Keeps a message; `false`: one of the same step is kept already.
     pub fn put(&mut self, key: Key, payload: Vec<u8>) -> bool {
         self.bytes += payload.len() + size_of::<Key>();
         self.steps.insert(key, payload).is_none()

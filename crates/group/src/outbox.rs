@@ -1,4 +1,4 @@
-//! What a process's groups have for their driver: messages, addresses of ranks, and the ends of requests.
+//! What a process's groups hand to their driver: messages, addresses of ranks, and completed requests.
 
 use crate::message::{Message, MessageKind};
 use crate::request::{Context, Done, Failure, Request};
@@ -12,7 +12,7 @@ pub enum Output {
         to: u32,
         message: Vec<u8>,
     },
-    /// The address of a rank to which messages may follow.
+    /// The address of a rank to which messages may be sent later.
     Learnt(Peer),
     Done {
         request: Request,

@@ -32,7 +32,7 @@ impl Reduce {
         !matches!((self.number, self.op), (Number::F64, Op::Sum))
     }
 
-    /// Bits of floating-point numbers are not combined.
+    /// Whether the operation exists for this type of number: floating-point numbers have no bitwise operations.
     pub fn is_defined(self) -> bool {
         self.number != Number::F64 || matches!(self.op, Op::Sum | Op::Min | Op::Max)
     }
@@ -64,7 +64,7 @@ impl Reduce {
                 let (a, b) = (i64::from_ne_bytes(left), i64::from_ne_bytes(right));
                 if self.op == Op::Min { a.min(b) } else { a.max(b) }.to_ne_bytes()
             }
-            // The same bits as without a sign.
+            // The other operations give the same bits as without a sign.
             Number::I64 => Reduce { number: Number::U64, ..self }.one(left, right),
             Number::F64 => {
                 let (a, b) = (f64::from_ne_bytes(left), f64::from_ne_bytes(right));

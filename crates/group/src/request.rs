@@ -16,7 +16,7 @@ pub const WORLD: Context = 1;
 pub enum Failure {
     /// This rank of the group is gone.
     Lost { rank: u32 },
-    /// Members called different things, or something else than a member has sent a message.
+    /// Members have started different collectives, or a message is not one that a correct member sends.
     Malformed,
     /// The group was given up.
     Cancelled,

@@ -59,7 +59,7 @@ impl Shape {
         Shape { me, size, left, right }
     }
 
-    /// The shape of a member that can find all others by itself.
+    /// The shape of a member that can find every other member by itself; `find` returns the peer at a place.
     pub fn whole(me: u32, size: u32, find: &dyn Fn(u32) -> Peer) -> Shape {
         let mut shape = Shape { me, size, left: Vec::new(), right: Vec::new() };
         for power in 0..shape.powers() {
@@ -86,7 +86,7 @@ impl Shape {
         self.left.len() + self.right.len()
     }
 
-    /// The members at the next distance.
+    /// Adds the members at the next distance.
     pub fn extend(&mut self, left: Peer, right: Peer) {
         self.left.push(left);
         self.right.push(right);
@@ -101,7 +101,7 @@ impl Shape {
         right.chain(left)
     }
 
-    /// The member at this distance to the right, modulo the size.
+    /// The place of the member that this link leads to.
     pub fn place(&self, link: Link) -> u32 {
         let (size, distance) = (u64::from(self.size), 1u64 << link.power);
         let right = match link.side {
@@ -111,7 +111,7 @@ impl Shape {
         ((u64::from(self.me) + right) % size) as u32
     }
 
-    /// Whether the link does not go around the end of the ring.
+    /// Whether the link does not wrap around from the last place to the first, or back.
     pub fn is_inside(&self, link: Link) -> bool {
         let distance = 1u64 << link.power;
         match link.side {

@@ -16,7 +16,7 @@ pub struct Tagged {
 }
 
 impl Tagged {
-    /// A message of a rank has arrived: the request that it completes.
+    /// Takes a message of a rank; returns the request that it completes, if a receive waits for it.
     pub fn on_message(&mut self, source: Source, rank: u32, payload: &[u8]) -> Option<Request> {
         if let Some(wanted) = self.wanted.get_mut(&source) {
             let request = wanted.pop_front();
@@ -30,7 +30,7 @@ impl Tagged {
         None
     }
 
-    /// A receive is started: the message, if it is here already.
+    /// Starts a receive; returns the message if it has arrived already.
     pub fn receive(&mut self, source: Source, request: Request) -> Option<Vec<u8>> {
         let Some(arrived) = self.arrived.get_mut(&source) else {
             self.wanted.entry(source).or_default().push_back(request);
@@ -73,7 +73,7 @@ impl Tagged {
         found.is_some()
     }
 
-    /// Gives up; the requests that were in progress.
+    /// Cancels all receives; returns their requests.
     pub fn stop(&mut self) -> Vec<Request> {
         core::mem::take(self).wanted.into_values().flatten().collect()
     }

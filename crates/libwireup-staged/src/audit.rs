@@ -1,4 +1,4 @@
-//! What the loader of programs asks (`LD_AUDIT`, rtld-audit(7)): which file it opens for a library.
+//! Answers the dynamic loader's question which file to open for a library (`LD_AUDIT`, rtld-audit(7)).
 //!
 //! A name without a folder is searched in the folders of `RPATH`, `LD_LIBRARY_PATH` and `RUNPATH`, and then in the
 //! system's list. The loader itself looks whether each of these folders exists. So for a staged program the search is
@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use wireup_redirect::{Found, Text, Walk, cache};
 
-/// Flag of a question about the name that the program has used; later ones are about places where it may be.
+/// `LA_SER_ORIG`: the loader asks about the name as the object states it, not about a path that it tries for it.
 const ORIGINAL: c_uint = 1;
 
 /// The beginning of the loader's `struct link_map`, which is public.
@@ -46,7 +46,7 @@ struct State {
     cache: Option<&'static [u8]>,
 }
 
-/// Zero at first, so that the state takes no room in the library's file.
+/// A truth value, if known. `Unknown` is 0, so that the initial state lies in `.bss` and not in the library's file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Whether {
@@ -132,7 +132,7 @@ interposed! {
         let given = name.as_ptr();
         let (Some(staged), Some(text)) = (staged(), name.bytes()) else { return given };
         if text.contains(&b'$') {
-            // The loader has not yet put in what this stands for.
+            // The loader has not yet expanded `$ORIGIN` and the like.
             return given;
         }
         if !text.contains(&b'/') {
@@ -142,8 +142,8 @@ interposed! {
         let mut walk = Walk::new();
         match staged.resolve(&mut walk, text, None, true) {
             Found::Unknown => given,
-            // What is not there is not there among the copies either. No answer at all would end the search: the loader
-            // looks at `errno` then.
+            // A file that does not exist has no copy either, so its copy's path is returned: the loader fails to open
+            // that and searches on. A null result would end the search, depending on `errno`.
             Found::Absent | Found::Copy if is_reachable(staged) => {
                 state().answer(walk.copy().to_bytes()).unwrap_or(given)
             }

@@ -1,4 +1,4 @@
-//! Functions of the C library that change what they name: they never get a copy.
+//! Replaces C functions that change the file at a path, so that they never change a copy.
 
 use crate::arguments::{Argument, CText, interposed};
 use crate::means::{Use, changing};

@@ -142,7 +142,7 @@ interposed! {
     }
 }
 
-/// Where a new process is noted, and what it does first.
+/// Arguments of `posix_spawn`: where to store the process id, the file actions and the attributes.
 #[derive(Clone, Copy)]
 struct Spawn {
     pid: *mut libc::pid_t,
@@ -179,7 +179,7 @@ interposed! {
 }
 
 impl Spawn {
-    /// What is to be started. The new process may first go to another working folder.
+    /// Decides what to start. A relative path is left alone if there are file actions, which may change the directory.
     fn decide(self, plan: &mut Plan, path: CText<'_>) -> Start {
         if !self.actions.is_null() && !path.is_absolute() { Start::Same } else { plan.decide(HERE, path) }
     }

@@ -1,4 +1,4 @@
-//! What a call by name is to do: read a copy, use an original, or fail as on a read-only file system.
+//! Decides what a call with a path does: read the copy, use the original, or fail as on a read-only file system.
 
 use crate::arguments::CText;
 use crate::kernel;

@@ -1,5 +1,5 @@
-//! Functions of the C library that answer with a path: it is that of the original. The working folder is always an
-//! original.
+//! Replaces C functions that return a path, so that they return the original's and not its copy's. The working
+//! directory is always an original folder.
 
 use crate::arguments::{CText, interposed};
 use crate::kernel::{self, Harmless, harmless};

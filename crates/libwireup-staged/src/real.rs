@@ -27,8 +27,8 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// A function of the C library. All are looked up when this library is initialized: a look-up takes the loader's lock,
-/// which another thread may hold that waits for the one that calls.
+/// A function of the C library. All are looked up when this library is initialized: a later look-up could deadlock,
+/// since it takes the loader's lock, whose holder may be waiting for the calling thread.
 pub struct Real {
     name: &'static CStr,
     at: AtomicPtr<c_void>,
@@ -98,7 +98,7 @@ impl Real {
         Real { name, at: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// One for functions of all types, which keeps the library small.
+    /// Returns the function's address. Shared by functions of all types, which keeps the library small.
     #[inline(never)]
     fn get(&self) -> *mut c_void {
         let known = self.at.load(Ordering::Relaxed);

@@ -59,7 +59,7 @@ pub fn forget() {
 
 impl Staged {
     fn read() -> Option<*mut Staged> {
-        // That of the start: the C library's may not exist yet.
+        // The environment at program start, since the C library may not have set up `environ` yet.
         let file = File::open(c"/proc/self/environ").ok()?;
         let environment = kernel::memory(ENVIRONMENT_MAX)?;
         let len = file.read(environment);
@@ -74,7 +74,7 @@ impl Staged {
         let mut mounts = [0; 64];
         let len = kernel::read_link(c"/proc/self/ns/mnt", &mut mounts)?;
         if mounts.get(..len)? != map.place() {
-            // A container: the same names mean other files.
+            // This process is in another mount namespace, such as a container's: its paths name other files.
             return None;
         }
         let search = b"LD_LIBRARY_PATH=";

@@ -1,4 +1,5 @@
-//! What is started instead of a program, with its words and its environment.
+//! Decides what `exec` runs for a path: its copy, its original or a script's interpreter; makes arguments and
+//! environment for it.
 //!
 //! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program
 //! for example, is the original, and so is what it sees of itself; only where there is no original it is the copy.
@@ -12,7 +13,7 @@ use core::ptr;
 use wireup_redirect::program::{BEGIN_LEN, Program, program};
 use wireup_redirect::{Found, Text, Walk};
 
-/// Words of a script that need no memory from the kernel.
+/// Most arguments of a script for which the list is on the stack; longer lists get memory from the kernel.
 const WORDS_SMALL: usize = 64;
 /// How many words more than the caller's a script's list may have: the interpreter, its argument, the script, and the
 /// null at the end.
@@ -44,7 +45,7 @@ pub enum Start {
     Error(c_int),
 }
 
-/// The memory of a decision.
+/// The buffers that a decision needs.
 pub struct Plan {
     walk: Walk,
     /// The beginning of the file, and a zero; for a script the two words of its first line end with zeros.
@@ -71,7 +72,7 @@ impl Plan {
         }
     }
 
-    /// A program that starts itself again does so by the kernel's name for it.
+    /// Resolves links under `/proc` to copies: a program that executes itself again uses `/proc/self/exe`.
     #[inline(never)]
     fn look_behind(&mut self, path: CText<'_>) -> Found {
         let (Some(staged), Some(path)) = (staged(), path.text()) else { return Found::Unknown };

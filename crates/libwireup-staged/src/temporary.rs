@@ -1,5 +1,5 @@
-//! Functions of the C library that make a file or a folder of a new name, which they write into the caller's memory:
-//! none is made among copies.
+//! Replaces C functions that make a file or folder with a unique name (`mkstemp` and the like), so that none is made
+//! among the copies.
 
 use crate::arguments::{CText, interposed};
 use crate::means::{Use, changing};

@@ -56,7 +56,7 @@ pub enum Sink {
         to: *mut u8,
         len: usize,
     },
-    /// Unless there are none.
+    /// As `Bytes`, but nothing is written if the result is empty.
     SomeBytes {
         to: *mut u8,
         len: usize,

@@ -1,4 +1,4 @@
-//! Names of the session.
+//! Services that are published and looked up by name within the session.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 

@@ -33,11 +33,11 @@ const OPEN_ENGINE: u64 = 1;
 const OPEN_START: u64 = 2;
 const OPEN_TRANSPORT: u64 = 4;
 const OPEN_CONNECTIONS_MAX: u64 = 8;
-/// No field.
+/// A flag alone: `OpenParams` has no field for it.
 const OPEN_THREAD: u64 = 16;
 const OPEN_NAME: u64 = 32;
 
-/// How the context is to be.
+/// The properties of a new context.
 struct Choices {
     engine: Option<Engine>,
     start: Start,
@@ -51,12 +51,12 @@ struct Choices {
 
 /// The descriptor of `PMI_FD`.
 static SLOT: JobSlot<()> = JobSlot::new();
-/// There is a context.
+/// Whether there is a context that uses the process's inherited PMI conversation.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
 /// Why `wu_open` has failed, with a terminating zero.
 static OPEN_ERROR: Lock<Vec<u8>> = Lock::new(Vec::new());
-/// The rank that a `wu_open` has missed.
+/// The rank whose loss made a `wu_open` fail; -1: none.
 static LOST: AtomicI64 = AtomicI64::new(-1);
 
 #[unsafe(no_mangle)]
@@ -166,7 +166,7 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
     ctx
 }
 
-/// There is no context to keep what has failed.
+/// Keeps the failure of `wu_open` in statics, because there is no context that could keep it.
 fn unopened(error: Error) -> Status {
     let lost = match error {
         Error::Group(Failure::Lost { rank }) => rank.into(),

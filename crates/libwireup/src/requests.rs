@@ -77,7 +77,7 @@ pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_int) -> c_int {
-    // SAFETY: see the top of the file; handles that are over are freed once and become null.
+    // SAFETY: see the top of the file; the handle of a request that has completed is freed once and set to null.
     returned(|| unsafe {
         let which = handle(which)?;
         if reqs.is_null() {

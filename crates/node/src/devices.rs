@@ -27,12 +27,12 @@ struct List {
     devices: Vec<Vec<u8>>,
 }
 
-/// Completes the environment of a node's ranks. `per_rank`: number of devices for each rank; 0: the variables are left
-/// as they are. `own`: whether such variables of this process apply to the ranks too, whose environment comes from
-/// elsewhere.
+/// Adds variables for GPUs to the environment of a node's ranks. `per_rank`: number of devices for each rank; 0: the
+/// variables are left as they are. `own`: whether such variables of this process apply to the ranks too, as far as the
+/// environment from the launcher does not set them.
 ///
 /// # Errors
-/// The node does not offer enough.
+/// The node does not offer enough devices.
 pub fn give(batch: &mut Batch, per_rank: u32, own: bool) -> Result<(), SpawnError> {
     if own {
         let mine: Vec<_> = NAMES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect();

@@ -21,7 +21,7 @@ impl Progress {
         Progress { begun, due: begun + QUIET, is_shown: false }
     }
 
-    /// Whether there is a person to see it, at a terminal that can erase a line.
+    /// Whether standard error is a terminal that can erase a line, so that a person may see the line.
     pub fn has_reader() -> bool {
         std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
     }

@@ -49,8 +49,8 @@ impl From<Header> for AgentConfig {
     }
 }
 
-/// Records an agent; by default nothing. A recording that cannot be continued, for example because the disk is full,
-/// ends, and the job goes on.
+/// Recorder of an agent's inputs; the default one records nothing. If the recording cannot be continued, for example
+/// because the disk is full, it ends, and the job goes on.
 #[derive(Default)]
 pub struct Recorder {
     file: Option<BufWriter<File>>,

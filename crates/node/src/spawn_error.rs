@@ -1,9 +1,9 @@
-//! Turns an error of the system into the error of a start.
+//! Makes a [`SpawnError`], the report of a process that could not be started, from an error of the system.
 
 use std::io;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// The start error for a missing `what`. An `io::Error` without an errno is kept as text, with errno 0.
+/// The error that `what` could not be made at this step. An `io::Error` without an errno is kept as text, with errno 0.
 pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) -> SpawnError {
     let what = what.into();
     match error.raw_os_error() {
@@ -12,7 +12,7 @@ pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) 
     }
 }
 
-/// The ranks cannot be bound as they should be.
+/// The error that the ranks cannot be bound to CPUs as requested.
 pub fn unbound(error: &io::Error) -> SpawnError {
     SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: 0 }
 }

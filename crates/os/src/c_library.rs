@@ -19,8 +19,8 @@ pub fn glibc() -> Option<String> {
 #[cfg(target_env = "gnu")]
 const KEPT: i32 = 4 << 20;
 
-/// Keeps some freed memory. A process that passes a stream on would otherwise return the same pages to the kernel and
-/// get new ones for each part of it.
+/// Makes the allocator keep some freed memory. A process that forwards a stream would otherwise return the same pages
+/// to the kernel and get new ones for each part of the stream.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it changes two numbers in the allocator.

@@ -107,8 +107,8 @@ pub fn fill_standard_streams() -> io::Result<()> {
     Ok(())
 }
 
-/// The mode in which `/dev/null` takes the place of a closed standard stream. Nobody misses what is read or written to
-/// standard error, but a closed standard output must not look as if it took the output.
+/// The access mode of the `/dev/null` that replaces a closed standard stream. As standard output it is read-only, so
+/// that writes fail: a program must not believe that its output has been written.
 fn access(number: i32) -> i32 {
     if number == libc::STDOUT_FILENO { libc::O_RDONLY } else { libc::O_RDWR }
 }

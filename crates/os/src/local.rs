@@ -39,7 +39,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     let mut unheard = path.as_os_str().to_owned();
     unheard.push(UNHEARD);
     let unheard = Path::new(&unheard);
-    // Left behind by a process that was killed before the rename.
+    // A process that was killed before the rename may have left such a socket behind.
     let _ = std::fs::remove_file(unheard);
     net::bind(&socket, &SocketAddrUnix::new(unheard)?)?;
     let listening = rustix::fs::chmod(unheard, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)

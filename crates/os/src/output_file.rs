@@ -186,7 +186,7 @@ fn prepend(left: &mut VecDeque<OsString>, path: &Path) {
 }
 
 /// Whether an opened entry of a directory may be used. What is mounted there was mounted by root, or is a FUSE file
-/// system, which any user can mount on an own entry and which names any owner.
+/// system: any user can mount one on an entry of their own, and it can report any user as the owner of its files.
 fn check_opened(path: &Path, name: &OsStr, above: &Stat, opened: impl AsFd) -> io::Result<()> {
     let found = fstat(&opened)?;
     if found.st_dev == above.st_dev {

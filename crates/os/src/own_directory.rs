@@ -9,11 +9,11 @@
 //! directory above: no note is kept anywhere else, so a home directory that is missing, read-only or shared by many
 //! machines does not matter.
 //!
-//! There is one: a process that has made a directory looks for another one of this user, and if it sees one removes its
-//! own and begins again. So where the usual name is this user's, nothing is listed, which takes long in a full
-//! directory. A third process may have found the one that is removed: a caller that then misses the directory asks
-//! again. If two are made at the same moment and others already use both, both stay until they are empty, and the one
-//! with the usual name is found.
+//! A user has only one directory of each usual name: a process that has made one looks for another one of this user,
+//! and if there is one, removes its own and begins again. No listing is needed where the usual name is this user's; it
+//! would take long in a full directory. A third process may have found the directory that is removed: a caller that
+//! then misses it asks again. If two are made at the same moment and others already use both, both are kept until they
+//! are empty, and later processes find the one with the usual name.
 
 use crate::random;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};

@@ -1,9 +1,9 @@
 //! Keeps TCP ports for this process while programs that it starts listen on them, one after the other.
 //!
-//! A port listens, is closed when its program has ended, and is renewed for the next one. `close` keeps the port: Linux
-//! resets the connections that nobody has accepted, and refuses later ones (`shutdown` of a listening socket). `renew`
-//! makes another socket that listens on the same port, so that a program sees neither the connections of the one before
-//! nor what that has set on its socket.
+//! A port has a listening socket, which is closed when its program has ended and replaced for the next one. `close`
+//! keeps the port: Linux resets the connections that nobody has accepted, and refuses later ones (`shutdown` of a
+//! listening socket). `renew` makes a new socket that listens on the same port, so that a program sees neither the
+//! connections of the program before it nor the options that it has set on its socket.
 //!
 //! `SO_REUSEADDR` is set while a socket listens, or is about to: two sockets of this process may then share the port
 //! for a moment, and the kernel overlooks connections of the port that have not quite ended. A closed socket does not
@@ -16,8 +16,8 @@ use rustix::net::{self, Shutdown, sockopt};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// A socket that listens on the port of a closed one, which is not needed any more. For other programs: `accept`
-/// blocks.
+/// Makes a socket that listens on the port of `closed`, which the caller can then drop. `accept` blocks on it, as
+/// programs expect.
 ///
 /// # Errors
 /// No descriptor is left.

@@ -54,7 +54,7 @@ pub struct PeerLookup {
     own: u32,
 }
 
-/// Most connections of other users that are accepted at the listener of the trial.
+/// Most connections that [`PeerLookup::tried`] accepts to find its own among those of other users.
 const STRANGERS_MAX: usize = 64;
 
 impl PeerLookup {
@@ -67,7 +67,7 @@ impl PeerLookup {
         let near = TcpStream::connect(listener.local_addr()?)?;
         let own = near.local_addr()?;
         for _ in 0..STRANGERS_MAX {
-            // Another user may have been faster.
+            // Another user may have connected to the listener first.
             let (far, from) = listener.accept()?;
             if from == own {
                 return PeerLookup::new(far);

@@ -36,7 +36,7 @@ impl Agent {
         Agent { session: Session::new(config) }
     }
 
-    /// The nodes of the session, as the root knows them; none at other agents.
+    /// At the root: the state of each node of the session. Empty at other agents.
     pub fn nodes(&self) -> &[NodeState] {
         self.session.nodes()
     }
@@ -45,7 +45,7 @@ impl Agent {
         &self.session.cx.session
     }
 
-    /// Starts an agent of a standing session: it starts its children without waiting for a job.
+    /// In a standing session: starts this agent's children without waiting for a job. Otherwise does nothing.
     pub fn begin(&mut self, now: Instant) {
         if self.session.cx.policy.starts_all_agents() {
             self.session.cx.set_now(now);
@@ -103,8 +103,8 @@ impl Agent {
         self.session.holds()
     }
 
-    /// Passes an input to the part that handles it. Returns whether it may concern the agent as a whole: most events of
-    /// a job do not.
+    /// Passes an input to the part of the agent that handles it. Returns whether the whole agent must be checked
+    /// afterwards: not for an event of a job, unless `Jobs::have_changed` says so.
     fn on_input(&mut self, input: Input) -> bool {
         let session = &mut self.session;
         let cx = &mut session.cx;
@@ -215,7 +215,7 @@ impl Agent {
                 self.session.on_arrived(Arrived { from, job, frame: Some(frame) })
             }
             (FrameKind::Up(_) | FrameKind::Down(_), _) => cx.on_job_frame(neighbour, frame),
-            // Queued for this agent before the root adopted it.
+            // A frame that was queued for this agent before the root adopted it is dropped.
             (FrameKind::Peer(_), None) if !cx.is_root() => Ok(()),
             (FrameKind::Peer(_), None) | (FrameKind::Pair, _) => Err(PeerError::Misdirected),
         }
@@ -242,7 +242,8 @@ impl Agent {
     /// if it is a neighbour in the original tree.
     ///
     /// # Errors
-    /// The message is one in the wrong direction, or of standing sessions in a session of one run.
+    /// No correct agent sends this message in this direction, or it exists only in standing sessions and this is a
+    /// session of one run.
     fn on_control(
         &mut self,
         branch: Option<AgentId>,

@@ -16,7 +16,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{RemoteShell, TracePart};
 use wireup_wire::talk::{Control, SessionUp};
 
-/// Number of questions. Chosen: the fastest of eight is mostly free of scheduling delays.
+/// Number of questions to the parent. Chosen: the fastest of eight answers is mostly free of scheduling delays.
 const ROUNDS: u32 = 8;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub struct ClockOffset {
     rounds: u32,
     /// Offset and round trip (ns) of the fastest answer.
     best: Option<(i64, u64)>,
-    /// The parent whose clock is asked for.
+    /// The parent to which the questions are sent.
     of: AgentId,
 }
 
@@ -44,12 +44,12 @@ impl ClockOffset {
         }
     }
 
-    /// Whether a question is needed and none was sent.
+    /// Whether the offset is unknown and no question was sent yet.
     pub fn is_new(&self) -> bool {
         self.rounds == 0 && self.best.is_none()
     }
 
-    /// The first question to this parent.
+    /// Returns the first question for this parent, and records that it is sent.
     pub fn ask(&mut self, parent: AgentId, now: Instant) -> Control {
         (self.rounds, self.of) = (1, parent);
         Control::SessionUp(SessionUp::ClockAsk { asked_ns: now.0 })
@@ -84,7 +84,7 @@ pub fn align(parts: &mut [TracePart]) {
     let own: BTreeMap<AgentId, (i64, u64, AgentId)> = parts.iter().map(|part| (part.agent, clock(part))).collect();
     for part in parts {
         let (mut offset, mut error, mut at) = (0i64, 0u64, part.agent);
-        // Each parent is above its child, unless a part is not what an agent sends.
+        // Parents lead to the root, except in malformed traces: so the number of steps is limited.
         for _ in 0..=own.len() {
             // The clock of an agent without a trace is unknown.
             let unknown = if at == AgentId(0) { 0 } else { u64::MAX };
@@ -108,7 +108,7 @@ fn shift(part: &mut TracePart, offset: i64) {
     });
     let fences =
         part.fences.iter_mut().flat_map(|fence| [&mut fence.first_in_ns, &mut fence.last_in_ns, &mut fence.out_ns]);
-    // 0: the event did not happen.
+    // A time stamp of 0 means that the event did not happen.
     for stamp in own.into_iter().chain(ranks).chain(fences).filter(|stamp| **stamp != 0) {
         *stamp = stamp.saturating_add_signed(offset.saturating_neg()).max(1);
     }

@@ -13,7 +13,8 @@ pub const READER_GONE: u8 = 128 + 13;
 /// `ENODATA`, with which an empty file is reported.
 const NOT_EXECUTABLE: [i32; 4] = [13, 8, 21, 61];
 
-/// The code of the first failing rank: its own, 128 + signal, 127 not found, 126 not executable, 125 failure of wireup.
+/// The exit code for the first failure of a job: the rank's own code; 128 + the signal that ended it; 127: program not
+/// found; 126: not executable; 125: failure of wireup itself. 0 without a failure.
 pub fn exit_code(failure: Option<&Failure>) -> u8 {
     let Some(failure) = failure else {
         return 0;

@@ -1,9 +1,10 @@
 //! The variables by which launchers of AI frameworks tell each process its place: one table for each framework
 //! (`--for`, `--rank-env`).
 //!
-//! Most values follow from a rank's place. Those of the rendezvous name the store of the rank's own agent, or a port on
-//! the node of rank 0, which that node's agent reserves before any rank starts and all agents learn through the job's
-//! tree. Those of the network differ by node, and only the driver knows them; it also makes error files.
+//! Most values follow from a rank's place in the job. The address of the rendezvous is that of the store of the rank's
+//! own agent, or of a port on the node of rank 0, which that node's agent reserves before any rank starts and all
+//! agents learn through the job's tree. The values about the network differ by node, and only the driver knows them;
+//! the driver also creates the error files.
 
 use crate::io::{FrameworkPlan, NetworkValue};
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use wireup_wire::job::{AppSpec, Framework, JobSpec, ProcessOptions};
 struct Variable {
     name: &'static str,
     value: Value,
-    /// What the user has set takes precedence.
+    /// Whether a value that the user has set takes precedence.
     is_default: bool,
 }
 
@@ -31,13 +32,13 @@ enum Value {
     JobName,
     /// `True` if the rank's agent serves the store to which `MASTER_ADDR` and `MASTER_PORT` lead; else `False`.
     HasStore,
-    /// 1, unless the rank is alone on its node: then it has all cores.
+    /// The number of threads: 1. Not set for a rank that is alone on its node, which has all cores.
     OneThread,
     RendezvousAddress,
     RendezvousPort,
     /// Address and port, with a colon between them.
     Rendezvous,
-    /// A file of this rank alone, which may not exist yet.
+    /// Path of an error file for this rank alone; the file may not exist yet.
     ErrorFile,
     Network(NetworkValue),
 }
@@ -48,12 +49,12 @@ impl Value {
     }
 }
 
-/// Always set, as the framework's own launcher does.
+/// A variable that is always set, as the framework's own launcher does.
 const fn set(name: &'static str, value: Value) -> Variable {
     Variable { name, value, is_default: false }
 }
 
-/// Set unless the user has.
+/// A variable that is set unless the user has set it.
 const fn default(name: &'static str, value: Value) -> Variable {
     Variable { name, value, is_default: true }
 }
@@ -134,7 +135,7 @@ fn variables(process: &ProcessOptions) -> impl Iterator<Item = &'static Variable
 /// Number of consecutive ports that the rendezvous of a job takes; 0: the job has none.
 pub fn rendezvous_ports(process: &ProcessOptions) -> u16 {
     match process.framework {
-        // Each rank has the store of its agent.
+        // The ranks use the store of their own agent, which needs no reserved port.
         _ if process.has_store() => 0,
         // Programs open further stores on the ports that follow.
         Some(Framework::TorchRoutable) => 4,
@@ -175,7 +176,7 @@ pub fn of_place(spec: &JobSpec, app: &AppSpec, place: &Place) -> Vec<Vec<u8>> {
     })
 }
 
-/// The variables of a program's ranks that name the rendezvous, in numerals.
+/// The variables that give the ranks of a program the rendezvous, with a numeric IP address.
 pub fn of_rendezvous(spec: &JobSpec, app: &AppSpec, rendezvous: SocketAddr) -> Vec<Vec<u8>> {
     env(spec, app, |value| match value {
         Value::RendezvousAddress => Some(rendezvous.ip().to_string()),
@@ -185,8 +186,8 @@ pub fn of_rendezvous(spec: &JobSpec, app: &AppSpec, rendezvous: SocketAddr) -> V
     })
 }
 
-/// The variables whose values only the driver knows: without those about the network that the user has set for any
-/// program.
+/// The variables whose values only the driver knows. Variables about the network are left out if the user has set them
+/// for any program.
 pub fn of_driver(spec: &JobSpec) -> FrameworkPlan {
     let mut plan = FrameworkPlan::default();
     for Variable { name, value, .. } in variables(&spec.options.process) {

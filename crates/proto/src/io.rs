@@ -57,7 +57,8 @@ pub enum Stream {
     Err = 2,
 }
 
-/// Number of this end of a connection between two ranks that agents relay. Numbers are not reused within a job.
+/// This agent's number for its end of a connection between two ranks that agents relay. Numbers are not reused within a
+/// job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RelayId(pub u32);
 
@@ -87,9 +88,9 @@ pub enum RelayAct {
     Connect { address: Bytes, datagrams: bool },
     /// Bytes to write, or one datagram.
     Write(Bytes),
-    /// Close this direction of the connection after everything was written.
+    /// Shut down the write direction of the connection after everything was written.
     EndOutput,
-    /// Start or stop reading the socket, which is read at first.
+    /// Start (`true`) or stop reading the socket. A new socket is read.
     Read(bool),
     /// Close the socket when everything is written.
     Close,
@@ -115,7 +116,7 @@ pub enum StoreEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreAct {
     Write(Bytes),
-    /// Start or stop reading the connection, which is read at first.
+    /// Start (`true`) or stop reading the connection. A new connection is read.
     Read(bool),
     /// Close the connection at once.
     Close,
@@ -124,39 +125,41 @@ pub enum StoreAct {
 /// An event that the driver reports to an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Input {
-    /// A link is up, and both ends have proved the secret.
+    /// A link is up, and both ends have proved that they know the session's secret.
     LinkUp {
         link: LinkId,
         peer: Peer,
         /// The address at this end, for messages; empty for a link in memory.
         local: String,
     },
-    /// This agent has reached the parent by which it was started: as in [`Note::Dialled`].
+    /// This agent has connected to the parent that started it; the fields are those of
+    /// [`wireup_wire::peer::Note::Dialled`].
     ParentReached { address: String, took_ns: u64, failed: String },
     /// Bytes arrived, in order, split anywhere.
     LinkBytes { link: LinkId, bytes: Bytes },
     /// The link is down; `problem` says why, for the user.
     LinkDown { link: LinkId, problem: Problem },
-    /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can
-    /// end or on request. Or why other agents cannot dial this one.
+    /// The addresses at which other agents can connect to this one, best first; or why they cannot. Reported before the
+    /// first remote shell can end, or in answer to [`Output::Listen`].
     Listening { result: Result<Vec<String>, String> },
     /// The address of this agent in the opened transport, or why there is none.
     TransportOpened { result: Result<Point, String> },
-    /// An agent could not be reached at any of its addresses; lists each with its problem, for the user. `None`: the
-    /// root, at the addresses in `Rejoin`.
+    /// An agent could not be reached at any of its addresses; `problem` lists each address with its problem, for the
+    /// user. `agent: None`: the root could not be reached at the addresses of [`Output::Rejoin`].
     DialFailed { agent: Option<AgentId>, problem: String },
-    /// A remote shell ended; with the end of its standard error. Or it could not be called: the error's `what` says
-    /// what was tried and why it failed, for the user.
+    /// A remote shell ended: its exit status and the last part of its standard error. Or it could not be started: the
+    /// error's `what` says what was tried and why it failed, for the user.
     ShellEnded { shell: ShellId, end: Result<(ExitStatus, String), SpawnError> },
-    /// The task of a step has started an agent, or has failed.
+    /// A task of a batch system's step has started this agent, or (`problem`) has failed.
     StepTold { shell: ShellId, agent: AgentId, problem: Option<Problem> },
     /// The bootstrap message of a step could not be encrypted, for the reason in `problem`, and is sent as plain text.
     StepNotSealed { problem: String },
     /// The batch system tells this agent to end, by this signal.
     ToldToEnd { signal: i32 },
-    /// The result of reserving ports for ranks: the address with the lowest port, or for the user why there are none.
+    /// The answer to [`Output::ReserveRankPorts`]: the address with the lowest reserved port, or text for the user that
+    /// says why no ports are reserved.
     RankPortsReserved { result: Result<Bytes, String> },
-    /// The ports that a job has used are free again and listen.
+    /// The answer to [`Output::RenewRankPorts`]: the driver listens again on the ports that this job has used.
     RankPortsRenewed { job: JobId },
     /// At the root of a standing session: end it and its jobs. The reason is for the user.
     EndSession { reason: String },
@@ -179,15 +182,15 @@ pub enum JobEvent {
         /// The kernel has killed it because memory ran out.
         out_of_memory: bool,
     },
-    /// A rank that is about to be reported as ended had written an error file at this time (ns since 1970).
+    /// The error file that a rank wrote at `at_ns` (ns since 1970). The report that the rank has ended follows.
     RankError { local: LocalRank, at_ns: u64, text: Bytes },
-    /// The ranks of a job on this node run without something that was asked for.
+    /// The ranks of a job on this node run without something that the job has asked for.
     RanksLack { what: Lacking },
     /// The call stacks of the ranks of a job on this node.
     Stacks { stacks: Vec<Stack> },
     /// How the ranks of a job on this node are bound, as a picture in lines of text.
     RanksBound { picture: String },
-    /// Where names of modules to import for the ranks of a job on this node were found, and which they are.
+    /// The modules that are imported once for all ranks of a job on this node, and where their names were found.
     RanksPreload { modules: String },
     /// Another PMI library in a rank's process has connected.
     ClientJoined { client: Client },
@@ -233,7 +236,7 @@ pub enum JobEvent {
     Shared { share: ShareId, result: Result<(), String> },
 }
 
-/// A rank that runs.
+/// A rank that runs: its pid, and when it was spawned and has executed its program (ns).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Started {
     pub pid: u32,
@@ -245,7 +248,7 @@ pub struct Started {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PmixEnd {
     pub status: ExitStatus,
-    /// The end of its standard error.
+    /// The last part of what the server has written on its standard error.
     pub stderr: String,
     /// Text about the space that is left, if the file system of the server's directory is full.
     pub no_room: Option<String>,
@@ -264,8 +267,8 @@ pub enum KernelSession {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Call the remote shell for an agent's host, with the message `bootstrap` on its standard input. The driver adds
-    /// the session's secret and, unless the message has addresses, its own listening addresses. `None`: only check
-    /// whether the host answers.
+    /// the session's secret and, unless the message has addresses, its own listening addresses. `bootstrap: None`: only
+    /// check whether the host answers.
     StartAgent { shell: ShellId, agent: AgentId, host: String, how: How, bootstrap: Option<Box<Bootstrap>> },
     /// Call the batch system for a task on the host of each of these agents, with the message `bootstrap` on the
     /// standard input of all tasks. As for `StartAgent`, the driver adds the secret and its addresses. It tells each
@@ -286,9 +289,10 @@ pub enum Output {
     /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or
     /// `DialFailed`.
     Rejoin { root: Vec<String>, rejoin: Rejoin },
-    /// Open the session's transport that all agents must have, and report this agent's address in it.
+    /// Open the transport that the agents use only if all of them have it, such as UCX. The answer is
+    /// [`Input::TransportOpened`].
     OpenTransport,
-    /// Send a frame on a link. The driver keeps the classes separate and never refuses.
+    /// Send a frame on a link. The driver keeps frames of different classes separate, and accepts every frame.
     Send { link: LinkId, frame: Frame },
     /// Close a link after everything queued for it was sent.
     CloseLink { link: LinkId },
@@ -306,13 +310,14 @@ pub enum Output {
     /// Reserve `count` consecutive ports of the range on this node until the job ends; the answer is
     /// `JobEvent::RendezvousReserved`.
     ReserveRendezvous { job: JobId, count: u16, range: PortRange, kernel_session: KernelSession },
-    /// Listen for the local ranks of a job, which are started next, as clients of the job's store.
+    /// Listen for connections to the job's store from the job's local ranks, which are started next. The answer is
+    /// [`JobEvent::StoreListens`].
     ListenForStore { job: JobId, kernel_session: KernelSession },
-    /// Do something with a connection to a job's store.
+    /// Carry out `act` on a connection to a job's store.
     Store { job: JobId, client: StoreClient, act: StoreAct },
-    /// Do something with the socket at this end of a relay between two ranks.
+    /// Carry out `act` on the socket at this end of a relay between two ranks.
     Relay { job: JobId, relay: RelayId, act: RelayAct },
-    /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
+    /// Report the secret of the job's ranks ([`JobEvent::SecretOfRanks`]).
     TellSecret { job: JobId },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),
@@ -321,9 +326,9 @@ pub enum Output {
     /// Kill all processes that the job's ranks left behind on this node, even if they are hidden. Sent after the last
     /// rank has ended.
     Sweep { job: JobId },
-    /// Create memory for the job's local ranks, and keep it for replies that refer to it. `Shared` reports that memory
-    /// for slots was created, or that memory of any content was not. Replies that refer to memory which does
-    /// not exist are dropped.
+    /// Create memory for the job's local ranks, and keep it for replies that refer to it. [`JobEvent::Shared`] reports
+    /// success only for [`Content::Slots`], failure for any content. Replies that refer to memory which does not exist
+    /// are dropped.
     Share { job: JobId, share: ShareId, content: Content },
     /// Write an array into a slot of shared memory; no rank reads the slot at this time. If it cannot be written, all
     /// later replies of the job are dropped, and `Shared` reports why.
@@ -336,7 +341,7 @@ pub enum Output {
     CloseClient { job: JobId, client: Client },
     /// Bytes for a rank's standard input; empty: end of file.
     Write { job: JobId, local: LocalRank, bytes: Bytes },
-    /// Start or stop reading a stream of all ranks of the job, which is read at first.
+    /// Start (`on`) or stop reading this stream of all ranks of the job. At the start of a job it is read.
     ReadStdio { job: JobId, stream: Stream, on: bool },
     /// Set the size of a rank's pseudo-terminal.
     Resize { job: JobId, local: LocalRank, rows: u16, columns: u16 },
@@ -403,7 +408,7 @@ pub struct SocketPlan {
 /// What the driver adds to the environment of ranks for their framework.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FrameworkPlan {
-    /// The variable by which each rank gets the path of an error file, which the driver makes; `None`: none.
+    /// The variable by which each rank gets the path of an error file, which the driver makes; `None`: no error files.
     pub error_file: Option<&'static str>,
     /// Variables about this node's network, which are added if agents communicate through an interface.
     pub network: Vec<(&'static str, NetworkValue)>,

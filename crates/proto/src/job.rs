@@ -1,10 +1,11 @@
-//! One job as seen by one agent: its local ranks, the children that run more of it, and the parent in its tree.
+//! One job as seen by one agent: its local ranks, the child agents that run other parts of it, and the parent in its
+//! tree.
 //!
-//! The agent lets a [`Job`] act ([`Job::act`]) by one of the `on_*` functions of [`JobParts`], which owns the parts of
-//! the job. Each event is handled by one part, which sends what it has to send through [`Cx`] and returns what the
-//! others must do; the function that called the part then calls those, so that the whole flow of an event is on the
-//! stack. What ends the job is acted on after the rest of the input ([`JobParts::end_if_asked`]); until then the job
-//! does not count as ending.
+//! The agent passes an event to a [`Job`] ([`Job::act`]) by one of the `on_*` functions of [`JobParts`], which owns the
+//! parts of the job. Each event is handled by one part, which sends frames through [`Cx`] and returns what the other
+//! parts must do; the function that called the part then calls those, so that the whole flow of an event is on the
+//! stack. A request to end the job is handled after the rest of the input ([`JobParts::end_if_asked`]); until then the
+//! job does not count as ending.
 
 pub mod cx;
 pub mod facts;
@@ -50,14 +51,14 @@ use wireup_wire::rank_address;
 use wireup_wire::signal::is_fatal;
 use wireup_wire::talk::{Control, JobDown, JobUp, ToLauncher};
 
-/// A job on this agent, for the agent's other parts.
+/// A job on this agent: the interface for the agent's other parts.
 pub struct Job {
     pub facts: Facts,
     common: Common,
     parts: JobParts,
 }
 
-/// The parts of a job that act.
+/// The parts of a job that handle its events.
 pub struct JobParts {
     lifecycle: Lifecycle,
     stdio: Stdio,
@@ -154,12 +155,12 @@ impl Job {
         self.parts.ends.is_torn || has_data || !spec.endpoints.is_empty()
     }
 
-    /// The data that the local ranks have left behind.
+    /// Removes and returns PMIx data of the local ranks that other agents may request after the job's end.
     pub fn take_remains(&mut self) -> Remains {
         self.parts.service.pmix.as_mut().map(|pmix| pmix.modex.offers.take_kept()).unwrap_or_default()
     }
 
-    /// The keys of the job's store that this agent owns.
+    /// Removes and returns the keys of the job's store that this agent owns; `None`: the job has no store.
     pub fn take_dictionary(&mut self) -> Option<Dictionary> {
         self.parts.service.store.take().map(|store| store.into_dictionary())
     }
@@ -324,7 +325,7 @@ impl JobParts {
         let Some(signals) = signals else { return };
         cx.control_down(JobDown::Kill { grace_ns });
         self.tell_pmix(cx, |pmix, cx| pmix.server.drop_deferred(cx));
-        // What they wait for may never come.
+        // Other nodes, or the rendezvous, may never become ready: the ranks that wait for them are not started.
         if self.lifecycle.waits_for(Wait::Others) || self.lifecycle.waits_for(Wait::Rendezvous) {
             self.drop_deferred(cx);
         }
@@ -338,8 +339,8 @@ impl JobParts {
         }
     }
 
-    /// Spawns the local ranks unless something holds them. The children were told, except those in `lost`, which were
-    /// lost before.
+    /// Spawns the local ranks, or defers them until everything that they wait for is ready. The job was already sent to
+    /// the child agents, except those in `lost`, which were lost before.
     pub fn begin(&mut self, cx: &mut Cx<'_>, lost: Vec<MissingAgent>) {
         let facts = cx.facts;
         if let Some(node) = facts.node.filter(|_| !cx.common.ranks.is_empty()) {
@@ -378,7 +379,7 @@ impl JobParts {
         }
     }
 
-    /// The local ranks wait until they know where they meet, which is on the node of rank 0.
+    /// Lets the local ranks wait for the address of the job's rendezvous; on the node of rank 0, reserves its ports.
     fn reserve_rendezvous(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let process = &cx.facts.spec.options.process;
         let (count, range) = (rendezvous_ports(process), process.rendezvous_range);
@@ -392,7 +393,7 @@ impl JobParts {
         }
     }
 
-    /// The agent of rank 0 has reserved a port, which the root tells all agents.
+    /// The agent of rank 0 has reserved the ports of the rendezvous: the root sends their address to all agents.
     fn on_rendezvous_reserved(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
         match cx.facts.root {
             true => self.lifecycle.on_rendezvous(cx, address),
@@ -604,7 +605,7 @@ impl JobParts {
         }
     }
 
-    /// No ancestor waits for the job any more.
+    /// Ends the job on this agent, because no agent above it in the job's tree waits for the job any more.
     pub fn abandon(&mut self, cx: &mut Cx<'_>) {
         cx.common.up = Up::Nowhere;
         self.stdio.discard();
@@ -654,7 +655,8 @@ impl JobParts {
         is_over
     }
 
-    /// Whether nothing that the ended ranks have left is still awaited.
+    /// Whether nothing of the ended ranks is pending: output, PMIx server, forwarded collectives, store writes, clock
+    /// offset.
     fn is_drained(&self, cx: &Cx<'_>) -> bool {
         // Local ranks need not wait for their collectives; but other nodes need what this one forwards.
         let passes_on = !self.ends.is_ending() && self.service.open_collectives() > 0;

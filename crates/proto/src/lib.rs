@@ -15,9 +15,9 @@
 //! ```
 //!
 //! `plan` derives the processes of a node from a job's description, `framework` the variables of AI frameworks;
-//! `output` and `input` carry lines and bytes of ranks with credit; [`memory`] describes memory that ranks read;
-//! `outbox` queues outputs; [`clock_offset`] compares clocks; [`exit_code`], `digest` and [`replay`] are what their
-//! names say; `testing` is what the tests share.
+//! `output` sends the output of ranks up the tree as far as credit allows; [`memory`] describes memory that ranks read;
+//! `outbox` queues outputs; [`clock_offset`] compares clocks; [`exit_code`] determines a job's exit code; [`replay`]
+//! replays recorded inputs and digests outputs; `testing` supports this crate's tests.
 #![forbid(unsafe_code)]
 
 pub mod agent;

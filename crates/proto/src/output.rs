@@ -48,7 +48,7 @@ impl Next {
         stream as u16 | (self as u16) << 8
     }
 
-    /// Reads the `stream` field of a frame; no correct agent sends another one.
+    /// Reads the `stream` field of a frame; `None`: the value is one that no correct agent sends.
     pub fn of_field(field: u16) -> Option<(Stream, Next)> {
         let [stream, next] = field.to_le_bytes();
         let stream = [Stream::Out, Stream::Err].into_iter().find(|known| *known as u8 == stream)?;

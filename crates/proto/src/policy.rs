@@ -6,8 +6,8 @@ use wireup_wire::peer::SessionSpec;
 /// places where an agent behaves differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
-    /// The session ends with its launcher, when the job and those that its ranks have asked for have ended. An agent
-    /// that loses its parent leaves at once; frames follow the original tree.
+    /// The session ends when the job and all jobs that its ranks have spawned have ended, or when its launcher is lost.
+    /// An agent that loses its parent leaves at once; frames follow the original tree.
     OneRun,
     /// The session continues when agents are lost, and launchers attach to its root and detach.
     Standing,
@@ -22,8 +22,8 @@ impl Policy {
         self == Policy::Standing
     }
 
-    /// Whether the tree is repaired when agents are lost, which may return. In a session of one run a loss ends the
-    /// job.
+    /// Whether the tree is repaired when agents are lost, and lost agents may be started again. In a session of one run
+    /// a loss ends the job.
     pub fn survives_losses(self) -> bool {
         self.is_standing()
     }

@@ -65,7 +65,7 @@ pub fn replay(config: AgentConfig, inputs: impl Iterator<Item = Recorded>) -> Re
     report
 }
 
-/// Covers all outputs so far, in order; independent of when they were polled.
+/// A digest of all outputs so far, in order; independent of when they were polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutputDigest {
     pub outputs: u64,

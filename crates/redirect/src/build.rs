@@ -1,4 +1,4 @@
-//! Makes maps.
+//! Builds the bytes of a map (`map`) from the names that are staged.
 
 use crate::map::{HEAD_LEN, Hash, MAGIC, RECORD_HEAD_LEN, StagedKind, WRITE};
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The first one stays. What cannot be in a map, because it is longer than the kernel permits, is left out.
+    /// Adds a record, unless the name has one (write bits count apart). A record with more than 65,535 bytes of name or
+    /// content is left out: no path is that long.
     pub fn add(&mut self, kind: StagedKind, name: &[u8], more: &[u8]) {
         if u16::try_from(name.len()).is_ok() && u16::try_from(more.len()).is_ok() {
             self.all.entry((name.to_vec(), kind == StagedKind::Bits)).or_insert((kind, more.to_vec()));
@@ -31,7 +32,7 @@ impl Names {
         }
     }
 
-    /// `None`: more than 4 GiB.
+    /// The bytes of the map; `None`: they would exceed 4 GiB.
     pub fn map(&self, tree: &[u8], library: &[u8], place: &[u8]) -> Option<Vec<u8>> {
         let slots = (2 * self.all.len()).next_power_of_two();
         let number = |number: usize| u32::try_from(number).ok().map(u32::to_ne_bytes);

@@ -1,4 +1,4 @@
-//! The names that are staged: a table that ranks map into their memory and share.
+//! The map: a hash table of the staged names, in a file that all ranks of a node map into their memory.
 //!
 //! ```text
 //!   "WIREUPM1"  tree: u32  library: u32  slots: u32 (a power of two)  bits: u32  place: u32
@@ -29,7 +29,7 @@ pub enum StagedKind {
     Closed = b'c' as isize,
     /// Something in a closed folder that was not staged.
     Other = b'n' as isize,
-    /// The folder of the copies.
+    /// The folder that holds the staged copies.
     Tree = b't' as isize,
     /// Beside another record of this name: the write bits of the original, which its copy does not have.
     Bits = b'w' as isize,
@@ -42,7 +42,7 @@ impl StagedKind {
     }
 }
 
-/// The bits of those who may write.
+/// The write permission bits of owner, group and others.
 pub const WRITE: u32 = 0o222;
 
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ pub struct Map<'a> {
     all: &'a [u8],
 }
 
-/// FNV-1a, so that the hash of a path follows from that of its folder.
+/// FNV-1a hash of a path, computed from the hash of its folder and the last name.
 #[derive(Clone, Copy)]
 pub struct Hash(pub u32);
 
@@ -92,17 +92,17 @@ impl<'a> Map<'a> {
         self.tree
     }
 
-    /// The kernel's name of the mounts in which these names are meant.
+    /// The mount namespace in which the names are valid: the text that `/proc/self/ns/mnt` links to.
     pub fn place(&self) -> &'a [u8] {
         self.place
     }
 
-    /// Where the library lies that uses this map.
+    /// The path of the `libwireup-staged` that uses this map.
     pub fn library(&self) -> &'a [u8] {
         self.library
     }
 
-    /// What a name is, and what belongs to it.
+    /// The kind of a name, and the further bytes of its record.
     pub fn find(&self, name: &[u8], hash: Hash) -> Option<(StagedKind, &'a [u8])> {
         self.find_where(name, hash, |kind| kind != StagedKind::Bits)
     }

@@ -1,9 +1,9 @@
-//! What a file is that is to be started.
+//! Classifies an executable file, to decide whether its copy may be executed in its place.
 
 /// Number of bytes at the beginning of a file from which [`program`] tells what kind of program it is: as many as the
 /// kernel reads of a script to find its interpreter.
 pub const BEGIN_LEN: usize = 256;
-/// The longest name of a loader that is looked at.
+/// Longest path of a dynamic loader that is compared (bytes).
 pub const LOADER_LEN: usize = 64;
 
 const HEADER_LEN: usize = 64;
@@ -90,7 +90,7 @@ fn is_of_go(at: u64, read: &mut impl FnMut(u64, &mut [u8]) -> usize) -> bool {
 fn interpreter(begin: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let is_blank = |byte: &u8| [b' ', b'\t'].contains(byte);
     let line = begin.strip_prefix(b"#!")?;
-    // A line that is longer the kernel would cut.
+    // Without a newline here, the kernel would truncate the line.
     let line = trim(&line[..line.iter().position(|byte| *byte == b'\n')?]);
     let end = line.iter().position(is_blank).unwrap_or(line.len());
     let (program, argument) = (&line[..end], trim(&line[end..]));

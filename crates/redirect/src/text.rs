@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char};
 
-/// With the final zero. Longer paths are left to the kernel: functions that the library replaces may use little stack.
+/// Capacity in bytes, with the final zero. Longer paths are left to the kernel, to save stack in replaced functions.
 pub const LEN_MAX: usize = 1024;
 
 pub struct Text {
@@ -21,7 +21,7 @@ impl Text {
         Text { bytes: [0; LEN_MAX], len: 0 }
     }
 
-    /// `None`: too long, and what was there is still there.
+    /// Appends bytes. `None`: the text would be too long, and is unchanged.
     pub fn push(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_add(bytes.len()).filter(|end| *end < LEN_MAX)?;
         self.bytes[self.len..end].copy_from_slice(bytes);

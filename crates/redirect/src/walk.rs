@@ -1,10 +1,10 @@
-//! A path resolved as the kernel does it, through the links that are staged, and no further than what the map knows.
+//! Resolves a path as the kernel does, following staged symbolic links, up to the first name that the map lacks.
 
 use crate::map::{Hash, Map, StagedKind};
 use crate::text::Text;
 use core::ffi::CStr;
 
-/// How many links are followed, as by the kernel.
+/// Most symbolic links that are followed, as in the kernel.
 const LINKS_MAX: u32 = 40;
 
 /// The memory of a walk: two paths.
@@ -12,7 +12,7 @@ const LINKS_MAX: u32 = 40;
 pub struct Walk {
     /// The folder of the copies, then the original path so far: without links, `.`, `..` and double slashes.
     path: Text,
-    /// How much of that is the folder of the copies.
+    /// Length of the folder of the copies within `path`, in bytes.
     tree: usize,
     /// What is still to be walked.
     rest: Text,
@@ -33,7 +33,7 @@ pub enum Found {
     Folder,
 }
 
-/// What has been reached.
+/// What kind of path the walk has reached so far.
 #[derive(Clone, Copy)]
 enum State {
     /// A folder on the way; whether it is closed.
@@ -108,7 +108,7 @@ impl Walk {
         State::Way(matches!(self.find(map), Some((StagedKind::Closed, _))))
     }
 
-    /// Appends what was not walked.
+    /// Appends the rest of the path, from `at` on, which was not resolved.
     fn with_rest(&mut self, at: usize, found: Found) -> Found {
         let rest = &self.rest.as_bytes()[at..];
         let done = match rest.is_empty() {

@@ -1,9 +1,9 @@
-//! What nodes answer while a set travels: a line of text each.
+//! What nodes answer to the launcher while it sends them a set of staged files: one line of text per answer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Most numbers in an answer that are taken: those of a set's contents.
+/// Bound of the numbers in an answer: a set has no more contents than entries.
 const NUMBER_MAX: u32 = crate::set::ENTRIES_MAX as u32;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The line, with its end.
+    /// The answer as a line of text, with the newline.
     pub fn line(&self) -> String {
         match self {
             Answer::Missing(numbers) => format!("missing {}\n", ranges(numbers)),
@@ -29,7 +29,7 @@ impl Answer {
         }
     }
 
-    /// The answer in a line without its end; `None`: it is none.
+    /// Parses a line without its newline; `None`: the line is not an answer.
     pub fn read(line: &str) -> Option<Answer> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

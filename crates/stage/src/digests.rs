@@ -1,6 +1,6 @@
-//! Digests of files that have not changed since an earlier run: in a file for each folder that was staged, so that what
-//! is read is in proportion to what is staged now, and in one for all single files. Beside them lies what was in each
-//! folder.
+//! Caches digests of staged files between runs, so that unchanged files are not read again: one cache file for each
+//! staged folder, so that a run reads only the cache of what it stages, and one for all files that were staged singly.
+//! A second cache file for each folder has its listing.
 
 use crate::known::{self, Identity, Known};
 use crate::set::Digest;
@@ -10,8 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Files that are kept, two for each folder (chosen); beyond that, the one that was not used for the longest time is
-/// removed.
+/// Most cache files, two for each staged folder (chosen); beyond that, the least recently used one is removed.
 const FILES_MAX: usize = 128;
 /// The precision with which the time of a file's last use is kept (chosen).
 const USE: Duration = Duration::from_secs(24 * 3600);
@@ -19,7 +18,7 @@ const USE: Duration = Duration::from_secs(24 * 3600);
 /// Digests that earlier runs have computed, in files of one folder.
 #[derive(Default)]
 pub struct Digests {
-    /// `None`: nothing is kept.
+    /// The folder of the cache files; `None`: digests are not cached.
     folder: Option<PathBuf>,
 }
 
@@ -28,19 +27,19 @@ impl Digests {
         Digests { folder: Some(folder) }
     }
 
-    /// What is known of all that is in a folder.
+    /// The cached digests of the files in a staged folder.
     pub(crate) fn of_folder(&self, folder: &Path) -> DigestsOf {
         self.of(&name_of(folder))
     }
 
-    /// The file in which the listing of a folder is kept.
+    /// The path of the cache file with the listing of a staged folder.
     pub(crate) fn listing_of(&self, folder: &Path) -> Option<PathBuf> {
         let path = self.folder.as_ref()?.join(name_of(folder) + ".names");
         note_use(&path);
         Some(path)
     }
 
-    /// What is known of single files.
+    /// The cached digests of files that were staged singly.
     pub(crate) fn of_files(&self) -> DigestsOf {
         self.of("files")
     }
@@ -55,7 +54,7 @@ fn name_of(folder: &Path) -> String {
     blake3::hash(folder.as_os_str().as_bytes()).to_hex().to_string()
 }
 
-/// Writes one of the files, and removes the oldest if there are too many.
+/// Writes a cache file, and removes the least recently used ones beyond `FILES_MAX`.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     known::write(path, bytes)?;
     remove_oldest(path.parent().unwrap_or(path));
@@ -77,7 +76,7 @@ impl DigestsOf {
         self.known.add(file, digest);
     }
 
-    /// For later runs. Without it they read the files once more.
+    /// Writes the digests for later runs. Errors are ignored: without the cache, later runs read the files again.
     pub fn keep(&self) {
         let Some(path) = &self.path else { return };
         match self.known.write(path) {

@@ -35,16 +35,16 @@ const LOCAL: &[(u32, &str)] = &[
 /// The file system of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileSystem {
-    /// For messages: `NFS`, or `type 0x1234`.
+    /// The name for messages: `NFS`, or `type 0x1234` if the number is unknown.
     pub name: String,
-    /// Many nodes may read from it at once. FUSE counts: what is behind it is unknown.
+    /// Many nodes may read this file system at once. True for FUSE, since its server may read from the network.
     pub is_network: bool,
-    /// The times of a folder change with every name in it.
+    /// Adding or removing a name changes the times of its folder, so an unchanged folder need not be read again.
     pub folders_have_times: bool,
 }
 
-/// Network file systems that change the times of a folder with every name in it; others may be gateways to what has no
-/// folders.
+/// Network file systems that change a folder's times when a name in it is added or removed. Others may be gateways to
+/// stores without folders, such as object stores.
 const WITH_TIMES: [&str; 4] = ["NFS", "Lustre", "GPFS", "Ceph"];
 
 impl FileSystem {

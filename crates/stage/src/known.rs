@@ -1,5 +1,5 @@
-//! What is known of files that have not changed since they were last read: it is kept in a file, so that a second run
-//! need not read them.
+//! A cache, in a file, of values that were computed from other files, such as digests: a later run need not read those
+//! files again unless they have changed.
 //!
 //! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed
 //! only just now may change again within the resolution of its times, so nothing of it is kept.
@@ -17,17 +17,17 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use twox_hash::XxHash3_64;
 
-/// A file must be at least this old (s): file systems keep times to 2 s or better.
+/// Minimum age (s) of a file's last change for its value to be cached: file times have a resolution of 2 s or better.
 pub(crate) const AGE_MIN_S: i64 = 2;
 const KEPT_LEN_MAX: u64 = 256 << 20;
-/// Files that were not asked for are forgotten if there are more of them than of those that were, and than this
-/// (chosen: the libraries of a large environment).
+/// Entries that this run did not look up are dropped if there are more of them than of those that it did, and more
+/// than this (chosen: the libraries of a large environment).
 const UNUSED_MAX: usize = 4096;
 
 /// Length of the check at the beginning of a file.
 pub(crate) const CHECK_LEN: usize = 8;
 
-/// What a file has had as long as it has not changed: device, number, length, seconds and nanoseconds of its two times.
+/// Identifies one state of a file: device, inode number, length, seconds and nanoseconds of its two times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Identity([u64; 7]);
 
@@ -62,7 +62,7 @@ pub(crate) fn now_s() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
 }
 
-/// Only the user may read or change the file: who could change it could exchange staged files.
+/// Writes a cache file that only the user can read or change: whoever could change it could replace staged files.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -98,10 +98,10 @@ pub(crate) fn opened(bytes: &[u8]) -> Option<&[u8]> {
     (*expected == check(kept)).then_some(kept)
 }
 
-/// What is kept of files, and what was added.
+/// The cached values by file: those read from the cache file, and those added by this run.
 #[derive(Default)]
 pub struct Known {
-    /// The files that were kept, sorted, each with where its value ends.
+    /// Entries from the cache file, sorted, each with the end of its value in `values`.
     old: Vec<(Identity, usize)>,
     values: Vec<u8>,
     /// For each entry of `old`, whether this process has looked it up.

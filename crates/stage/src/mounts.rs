@@ -1,4 +1,4 @@
-//! What is mounted where, in the kernel's words: to look at it costs a file server nothing.
+//! The mounts of this process, from the kernel's list: reading it sends no request to a file server.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Mounts {
 struct Mount {
     id: u32,
     parent: u32,
-    /// What of the file system is mounted: a path in it.
+    /// The path within the file system that is mounted.
     root: PathBuf,
     point: PathBuf,
     kind: String,
@@ -27,7 +27,7 @@ struct Mount {
 }
 
 impl Mounts {
-    /// Nothing if the kernel does not say.
+    /// The mounts of this process; empty if they cannot be read.
     pub fn own() -> Mounts {
         fs::read("/proc/self/mountinfo").map_or_else(|_| Mounts::default(), |text| Mounts::parse(&text))
     }
@@ -54,7 +54,7 @@ impl Mounts {
         let mut ways: Vec<&Path> = path.ancestors().collect();
         ways.reverse();
         for way in ways {
-            // Several may lie one over the other.
+            // Several mounts may be stacked on one path: the last one is visible.
             while let Some(over) = self.list.iter().find(|over| over.parent == at.id && over.point == way) {
                 at = over;
             }

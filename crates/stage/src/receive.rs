@@ -1,5 +1,5 @@
-//! A node's end: takes the stream of a set and puts it into the store. Contents of which a piece was damaged are
-//! missing at the end, and are sent again.
+//! The node's side of staging: receives the stream of a set into the store. Contents of which a piece arrived damaged
+//! are reported as missing at the end of the stream, and are sent again.
 
 use crate::answer::Answer;
 use crate::receiving::Receiving;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 enum Problem {
     Told(String),
-    /// Nobody takes the answers.
+    /// An answer could not be written to the output.
     Output(io::Error),
 }
 
@@ -19,11 +19,11 @@ impl From<String> for Problem {
     }
 }
 
-/// Receives one set. What is missing, and the end, are answered on `output`. `confine` is called before anything of the
-/// set is parsed: from then on only files of the store are needed, and no mounts.
+/// Receives one set, and writes answers to `output`: the contents that are missing, then the outcome. `confine`, which
+/// may sandbox this process, is called before the set is parsed: only files of the store are needed afterwards.
 ///
 /// # Errors
-/// Nobody takes the answers.
+/// An answer could not be written to `output`.
 pub fn receive(store: &Store, input: impl Input, mut output: impl Write, confine: impl FnOnce()) -> io::Result<()> {
     let end = match receive_set(store, input, &mut output, confine) {
         Ok(()) => Answer::Kept,
@@ -54,7 +54,7 @@ fn receive_set(
             (Some(Piece::Name(name)), None) => match store.touch(&name)? {
                 true => return Ok(()),
                 false => {
-                    // Whether mounts can be made is found out by making one.
+                    // Decides the form before `confine`: it tries to make a mount, which a confined process may not.
                     store.form();
                     if let Some(confine) = confine.take() {
                         confine();

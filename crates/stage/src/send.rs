@@ -1,4 +1,4 @@
-//! The launcher's end: the stream for all nodes, and what they answer.
+//! The launcher's side of staging: makes one stream for all nodes, and handles their answers.
 //!
 //! ```text
 //!   name ──► each node: kept, or it lacks the set
@@ -15,7 +15,7 @@ use crate::set::{Problem, Set};
 use crate::stream::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
+/// Longest line that is parsed as an answer (chosen: a set of a million contents, every second one missing).
 const LINE_LEN_MAX: usize = 16 << 20;
 
 /// Most times that contents are sent; they are sent again if a node reports that they were damaged (chosen).
@@ -23,7 +23,7 @@ const ROUNDS_MAX: u32 = 4;
 
 pub struct Sending<'a> {
     sender: Sender<'a>,
-    /// The part that is being sent, and how much of it has been.
+    /// The part of the stream that is being sent, and how many of its bytes were sent.
     part: (Vec<u8>, usize),
     nodes: Vec<Node>,
     /// Contents that any node has asked for since the last round.
@@ -37,7 +37,7 @@ pub struct Sending<'a> {
 
 #[derive(Default)]
 struct Node {
-    /// A line that is not whole.
+    /// The incomplete line that the node has written.
     line: Vec<u8>,
     /// The rounds in which it has answered.
     rounds: u32,
@@ -48,7 +48,7 @@ struct Node {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     Bytes(Vec<u8>),
-    /// Nothing before nodes have answered.
+    /// Nothing can be sent before nodes have answered.
     Waits,
     Over,
 }
@@ -128,7 +128,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// All nodes have answered in this round.
+    /// Begins the next round, since all nodes have answered in this one.
     fn go_on(&mut self) {
         self.silent = self.nodes.iter().filter(|node| node.end.is_none()).count() as u32;
         if self.silent > 0 {
@@ -158,12 +158,12 @@ impl<'a> Sending<'a> {
         self.nodes.iter().filter(|node| node.end == Some(Answer::Kept)).count()
     }
 
-    /// How it ended on each node.
+    /// The outcome for each node; `None`: not known yet.
     pub fn ends(&self) -> impl Iterator<Item = &Option<Answer>> {
         self.nodes.iter().map(|node| &node.end)
     }
 
-    /// Why the set is not there, by node.
+    /// Why a node does not have the set, by node.
     pub fn problems(&self) -> BTreeMap<u32, String> {
         let problem = |end: &Option<Answer>| match end {
             Some(Answer::Failed(problem)) => Some(problem.clone()),

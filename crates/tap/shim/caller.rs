@@ -1,4 +1,4 @@
-//! Which calls are counted: those of one process, and of these the ones that the PMIx library does not make itself.
+//! Decides which PMIx calls are counted: those of the rank's own process, except calls from inside the PMIx library.
 
 use crate::page::Page;
 use crate::{lookup, page};
@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Threads that are in calls at the same time; the inner calls of more are counted like outer ones.
+/// Most threads that are tracked in calls at the same time; calls nested in those of further threads are counted, too.
 const THREADS_MAX: usize = 64;
 /// The longest list of preloaded libraries from which this one is removed.
 const LIST_BYTES: usize = 8192;
@@ -22,7 +22,7 @@ unsafe extern "C" {
 /// The threads that are in a call of the PMIx library; 0: a free entry.
 static INSIDE: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
 
-/// Ends with the call.
+/// Marks this thread as being in a call of the PMIx library until dropped.
 pub struct Mark(Option<&'static AtomicUsize>);
 
 impl Drop for Mark {
@@ -33,7 +33,7 @@ impl Drop for Mark {
     }
 }
 
-/// `None`: nothing is counted here, or the PMIx library has made this call itself.
+/// Marks an outermost call. `None`: this process is not counted, or the call is nested in another PMIx call.
 pub fn outer() -> Option<(&'static Page, Mark)> {
     let page = page()?;
     // SAFETY: no arguments.
@@ -45,7 +45,7 @@ pub fn outer() -> Option<(&'static Page, Mark)> {
     Some((page, Mark(free)))
 }
 
-/// This process is the rank, unless another one is already. Returns whether it has just become so.
+/// Declares this process to be the rank, unless a process already is. Returns whether it was declared now.
 pub fn claim() -> bool {
     // SAFETY: no arguments.
     page().is_some_and(|page| page.pid.compare_exchange(0, unsafe { getpid() } as u64, Relaxed, Relaxed).is_ok())

@@ -69,7 +69,7 @@ fn passed(records: &BTreeMap<u32, Record>) -> BTreeMap<String, [Passed; FENCES_K
     nodes
 }
 
-/// `None`: they have no fence in common.
+/// Compares the fences of two nodes; `None`: no fence was recorded on both.
 fn bounds(here: &[Passed], there: &[Passed]) -> Option<Bounds> {
     let both = here.iter().zip(there).filter_map(|(here, there)| Some(((*here)?, (*there)?)));
     let of_fences = both.map(|(here, there)| Bounds {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks at the folder: this part of the time that has been waited, so that the last wait adds
-/// little to a short one.
+/// The folder is polled at intervals of 1/4 of the time waited so far, within `LOOK_MIN` and `LOOK_MAX`, so that
+/// polling makes no wait much longer.
 const LOOK_PART: u32 = 4;
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -25,10 +25,10 @@ const QUIET: Duration = Duration::from_millis(500);
 const FILES_MORE: usize = 64;
 /// Refused files that are named; further ones are only counted.
 const REFUSED_MAX: usize = 8;
-/// A record that ended that long before this job began is of an earlier one. Clocks of nodes differ less.
+/// A record whose rank ended this long before this rank's `exec` is of an earlier job: clocks of nodes differ less.
 const EARLIER_NS: u64 = 60_000_000_000;
 
-/// Folders that nobody has changed for so long are left behind.
+/// A folder that was not changed for this long counts as abandoned: rank 0's tap was killed before it removed it.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Entries of the user's folder that are examined to find folders that are left behind.
 const SWEPT_MAX: usize = 10_000;
@@ -39,7 +39,7 @@ const PREFIX: &str = ".wireup-tap-";
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The name of a job may have any bytes.
+    /// The folder of the job named `job`, in `parent`; characters that do not suit a file name are replaced.
     pub fn new(parent: &Path, job: &str) -> Folder {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let name: String = job.chars().map(plain).take(100).collect();
@@ -173,17 +173,17 @@ fn sweep(parent: &Path, own: &Path) {
     }
 }
 
-/// The records of a job, as far as they came.
+/// The records of a job that have arrived.
 #[derive(Debug, Default)]
 pub struct Gathered {
     pub records: BTreeMap<u32, Record>,
-    /// What was not taken for a record, and why.
+    /// Files and records that were refused, with the reasons.
     pub refused: Vec<String>,
     pub more_refused: usize,
 }
 
 impl Gathered {
-    /// This rank's only.
+    /// Only this rank's own record.
     pub fn alone(own: Record) -> Gathered {
         Gathered { records: BTreeMap::from([(own.rank, own)]), ..Gathered::default() }
     }

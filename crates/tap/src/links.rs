@@ -1,5 +1,5 @@
-//! The links between a rank and its PMI server: one, or with `PMI_PORT` as many as the rank opens. The first is read
-//! along.
+//! The links between a rank and its PMI server: one, or with `PMI_PORT` as many as the rank opens. Requests are counted
+//! on the first link only.
 
 use crate::observer::Observer;
 use crate::port::Port;
@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use wireup_os::process::SignalFd;
 
-/// Further links at the same time; the rank waits with more.
+/// Most simultaneous links besides the first; further connections of the rank wait to be accepted.
 const FURTHER_MAX: usize = 16;
 
 #[derive(Default)]
@@ -25,16 +25,16 @@ enum First {
     #[default]
     None,
     Open(Box<Relay>),
-    /// Both directions are over.
+    /// The link has closed in both directions; its observer is kept.
     Over(Box<Observer>),
 }
 
-/// What has come.
+/// What a call of [`Links::wait`] has seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Happened {
     pub on_links: bool,
     pub signal: bool,
-    /// The rank has spoken for the first time.
+    /// The rank has sent its first bytes.
     pub first_words: bool,
 }
 
@@ -65,7 +65,7 @@ impl Links {
         self.relays().next().is_some()
     }
 
-    /// What the rank has sent before it ended. The server may be slow to take it.
+    /// Delivers what the rank had sent before it exited, waiting up to `limit` for a slow server.
     pub fn carry_last_words(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while self.are_open() && Instant::now() < deadline {
@@ -73,7 +73,7 @@ impl Links {
             let holds_requests = self.relays().any(Relay::holds_requests);
             match self.wait(None, Some(Duration::from_millis(1))) {
                 Ok(happened) if happened.on_links || holds_requests => {}
-                // Nothing is under way.
+                // No more bytes are left to deliver.
                 Ok(_) | Err(_) => return,
             }
         }
@@ -101,7 +101,7 @@ impl Links {
         for relay in self.relays() {
             let mut at = [None; 2];
             for (at, (fd, flags)) in at.iter_mut().zip(relay.interest().into_iter().flatten()) {
-                // The end of one that is not waited for would be reported again and again.
+                // `poll` reports a hang-up even of descriptors without flags, and would return at once every time.
                 if !flags.is_empty() {
                     *at = Some(ready.len());
                     ready.push(PollFd::from_borrowed_fd(fd, flags));

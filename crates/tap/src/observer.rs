@@ -1,4 +1,4 @@
-//! Reads along with what a rank and its PMI server say to each other.
+//! Parses a copy of the PMI messages between a rank and its server, to count and time the requests.
 //!
 //! It only looks: if it cannot read the bytes, it stops counting and the bytes go on.
 
@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyReader, Request, RequestReader};
 
-/// Requests that wait for an answer: more are not matched.
+/// Most unanswered requests that are remembered; further requests are not counted.
 const OUTSTANDING_MAX: usize = 1024;
-/// The longest name of a job that is kept.
+/// Longest job name that is kept (bytes).
 pub const JOB_MAX: usize = 128;
 
 struct Outstanding {
     command: Command,
     family: Family,
-    /// The number of the fence of all ranks that it is.
+    /// The fence's number, if the request is a fence of all ranks.
     fence: Option<usize>,
     sent: u64,
     from_ns: u64,
@@ -29,12 +29,12 @@ pub struct Observer {
     pub page: Box<Page>,
     /// The name that the server has given to the job; empty: none yet.
     pub job: Vec<u8>,
-    /// The bytes could not be read; nothing is counted any more.
+    /// The bytes could not be parsed as PMI; nothing is counted any more.
     pub is_lost: bool,
 }
 
 impl Observer {
-    /// One that counts nothing.
+    /// An observer that counts nothing.
     pub fn blind() -> Observer {
         Observer { is_lost: true, ..Observer::default() }
     }
@@ -43,14 +43,14 @@ impl Observer {
         self.requests.dialect()
     }
 
-    /// Bytes of the rank.
+    /// Handles bytes that the rank has sent.
     pub fn on_sent(&mut self, bytes: &[u8], now_ns: u64) {
         if !self.is_lost && self.read_requests(bytes, now_ns).is_err() {
             self.is_lost = true;
         }
     }
 
-    /// Bytes of the server.
+    /// Handles bytes that the server has sent.
     pub fn on_received(&mut self, bytes: &[u8], now_ns: u64) {
         if !self.is_lost && self.read_replies(bytes, now_ns).is_err() {
             self.is_lost = true;
@@ -65,7 +65,7 @@ impl Observer {
             let command = envelope.request.command();
             let of_all = match &envelope.request {
                 Request::Barrier { group } => group.is_none_or(|group| group.starts_with(b"WORLD")),
-                // Of our own library, answered later.
+                // A non-blocking fence, which only wireup's own libraries use.
                 Request::FenceNb { .. } => true,
                 _ => false,
             };
@@ -76,7 +76,7 @@ impl Observer {
             }
             let fence = of_all.then(|| self.page.fence_begins(now_ns));
             if command == Command::Abort {
-                // It has no answer.
+                // An abort has no answer.
                 self.page.add(family, sent, 0, now_ns, now_ns);
             } else if self.outstanding.len() < OUTSTANDING_MAX {
                 self.outstanding.push_back(Outstanding { command, family, fence, sent, from_ns: now_ns });

@@ -5,7 +5,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// In the rank's environment: where the page can be opened.
+/// Variable in the rank's environment with the path at which the preloaded library opens the page.
 pub const VARIABLE: &str = "WIREUP_TAP_PAGE";
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wuptap01");
 
@@ -49,12 +49,12 @@ pub struct Page {
     pub magic: AtomicU64,
     /// The process that counts here: the first that called `PMIx_Init`.
     pub pid: AtomicU64,
-    /// The libraries with which that process starts are loaded.
+    /// When the loader had loaded that process's initial libraries (ns).
     pub loaded_ns: AtomicU64,
     pub first_ns: AtomicU64,
     pub finalize_ns: AtomicU64,
     pub last_ns: AtomicU64,
-    /// Fences that have begun.
+    /// Number of fences of all ranks that have begun.
     pub fences: AtomicU64,
     pub fence_in_ns: [AtomicU64; FENCES_KEPT],
     pub fence_out_ns: [AtomicU64; FENCES_KEPT],
@@ -65,12 +65,12 @@ pub const PAGE_BYTES: usize = 4096;
 const _: () = assert!(size_of::<Page>() <= PAGE_BYTES);
 
 impl Page {
-    /// The first request of all begins.
+    /// Notes the time of the rank's first request.
     pub fn first(&self, now_ns: u64) {
         let _ = self.first_ns.compare_exchange(0, now_ns, Relaxed, Relaxed);
     }
 
-    /// A request and its answer are over.
+    /// Counts a request that has completed.
     pub fn add(&self, family: Family, sent: u64, received: u64, from_ns: u64, to_ns: u64) {
         let sums = &self.families[family as usize];
         let took_ns = to_ns.saturating_sub(from_ns);

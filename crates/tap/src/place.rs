@@ -1,16 +1,16 @@
-//! What the launcher has told this rank by its environment.
+//! Reads the rank's place in its job, and the way to its PMI server, from the environment that the launcher has set.
 
 use std::fmt;
 
 /// More ranks than any job has.
 pub const RANKS_MAX: u32 = 1 << 20;
 
-/// What is behind the number in `PMI_FD`. An outer job's variables may be there without its descriptors.
+/// The kind of descriptor that `PMI_FD` names. It may be closed, if the variable was inherited from an outer job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Socket {
     /// No descriptor that can be relayed.
     None,
-    /// A socket of wireup's own server.
+    /// A socket whose other end is wireup's own PMI server.
     Ours,
     Other,
 }
@@ -50,11 +50,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads the environment through `lookup`; `socket` says what is behind a descriptor, `launcher` the name of the
-    /// launcher whose process is visible, which may be none; it is asked only if the variables do not tell enough.
-    /// `None`: there is no server.
+    /// Reads the rank's place from the variables that `lookup` returns. `socket` says what the descriptor in `PMI_FD`
+    /// is. `launcher` returns the name of the visible launcher process, or an empty text; it is called only if PMIx is
+    /// the rank's only way to its server. Returns `None` if the variables describe no server, or no valid rank.
     ///
-    /// A live socket counts most, then PMIx: what the other variables say may be of an outer job.
+    /// The socket in `PMI_FD`, if it is open, has precedence over PMIx, and PMIx over `PMI_PORT`: variables with lower
+    /// precedence may have been inherited from an outer job.
     pub fn read(
         lookup: impl Fn(&str) -> Option<String>,
         socket: impl Fn(i32) -> Socket,

@@ -1,4 +1,5 @@
-//! In place of the server's address in `PMI_PORT`: each connection of the rank is connected on.
+//! Listens at an address that replaces the PMI server's in `PMI_PORT`, and connects to the server for each connection
+//! of the rank.
 
 use rustix::event::PollFlags;
 use rustix::net::sockopt::set_tcp_nodelay;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use wireup_os::socket;
 use wireup_os::tcp_peer::PeerLookup;
 
-/// The server must answer within that time.
+/// Time limit for connecting to the server.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Port {
@@ -36,7 +37,7 @@ impl Port {
     /// The server's address is none, no port is left here, or the kernel does not tell whose connections are.
     pub fn listen(server: &str) -> io::Result<Port> {
         let mut servers: Vec<SocketAddr> = server.to_socket_addrs()?.collect();
-        // The first one is tried first.
+        // Addresses are taken from the end, so that the first one is tried first.
         servers.reverse();
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;

@@ -14,7 +14,7 @@ use wireup_os::process::own_pid;
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtap.so"));
 
-/// Both are files in memory, which the rank reaches through `/proc` as long as this process lives.
+/// The preloaded library and the page: memfds, which the rank opens through `/proc` while this process lives.
 pub struct Preload {
     library: File,
     page: File,

@@ -27,7 +27,7 @@ const LAUNCHERS: [(&str, &str); 16] = [
     ("mpirun", "mpirun"),
     ("flux-shell", "flux"),
 ];
-/// More than any launcher's own processes.
+/// Most ancestors that are searched for the launcher: more than any launcher has processes above a rank.
 const ANCESTORS_MAX: usize = 8;
 
 /// What a process has needed so far.
@@ -40,7 +40,7 @@ pub struct Effort {
     pub major_faults: u64,
     pub read_calls: u64,
     pub read_bytes: u64,
-    /// Files that it has mapped: the program and its libraries.
+    /// Number of files that the process has mapped: the program and its libraries.
     pub mapped_files: u64,
 }
 

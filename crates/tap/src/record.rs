@@ -43,7 +43,7 @@ pub struct Record {
     pub process: String,
     pub spoke: Spoke,
     pub end: End,
-    /// The bytes of the link could not be read.
+    /// The bytes of the rank's PMI link could not be parsed, so that requests are missing in `tally`.
     pub is_lost: bool,
     /// The tap could not watch the requests.
     pub is_bare: bool,
@@ -51,7 +51,7 @@ pub struct Record {
     pub tap_ns: u64,
     pub exec_ns: u64,
     pub end_ns: u64,
-    /// Until the first request.
+    /// What the rank's process had used until its first request.
     pub effort: Effort,
     pub tally: Tally,
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::socket;
 
-/// Read at once, and held while the other end takes nothing.
+/// Size of the buffer of each direction: most bytes that are read at once, and held while the receiver reads nothing.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// What one end has sent and the other has not taken yet.
@@ -22,7 +22,7 @@ struct Way {
     fds: VecDeque<OwnedFd>,
     /// The sender has closed, or the receiver takes nothing any more.
     is_over: bool,
-    /// The receiver was told, or there is no receiver.
+    /// The end of the stream was passed on to the receiver, or the receiver has closed.
     is_closed: bool,
 }
 
@@ -61,7 +61,7 @@ impl Way {
                 self.fds.clear();
             }
             Err(error) if may_repeat(&error) => {}
-            // The receiver is gone: so is what it has not taken.
+            // The receiver has closed: what it has not read is dropped.
             Err(_) => {
                 self.is_over = true;
                 self.held = 0..0;
@@ -70,7 +70,7 @@ impl Way {
         }
     }
 
-    /// All that has come from the sender is with the receiver, who is to be told that no more will come.
+    /// Everything from the sender was delivered, and the end of the stream must now be passed on to the receiver.
     fn is_to_be_closed(&self) -> bool {
         self.is_over && self.is_empty() && !self.is_closed
     }
@@ -84,7 +84,7 @@ pub struct Relay {
     down: Way,
     pub observer: Observer,
     has_spoken: bool,
-    /// One end was closed: so is the other when this is dropped.
+    /// One end has closed; dropping the relay closes the other end.
     has_ended: bool,
 }
 
@@ -93,7 +93,8 @@ impl Relay {
         Relay { rank, server, up: Way::new(), down: Way::new(), observer, has_spoken: false, has_ended: false }
     }
 
-    /// What to wait for, the rank's end first; nothing: that end must not be waited for. `None`: the link is over.
+    /// The events to poll for at the rank's end and at the server's; do not poll an end without any. `None`: the link
+    /// has closed.
     pub fn interest(&self) -> Option<[(BorrowedFd<'_>, PollFlags); 2]> {
         if self.has_ended || (self.up.is_closed && self.down.is_closed) {
             return None;
@@ -116,7 +117,7 @@ impl Relay {
         [self.rank.as_fd(), self.server.as_fd()]
     }
 
-    /// Goes on after one of the ends was ready. Returns whether the rank has spoken for the first time.
+    /// Carries bytes after `poll` has reported events. Returns whether the rank has sent its first bytes.
     pub fn step(&mut self, rank: PollFlags, server: PollFlags) -> bool {
         let before = self.has_spoken;
         let can_read = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
@@ -145,7 +146,7 @@ impl Relay {
 }
 
 impl Relay {
-    /// Servers tell a closed socket from one whose other end only sends no more.
+    /// Passes on the end of a stream in the same form, since servers distinguish a closed socket from `shutdown`.
     fn close(&mut self) {
         let ends = [(&mut self.up, &self.rank, &self.server), (&mut self.down, &self.server, &self.rank)];
         for (way, from, to) in ends {
@@ -156,7 +157,7 @@ impl Relay {
             if has_hung_up(from) {
                 self.has_ended = true;
             } else {
-                // It may be gone.
+                // The receiver may have closed.
                 let _ = rustix::net::shutdown(to, Shutdown::Write);
             }
         }
@@ -170,7 +171,7 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// `ETOOMANYREFS`: the user has too many descriptors under way, for now.
+/// Whether a failed send may succeed later. `ETOOMANYREFS`: the user has too many descriptors in flight in sockets.
 fn may_repeat(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }

@@ -83,7 +83,7 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> TapError {
 /// The end of a rank.
 pub struct Ended {
     pub end: End,
-    /// Rank 0 only.
+    /// The records of all ranks; `None` in every rank but rank 0.
     pub gathered: Option<Gathered>,
     /// Why nothing was gathered, for the user.
     pub problem: Option<String>,

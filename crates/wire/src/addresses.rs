@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 pub enum Between {
     /// Where are these ranks of your node?
     Want { name: Bytes, ranks: Vec<Rank> },
-    /// What ranks of this node have told under this name. Those that were not asked for save a question.
+    /// Addresses that ranks of this node have announced under this name. Ones that were not requested save later
+    /// requests.
     Have { name: Bytes, cards: Vec<Card> },
 }
 
@@ -24,6 +25,6 @@ pub enum Between {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Card {
     pub rank: Rank,
-    /// As the rank has told it. `None`: it has left without telling.
+    /// The address as the rank has announced it; `None`: the rank has left without announcing one.
     pub value: Option<Bytes>,
 }

@@ -32,7 +32,7 @@ pub struct Group {
 pub enum Purpose {
     /// A barrier of PMI 1.2, after which they may get each other's pairs; or a fence or a group of PMIx.
     Barrier,
-    /// Each gets the values of all.
+    /// Each member gets the values of all members.
     Gather,
 }
 

@@ -1,6 +1,5 @@
-//! What the ranks of one job have to do with those of other jobs of the session, by PMIx: collectives of several jobs,
-//! and data of their ranks. Plain structs, encoded by `postcard`. All of it goes by way of the root, which knows all
-//! jobs.
+//! Messages for PMIx operations that involve several jobs of a session: collectives of their ranks, and requests for
+//! data of another job's ranks. Plain structs, encoded by `postcard`. All pass through the root, which knows all jobs.
 //!
 //! ```text
 //!   PMIx server ── Joint ──► its agent ── up ──► root: until the last node has entered ── Joined ──► each node
@@ -49,15 +48,15 @@ pub struct Joint {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Purpose {
     Fence,
-    /// The jobs belong together from now on.
+    /// `PMIx_Connect`: from now on a failure of one of the jobs ends all of them.
     Connect,
-    /// The jobs no longer belong together.
+    /// `PMIx_Disconnect`: ends the effect of `Connect`.
     Disconnect,
     /// The construction of a group with this name.
     Group(String),
 }
 
-/// What a rank of another job has committed, or the description of its job.
+/// A request for what a rank of another job has committed, or for the description of that job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetch {
     pub nspace: String,
@@ -90,7 +89,7 @@ pub struct Fetched {
 pub enum Order {
     /// A rank of another job asks what a rank of this node has committed; answered with the same number.
     Give { ticket: u64, wanted: Wanted },
-    /// Ranks of other jobs may wait for ranks of this one: tell which ones enter no more collectives.
+    /// Ranks of other jobs may wait for ranks of this one: report which ones enter no more collectives.
     TellDeparted,
     /// Another job is over.
     Forget { nspace: String },

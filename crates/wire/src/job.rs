@@ -32,8 +32,8 @@ pub struct JobSpec {
     pub apps: Vec<AppSpec>,
     /// Environment of every rank, `NAME=VALUE`, before the per-program and per-rank variables.
     pub env: Vec<Vec<u8>>,
-    /// For each node where its first rank's socket listens (`rank_address`), on ports that its session has reserved.
-    /// The root of a session fills it in; empty: agents find ports and tell each other.
+    /// For each node the address of its first rank's listening socket (`rank_address`), on ports that the session has
+    /// reserved; filled in by the root. Empty: each agent finds ports and sends them to the others.
     pub endpoints: Vec<Bytes>,
     /// Set if a rank of another job has requested this job.
     pub spawned: Option<Spawned>,
@@ -43,13 +43,14 @@ pub struct JobSpec {
 /// What a job gets from the rank that has asked for it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Spawned {
-    /// The job that the user has launched: its ranks and those of all jobs that come from it may talk with each other.
+    /// The job, launched by the user, from which this job descends. Its ranks and those of all its descendants may
+    /// communicate.
     pub family: JobId,
-    /// The job of that rank, and its name.
+    /// The job whose rank has requested this one, and that job's name.
     pub by: JobId,
     pub nspace: String,
     pub rank: Rank,
-    /// Pairs that are in the job's kvs before its first rank runs, in the form in which it stores them.
+    /// Pairs that are in the job's kvs before its first rank runs, encoded as the kvs stores them.
     pub preput: Vec<(Bytes, Bytes)>,
 }
 
@@ -113,7 +114,7 @@ pub enum Object {
     /// A hardware thread.
     Thread,
     Core,
-    /// What shares a cache.
+    /// All hardware threads that share an L1 cache; `L2`, `L3`: likewise.
     L1,
     L2,
     L3,
@@ -130,7 +131,8 @@ pub struct Binding {
     pub over: Option<Over>,
     /// Only these CPUs of each node are used, in the format `0-3,8`.
     pub cpus: Option<String>,
-    /// For each rank of the job, what a file says: `0-1`, `socket:cores`, `*`. If empty, there is no file.
+    /// The entry of each rank of the job in the user's rank file: `0-1`, `socket:cores` or `*`. Empty: there is no
+    /// file.
     pub slots: Vec<String>,
 }
 
@@ -314,7 +316,7 @@ pub struct ProcessOptions {
     pub rank_ports: Option<RankPorts>,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
-    /// Files that the ranks see instead of others.
+    /// Copies of files, staged to the nodes, that the ranks see in place of the originals.
     pub staged: Option<Staged>,
     pub preload: Option<Preload>,
 }

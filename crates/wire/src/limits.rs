@@ -25,7 +25,8 @@ pub const PARKED_GETS_PER_RANK_MAX: usize = 64;
 /// PMI-2: longest `thrid`. Slurm's client sends a pointer.
 pub const THREAD_LEN_MAX: usize = 64;
 
-/// Bytes that are read of what a rank wrote about its own failure. Chosen: a traceback of hundreds of calls.
+/// Most bytes read from the file in which a rank describes its own failure (`TORCHELASTIC_ERROR_FILE`). Chosen: a
+/// traceback of hundreds of calls.
 pub const RANK_ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Longest allgather value that our own client accepts.
@@ -34,13 +35,13 @@ pub const ALLGATHER_LEN_MAX: usize = 64 << 10;
 pub const EXCHANGES_MAX: usize = 16 << 10;
 /// Ranks that a group's barrier may list; a barrier without a list is for the whole job or the whole node.
 pub const GROUP_RANKS_MAX: usize = 64 << 10;
-/// Ranges of ranks in a group of our own client: a message between agents about such a group has at most a few KiB.
-/// Other groups exchange among their ranks.
+/// Ranges of ranks in a group that our own client defines, so that a message between agents about the group has at most
+/// a few KiB. In a group with more ranges the ranks exchange data without the agents.
 pub const GROUP_RUNS_MAX: usize = 1024;
 /// Groups that one rank of our own client may have defined (each costs its agent at most [`GROUP_RUNS_MAX`] times 8
 /// bytes).
 pub const GROUPS_PER_RANK_MAX: usize = 1024;
-/// The values of a group's collective are sent to a rank in the answer up to this many bytes; beyond, they come as
+/// Most bytes of a group collective's values that an agent sends to a rank in its answer; more values are passed in
 /// memory that the ranks of the node share. Chosen: making and mapping memory costs as much as copying a few pages.
 pub const GATHER_INLINE_MAX: usize = 8 << 10;
 /// Group barriers that one rank may wait in at once: one per thread.
@@ -49,19 +50,19 @@ pub const GROUP_BARRIERS_PER_RANK_MAX: usize = 64;
 /// root chooses another route. Chosen: less than a parent with 32 children receives in a few milliseconds.
 pub const EAGER_BYTES_MAX: usize = 256 << 10;
 
-/// Further libraries in one rank, those included that have left (each costs its agent a descriptor). Chosen: far more
-/// than programs have.
+/// PMI libraries in one rank besides the one that uses the inherited socket, counting those that have left (each costs
+/// its agent a descriptor). Chosen: far more than programs have.
 pub const SECONDARY_CLIENTS_PER_RANK_MAX: usize = 16;
-/// Names under which one rank may tell where it is reached: one for each network and library.
+/// Names under which one rank may announce an address where it is reached: one for each network and library.
 pub const ADDRESS_NAMES_MAX: usize = 64;
 /// Pairs of one job that an agent stores (bytes, packed). Chosen: the business cards of four million ranks, 256 bytes
 /// each.
 pub const KVS_BYTES_MAX: usize = 1 << 30;
-/// Questions for addresses that one rank may have outstanding (each costs its agent about a hundred bytes): more than
-/// any rank connects to at once.
+/// Requests for addresses of other ranks that one rank may have outstanding (each costs its agent about a hundred
+/// bytes): more than any rank connects to at once.
 pub const ADDRESS_QUESTIONS_MAX: u32 = 64 << 10;
-/// Bytes of addresses in one answer to another agent; what a rank was asked for is sent in any case. Chosen: as for
-/// [`MODEX_BUNDLE_BYTES`].
+/// Bytes of addresses in one answer to another agent; the addresses that it asked for are sent even if they are longer.
+/// Chosen: as for [`MODEX_BUNDLE_BYTES`].
 pub const ADDRESS_BUNDLE_BYTES: usize = 64 << 10;
 /// Connections between ranks that the agents of one node relay in one job; each costs a descriptor. Chosen: a node of
 /// 64 ranks, each with a few connections to ranks that only the agents reach.
@@ -80,8 +81,8 @@ pub const STORE_KEYS_MAX: usize = 128 << 10;
 pub const STORE_REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Longest answer of the store to one request, and longest value after appending (bytes). Chosen: as for a request.
 pub const STORE_REPLY_BYTES_MAX: usize = 64 << 20;
-/// Keys and values of one job that an agent stores, with about a hundred bytes for each key. Chosen: addresses of all
-/// ranks of the largest jobs, and far less than a node's memory.
+/// PyTorch's store: keys and values of one job that an agent stores (bytes), plus about a hundred bytes for each key.
+/// Chosen: addresses of all ranks of the largest jobs, and far less than a node's memory.
 pub const STORE_BYTES_MAX: usize = 256 << 20;
 /// Values of other agents' keys that an agent keeps for its ranks (bytes). Chosen: the addresses of a hundred thousand
 /// ranks.
@@ -109,9 +110,9 @@ pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// environment (at most 2 MiB on Linux) and a node list. Far below the limit for frames between agents, in which the
 /// root forwards it with additions.
 pub const LAUNCHER_PAYLOAD_MAX: usize = 64 << 20;
-/// Bytes queued for an attached launcher that does not read. Its answers are bounded because its requests are not read
-/// meanwhile, output is bounded by its window; the rest is at most one short message per rank: this is the profile of a
-/// million ranks.
+/// Bytes queued for an attached launcher that does not read. Answers to it are bounded, since its further requests are
+/// not read meanwhile, and output is bounded by its window; the rest is at most one short message per rank. Chosen: the
+/// profile of a million ranks.
 pub const LAUNCHER_UNREAD_BYTES_MAX: usize = 64 << 20;
 /// Longest forwarded text about who requested the end of a job (bytes): a user's and a program's name.
 pub const KILLED_BY_LEN_MAX: usize = 256;
@@ -164,32 +165,33 @@ pub const MODEX_BUNDLE_BYTES: usize = 64 << 10;
 pub const MODEX_COLLECT_BYTES_MAX: u64 = 1 << 20;
 /// Time limit for a PMIx server process to start (ns): it opens a library, possibly from a slow file server.
 pub const PMIX_START_NS_MAX: u64 = 30_000_000_000;
-/// Time limit for it to clean up after the ranks of its node have ended (ns); then it is killed.
+/// Time limit for a PMIx server process to clean up after the ranks of its node have ended (ns); then it is killed.
 pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
-/// Time between two questions to a PMIx server process whether it still answers (ns). Chosen: no load, and a small part
-/// of the next limit.
+/// Time between two questions to a PMIx server process whether it still answers (ns). Chosen: costs almost nothing, and
+/// is a small part of [`PMIX_SILENT_NS_MAX`].
 pub const PMIX_PULSE_NS: u64 = 15_000_000_000;
 /// A PMIx server process that has not answered for this long has failed (ns). Chosen: longer than two delays that are
 /// no failure. Thousands of ranks that connect at once keep the thread of the PMIx library busy, and the library's
 /// server waits for a client that does not finish its first message.
 pub const PMIX_SILENT_NS_MAX: u64 = 60_000_000_000;
-/// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
+/// How long to wait for a PMIx server process to return what a departed rank has committed (ns): the process already
+/// has that data, or the rank has committed none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 
-/// By how much agents end connections and groups with a time limit before the PMIx library does (ns). Chosen: the way
-/// to the server process, on a busy machine.
+/// How much earlier than the PMIx library agents end a connect or a group construction whose timeout expires (ns).
+/// Chosen: the time of a message to the server process on a busy machine.
 pub const PMIX_TIMER_LEAD_NS: u64 = 100_000_000;
-/// Data of all open collectives of several jobs, which wait at the root, with the names of the members (bytes). Chosen:
-/// a few of the largest contributions.
+/// Data that the root holds for all incomplete collectives of several jobs, including the names of the members (bytes).
+/// Chosen: a few of the largest contributions.
 pub const ACROSS_BYTES_MAX: usize = 256 << 20;
-/// The outcome of one of them, as often as nodes are told of it (bytes). Chosen: two jobs on 5000 nodes each can
-/// connect.
+/// Size of the outcome of one collective of several jobs, times the number of nodes that receive it (bytes). Chosen:
+/// two jobs on 5000 nodes each can connect.
 pub const ACROSS_ANSWERS_BYTES_MAX: usize = 4 << 30;
-/// Pieces of data of ranks of other jobs that nodes were asked for and have not answered yet (chosen: as many as one
-/// node may want).
+/// Unanswered requests by the root for what ranks have committed, made for ranks of other jobs. Chosen: as many as one
+/// node may have.
 pub const ACROSS_FETCHES_MAX: usize = PMIX_ASKS_MAX;
-/// Programs of one request for new processes. Chosen: more than any `MPI_Comm_spawn_multiple` names, and each costs its
-/// job a description.
+/// Programs in one request to spawn processes. Chosen: more than any call of `MPI_Comm_spawn_multiple` lists; each is
+/// an entry in the new job's description.
 pub const SPAWN_COMMANDS_MAX: usize = 1024;
 /// Jobs of one family (a job, those that its ranks have asked for, and so on) that exist at once: each costs every node
 /// of it some processes and descriptors. Chosen: more than a master with many workers starts one by one.
@@ -206,9 +208,11 @@ pub const LINE_PART_BYTES: usize = 64 << 10;
 /// output comes between them. Chosen: more than anybody reads as a line, and a rank that writes no newline is shown in
 /// time.
 pub const LINE_BYTES_MAX: u64 = 64 << 20;
-/// Parts of lines that wait in the launcher's memory for their rest, for each of the two streams; more go to a file.
+/// Parts of incomplete lines that the launcher keeps in memory, for each of the two streams (bytes); further parts go
+/// to a file.
 pub const HELD_LINES_MEMORY_MAX: usize = 32 << 20;
-/// Parts of lines in that file. Chosen: 64 ranks with longest lines at once, less than a disk for temporary files has.
+/// Parts of incomplete lines that the launcher keeps in a file (bytes). Chosen: 64 ranks with longest lines at once,
+/// less than a disk for temporary files has.
 pub const HELD_LINES_FILE_MAX: u64 = 4 << 30;
 /// Largest payload of one frame of output.
 pub const STDIO_CHUNK_MAX: usize = 64 << 10;

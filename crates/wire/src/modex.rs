@@ -25,9 +25,10 @@ pub enum Between {
     Want { wanted: Vec<Wanted> },
     /// `taken`: acknowledges the last `Want`.
     Have { taken: bool, blobs: Vec<Blob> },
-    /// An order of the root that has found no way along the job's tree, since the agent's part of the job has ended.
+    /// An order of the root, sent directly because the agent's part of the job has ended, so that the job's tree does
+    /// not reach it.
     Order(Order),
-    /// To the root: such an agent's answer.
+    /// To the root: the answer to such an order.
     Report(InterJobReport),
 }
 
@@ -50,7 +51,7 @@ pub enum Up {
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
     /// The processes of a subtree. Each hop combines the lists of its children.
     Procs { query: u32, procs: Vec<Proc> },
-    /// Some rank set a timeout for a fence of the whole job. Sent before its node's part.
+    /// Some rank set a timeout for a fence of the whole job. Sent before its node's contribution to the fence.
     Impatient { epoch: Epoch },
     /// A fence of the whole job exceeded a rank's timeout.
     GiveUp { epoch: Epoch },

@@ -19,17 +19,17 @@ use serde::{Deserialize, Serialize};
 /// A request of a rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
-    /// All of the items, or none.
+    /// Publish all of the items, or none.
     Publish { items: Vec<Item>, range: Range, keep: Keep },
     /// `wait`: answer only when this many of the names exist (0: at once).
     LookUp { names: Vec<Bytes>, range: Range, wait: u32, timeout_s: Option<u32> },
-    /// No names: all that the publisher has published in this range.
+    /// Withdraw these names; if there are none, all that the publisher has published in this range.
     Withdraw { names: Vec<Bytes>, range: Range, by: Publisher },
     /// Start these programs as a new job.
     Spawn(SpawnRequest),
     /// The ranks of this node enter a collective of several jobs.
     Join(Joint),
-    /// What a rank of another job has committed.
+    /// Return what a rank of another job has committed.
     Fetch(Fetch),
 }
 
@@ -105,7 +105,7 @@ pub enum Answer {
     Fetched(Fetched),
     /// To a collective of several jobs, or a request for data of another one: it failed.
     Failed(Status),
-    /// Not an answer.
+    /// Not an answer: an order of the root to the agent.
     Order(Order),
 }
 

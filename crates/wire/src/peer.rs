@@ -1,4 +1,4 @@
-//! What control messages between agents consist of: plain structs, encoded by `postcard`.
+//! The structs that control messages between agents contain, encoded by `postcard`.
 //!
 //! `Bootstrap` is sent on the remote shell's standard input; `Hello` inside the link's handshake. The messages
 //! themselves are in [`crate::talk`].
@@ -72,14 +72,14 @@ pub struct SessionSpec {
     /// Maximum number of remote shells in progress at once under one agent; each frees its slot when its agent has
     /// linked.
     pub shells_max: u32,
-    /// Path of the launcher's program: the first place where a node looks for its own.
+    /// Path of the launcher's executable: the first place where a node looks for its own wireup executable.
     pub program: String,
-    /// An agent that has not linked by then is lost (ns). In a bootstrap message: the time left.
+    /// Start timeout (ns): an agent that has not linked after this time is lost. In a bootstrap message: the time left.
     pub start_timeout_ns: u64,
     pub links: LinkOptions,
     /// Agents report which address their children dialled, and how they reached their parents.
     pub verbose: bool,
-    /// This program is not sent to hosts that lack it: no agent starts there.
+    /// wireup is not copied to hosts that lack it, so no agent starts there.
     pub installed_only: bool,
     /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have
     /// been started.
@@ -198,7 +198,7 @@ pub enum Note {
     Waits { agents: Vec<AgentId> },
     /// A node could not reserve ports for ranks: its jobs find their own.
     NoRankPorts { host: String, problem: String },
-    /// Ranks of this node run without what the job has asked for.
+    /// Ranks of this node run without something that the job has requested.
     Lacks { host: String, what: Lacking },
     /// How the ranks of this node are bound, as a picture in lines of text.
     Bound { host: String, picture: String },
@@ -206,12 +206,12 @@ pub enum Note {
     Preloads { host: String, modules: String },
     /// An agent has closed a connection of a rank to the job's store.
     StoreClosed { host: String, problem: String },
-    /// The bootstrap message travels through a batch system's step as it is: nothing here could seal it.
+    /// The bootstrap message passes through a batch system's step unencrypted: this host has no means to encrypt it.
     NotSealed { problem: String },
 }
 
 impl Note {
-    /// The agent whose start this is about.
+    /// The agent whose start the note reports; `None`: the note is about something else.
     pub fn starts(&self) -> Option<AgentId> {
         match self {
             Note::Linked { agent, .. } | Note::Dialled { agent, .. } => Some(*agent),
@@ -227,7 +227,7 @@ impl Note {
 /// What the ranks of a node lack, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Lacking {
-    /// The PID namespace, whose first process has ended: what the job starts may outlive it.
+    /// The PID namespace, since its first process has ended: processes that the job starts may outlive it.
     Namespace,
     /// The staged files: they use the originals.
     Staged { problem: String },
@@ -241,7 +241,7 @@ pub enum Lacking {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Opened {
     pub node: NodeId,
-    /// Empty: none, and the ranks run without PMIx.
+    /// The library's version; empty: the node has opened none, and its ranks run without PMIx.
     pub version: String,
 }
 

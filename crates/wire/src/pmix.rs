@@ -113,7 +113,7 @@ pub enum ToServer {
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
     /// A local rank has ended (possibly without finalizing).
     Gone { rank: Rank },
-    /// Another job, whose data the server got in an answer, is over.
+    /// Another job, whose data the server got in an answer, has ended.
     Forget { nspace: String },
     /// The last message: clean up and exit.
     End,

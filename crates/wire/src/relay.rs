@@ -49,11 +49,11 @@ pub enum What {
     Taken(u32),
     /// No more bytes follow.
     End,
-    /// The relay is over at once: the rank cannot be connected, or its connection broke.
+    /// The relay ends at once: the rank cannot be connected, or its connection broke.
     Close,
 }
 
-/// Whom to connect: a rank of the receiver's node, at the address that it has told under this name, of TCP or
+/// Whom to connect: a rank of the receiver's node, at the address that it has announced under this name, of TCP or
 /// (`datagrams`) of UDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {

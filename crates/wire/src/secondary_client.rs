@@ -1,6 +1,6 @@
-//! How a secondary client joins its rank's agent: a library in a rank whose inherited socket another library has. It
-//! sends one datagram, and gets one with an [`Answer`] and, if that is `Joined`, one end of a pair of sockets, over
-//! which the two then speak PMI-2.
+//! How a secondary client, a PMI library in a rank whose inherited socket another library uses, connects to the rank's
+//! agent. It sends one datagram, and gets one with an [`Answer`] and, if that is `Joined`, one end of a pair of
+//! sockets, over which the two then speak PMI-2.
 //!
 //! ```text
 //! +--------+------------+---------+---------------+
@@ -24,7 +24,7 @@ pub const HELLO_LEN_MAX: usize = 10 + NAME_LEN_MAX;
 
 const MAGIC: &[u8; 4] = b"wu1 ";
 
-/// Who joins.
+/// The datagram of a secondary client that wants to join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
     pub job: JobId,
@@ -42,7 +42,7 @@ impl<'a> Hello<'a> {
         out
     }
 
-    /// `None`: it is none.
+    /// `None`: the bytes are not such a datagram.
     pub fn decode(bytes: &'a [u8]) -> Option<Hello<'a>> {
         let (job, rest) = bytes.split_first_chunk()?;
         let (local, rest) = rest.split_first_chunk()?;
@@ -72,7 +72,7 @@ impl Answer {
         self as u8
     }
 
-    /// `None`: it is none.
+    /// `None`: the bytes are not an answer.
     pub fn decode(bytes: &[u8]) -> Option<Answer> {
         let [byte] = bytes else { return None };
         Answer::ALL.get(usize::from(*byte)).copied()

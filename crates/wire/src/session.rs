@@ -66,7 +66,7 @@ pub enum Presence {
     Lost { problem: Problem },
 }
 
-/// The nodes that a job needs, without saying which.
+/// What nodes a job needs; the session chooses them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SeatRequest {
     pub ranks: u32,
@@ -130,7 +130,7 @@ pub struct RankPortsReport {
 pub enum RankPortsNews {
     /// The agent has reserved this many ports and listens on them; `address` has the lowest one (`rank_address`).
     Reserved { count: u16, address: Bytes },
-    /// The ports of this job, which has ended everywhere, listen anew and may be allotted to another job.
+    /// The agent listens again on the ports of this job, which has ended on all nodes: another job may get them.
     Renewed(JobId),
 }
 
@@ -185,7 +185,7 @@ pub struct SessionSnapshot {
     /// The length of the log, and its effect on the tree.
     pub at: u32,
     pub places: Vec<(AgentId, TreePosition)>,
-    /// Jobs, as in [`Log`].
+    /// `newest` and `live`: as in [`Log`].
     pub newest: JobId,
     pub live: Vec<JobId>,
 }

@@ -6,10 +6,10 @@
 //!            ◄── ToLauncher, JobUp ───────────────       ◄── JobUp, SessionUp ──────
 //! ```
 //!
-//! The trees of jobs and of the session may differ: `Job…` follows the job's tree, `Session…` the session's. A
-//! [`Note`] follows the session's tree up to the launcher, which trusts what it says of itself. Neighbours ask each
-//! other whether they are alive. A message of a conversation which its sender cannot hold is an error, and its link is
-//! closed; to a launcher of a standing session the root answers that it is refused.
+//! The trees of jobs and of the session may differ: `Job…` follows the job's tree, `Session…` the session's. A [`Note`]
+//! follows the session's tree up to the launcher, which trusts what it says of itself. Neighbours ask each other
+//! whether they are alive. A message that its sender may not send is an error, and its link is closed; a launcher of a
+//! standing session is answered with a refusal instead.
 
 use crate::collective::Collective;
 use crate::ids::{AgentId, JobId, Rank};
@@ -35,7 +35,7 @@ pub enum Control {
     SessionUp(SessionUp),
     FromLauncher(FromLauncher),
     ToLauncher(ToLauncher),
-    /// From a neighbour in the tree, because something waits for this agent.
+    /// A neighbour in the tree asks whether this agent still responds, because something waits for it.
     AreYouAlive,
     /// The answer to `AreYouAlive`.
     Alive,
@@ -55,7 +55,7 @@ pub enum JobDown {
     Kill { grace_ns: u64 },
     /// Report the ranks that have not entered the collective.
     StallAsk { collective: Option<Collective> },
-    /// In a standing session: the job has ended on all of its nodes, which are these agents'; forwarded towards them.
+    /// In a standing session: the job has ended on all of its nodes. Forwarded to `agents`, the agents of these nodes.
     /// An agent that still has the job ends it locally.
     Over { agents: Vec<AgentId> },
     /// With `start_together`: all agents are linked, so the ranks start.
@@ -115,8 +115,8 @@ pub enum SessionDown {
     Shutdown,
     /// No ancestor could start this agent; each hop forwards it towards the agent's parent.
     NotStarted(MissingAgent),
-    /// How much of the start time is left (ns). Sent to a child that took long to start, since it counts from its own
-    /// start.
+    /// How much of the start timeout is left (ns). Sent to a child that took long to start, since the child measures
+    /// the timeout from its own start.
     TimeLeft { left_ns: u64 },
     /// The result of a probe, for `asker`; `None`: the host answered, or the result is unknown.
     Probed { agent: AgentId, asker: AgentId, problem: Option<Problem> },
@@ -125,17 +125,17 @@ pub enum SessionDown {
     /// In a standing session: start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live`
     /// may still send frames.
     Start { spec: Box<JobSpec>, newest: JobId, live: Vec<JobId> },
-    /// In a standing session: the root's decisions.
+    /// In a standing session: the root's decisions about which agents are lost and which are started.
     Log(Log),
-    /// The time of a `ClockAsk`, and the parent's clock.
+    /// The answer to `ClockAsk`: its `asked_ns`, and the time by the parent's clock.
     ClockTell { asked_ns: u64, told_ns: u64 },
 }
 
 /// About the session, up its tree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SessionUp {
-    /// Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these
-    /// jobs. In a standing session the child gets `snapshot`.
+    /// The sender's remote shell does not reach the host of its child `agent`: start the child in the sender's place,
+    /// with these jobs and, in a standing session, with `snapshot`.
     StartFor {
         agent: AgentId,
         jobs: Vec<JobId>,
@@ -152,7 +152,7 @@ pub enum SessionUp {
     /// In a standing session: these agents of the subtree are linked, with their incarnations. Agents repeat it to a
     /// new parent.
     Here(Vec<(AgentId, u32)>),
-    /// In a standing session: an agent has reserved ports for ranks, or renewed some.
+    /// In a standing session: an agent has reserved ports for ranks, or listens again on the ports of an ended job.
     RankPorts(RankPortsReport),
     /// In a standing session: agents of the subtree are gone. Repeated to a new parent, until the root has decided.
     Gone(Vec<Gone>),
@@ -191,7 +191,7 @@ pub enum FromLauncher {
 pub enum ToLauncher {
     /// The job has ended.
     Ended(Ended),
-    /// A rank of the job asks for processes. They become this job, if the launcher launches it.
+    /// A rank of the job requests new processes; if the launcher starts them, they are job `job`.
     Spawn { job: JobId, from: Rank, request: Box<SpawnRequest> },
     /// The agents of the hosts that the job adds, in the order of its node list.
     Added { agents: Vec<AgentId> },
@@ -201,7 +201,8 @@ pub enum ToLauncher {
     // Only in standing sessions.
     /// The first message.
     Welcome(Welcome),
-    /// The request, which has no other answer, is done or in progress; or any request is refused, for this reason.
+    /// `Ok`: a request that has no answer of its own is done or in progress. `Err`: any request was refused, for this
+    /// reason.
     Decided(Result<(), String>),
     /// The jobs of the session.
     JobList(Vec<JobEntry>),

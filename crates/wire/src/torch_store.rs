@@ -148,7 +148,7 @@ impl RequestReader {
         self.buffer.len()
     }
 
-    /// Finds out with whom it talks, and skips a magic that is sent once.
+    /// Determines the client's generation, and skips a magic that is sent once.
     fn find_generation(&mut self) -> Result<Option<Generation>, TorchStoreError> {
         if self.generation.is_none() {
             self.generation = match &self.buffer[..] {
@@ -258,7 +258,7 @@ impl Fields<'_> {
         Ok(if self.copies { Bytes::copy_from_slice(bytes) } else { Bytes::new() })
     }
 
-    /// The list grows as its entries are found, so that a number alone costs nothing.
+    /// The list grows as its entries are decoded, so that a large count alone allocates nothing.
     fn list<T>(&mut self, entry: impl Fn(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.length(STORE_KEYS_MAX)?;
         (0..count).map(|_| entry(self)).collect()

@@ -1,8 +1,8 @@
 //! Programs that tests write and then start.
 //!
-//! A child that another test forks at that moment inherits a descriptor that is open for writing, and as long as it has
-//! it, the kernel refuses to start the file ("text file busy"). So a process of its own writes each of them, from which
-//! nobody forks.
+//! While a test writes a program, a child that another test's thread forks inherits the descriptor that is open for
+//! writing; until that child closes it, the kernel refuses to execute the file ("text file busy"). So a separate
+//! process, in which no test forks, writes each of these programs.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

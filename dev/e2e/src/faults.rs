@@ -20,7 +20,7 @@ const LOOK_STEP: Duration = Duration::from_millis(5);
 /// A testbed with the product on its nodes, for trials with faults.
 pub struct FaultSite {
     pub testbed: Testbed,
-    /// Names in the nodes' own `/tmp` and `/dev/shm` at the beginning: mount points of shares.
+    /// Names that exist in the nodes' private `/tmp` and `/dev/shm` before any trial: mount points of `shares`.
     given: Vec<OsString>,
 }
 

@@ -486,7 +486,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Whether what a shorter test shows already is run as well: with `WIREUP_NIGHT`, which `cargo xtask night large` sets.
+/// Whether long tests run that only repeat at a larger size what shorter tests show: with `WIREUP_NIGHT`, which `cargo
+/// xtask night large` sets.
 pub fn is_night() -> bool {
     let is_set = std::env::var_os("WIREUP_NIGHT").is_some();
     if !is_set {

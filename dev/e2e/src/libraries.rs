@@ -11,10 +11,10 @@ use xtask::programs::Flavour;
 pub const PLACEMENTS: [(&str, usize); 4] =
     [("-n 1", 1), ("-n 2", 2), ("-n 9 --virtual-nodes 2", 9), ("-n 64 --virtual-nodes 4", 64)];
 
-/// Printed at the end by every rank of such a program.
+/// End of the line that every rank of these test programs prints if it has found no error.
 pub const ALL_RIGHT: &str = ": all right\n";
 
-/// The folder of both libraries.
+/// The folder with our C libraries.
 pub fn folder() -> PathBuf {
     libraries::build().unwrap_or_else(|why| panic!("{why}"))
 }
@@ -64,7 +64,7 @@ pub fn no_memory_errors(words: &str) {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
     let (name, args) = words.split_once(' ').unwrap_or((words, ""));
     let run = Run::job("-n 3 --virtual-nodes 2").linked().arg(valgrind);
-    // Without turns, threads that poll keep the one that they wait for from running.
+    // Valgrind runs one thread at a time: without fair scheduling, polling threads starve the one for which they wait.
     let checks = ["--fair-sched=try", "--leak-check=full", "--errors-for-leak-kinds=definite"];
     let run = run.args(["-q", "--error-exitcode=9"]).args(checks);
     run.arg(own(name)).args(args.split_whitespace()).succeed().expect_all_right(3);

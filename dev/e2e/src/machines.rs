@@ -40,8 +40,8 @@ struct PoolState {
     unavailable: Option<String>,
 }
 
-// As many as tests run at a time, except with Slurm, whose daemons take a second of processor time to start on each
-// host.
+// Pool sizes: as many testbeds as tests run at a time, but fewer with Slurm, whose daemons take a second of processor
+// time to start on each host.
 static FOUR: Pool = Pool::new(4);
 static SIXTEEN: Pool = Pool::new(4);
 static WITH_SLURM: Pool = Pool::new(2);
@@ -136,7 +136,7 @@ fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, Sta
     Testbed::start(&spec).map(Arc::new)
 }
 
-/// Folders that hosts must see even if they are inside one of which each host has its own.
+/// Folders that all hosts share, even if they lie inside a folder that is private to each host, such as `/tmp`.
 fn shares() -> Vec<PathBuf> {
     let product = programs::wireup();
     let folders = [Some(layout::root().as_path()), Some(&layout::target()), product.parent()].map(|folder| {

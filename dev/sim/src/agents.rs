@@ -1,4 +1,5 @@
-//! The driver's half of an agent: turns, ticks, outputs. Starts and ends are in `lifecycle`.
+//! The simulated drivers of the agents' state machines: they pass inputs, poll, and carry out outputs. How agents start
+//! and end is in `lifecycle`.
 
 use crate::batch;
 use crate::calls;
@@ -28,7 +29,7 @@ use wireup_wire::session::PortsPerNode;
 /// Longest time during which a driver collects inputs before it polls the agent (ns).
 const BATCH_NS_MAX: u64 = 30_000;
 
-/// Most consecutive ticks after which another one is due at once: more means that the machine makes no progress.
+/// Largest value of `Ticks::restless`: a higher one means that the agent's state machine makes no progress.
 const RESTLESS_MAX: u32 = 100;
 
 /// One process of an agent. A world numbers them in the order in which they start; process 0 is the root.
@@ -42,7 +43,7 @@ pub struct AgentProcess {
     pub state: ProcessState,
     /// What started the process; `None`: the user.
     pub starter: Option<Starter>,
-    /// The address that it dials.
+    /// The address that the process dials to reach its parent.
     pub dials: Option<String>,
     /// Whether the link towards the root is lost: in a single run this agent exits, and its keeper ends the ranks here.
     pub is_cut_off: bool,
@@ -61,11 +62,11 @@ pub struct AgentProcess {
     rank_ports: BTreeMap<JobId, (u16, u32)>,
 }
 
-/// When an agent wants to be told that time has passed.
+/// The timer that calls an agent's state machine at its deadline.
 #[derive(Default)]
 struct Ticks {
     at: Option<Instant>,
-    /// The number of consecutive ticks after which the agent wanted another one at once.
+    /// Number of ticks after which the agent's deadline had passed again already; every other input halves it.
     restless: u32,
 }
 
@@ -74,15 +75,15 @@ struct Ticks {
 struct Work {
     /// Inputs that have arrived since the agent last read.
     arrived: VecDeque<Input>,
-    /// Whether the agent is to read, or handles what it has read.
+    /// Whether an `AgentReads` or `AgentTurn` event is due: the agent is about to read inputs, or is handling them.
     is_busy: bool,
-    /// Time at which everything is sent that the agent has to send.
+    /// Time at which the agent has finished sending all that it has queued so far.
     sent_at: Instant,
-    /// Time at which all remote shells are started that the agent has called.
+    /// Time at which the agent has finished starting the remote shells that it has called so far.
     called_at: Instant,
 }
 
-/// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
+/// Ports that each agent of a session reserves for ranks. Chosen: so few that concurrent jobs use them up.
 pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
 
 /// What starts a process: a call of a remote shell or a step, as an index into the list of calls or steps.
@@ -134,7 +135,7 @@ impl AgentProcess {
         self.stopped.is_some()
     }
 
-    /// Whether it has handled all of its inputs and all of its outputs were carried out.
+    /// Whether the process has handled all of its inputs and the driver has carried out all of its outputs.
     pub fn is_settled(&self) -> bool {
         !self.turn_is_due && !self.is_stopped()
     }
@@ -145,7 +146,7 @@ impl AgentProcess {
         End::Agent(agent, LinkId(self.links.len() as u32 - 1))
     }
 
-    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
+    /// Gives reserved ports to a job. An error if they are not reserved or not free, or if the job has ports already.
     fn take_rank_ports(&mut self, job: JobId, base: u16, count: u32) -> Result<(), String> {
         let (first, end) = (u32::from(base), u32::from(base) + count);
         let reserved = u32::from(RANK_PORTS.range.low);
@@ -164,8 +165,7 @@ impl AgentProcess {
     }
 }
 
-/// The drivers of the agents' state machines.
-/// An equal description that another agent has, if there is one: then agents hold it once.
+/// An equal job description that another agent holds already, or else this one, so that all agents share one copy.
 fn shared(specs: &mut BTreeMap<JobId, Arc<JobSpec>>, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
     let known = specs.entry(spec.job).or_insert_with(|| spec.clone());
     if !Arc::ptr_eq(known, spec) && known != spec {
@@ -289,7 +289,7 @@ impl Agents {
         }
     }
 
-    /// The time of a tick has come. True if the agent wants it, `None` if it is stopped or has ended.
+    /// A tick is due. Returns whether the agent's deadline has passed; `None` if the agent is stopped or has ended.
     pub fn on_tick(&mut self, cx: &Cx, agent: u32) -> Option<bool> {
         let process = &mut self[agent];
         let is_stopped = process.is_stopped();
@@ -301,7 +301,7 @@ impl Agents {
         (!is_stopped).then(|| machine.deadline().is_some_and(|deadline| deadline <= local_now))
     }
 
-    /// An input waits until the agent has done what it does now.
+    /// Queues an input until the agent has finished its current work.
     fn arrive(&mut self, cx: &mut Cx, agent: u32, input: Input) {
         let work = &mut self[agent].work;
         work.arrived.push_back(input);
@@ -310,7 +310,8 @@ impl Agents {
         }
     }
 
-    /// An agent reads all that has arrived; its turn comes when it has handled that.
+    /// An agent reads all queued inputs; its outputs are carried out once the processor time for these inputs has
+    /// passed.
     pub fn on_reads(&mut self, cx: &mut Cx, agent: u32) {
         let host = self[agent].host;
         let inputs = std::mem::take(&mut self[agent].work.arrived);
@@ -323,7 +324,7 @@ impl Agents {
         cx.clock.at(handled, Event::AgentTurn(agent));
     }
 
-    /// The time at which an agent has sent something, after all that it had to send before. `ns` says what that costs.
+    /// The time at which an agent has sent one more item, after all earlier ones. `ns`: processor time of sending it.
     fn sends(&mut self, cx: &mut Cx, agent: u32, ns: impl FnOnce(&Costs) -> u64) -> Instant {
         let AgentProcess { host, work, .. } = &mut self[agent];
         work.sent_at = cx.work(*host, work.sent_at.max(cx.clock.now()), ns);
@@ -337,7 +338,7 @@ impl Agents {
         work.called_at
     }
 
-    /// An agent has done what it had read, and reads on if something has arrived.
+    /// An agent has handled the inputs that it had read, and reads again if more have arrived.
     fn read_on(&mut self, cx: &mut Cx, agent: u32) {
         let work = &mut self[agent].work;
         work.is_busy = !work.arrived.is_empty();

@@ -27,9 +27,9 @@ const KILLED: u8 = 137;
 /// Exit code of a task that is not launched.
 const GIVEN_UP: u8 = 233;
 
-/// What an agent asks its driver to call.
+/// The step (`srun`) that an agent asks its driver to start.
 pub struct Request {
-    /// The process that calls.
+    /// The agent process that asks.
     pub caller: u32,
     pub shell: ShellId,
     pub agents: Vec<AgentId>,

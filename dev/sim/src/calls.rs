@@ -14,7 +14,7 @@ use wireup_proto::{NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
 
-/// What an agent asks its driver to call.
+/// The remote shell that an agent asks its driver to call.
 pub struct Request {
     /// The process that calls.
     pub caller: u32,
@@ -27,7 +27,7 @@ pub struct Request {
 
 /// What the world does after an event of a call.
 pub enum Outcome {
-    /// Nothing: the call is over, or goes on.
+    /// The world does nothing: the call has ended, or is still in progress.
     Waits,
     /// This process learns how the shell has ended.
     Tells(u32, Input),
@@ -60,7 +60,7 @@ struct Call {
 enum State {
     /// The call is in progress, and counts towards `shells_max`.
     UnderWay,
-    /// The agent of the call is linked.
+    /// The agent that the call started has linked to its parent.
     Linked,
     Over,
 }
@@ -110,7 +110,7 @@ impl Calls {
         call.state = state;
     }
 
-    /// Whether a call has started this agent or may still do so: then a second one is a bug.
+    /// Whether a call has started this agent or may still do so: a second call for the agent would then be a bug.
     fn is_being_started(&self, host: u32) -> bool {
         self.to_start(host).any(|call| self.all[call as usize].state != State::Over)
     }

@@ -1,12 +1,13 @@
 //! The rules that hold in every run.
 //!
 //! `collectives`: each completes once, and only after all ranks have entered it. `group_barriers`: the same for
-//! barriers of groups. `quiet`: agents keep nothing of completed collectives. `bounds`: credit and buffers. `output`:
-//! every line arrives whole, once, in order. `idle`: a session keeps nothing of jobs that are over. `missing`: hosts
-//! that cannot start an agent are named. `ending`: who may be blamed for a failure, and what is left at the end.
+//! barriers of groups. `modex`: data, groups and context ids of PMIx. `quiet`: agents keep nothing of completed
+//! collectives. `bounds`: output stays within credit and buffers. `output`: every line arrives whole, once, in order.
+//! `idle`: a session keeps nothing of completed jobs. `missing`: failures name the hosts that cannot start an agent.
+//! `ending`: exit codes, whom a failure may name, and what is left at the end.
 //!
-//! A checker of a job or of output is told what happens. A checker of agents is a function that reads the world and
-//! returns what is wrong.
+//! Checkers of a job or of output receive each event by a method call. Checkers of agents are functions that read the
+//! whole world and return the broken rules.
 
 pub mod bounds;
 pub mod collectives;
@@ -51,7 +52,7 @@ pub struct JobChecks {
     pub culprits: BTreeMap<Culprit, bool>,
     /// Whether the launcher of the job has left.
     pub has_ended: bool,
-    /// Whether the first collective of the job belongs to the agents, which tell each other where the ranks listen.
+    /// Whether epoch 0 is not a collective of the ranks: agents use it to exchange the addresses where ranks listen.
     pub tells_endpoints: bool,
     /// The arrays of allgathers that were read last, each with its epoch: they hold the contributions of all ranks.
     pub arrays_read: VecDeque<(u32, Bytes)>,
@@ -70,7 +71,7 @@ pub struct Checks {
     pub shared: u64,
     /// Times at which the first frames of the exchange class were sent (ns from the start).
     pub exchange_ns: Vec<u64>,
-    /// Number of times that nothing was in progress, so that the state kept by agents was checked.
+    /// Number of times that the state of all agents was checked because nothing was in progress.
     pub quiet: u32,
     /// Most processes of one agent that existed at the same time.
     pub copies_most: usize,
@@ -159,7 +160,7 @@ impl JobChecks {
         self.notices.push(notice);
     }
 
-    /// Something happened for which `culprit` may be named. `must`: the job can no longer succeed.
+    /// Allows a failure of the job to name `culprit` from now on. `must`: the job can no longer succeed.
     pub fn blame(&mut self, culprit: Culprit, must: bool) {
         *self.culprits.entry(culprit).or_default() |= must;
     }

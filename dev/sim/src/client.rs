@@ -1,6 +1,6 @@
-//! A rank's PMI conversation, driven by its script: the engine of the C libraries, driven by the simulator. A text
-//! client makes one request at a time; one of our own clients posts its puts, and may have any number of collectives in
-//! progress.
+//! A rank's PMI client, driven by the rank's script; the code is that of the C libraries (`wireup-client`). A client
+//! that speaks the text protocol makes one request at a time. A client that uses wireup's own protocol sends puts
+//! without waiting for replies, and may have any number of collectives in progress.
 
 use crate::memory::Shared;
 use bytes::Bytes;

@@ -31,7 +31,7 @@ pub struct Collecting {
     blocking: Option<u32>,
     /// Whether something was put since the last fence.
     has_put: bool,
-    /// The last fence that was answered before it was complete.
+    /// The last lazy fence: one that the agent answers without waiting until all ranks have entered it.
     lazy: Option<u32>,
 }
 

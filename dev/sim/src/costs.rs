@@ -15,13 +15,13 @@ use wireup_proto::io::Input;
 pub struct Shared {
     /// Number of hosts on a machine, which share its processors.
     pub hosts: u32,
-    /// Extra processor time of an agent's turn (ns), for each turn of other agents of its machine since its last one,
-    /// at most [`TURNS_MAX`] of them: their memory has replaced its own in the caches of the processors.
+    /// Extra processor time of an agent's turn (ns) for each turn of other agents of its machine since its previous
+    /// turn, counted up to [`TURNS_MAX`]: their memory has evicted the agent's from the processor caches.
     pub cold_ns: u64,
 }
 
-/// After so many turns of others, nothing of an agent's memory is in the caches any more. Chosen: processor time of a
-/// fence grew until 64 agents shared the two processors on which it was measured.
+/// Number of other agents' turns that evict all of an agent's memory from the processor caches. Chosen: in a
+/// measurement on two processors, the processor time of a fence grew until 64 agents shared them.
 const TURNS_MAX: u64 = 64;
 
 impl Default for Shared {
@@ -30,8 +30,8 @@ impl Default for Shared {
     }
 }
 
-/// Time of a processor that each kind of work takes (ns), and the machines that have the processors. The default is
-/// that nothing costs time, on machines with one processor and one host each.
+/// Processor time of each kind of work (ns), and the number of processors and hosts of a machine. By default nothing
+/// costs time, and each machine has one processor and one host.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -62,9 +62,9 @@ pub struct Costs {
     pub load_ns: u64,
     /// The program of a rank, from its exec until it begins.
     pub exec_ns: u64,
-    /// A message to or from its agent, for a rank.
+    /// A message between a rank and its agent: the rank's share of the work.
     pub request_ns: u64,
-    /// The end of a fence or another operation of several ranks, for a rank: it has slept, and is to run again.
+    /// Waking a rank that has slept in a fence or in another operation of several ranks.
     pub wake_ns: u64,
 }
 
@@ -95,13 +95,13 @@ impl Costs {
 /// The processors of all machines.
 pub struct Machines {
     costs: Costs,
-    /// For each machine, the time from which on each processor is free.
+    /// For each machine, the time at which each of its processors becomes free.
     free_at: Vec<Vec<Instant>>,
-    /// For each host, the time from which on its network card is free.
+    /// For each host, the time at which its network card becomes free.
     cards: Vec<Instant>,
     /// For each machine, the number of turns that its agents have had.
     turns: Vec<u64>,
-    /// For each host, that number after its last turn.
+    /// For each host, the value of `turns` of its machine after the last turn of the host's agent.
     last_turns: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What every part of a world uses: its description, the clock, random numbers, and the results so far.
+//! The context that all parts of a simulated world share: its spec, clock, random numbers, and results so far.
 
 use crate::checkers::Checks;
 use crate::clock::{Clock, Event, START};
@@ -29,11 +29,11 @@ pub enum Pending {
         agent: u32,
         input: Input,
     },
-    /// The process gives up, if it has not reached its parent.
+    /// The process exits, unless it has linked to its parent by then.
     GivesUp {
         agent: u32,
     },
-    /// The process dials for a direct link.
+    /// The process dials another agent to make a direct link.
     Dials {
         agent: u32,
         target: AgentId,

@@ -24,7 +24,7 @@ pub struct Host {
     pub refusals: u32,
     /// Whether the program was sent to the host.
     pub has_program: bool,
-    /// Whether no remote shell can reach the host any more.
+    /// Whether the host is permanently unreachable for remote shells.
     pub is_gone: bool,
     /// Time until which the host has no power.
     pub off_until: Instant,

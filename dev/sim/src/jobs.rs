@@ -61,7 +61,7 @@ pub struct Node {
     /// Index of the job.
     pub job: u32,
     pub host: u32,
-    /// The agent's process that runs this part, once there is one.
+    /// The agent process that runs this part of the job; `None`: no process does so yet.
     pub agent: Option<u32>,
     pub agent_has_ended: bool,
     /// Ranks of the part, by local rank; numbers as in `Job::first_proc`.
@@ -267,7 +267,7 @@ impl Jobs {
         self.by_host[host as usize].iter().any(|node| !self.nodes[*node as usize].ranks.is_empty())
     }
 
-    /// The agent's processes and everything that it keeps for jobs end with it.
+    /// An agent process ends, and with it its ranks, PMIx servers and shared memory.
     pub fn agent_ends(&mut self, host: u32, agent: u32) {
         for node in self.nodes_of(host, agent) {
             let at = &mut self.nodes[node as usize];

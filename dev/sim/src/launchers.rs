@@ -85,7 +85,7 @@ pub enum LauncherState {
     Killed,
 }
 
-/// After the time limit, output that the terminal does not accept for this long may be dropped.
+/// After the job's time limit, the launcher may drop output that the terminal has not accepted for this long (ns).
 const UNTAKEN_NS: u64 = 1_000_000_000;
 
 impl Launchers {

@@ -46,11 +46,11 @@ pub struct Membership {
     dials: BTreeMap<u32, u32>,
     /// Processes whose last dial to the root got no answer.
     unanswered: BTreeSet<u32>,
-    /// Processes that were told to exit, or whose links the root has closed, whatever the log contains.
+    /// Processes that received a request to exit or whose links the root closed, whatever the root's log says of them.
     dismissed: BTreeSet<u32>,
 }
 
-/// The state after the root's log, as far as the root has sent it to any agent.
+/// The membership that follows from the entries of the root's log that the root has sent to any agent so far.
 #[derive(Default)]
 struct Decided {
     at: u32,

@@ -51,7 +51,7 @@ impl Arrays {
 }
 
 impl JobMemory {
-    /// How many counted arrays the agent or its ranks hold.
+    /// Number of allgather arrays with memory of their own that the agent or its ranks still hold.
     pub fn array_count(&self) -> usize {
         self.arrays.0.get()
     }

@@ -90,7 +90,7 @@ struct Lane {
     wire: VecDeque<Arrival>,
     free_at: Instant,
     last_arrival: Instant,
-    /// The next time at which an event looks whether the lane can send.
+    /// Time of the scheduled `LinkFree` event, which checks whether the lane can send.
     wakes_at: Option<Instant>,
     /// Whether everything that is sent on the lane is lost.
     muted: bool,
@@ -350,13 +350,14 @@ impl Net {
 }
 
 impl Lane {
-    /// When the lane can send next, if it cannot now: it is not free, or no sender of a waiting frame is ready.
+    /// The next time at which the lane may be able to send, if it cannot now because it is busy or because no sender of
+    /// a waiting frame is ready.
     fn sends_later(&self, now: Instant) -> Option<Instant> {
         let ready = self.waiting.iter().filter_map(VecDeque::front).map(|(ready, _)| *ready).min();
         [Some(self.free_at), ready].into_iter().flatten().find(|at| *at > now)
     }
 
-    /// The waiting frame of the lowest class whose sender is ready.
+    /// Removes and returns the first waiting frame of the lowest class that has one whose sender is ready.
     fn take_ready(&mut self, now: Instant) -> Option<Frame> {
         let is_ready = |(ready, _): &(Instant, Frame)| *ready <= now;
         let mut queues = self.waiting.iter_mut();

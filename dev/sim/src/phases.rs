@@ -1,4 +1,4 @@
-//! When a run reaches the points that users wait for, and what its watcher learns while it goes on.
+//! The times at which a run reaches the points that users wait for, and the progress that a run reports to its watcher.
 
 use crate::clock::START;
 use wireup_proto::Instant;

@@ -44,10 +44,11 @@ pub struct RankLinks {
     wires: Wires,
 }
 
-/// What a rank holds for the network, in addition to its groups.
+/// State of one rank in this network, in addition to its groups.
 struct RankEnd {
     host: u32,
-    /// The group of all ranks: first in the order of the ring, then in that of ranks.
+    /// The group of all ranks, ordered by position in the ring until `GroupStep::Order` replaces it by one ordered by
+    /// rank.
     all: Context,
     /// The connection to each peer.
     connections: BTreeMap<u32, u32>,
@@ -107,7 +108,7 @@ pub struct RankTraffic {
     pub rounds: u64,
     /// Connections between two ranks.
     pub connections: u64,
-    /// The addresses that the ranks of one node hold, on the node where they are most.
+    /// The addresses that the ranks of one node hold: the maximum over all nodes.
     pub addresses: NodeAddresses,
 }
 
@@ -156,7 +157,7 @@ impl RankLinks {
         true
     }
 
-    /// A part of a step is over.
+    /// A part of a step has completed.
     fn finish(&mut self, proc: &Proc, node: &Node, step: GroupStep) -> Result<(), String> {
         let (me, size) = (proc.rank, self.ranks.size());
         let RankEnd { results, all, .. } = &mut self.ends[me as usize];
@@ -208,7 +209,8 @@ impl RankLinks {
         Ok(())
     }
 
-    /// A rank reads again when it is not busy any more, and its script goes on if what the rank waits for is over.
+    /// Schedules the next read of a rank for when it is no longer busy, and continues its script if all that it waits
+    /// for has completed.
     fn go_on(&mut self, cx: &mut Cx, me: u32) {
         let RankLinks { job, first_proc, ranks, ends, .. } = self;
         let end = &mut ends[me as usize];

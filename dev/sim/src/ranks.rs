@@ -38,7 +38,8 @@ pub struct Proc {
     pub progress: Progress,
     pub collecting: Collecting,
     pub pmi: Option<Box<Client>>,
-    /// Whether the agent was told that this rank runs; bytes of the rank arrive after that.
+    /// Whether the agent has received the report that this rank runs; bytes of the rank reach the agent only after
+    /// that.
     pub start_is_known: bool,
     pub socket: Socket,
     pub pipes: [Pipe; 2],

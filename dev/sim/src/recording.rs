@@ -1,4 +1,4 @@
-//! What an agent was given, for a replay.
+//! The recorded inputs of a simulated agent, for a replay.
 
 use wireup_proto::AgentConfig;
 use wireup_proto::replay::{Recorded, ReplayReport};

@@ -62,8 +62,8 @@ pub struct JobCounts {
     pub barriers: u32,
     /// How often a PMIx server was asked by other nodes for the data of a rank of its node.
     pub modex_wanted: u64,
-    /// PMIx calls that completed without members that had left, PMIx calls that timed out, and events that servers were
-    /// told.
+    /// PMIx calls that completed without members that had left, PMIx calls that timed out, and events that servers
+    /// received.
     pub excused: u32,
     pub timeouts: u32,
     pub events_told: u64,

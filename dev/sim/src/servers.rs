@@ -44,7 +44,7 @@ pub struct Server {
     pub is_running: bool,
     /// Whether the process has opened its library.
     opened: bool,
-    /// Whether the process waits for the addresses of all ranks.
+    /// Whether the process still waits to receive the addresses where all ranks listen.
     lacks_endpoints: bool,
     unpacker: Unpacker,
     to_agent: Fifo<Bytes>,
@@ -54,7 +54,7 @@ pub struct Server {
     /// Local ranks that have entered a call, with their timeouts in seconds.
     entered: BTreeMap<Call, Vec<(u32, Option<u32>)>>,
     commits: Commits,
-    /// Local ranks whose connection is lost: nothing waits for them any more.
+    /// Local ranks that have lost their connection to the server: fences and groups complete without them.
     lost: BTreeSet<u32>,
 }
 

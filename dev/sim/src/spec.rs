@@ -46,7 +46,7 @@ pub struct WorldSpec {
     pub event_max: u64,
 }
 
-/// What PMIx servers do not do.
+/// Ways in which the simulated PMIx servers do not react.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ServerManners {
     /// Whether servers give no answer about a rank that ended without a commit.

@@ -42,12 +42,13 @@ impl JobPlan {
         !self.is_staging() && self.staged_by.is_none()
     }
 
-    /// Bytes of the standard input that the launcher is allowed to send after so many answers of ranks.
+    /// Number of bytes of standard input that the launcher may have sent once it has received this many answers of
+    /// ranks.
     pub(crate) fn stdin_until(&self, answers: u64) -> u64 {
         self.stage_parts.get(self.parts_answered(answers)).copied().unwrap_or(self.stdin_bytes)
     }
 
-    /// Whether the launcher, after so many answers of ranks, waits for more before it sends the next part.
+    /// Whether the launcher, having received this many answers of ranks, waits for more before it sends the next part.
     pub(crate) fn awaits_answers(&self, answers: u64) -> bool {
         self.parts_answered(answers) < self.stage_parts.len()
     }

@@ -32,7 +32,7 @@ pub struct Progress {
     pub finalized: bool,
 }
 
-/// What the owner of a rank does after a step.
+/// What the world does after a rank has done a step.
 #[must_use]
 pub enum Then {
     /// Nothing: the request of the rank is sent, and the rank may continue at once.

@@ -26,18 +26,18 @@ use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
 
 /// Increased when a reader of older results would misread newer ones.
 const SCHEMA: u32 = 1;
-/// Largest size that is simulated: nodes, and bytes of values that all agents hold together. Chosen: a simulation of
-/// such a job takes some seconds and less than 1 GiB of memory.
+/// Most nodes of a simulated job, and most bytes of values that its agents hold together. Chosen: simulating such a job
+/// takes some seconds and less than 1 GiB of memory. Larger jobs are extrapolated.
 const NODES_MAX: u32 = 1024;
 const HELD_BYTES_MAX: u64 = 256 << 20;
-/// What an agent holds for each rank besides its value (bytes).
+/// Memory of an agent for each rank of the job, without the rank's value (bytes).
 const PAIR_BYTES: u64 = 26;
 /// Fan-outs that are tried besides the default one, and the largest flat tree.
 const FANOUTS: [u32; 6] = [4, 8, 16, 32, 64, 128];
 const FLAT_MAX: u32 = 256;
-/// A default is kept unless another candidate takes this part less time. Chosen: predictions are no more exact.
+/// Fraction of the default's time that another candidate must save to be advised. Chosen: the error of predictions.
 const GAIN_MIN: f64 = 0.05;
-/// The machines, of those that are built in, for nodes that are this machine and for others.
+/// Built-in machine files: the one for virtual nodes on this machine, and the one for nodes that are other machines.
 const LOCAL_MACHINE: &str = "here";
 const OTHER_MACHINE: &str = "frontier-like";
 
@@ -108,7 +108,7 @@ fn built_in(start: Start) -> &'static str {
     if start == Start::Local { LOCAL_MACHINE } else { OTHER_MACHINE }
 }
 
-/// Where a machine file is looked for that no flag names.
+/// Path of the machine file that is used if no flag names one.
 fn default_machine(start: Start) -> Option<PathBuf> {
     let folder = wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?;
     Some(folder.join(format!("wireup/machine-{}.toml", name_of(&STARTS, &start))))
@@ -190,7 +190,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// The place of the fastest candidate, or of the default if that is hardly slower.
+    /// Index of the fastest candidate, or 0 (the default) if no candidate saves at least `GAIN_MIN`.
     fn best_at(&self) -> usize {
         let fast_enough = self.candidates[0].seconds * (1.0 - GAIN_MIN);
         let others = self.candidates.iter().enumerate().filter(|(_, one)| one.seconds < fast_enough);
@@ -201,7 +201,7 @@ impl Choice {
         &self.candidates[self.best_at()]
     }
 
-    /// What to type; nothing for the default.
+    /// The flag as a user would type it; empty if the default is best.
     fn typed(&self) -> String {
         if self.best_at() == 0 { String::new() } else { format!(" --{} {}", self.flag, self.best().value) }
     }
@@ -231,17 +231,17 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Whether to start a session.
+/// Predicted times that decide whether a standing session pays off.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Session {
-    /// Time to start the session; of a job in it; of a job with agents of its own (s).
+    /// Time to start the session (s); `job_s`: of a job in it; `single_s`: of a job that starts its own agents.
     up_s: f64,
     job_s: f64,
     single_s: f64,
 }
 
 impl Session {
-    /// The number of jobs from which on a session takes less time in all; `None`: it never does.
+    /// Least number of jobs for which a session takes less total time than single runs; `None`: it never does.
     fn jobs_min(&self) -> Option<u32> {
         let gain = self.single_s - self.job_s;
         (gain > 0.0).then(|| (self.up_s / gain).floor() as u32 + 1)
@@ -287,7 +287,7 @@ impl Advice {
 /// Predicts times of a job.
 struct Predictor<'a> {
     job: &'a Job,
-    /// Without its file server, from which all candidates would read alike.
+    /// The machine without its file server, which would delay all candidates equally.
     machine: Machine,
     /// Time in which the machine's file server gives all nodes their programs (s).
     server_s: f64,

@@ -19,9 +19,9 @@ pub const BUILT_IN: [(&str, &str); 5] = [
 
 /// Longest time that a file may state (ns): sums of many of them still fit into 64 bits.
 const NS_MAX: i64 = 3_600_000_000_000;
-/// Largest number of anything else.
+/// Largest value of a key that is not a time.
 const NUMBER_MAX: i64 = u32::MAX as i64;
-/// What cannot be zero.
+/// Keys whose values must not be zero.
 const POSITIVE: [&str; 3] = ["cores", "hosts", "link_bytes_per_us"];
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Delays {
     pub handshake_ns: Span,
     /// From the fork of a rank until its program begins, apart from its cost: the skew of ranks.
     pub spawn_ns: Span,
-    /// From an event at a keeper until its agent learns of it.
+    /// Delay between an event at a keeper and its agent's receipt of the report.
     pub report_ns: Span,
     /// One way between two processes of a node: a rank and its agent, or two ranks.
     pub client_ns: Span,

@@ -12,19 +12,19 @@ const PROGRAM: f64 = 6e6;
 const RANK: f64 = 2_700.0;
 /// A rank that uses PMIx, in addition (bytes).
 const PMIX_RANK: f64 = 2_200.0;
-/// An agent (bytes), without what it stores of other nodes.
+/// An agent (bytes), without its table of the other nodes.
 const AGENT: f64 = 23_000.0;
-/// An agent and the simulated PMIx server of its node, in addition (bytes).
+/// Additional memory of an agent and of the simulated PMIx server of its node, in a job with PMIx (bytes).
 const PMIX_AGENT: f64 = 10_000.0;
 /// What a PMIx server holds of each rank after a full modex (bytes).
 const MODEX_RANK: f64 = 9.5;
 /// A node that keeps staged files (bytes).
 const STAGED_NODE: f64 = 4_200.0;
-/// A rank that puts a value before a fence, in addition (bytes): at the rank and its agent, and at each agent.
+/// Additional memory for a rank that puts a value before a fence (bytes): at the rank and its own agent; at each agent.
 const PUT: [f64; 2] = [1_000.0, 2.9];
 /// A pair of key and value at an agent (bytes), without its value.
 const PAIR: f64 = 17.0;
-/// A rank in a network of the ranks (bytes), for each power of two below their number.
+/// A rank in a network among P ranks (bytes), times `ceil(log2 P)`.
 const NETWORK_RANK: f64 = 2_700.0;
 /// A row of an alltoall at a rank (bytes), without its value.
 const ROW: f64 = 46.0;
@@ -35,7 +35,7 @@ const MIB: f64 = 1_048_576.0;
 pub fn estimate(scenario: &Scenario) -> u64 {
     let plan = &scenario.plan;
     let [ranks, nodes] = [plan.ranks, plan.nodes].map(f64::from);
-    // What an agent stores of each node. The agents of a session know each other.
+    // Size of an entry in an agent's table of nodes (bytes): in a session the entries hold more.
     let listed_node = if plan.start == Start::Session { 18.0 } else { 10.0 };
     let is_pmix = matches!(plan.exchange, Exchange::PmixFull | Exchange::PmixDirect);
     let [rank, agent] = if is_pmix { [RANK + PMIX_RANK, AGENT + PMIX_AGENT] } else { [RANK, AGENT] };

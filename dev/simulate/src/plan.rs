@@ -25,7 +25,7 @@ const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
 /// How agents are started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// All nodes are this machine: programs, without a remote shell.
+    /// All nodes are virtual nodes of this machine: agents are started as child processes, without a remote shell.
     Local,
     Ssh,
     Srun,

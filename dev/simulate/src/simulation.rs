@@ -25,7 +25,7 @@ const SCHEMA: u32 = 1;
 /// The user's terminal: shows progress, and interrupts.
 pub struct Terminal {
     line: RefCell<Line>,
-    /// What stands before the progress of a simulation.
+    /// Text that is shown before the progress of a simulation.
     pub label: String,
     interrupted: Arc<AtomicBool>,
 }
@@ -61,7 +61,7 @@ pub struct Simulation {
 pub struct Phase {
     pub name: &'static str,
     words: &'static str,
-    /// How many processes have ended it, and how many there are.
+    /// Number of processes that have completed the phase, and number of all processes that take part in it.
     pub count: u32,
     pub of: u32,
     /// Time from the exec of the launcher until the last of them did (s).

@@ -4,10 +4,10 @@
 const NAME_BYTES: u64 = 37;
 /// The list of files of a set with one file. It grows with the path of the file.
 const LIST_BYTES: u64 = 150;
-/// Contents travel in pieces of this length, each with a head.
+/// Length of the pieces in which file contents are sent (bytes), each after a header of `PIECE_HEAD_BYTES`.
 const PIECE_BYTES: u64 = 256 << 10;
 const PIECE_HEAD_BYTES: u64 = 37;
-/// What says which contents follow, and the end.
+/// The header that announces the contents, and the end marker (bytes).
 const FRAME_BYTES: u64 = 26;
 
 /// Bytes of each part of the stream: the name, the list, the contents of a file of so many MiB that cannot be packed.

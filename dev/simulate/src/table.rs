@@ -41,7 +41,7 @@ struct OtherSteps {
     published: f64,
 }
 
-/// A start of a job.
+/// One row of the table: a job start to predict, with its published time if there is one.
 struct Statement {
     name: &'static str,
     machine: &'static str,
@@ -61,8 +61,8 @@ struct Statement {
     other_steps: Option<OtherSteps>,
 }
 
-/// Size of Moody's program with its libraries: what a file server that sends 1.2 GB/s, as the links do, sends in the
-/// 13.4 ms in which his sent it to a node.
+/// Size of Moody's program with its libraries (MiB): his file server sent it to a node in 13.4 ms; at the bandwidth of
+/// the links, 1.2 GB/s, these are 16 MiB.
 const MOODY_MIB: u32 = 16;
 
 const MOODY: Statement = Statement {
@@ -80,7 +80,7 @@ const MOODY: Statement = Statement {
     published: Some((110.0, "Moody 2016, baseline")),
     other_steps: None,
 };
-/// By the tree: the simulator holds what agents receive by it once, and not once for each agent.
+/// A million ranks. The scheme is `Tree`, because then the simulator holds the exchanged values once for all agents.
 const LARGE: Statement = Statement {
     machine: "frontier-like",
     loads: false,
@@ -100,12 +100,14 @@ const CONNECT: f64 = 10.286;
 /// One loop in which each process handles the address of every process once (s): 73,728 times 9.45 us.
 const ADDRESSES: f64 = 0.697;
 
-/// Steps of a start with gets that are not simulated: the fixed ones, connections to all, `shm_coll`, and
-/// `psm_bcast_uuid`, which is a fence.
+/// Time of the steps that are not simulated in a start with gets (s): `FIXED`, connections to all processes,
+/// `shm_coll`, `psm_bcast_uuid` (a fence), and `FINALIZE_AND_OTHER`.
 const OTHERS_WITH_GETS: f64 = FIXED + CONNECT + 6.171 + 0.442 + FINALIZE_AND_OTHER;
-/// Steps of a start with groups that are not simulated; `shm_coll` and `psm_bcast_uuid` take next to no time.
+/// Time of the steps that are not simulated in a start with groups (s); there `shm_coll` and `psm_bcast_uuid` take next
+/// to no time.
 const OTHERS_WITH_GROUPS: f64 = FIXED + CONNECT + 2.0 * ADDRESSES + FINALIZE_AND_OTHER;
-/// Steps that are not simulated if connections are made on demand: the addresses of endpoints are not exchanged either.
+/// Time of the steps that are not simulated if connections are made on demand (s): then ranks neither connect to all
+/// others nor exchange endpoint addresses.
 const OTHERS_ON_DEMAND: f64 = FIXED + ADDRESSES + FINALIZE_AND_OTHER;
 
 /// MVAPICH2's `MPI_Init`: its first barrier waits for the file server, and two loops of gets follow fences.
@@ -215,7 +217,7 @@ const GROWING_RANKS: [u32; 9] = [16, 64, 256, 1024, 4096, 16_384, 65_536, 262_14
 pub struct Options {
     /// Starts with more ranks are left out.
     pub ranks_max: u32,
-    /// Most ranks of the jobs with changed constants.
+    /// Largest number of ranks of the jobs that are simulated again with each constant halved and doubled.
     pub sensitivity_ranks: u32,
 }
 
@@ -314,7 +316,7 @@ pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Termin
     Ok(())
 }
 
-/// The last simulation, which the next statement may be about, too.
+/// The last simulation, kept because the next statement may describe the same run.
 type Last = Option<((Scenario, &'static str, bool), Simulation)>;
 
 /// False if this machine has not enough memory for the simulation.

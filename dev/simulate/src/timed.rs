@@ -15,7 +15,7 @@ use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{RunReport, run};
 use wireup_wire::job::ExchangeScheme;
 
-/// More hosts on a machine than any job has nodes: all virtual nodes are on this machine.
+/// Value of `Shared::hosts` that puts all virtual nodes on one machine: more than any job has nodes.
 const HOSTS_PER_MACHINE: u32 = 1_000_000;
 /// Rounds of one start of `wireup pmi exchange`.
 const EXCHANGE_ROUNDS: u32 = 10;
@@ -25,7 +25,8 @@ const EXCHANGE_ROUNDS: u32 = 10;
 pub enum Timed {
     /// A job of `/bin/true`, from the exec of the launcher to its exit.
     Job,
-    /// A fence with values of so many bytes, from the last rank in to the last one out. Two gets of each rank follow.
+    /// A fence with values of this length (bytes), from the time the last rank enters until the last one leaves.
+    /// Afterwards each rank makes two gets, which are not timed.
     Fence(u16),
     /// After such a fence, the gets of all ranks' values by all ranks.
     Gets(u16),
@@ -38,7 +39,7 @@ pub struct Case {
     pub ppn: u32,
 }
 
-/// The machine with the processors of this one, all of whose nodes are on it.
+/// `base` with as many processors as the machine that runs this program, and with all nodes on that one machine.
 pub fn as_this_machine(base: Machine) -> Machine {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let shared = Shared { hosts: HOSTS_PER_MACHINE, ..base.shared };

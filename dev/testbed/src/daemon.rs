@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time after which a daemon that does not serve never will. Chosen: six times the longest time that one of 128 was
-/// seen to need.
+/// Longest time until a started daemon must serve. Chosen: six times the longest time that was observed among 128
+/// daemons.
 const SERVE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_STEP: Duration = Duration::from_millis(5);
 /// Number of lines shown from the end of a log.

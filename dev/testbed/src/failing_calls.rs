@@ -27,7 +27,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_micros(200);
 const LOOKS_MAX: u32 = 50_000;
 
-/// A system call of a process with this role.
+/// A kind of system call: its number, and the role of the process that makes it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Call {
     /// The name of the thread, as in `/proc/PID/comm`, and the first argument of the program.
@@ -37,7 +37,7 @@ pub struct Call {
     pub on_file: bool,
 }
 
-/// A call that fails: of all calls with these properties the one with this number, counted from 1.
+/// The call to fail: the `occurrence`-th call of this kind, counted from 1, gets `errno`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failing {
     pub call: Call,
@@ -45,7 +45,7 @@ pub struct Failing {
     pub errno: i32,
 }
 
-/// The parent's part: what the child uses between fork and exec, then the supervisor.
+/// A supervisor before its start: the pipe by which the child, between fork and exec, reports its filter.
 pub struct Supervision {
     told: OwnedFd,
     tells: OwnedFd,

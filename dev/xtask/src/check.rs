@@ -87,7 +87,7 @@ pub fn end_to_end(names: &[&str]) -> Result {
 
 /// The environment of tests that run the release build.
 fn prepare(tests: &mut Command) -> Result {
-    // What only a second build would use takes more room than the tests themselves.
+    // Incremental data, which only a second build would use, takes more disk space than the tests themselves.
     tests.env("CARGO_INCREMENTAL", "0").env("RUST_BACKTRACE", "0");
     tests.env("WIREUP_REQUIRE_PEERS", "1").env(build::BUILD_ID, build::build_id(&layout::wireup())?);
     Ok(())

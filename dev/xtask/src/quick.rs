@@ -17,7 +17,7 @@ const WITH_PROCESSES: [&str; 4] = ["wireup-e2e", "wireup-testbed", "wireup-bench
 const PURE: [&str; 5] = ["wireup-wire", "wireup-coll", "wireup-proto", "wireup-group", "wireup-sim"];
 /// Seeds of each simulated test, among which each kind of fault occurs; `cargo xtask test` runs some hundreds.
 const SEEDS: &str = "240..280";
-/// Simulated worlds of thousands, which take as long as all others together.
+/// Filter for tests that simulate thousands of nodes, which take as long as all other tests together.
 const LARGE: &str = "test(/thousand|largest/)";
 
 /// # Errors

@@ -1,4 +1,5 @@
-//! What every benchmark has: its flags, its folder, its samples; and the one loop that runs contestants in turns.
+//! What all benchmarks share: flags, scratch folder, samples, and the loop that runs the contestants in interleaved
+//! rounds.
 use std::cell::RefCell;
 use std::error;
 use std::ffi::OsString;
@@ -39,10 +40,10 @@ pub enum Problem {
 /// One benchmark of a program: its name, its flags, what it does.
 pub type Benchmark = (&'static str, &'static Command, Run);
 type Run = fn(&Bench) -> Result<(), Problem>;
-/// What this program does if it was started again for a part of a benchmark's work: its first argument, and what it
-/// does with the others.
+/// A helper process of a benchmark, for which this program starts itself again: its first argument, and the function
+/// that receives the other arguments.
 pub type Part = (&'static str, fn(&[OsString]) -> Result<(), Box<dyn error::Error>>);
-/// Launchers of others take part in these, which may fail without making the benchmark fail.
+/// Benchmarks that also run launchers of other projects: a failure of such a launcher does not fail the benchmark.
 const WITH_STRANGERS: [&str; 3] = ["launch", "start", "jobs"];
 
 pub struct Bench {
@@ -52,16 +53,16 @@ pub struct Bench {
     pub interrupt: Interrupt,
     pub machine: Machine,
     pub samples: RefCell<Samples>,
-    /// Virtual nodes of this machine if empty.
+    /// Hosts on which jobs run; empty: virtual nodes of this machine.
     pub hosts: Vec<String>,
     pub wireup_args: Vec<String>,
-    /// Instead of a benchmark's own number.
+    /// Number of rounds that the user asks for; `None`: each benchmark's own number.
     pub rounds: Option<u32>,
-    /// Bound on each command, instead of a benchmark's own.
+    /// Time limit of each command that the user asks for; `None`: each benchmark's own limit.
     pub limit: Option<Duration>,
-    /// Only list what would be run.
+    /// Whether turns are only listed and not run.
     is_dry: bool,
-    /// Sessions, jobs and agents that outlive a turn.
+    /// Child processes that outlive a turn (sessions, jobs, agents), which the clean-up after each turn spares.
     kept: RefCell<Vec<Pid>>,
     progress: Progress,
     /// What is measured now, of a benchmark that has the turns of one case after those of another.
@@ -329,12 +330,13 @@ impl Bench {
         }
     }
 
-    /// What runs now outlives the turn.
+    /// Lets all current child processes outlive the turn: the clean-up after it spares them.
     pub fn keep_running(&self) {
         self.kept.replace(leftovers::children_of(getpid()));
     }
 
-    /// Does `run`, which measures these turns, unless they are only listed; a failure is one of all turns.
+    /// Calls `run`, which measures all of `turns`, unless they are only listed. A failure of `run` is recorded for each
+    /// turn.
     pub fn attempt<T>(&self, turns: &[Turn<T>], run: impl FnOnce() -> Result<(), Failure>) {
         if self.lists(turns) || self.interrupt.is_set() {
             return;

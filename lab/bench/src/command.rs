@@ -17,7 +17,7 @@ use crate::net::await_any;
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, seconds};
 
-/// How often a wait checks for an interrupt; the command's end is noticed at once (chosen).
+/// Interval at which a wait checks for an interrupt; the end of the command is noticed at once (chosen).
 pub const GLANCE: Duration = Duration::from_millis(100);
 /// Time between SIGTERM and SIGKILL for a command that ran too long (chosen).
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -212,12 +212,12 @@ fn children_cpu_s() -> f64 {
 /// How many commands ended in which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ended {
-    /// With exit code 0.
+    /// Number of commands that ended with exit code 0.
     pub well: u32,
     pub badly: u32,
-    /// Killed by us.
+    /// Number of commands that were killed because they exceeded their time limit.
     pub hung: u32,
-    /// Until the end of the last one that ended by itself (s).
+    /// Time from the start of the first command until the end of the last one that ended by itself (s).
     pub elapsed_s: f64,
 }
 

@@ -41,7 +41,7 @@ first get by direct modex, PMIx_Init and opening UCX, shmem_init.
     ..NO_WORDS
 };
 
-/// With more ranks one machine gives no useful figures (chosen).
+/// Largest number of ranks: with more, one machine gives no useful figures (chosen).
 const SIZE_MAX: u32 = 4096;
 /// The library compresses longer texts (bytes).
 const BYTES_MAX: u32 = 4000;

@@ -45,7 +45,7 @@ pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
     Ok(bytes)
 }
 
-/// Lets this process have as many descriptors as it may.
+/// Raises this process's soft limit of open descriptors to the hard limit.
 ///
 /// # Errors
 /// The kernel refuses.

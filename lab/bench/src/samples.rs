@@ -16,7 +16,7 @@ use crate::machine::Machine;
 
 /// Increased when a reader of older lines would misread newer ones.
 const SCHEMA: u32 = 1;
-/// The round that warms up, which counts only if it fails.
+/// Number of the warm-up round, whose values are not used; only its failures are recorded.
 pub const WARM_UP: i64 = -1;
 
 /// One value of one run.

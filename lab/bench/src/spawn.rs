@@ -67,9 +67,9 @@ many: one rank starts one child after another: the time of a call in each tenth 
     ..NO_WORDS
 };
 
-/// With more ranks one machine gives no useful figures (chosen).
+/// Largest number of ranks: with more, one machine gives no useful figures (chosen).
 const SIZE_MAX: u32 = 256;
-/// A minute (chosen).
+/// Longest pause before a call (ms): a minute (chosen).
 const PAUSE_MS_MAX: u32 = 60_000;
 const ROUNDS_DEFAULT: u32 = 9;
 const LIMIT_S: u64 = 300;
@@ -88,11 +88,11 @@ struct Job {
     parents: u32,
     children: u32,
     calls: u32,
-    /// Before each call (ms).
+    /// Pause before each call (ms).
     pause_ms: u32,
 }
 
-/// The launcher with a case of it, and the MPI program; none: processes without a launcher.
+/// The launcher, a case for it, and the MPI program; `None`: processes that are started without a launcher.
 type Contestant = Option<(Launcher, Case, PathBuf)>;
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {

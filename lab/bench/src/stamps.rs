@@ -1,5 +1,5 @@
-//! The clock readings of an exchange's ranks, one line each, and the times of the fence and the gets that follow from
-//! them.
+//! Parses the clock readings that the ranks of an exchange write, one line each, and computes the times of fence and
+//! gets.
 //!
 //! All ranks read the same `CLOCK_MONOTONIC`, so these numbers are valid only on one machine, including its virtual
 //! nodes.

@@ -67,7 +67,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
                 fs::read(&profile).map_err(|error| wrong(format!("no profile of the start; see --shared: {error}")))?;
             let told: Json = serde_json::from_slice(&text).map_err(wrong)?;
             let ms = told["start"]["whole_ms"].as_f64().ok_or_else(|| wrong("a profile without the start"))?;
-            // Until the last fence, as the tap has seen it.
+            // Time until the end of the last fence, as `wireup tap` has measured it.
             measures.push(seconds("start", ms / 1e3));
         }
         Ok(measures)

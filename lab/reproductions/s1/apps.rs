@@ -45,7 +45,8 @@ const KERNELS: [&str; 4] = ["ep", "cg", "is", "mg"];
 const SCHEMES: [&str; 4] = ["fence", "allgather", "ifence", "iallgather"];
 const FENCE: &str = SCHEMES[0];
 const BLOCKING: [&str; 2] = [FENCE, SCHEMES[1]];
-/// Jobs before the others that determine the length of the setup phase, and rounds (chosen).
+/// Number of jobs that run first to find the length of the setup phase; `ROUNDS_DEFAULT`: of rounds that count
+/// (chosen).
 const TRIALS: u32 = 5;
 const ROUNDS_DEFAULT: u32 = 7;
 /// What each rank writes: its number and the times of `programs/applications.c`.

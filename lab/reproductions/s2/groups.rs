@@ -51,12 +51,13 @@ const SCHEMES: [GroupScheme; 8] = [
     ("group-split", Operation::Split, false),
     ("group-locate", Operation::Locate, false),
 ];
-/// The graph's name: it is built when the ranks open the library.
+/// Name in the samples of building the binomial graph, which ranks do when they open the library.
 const BUILD: &str = "group-build";
-/// Ranks that talk to log2 P others, and to all.
+/// Names in the samples of jobs whose ranks talk to log2 P others, and of jobs whose ranks talk to all.
 const TALK: &str = "talk-log2";
 const TALK_TO_ALL: &str = "talk-to-all";
-/// Ranks that search for an address in one step, and numbers of an allreduce, as in `programs/groups.c`.
+/// Number of ranks that search for an address in one step; `NUMBERS`: length of an allreduce's vector. As in
+/// `groups.c`.
 const ASKERS: u32 = 16;
 const NUMBERS: usize = 2;
 
@@ -83,12 +84,12 @@ fn powers(size: u32) -> u32 {
 
 /// Larger jobs hold the results of all ranks in memory only for calls whose results are short.
 const ALL_RESULTS_RANKS_MAX: u32 = 1024;
-/// Where a real rank has told it, among its counts.
+/// Index in `Slot::counts` of the length of a rank's own address.
 const ADDRESS_LEN_AT: usize = 6;
 const REPEAT_MAX: u32 = 1000;
 /// Simulated job sizes of `connections`.
 const HELD_SIMULATED: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
-/// Ranks that have done nothing but open the library.
+/// Name in the samples of jobs whose ranks only open the library.
 const OPEN: &str = "graph-alone";
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
@@ -221,7 +222,7 @@ fn simulate_held(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) ->
     Ok(())
 }
 
-/// A connection has two ends.
+/// Figures about what ranks hold. A connection of the job is held at both ends, so the sum over all ranks is halved.
 fn of_held(held: &[Held], layout: Layout) -> Measures {
     let most = |of: fn(&Held) -> usize| held.iter().map(of).max().unwrap_or(0) as f64;
     let ends: usize = held.iter().map(|held| held.connections).sum();

@@ -64,9 +64,9 @@ const LIMIT_S: u64 = 300;
 /// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// From before the launcher is started until the rank has joined its job; the secret and both neighbours, by the
-/// server; from the ring to the binomial graph; until the rank has what it needs to connect to all; until it is
-/// connected: to all, or to those that it has a message for.
+/// The phases of a rank. `launch`: from before the launcher is started until the rank has joined its job. `pmi-ring`:
+/// getting the secret and both neighbours from the PMI server. `group`: from the ring to the binomial graph.
+/// `address-exchange`: until the rank has all addresses. `connect`: connections to all, or to those that it sends to.
 const PHASES: [&str; 5] = ["launch", "pmi-ring", "group", "address-exchange", "connect"];
 
 /// The columns of the table, and which phases each has.
@@ -78,7 +78,7 @@ const COLUMNS: [(&str, [bool; PHASES.len()]); 5] = [
     (ON_DEMAND, [true, true, true, false, true]),
 ];
 const BASELINE: &str = "baseline";
-/// Only here no rank is connected to every other in the end.
+/// The only column in which ranks do not end up connected to all others.
 const ON_DEMAND: &str = "on-demand";
 
 pub fn steps(bench: &Bench) -> Result<(), Problem> {

@@ -20,12 +20,13 @@ pub const WORD: &str = "steps-rank";
 const CHUNK: usize = 80;
 /// The tag of the messages for which connections are made on demand.
 const TAG: u32 = 7;
-/// Nobody waits longer for a message (ms).
+/// Longest wait for a message (ms).
 const WAIT_MS_MAX: i32 = 300_000;
 
 static JOB: JobSlot<()> = JobSlot::new();
 
-/// Whom a rank sends a message on demand: others across the job, which are not its neighbours in the graph.
+/// Distances from a rank to the ranks that it sends a message to on demand: about half the job away, so that they are
+/// not its neighbours in the graph.
 fn partners(size: u32, count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |number| size / 2 + 1 + 2 * number)
 }

@@ -38,11 +38,11 @@ pub const WORD: &str = "s4-agent";
 pub const READY: &str = "ready";
 /// An agent without a job waits until its standard input ends; this is longer than any benchmark.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The links of a ring: from the agent before, to the next one.
+/// Indexes into `Agent::links` in a ring: the link from the previous agent, and the link to the next one.
 const BEFORE: usize = 0;
 const NEXT: usize = 1;
 
-/// What an agent is told.
+/// The settings that an agent receives on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seat {
     pub index: u16,
@@ -56,17 +56,17 @@ struct Agent {
     agents: u16,
     own: Ipv4Addr,
     is_ring: bool,
-    /// In a ring `BEFORE` and `NEXT`; in a hypercube the links across each bit.
+    /// Links to other agents: in a ring `BEFORE` and `NEXT`; in a hypercube one for each bit of the agent's number.
     links: Vec<Channel>,
 }
 
-/// What an agent has of a job.
+/// The part of a job that one agent runs.
 struct Job {
     scheme: Scheme,
     size: u16,
     ranks: Range<u16>,
     children: Vec<Child>,
-    /// To the processes, by rank.
+    /// Connections to this agent's processes, in the order of ranks.
     processes: Vec<Channel>,
     /// What all ranks put, by rank; only that of the ranks in `known` has arrived here.
     values: Vec<u8>,
@@ -117,7 +117,7 @@ impl Agent {
             links = all.collect::<Option<_>>().ok_or_else(|| wrong("an agent has called that is no neighbour"))?;
         }
         for link in &mut links {
-            // What begins a link belongs to no job.
+            // The secret that opens a link is not counted as traffic of a job.
             link.sent = [0, 0];
             link.wait_at_most(FOREVER);
         }

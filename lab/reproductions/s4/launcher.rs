@@ -24,8 +24,8 @@ pub struct Outcome {
     pub connected_s: f64,
     /// Until every process was running: had called back, or was in the fence.
     pub initiated_s: f64,
-    /// The times of the slowest processes: from the start until the values were known, which for processes started one
-    /// after the other includes the wait for the last one; from then on.
+    /// Times of the slowest processes: from a process's start until it had the values (this includes the wait for
+    /// processes that are started later), and from then until it was connected; all traffic of processes.
     pub slowest: Report,
 }
 

@@ -16,7 +16,7 @@ pub const WORD: &str = "s4-process";
 /// The longest JSON of a report.
 pub const JSON_LEN_MAX: usize = 4096;
 
-/// What a process is told, by its agent as its argument, otherwise by the first line of its standard input.
+/// The settings of a process: its argument if an agent starts it, otherwise the first line of its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub scheme: String,
@@ -24,7 +24,8 @@ pub struct Place {
     pub size: u16,
     /// The host's address.
     pub own: Ipv4Addr,
-    /// Where the launcher is called. Without it the agent has the other end of the standard input.
+    /// Address and secret by which the process connects to the launcher; `None`: its standard input is a socket to its
+    /// agent.
     pub launcher: Option<(SocketAddrV4, Secret)>,
 }
 
@@ -57,9 +58,9 @@ struct Process {
     rank: u16,
     size: u16,
     own: Ipv4Addr,
-    /// To the launcher or the agent.
+    /// The connection to the launcher or the agent.
     up: Channel,
-    /// To the neighbours, by slot.
+    /// Connections to the neighbours, by slot.
     channels: Vec<Channel>,
 }
 

@@ -20,9 +20,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
 use wireup_bench::net::await_any;
 
-/// No process waits longer for a message (chosen: the slowest initiation of 1,024 processes by ssh takes half as long).
+/// Longest wait for a message (chosen: the slowest initiation of 1,024 processes by ssh takes half as long).
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
-/// How long somebody who has connected may take to show the secret (chosen).
+/// Time within which a process that connects must send the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
 pub const HEADER_LEN: usize = 8;
 pub const SECRET_LEN: usize = 16;
@@ -69,7 +69,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub kind: Kind,
-    /// A rank, an agent, or a bit of these.
+    /// A rank, the number of an agent, or the number of a bit in one of these.
     pub who: u16,
     pub body: Vec<u8>,
 }
@@ -77,7 +77,7 @@ pub struct Message {
 /// One end of a connection. It blocks.
 pub struct Channel {
     file: File,
-    /// What was sent and is counted.
+    /// Messages and bytes sent so far, without the kinds that are not counted.
     pub sent: Count,
 }
 

@@ -34,7 +34,7 @@ impl Context {
         Ok((network, context))
     }
 
-    /// Whether the agents exchange for groups too.
+    /// Whether the agents carry out collectives of groups, rather than only those of the whole job.
     fn has_agent_groups(&self) -> bool {
         self.engine == Engine::Agents
             && self.worker.lazy_network.start == Start::Auto
@@ -95,7 +95,7 @@ impl Context {
         Ok(Request::Peers(request))
     }
 
-    /// Divides a group.
+    /// Splits a group by colour and key.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
         if let GroupKind::Agents(context) = group.kind {
             let of = self.agent_groups.origin(group.agents_context())?;
@@ -198,8 +198,8 @@ impl Context {
         Ok(Group { kind: GroupKind::Peers(context), ..group })
     }
 
-    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and
-    /// nobody else calls it.
+    /// Makes a group of these members of `of`, in this order. Exactly these members call it, with the same list and
+    /// name.
     pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(of)?;
         let request = network.groups.create(context, members, name);

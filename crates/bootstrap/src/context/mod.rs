@@ -35,7 +35,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// If the agents exchange for it: its context.
+    /// The group's context, if the agents carry out its collectives.
     fn agents_context(self) -> Option<wireup_group::Context> {
         if let GroupKind::Agents(context) = self.kind { Some(context) } else { None }
     }
@@ -62,13 +62,15 @@ pub struct Context {
 }
 
 impl Context {
-    /// `engine`: of the whole job's group; `None`: the server's if that is wireup's.
+    /// `engine`: that of the group of all ranks; `None`: the agents if the server is wireup's, otherwise the ranks
+    /// themselves.
     ///
     /// # Errors
     /// With [`Engine::Peers`], the connections could not be made.
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
         if !job.name.is_empty() && job.answers_questions() && start != Start::Auto {
-            // The others need allgathers of the whole job, which the inherited socket has.
+            // Other ways to start need allgathers of the whole job, which only the library with the inherited socket
+            // has.
             return Err(Error::Argument);
         }
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
@@ -129,8 +131,8 @@ impl Context {
     /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its
     /// own fence, for something that this one must send again.
     ///
-    /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks
-    /// wait here.
+    /// A server that completes a fence before all ranks have started it lets their gets wait instead, and a rank makes
+    /// no progress on its connections during a get. So the ranks wait for each other here.
     pub fn fence(&mut self) -> Result<(), Error> {
         if self.worker.is_secondary() {
             return self.exchange_pairs();

@@ -11,9 +11,9 @@ use wireup_group::Peer;
 pub struct AddressBook {
     pub transport: Transport,
     learnt: BTreeMap<u32, Vec<u8>>,
-    /// What the server knows of all ranks. Where they listen is in it, or asked of the server.
+    /// What the server knows of all ranks: their addresses, unless each is requested from the server.
     endpoints: Option<Arc<Endpoints>>,
-    /// Ranks whose address is being asked for, and those of them for which that has yet to be done.
+    /// Ranks whose address was wanted and has not been answered, and those of them for which no request was sent yet.
     sought: BTreeSet<u32>,
     wanted: Vec<u32>,
     /// Ranks that use another transport.
@@ -65,24 +65,24 @@ impl AddressBook {
         self.learnt.len()
     }
 
-    /// Asks for a rank's address, unless it is known.
+    /// Wants a rank's address, unless it is known or wanted already.
     pub fn want(&mut self, rank: u32) {
         if self.address(rank).is_empty() && self.sought.insert(rank) {
             self.wanted.push(rank);
         }
     }
 
-    /// Ranks whose addresses are to be asked for.
+    /// Takes the ranks whose addresses are still to be requested from the server.
     pub fn take_wanted(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.wanted)
     }
 
-    /// What was asked for has been answered.
+    /// The server has answered the question for this rank's address.
     pub fn on_answer(&mut self, rank: u32) {
         self.sought.remove(&rank);
     }
 
-    /// Ranks whose address nobody will tell.
+    /// Takes the ranks whose addresses were wanted, because nobody will answer.
     pub fn take_sought(&mut self) -> BTreeSet<u32> {
         core::mem::take(&mut self.sought)
     }

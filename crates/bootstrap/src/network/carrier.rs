@@ -1,5 +1,5 @@
-//! What the network of ranks wants of the ways to other ranks: connections that are dialled, carry messages in order,
-//! and end.
+//! The interface between the network of ranks and its transports: connections that are dialled, carry messages in
+//! order, and end.
 //!
 //! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
 
@@ -13,7 +13,7 @@ use wireup_wire::rank_address;
 pub enum Transport {
     /// One connection of the kernel's for each peer.
     Tcp,
-    /// One socket for all peers, with a reliability of our own.
+    /// One UDP socket for all peers; this library retransmits and orders.
     Udp,
     /// One endpoint of libfabric (`FI_EP_DGRAM`) for all peers, with the same reliability.
     Fabric,
@@ -29,7 +29,7 @@ impl Transport {
         }
     }
 
-    /// An address of a carrier as others get it.
+    /// An address of a carrier in its published form, which begins with the transport's byte.
     pub fn address(self, rest: &[u8]) -> Vec<u8> {
         let mut address = Vec::with_capacity(1 + rest.len());
         address.push(self.tag());
@@ -66,7 +66,7 @@ pub enum Happened {
         from: u32,
         word: Word,
     },
-    /// A dialled rank does not answer where it should be: it may be reached through the agents ([`Carrier::go_on`]).
+    /// A dialled rank answers at none of its addresses: it may be reached through the agents ([`Carrier::go_on`]).
     Unanswered {
         number: Number,
         peer: u32,
@@ -98,7 +98,7 @@ impl Happened {
     }
 }
 
-/// What has not left this process, or has not arrived as far as is known.
+/// What has not left this process or, over datagrams, is not known to have arrived.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unsent {
     Nothing,
@@ -116,7 +116,8 @@ pub trait Carrier {
         true
     }
 
-    /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`]. `closed`: for the hello.
+    /// Begins a connection to a rank at this address; [`Carrier::poll`] reports a failure. `closed`: the count for the
+    /// hello.
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
     /// Connections can be relayed by the agents: from now on, a dialled rank that does not answer is reported
@@ -132,10 +133,10 @@ pub trait Carrier {
         true
     }
 
-    /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
+    /// Queues a message; if the connection has ended, [`Carrier::poll`] reports that.
     fn send(&mut self, number: Number, message: &[u8]);
 
-    /// Takes no messages off a connection until it is resumed: the other end's sends wait.
+    /// Stops reading messages from a connection until it is resumed, so that the other end's sends have to wait.
     fn pause(&mut self, number: Number);
 
     /// Resumes reading messages from a connection; does nothing if it no longer exists.
@@ -149,7 +150,7 @@ pub trait Carrier {
     /// Nothing is sent any more on a connection, and nothing arrives. It ends when all that was sent has arrived.
     fn finish(&mut self, _number: Number) {}
 
-    /// Gives a connection up, without a word to the other end; nothing more is told of it.
+    /// Drops a connection without notice to the other end; no more events of it are reported.
     fn close(&mut self, number: Number);
 
     /// One of the watched descriptors is ready.

@@ -10,8 +10,8 @@ use wireup_group::Context;
 use wireup_group::connections::Route;
 
 impl Network {
-    /// Reaches ranks that do not answer through the agents. `ask` returns the socket that the agents relay to a rank,
-    /// for datagrams or not; `None`: they cannot relay it.
+    /// Lets the agents connect to ranks that answer at no address. `ask` returns the socket that the agents relay to a
+    /// rank, for datagrams or not; `None`: they cannot relay it.
     pub fn relay(&mut self, ask: &mut dyn FnMut(u32, bool) -> Option<Descriptor>) {
         for (number, rank) in core::mem::take(&mut self.unanswered) {
             self.carrier.go_on(number, ask(rank, self.book.transport != Transport::Tcp));
@@ -19,7 +19,7 @@ impl Network {
         }
     }
 
-    /// What was asked for; `None`: the rank has left without an address.
+    /// The server has answered the question for a rank's address; `None`: the rank has left without an address.
     pub fn on_address(&mut self, rank: u32, address: Option<Vec<u8>>) {
         self.book.on_answer(rank);
         let is_needed = self.waiting.contains_key(&rank) && self.connections.route(rank) == Route::Dial;
@@ -59,7 +59,7 @@ impl Network {
         Some(key)
     }
 
-    /// Not longer than until the next dial, or look at connections.
+    /// `ms`, or the time until the next redial or check of the connections if that is sooner.
     pub fn limit(&self, ms: c_int) -> c_int {
         let due = self.redials.deadline().map_or(self.upkeep.due, |at| at.min(self.upkeep.due));
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);

@@ -53,9 +53,9 @@ pub struct Network {
     carrier: Box<dyn Carrier>,
     connections: Connections,
     pub book: AddressBook,
-    /// Dials that are not answered, of these ranks.
+    /// Dials that no address has answered, with the ranks that were dialled.
     unanswered: Vec<(Number, u32)>,
-    /// Messages until there is a connection.
+    /// Messages that wait for a connection, by rank.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Ranks from which no messages are read, because too many of theirs wait here; with the connection of each.
     paused: BTreeMap<u32, Number>,
@@ -76,7 +76,7 @@ pub struct Counts {
     pub messages: u64,
     /// Before encryption.
     pub bytes: u64,
-    /// Waits for messages of others, one behind the other in each collective and in each search for an address.
+    /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
     pub rounds: u64,
     /// Messages that asked for an address.
     pub questions: u64,
@@ -127,7 +127,7 @@ impl Listener {
         }
     }
 
-    /// For others.
+    /// The address by which other ranks dial this one.
     pub fn address(&self) -> Vec<u8> {
         match self {
             Listener::Tcp { address, .. } => Transport::Tcp.address(address),
@@ -138,7 +138,7 @@ impl Listener {
 }
 
 impl Network {
-    /// Can be reached; nothing is dialled yet.
+    /// Makes a network in which this rank can be reached; nothing is dialled yet.
     ///
     /// # Errors
     /// There is no descriptor.
@@ -214,7 +214,7 @@ impl Network {
         self.carrier.epoll().watch(fd, SERVER, false, true)
     }
 
-    /// The server is gone: its descriptor stays readable.
+    /// Stops watching the descriptor of the server, which is gone: the descriptor would stay readable.
     pub fn forget_server(&self, fd: c_int) {
         self.carrier.epoll().forget(fd);
     }
@@ -404,7 +404,8 @@ impl Network {
         }
     }
 
-    /// There is a connection, or there was one until now: sends what waits for it, or dials anew.
+    /// A connection to the peer was made, or the last one has just ended: sends the messages that wait for it, or dials
+    /// anew.
     fn send_waiting(&mut self, peer: u32) {
         self.redials.remove(peer);
         for message in self.waiting.remove(&peer).unwrap_or_default() {
@@ -468,7 +469,7 @@ impl Network {
         }
     }
 
-    /// Begins to close what is more than the bound; whether there is something to send now.
+    /// Begins to close the connections in excess of the bound. Returns whether there is something to send now.
     fn close_surplus(&mut self) -> bool {
         let Some(open_max) = self.upkeep.open_max.filter(|open_max| self.connections.open() > *open_max) else {
             return false;
@@ -482,11 +483,11 @@ impl Network {
         has_asked
     }
 
-    /// Connects to ranks that this process has waited for since the last time.
+    /// Connects to ranks that this process has waited for since the last check, so that it notices when they end.
     ///
-    /// A rank whose part in a collective is missing has not left. The sender that a receive waits for may have left in
-    /// order, which this process knows by its goodbye, if there was a connection. With a bound it may have been closed,
-    /// and the end of a sender would go unnoticed; so senders are connected to with a bound only.
+    /// A rank whose part in a collective is missing cannot have left the job in order. A sender that a receive waits
+    /// for can; its goodbye reaches this process only over a connection. A bound on connections may have closed that
+    /// connection, and the end of the sender would go unnoticed: so senders are connected to if there is a bound.
     fn watch(&mut self, now: u64) {
         if now < self.upkeep.due {
             return;

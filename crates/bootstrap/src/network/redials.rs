@@ -4,8 +4,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive;
-/// or it has given up because of another rank that is lost, and that news is on its way.
+/// How often a rank that refuses is dialled again, and the pause before each dial (ms). Within that time its own dial
+/// arrives; or, if it has given up because another rank is lost, that news does.
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 

@@ -1,5 +1,5 @@
-//! Which connections there should be without a message to carry: none that were not used for the longest time, if there
-//! are more than a bound, and one to each rank that is waited for.
+//! Decides which connections exist without a message to carry: if there are more than a bound, the least recently used
+//! ones are closed; a rank that this process waits for is connected to.
 //!
 //! A connection is how the end of its other end's process is noticed. So one over which an end waits is not closed, and
 //! a rank that has waited for another for a while makes one.

@@ -1,5 +1,5 @@
-//! Where ranks are reached: told to the server, asked when needed. With other servers than ours these are puts and
-//! gets.
+//! Addresses of ranks: reported to the server, and requested when needed. Servers other than wireup's get puts and gets
+//! instead.
 
 use super::Job;
 use crate::codes::{Code, Result};
@@ -39,8 +39,8 @@ impl Job {
         self.put(&key(name, self.rank), &[MARK, &value].concat())
     }
 
-    /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for
-    /// the server only. `datagrams`: one for datagrams. `None`: there is none.
+    /// Asks the agents for a connection to a rank of another node that cannot be connected to directly. Waits for the
+    /// server only. `datagrams`: the connection is for datagrams. `None`: there is none.
     pub fn relay(&mut self, name: &[u8], rank: u32, datagrams: bool) -> Option<Descriptor> {
         if !self.answers_questions() {
             return None;
@@ -50,7 +50,7 @@ impl Job {
         net::received(server.link.take_memory().pop()??.into_socket()?).ok()
     }
 
-    /// Where a rank is reached, from a server that is not ours: as it was told before the last fence.
+    /// Where a rank is reached, as it reported before the last fence; for servers other than wireup's.
     ///
     /// # Errors
     /// The server is gone.

@@ -33,8 +33,8 @@ struct Bound {
 }
 
 impl Job {
-    /// Without an exchange among the ranks; `None`: the server has bound no sockets. Waits until those of all nodes are
-    /// bound.
+    /// The endpoints, without an exchange among the ranks; `None`: the server has bound no sockets. Waits until the
+    /// sockets of all nodes are bound.
     ///
     /// # Errors
     /// The server is gone, or breaks the rules.
@@ -63,7 +63,7 @@ impl Job {
         self.ask_endpoints(&Request::AddressSet { name, value: &hex::encode(address) })
     }
 
-    /// One round trip, which takes another request along.
+    /// Asks for the secret and the process mapping together with `request`, in one round trip.
     fn ask_endpoints(&mut self, request: &Request<'_>) -> Result<Endpoints> {
         let size = self.size;
         let server = self.server()?;
@@ -84,7 +84,7 @@ impl Job {
 }
 
 impl Endpoints {
-    /// The number of this rank's socket, if the server has bound it.
+    /// The descriptor of this rank's listening socket, if the server has bound it.
     pub fn listening(&self) -> Option<c_int> {
         self.bound.as_ref().map(|bound| bound.listening)
     }

@@ -139,7 +139,7 @@ unsafe fn is_refusal(header: &libc::msghdr) -> bool {
             let len = libc::CMSG_LEN(size_of::<libc::sock_extended_err>() as u32);
             if is_error && message.cmsg_len >= len as _ {
                 let error = libc::CMSG_DATA(next).cast::<libc::sock_extended_err>().read_unaligned();
-                // Not an error of this host's own.
+                // `ee_origin`: the error came from the destination's host, not from this one.
                 if error.ee_origin != libc::SO_EE_ORIGIN_LOCAL && error.ee_errno == libc::ECONNREFUSED as u32 {
                     return true;
                 }

@@ -58,7 +58,7 @@ pub struct Seen {
     pub said: Vec<u8>,
     /// This machine's wall clock (ns): before the host read its own, and after.
     pub clock_ns: (u64, u64),
-    /// How it has reached this machine.
+    /// How the host's agent has connected to this machine.
     pub back: Option<Back>,
     /// Whether it reaches its neighbour by the remote shell. `None`: it did not report that in time.
     pub onward: Option<Result<(), String>>,
@@ -73,7 +73,7 @@ pub struct Seen {
 pub struct Back {
     /// The address at which it reached this machine.
     pub address: IpAddr,
-    /// From the first attempt to the link.
+    /// Time from the first attempt to connect until the link was up (ns).
     pub took_ns: u64,
     /// Addresses that failed before, each with its problem; empty: none.
     pub failed: String,
@@ -96,7 +96,7 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
     let agents = spec.agents.len() as u32;
     let spec = SessionSpec {
         fanout: agents,
-        // So many remote shells are in progress at once.
+        // Only `shells_max` remote shells run at once, so each round of them gets the time limit of a host.
         start_timeout_ns: plan.timeout_ns.saturating_mul(u64::from(agents.div_ceil(spec.shells_max.max(1)))),
         installed_only: !plan.sends,
         verbose: true,

@@ -190,7 +190,10 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     }
     if let Some(problem) = &facts.cache.problem {
         let text = format!("cannot store wireup in {}: {problem}", facts.cache.path);
-        found.push(Finding::remark(text, "correct that, or install wireup on the host's PATH"));
+        found.push(Finding::remark(
+            text,
+            "a folder that only you can write to is needed there, or wireup on the host's PATH",
+        ));
     } else if let Some(free) = facts.cache.free.filter(|free| *free < setting.program_bytes) {
         let text = format!("not enough space for wireup in {}: {} free", facts.cache.path, Bytes(free));
         found.push(Finding::remark(text, "free some space there, or install wireup on the host's PATH"));

@@ -107,7 +107,7 @@ struct Within {
     has_slots: bool,
 }
 
-/// If all named hosts belong to the allocation, those without a slot count get the allocation's.
+/// If all named hosts belong to the allocation, each once and no slots were stated, they get the allocation's slots.
 fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, parsed: &Parsed) -> Within {
     let Some(allocation) = allocation.filter(|of| entries.iter().all(|entry| of.find(&entry.name).is_some())) else {
         return Within { entries, step: None, has_slots: false };

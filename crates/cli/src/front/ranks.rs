@@ -1,4 +1,4 @@
-//! The number of ranks of a command line that does not say it.
+//! The number of ranks if the command line does not state it.
 //!
 //! ```text
 //!   hosts, an allocation or ranks per node are given    as wireup run

@@ -39,7 +39,7 @@ impl Singleton {
         options.into_iter().chain([own_program, "singleton".into(), self.port.to_string().into()]).collect()
     }
 
-    /// After the job has failed the process would wait for ranks that have gone.
+    /// Ends the process after its job has failed: it would wait forever for ranks that have exited.
     pub fn end(self) {
         let Some(parent) = process::parent() else { return };
         if [parent, process::own_pid()].contains(&self.pid) {

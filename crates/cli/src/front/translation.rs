@@ -43,7 +43,7 @@ pub struct Translation {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shows {
-    /// On an option, if there is one of this name.
+    /// The help text, or that on the option of this name.
     Help(Option<String>),
     Version,
 }

@@ -28,8 +28,8 @@ pub const COMMAND: Command = Command {
 With --front also, in /opt/wireup/bin: mpiexec, mpirun, mpiexec.hydra, orterun, prterun, which take the options of
 these launchers.
 
-The libraries are copied from the folder of this program, or from ../lib next to it. After pip install, choose another
-prefix than pip's: pip removes only what it installed itself.
+The libraries are copied from the folder of this program, or from ../lib next to it; a line names those that are not
+there. After pip install, choose another prefix than pip's: pip removes only what it installed itself.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[PREFIX, FRONT] }],

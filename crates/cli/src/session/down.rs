@@ -97,7 +97,7 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
 /// end by themselves, unless they are stopped too or take too long. Nobody can say how many jobs there were.
 fn force(name: &str, pid: u32, place: Option<&SessionDirectory>) -> Result<usize, String> {
     unended::remove(name);
-    // Process 0 is not visible from here.
+    // Process id 0: the session's process is in another PID namespace and cannot be seen from here.
     let all = if pid == 0 { Vec::new() } else { process::tree(pid) };
     let Some(root) = all.first() else { return Err(not_ended(name, pid, PROCESS_MAX)) };
     out::tell(&format!("session {name} does not answer; killing its process {pid} and everything it started"));
@@ -113,7 +113,7 @@ fn force(name: &str, pid: u32, place: Option<&SessionDirectory>) -> Result<usize
         }
         for process in left {
             if process::is_stopped(process.pid) || begun.elapsed() > ALONE_MAX {
-                // It may end at this moment.
+                // The process may have exited in the meantime.
                 let _ = process::kill(process.pid, SIGKILL);
             }
         }
@@ -122,7 +122,7 @@ fn force(name: &str, pid: u32, place: Option<&SessionDirectory>) -> Result<usize
     if place.is_some_and(|place| !happens_within(PROCESS_MAX, || place.is_free())) {
         return Err(not_ended(name, pid, PROCESS_MAX));
     }
-    // The keeper that does it otherwise may have been stopped.
+    // Normally a keeper removes the session's directory, but it may have been stopped.
     if let Ok((place, Claim::Ours)) = SessionDirectory::claim(name, false) {
         place.remove();
     }

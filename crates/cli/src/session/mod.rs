@@ -66,10 +66,10 @@ fn or_configured(typed: Option<String>) -> Result<Option<String>, String> {
     }
 }
 
-/// Pause between two looks whether something has happened.
+/// Interval at which [`happens_within`] polls.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Waits until it has happened; `false`: it took longer.
+/// Polls until `has_happened` returns `true`; `false`: it did not within `limit`.
 fn happens_within(limit: Duration, mut has_happened: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
     while !has_happened() {

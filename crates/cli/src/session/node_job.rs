@@ -14,7 +14,7 @@ use wireup_wire::job::{
 };
 use wireup_wire::peer::SessionSpec;
 
-/// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
+/// Time between SIGTERM and SIGKILL when the ranks are ended (ns): short, since they have nothing to clean up.
 const GRACE_NS: u64 = 2_000_000_000;
 
 pub struct NodeJob<'a> {

@@ -109,7 +109,8 @@ const RANK_PORTS: u16 = 256;
 
 /// Exit code if the session runs but some node is missing.
 const NOT_ALL: u8 = 1;
-/// Time in addition to the start time: the root reports missing nodes only after that.
+/// How much longer than the start timeout this program waits for the root's answer: the root reports missing nodes only
+/// after that timeout.
 const TELLING: Duration = Duration::from_secs(30);
 
 /// The time between two looks at which nodes are starting (chosen).
@@ -117,7 +118,7 @@ const PROGRESS: Duration = Duration::from_millis(500);
 
 /// The time to wait for a session that another `wireup up` is starting: its process listens within milliseconds.
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
-/// The time for such a process to end.
+/// Longest wait for the process of a session that failed to start to exit.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
@@ -194,7 +195,7 @@ pub fn begin_for_this_process(
 ) -> Result<(), String> {
     let (place, claim) = SessionDirectory::claim(name, false).map_err(|error| error.to_string())?;
     if matches!(claim, Claim::Taken) {
-        return Err(format!("there is a session {name} already; end it with wireup down --session {name}"));
+        return Err(format!("there is a session {name} already; end it with wireup down {name}"));
     }
     let owner = Owner::this_process().map_err(|error| format!("cannot make a pipe: {error}"))?;
     start_session(&place, name, spec, told, Some(owner), process_ns).map(drop)

@@ -18,12 +18,12 @@ use std::fs;
 use std::path::Path;
 use wireup_stage::file_system::FileSystem;
 
-/// Requests of a rank for each file; for each file of a folder; requests of the launcher, which reads each file once.
+/// Requests to the file server: per rank and single file, per rank and file in a folder, and per file to stage it.
 const OF_A_FILE: f64 = 1.1;
 const OF_A_FOLDER: f64 = 0.06;
 const TO_STAGE: f64 = 8.0;
-/// Time of a request at a busy server (s); a session and a staging job over ssh (s, chosen); speed of staging
-/// (bytes/s).
+/// Time per request at a busy server (s); time to start a session and a staging job by ssh (s, chosen); staging
+/// bandwidth (bytes/s).
 const REQUEST_S: f64 = 0.000_2;
 const BEGIN_S: f64 = 0.3;
 const BYTES_PER_S: f64 = 40e6;

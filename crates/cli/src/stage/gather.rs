@@ -32,7 +32,7 @@ const LINES_SHOWN: usize = 40;
 /// The files of some nodes, and who can send them.
 #[derive(Clone)]
 struct Group {
-    /// Any one of these: virtual nodes see the same files.
+    /// Nodes that see the same files (virtual nodes of one machine): any one of them can send the files of all.
     nodes: Vec<NodeSpec>,
     places: GatheredNodes,
 }
@@ -247,11 +247,11 @@ fn shown(pattern: &[u8]) -> String {
 /// The launcher's end of a gathering job.
 struct Taker<'a> {
     gathering: &'a mut Gathering,
-    /// What the nodes are to be told next.
+    /// Bytes to be sent to the gatherers: permissions to send.
     told: Vec<u8>,
     nodes: &'a [NodeSpec],
     groups: &'a [Group],
-    /// When nodes had sent everything.
+    /// For each node that has sent everything, when it had (ns).
     ended: &'a mut Vec<(NodeId, u64)>,
     progress: Progress,
 }

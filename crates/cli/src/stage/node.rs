@@ -47,7 +47,7 @@ fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
     match opened.and_then(|folder| Store::open(&folder, room_mib << 20).map_err(|problem| problem.to_string())) {
         Ok(store) => {
             let output = io::stdout().lock();
-            // Without Landlock it keeps the rights of its user.
+            // Best effort: on a kernel without Landlock the process keeps all rights of its user.
             let confine = || {
                 let _ =
                     confine(&Confinement { read_only: &[], read_write: &[store.root()], remove: &[], network: false });
@@ -90,7 +90,7 @@ impl Input for FromAgent {
 
 /// Sends files of this node.
 fn give() -> io::Result<()> {
-    // More is read at once then. It is not permitted beyond a limit of the user's pipes.
+    // A larger pipe lets the agent read more at once. Fails beyond the user's limit for pipes, which does no harm.
     let _ = rustix::pipe::fcntl_setpipe_size(rustix::stdio::stdout(), PIPE_LEN);
     let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse().ok());
     let own = own.ok_or(io::ErrorKind::InvalidInput)?;

@@ -37,7 +37,7 @@ impl Nodes<'_> {
     }
 }
 
-/// How it ended.
+/// The outcome of staging a set.
 pub enum Outcome {
     /// The set is on all nodes but those that were reported. With the times.
     Done(Phase),
@@ -160,7 +160,7 @@ pub(super) fn run(
     let argv: Vec<&[u8]> = [&b"stage-node"[..]].into_iter().chain(argv.iter().map(Vec::as_slice)).collect();
     let job = NodeJob { session, nodes, argv: &argv, stdin, timeout_ns };
     job.run(program, &mut |voice, notice| match notice {
-        // The user has not asked for this job.
+        // Not shown: the user did not ask for this staging job.
         Notice::Started { .. } => String::new(),
         notice => voice.say(notice),
     })

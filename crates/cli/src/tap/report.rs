@@ -1,4 +1,4 @@
-//! The profile of a start, from the records of its ranks.
+//! The profile of a job's startup, computed from the records of its ranks.
 
 use std::collections::BTreeMap;
 use wireup_tap::page::{FENCES_KEPT, Family};
@@ -17,7 +17,7 @@ pub const FAMILIES: [(&str, Family); 8] = [
 ];
 /// The slowest ranks and nodes that are named.
 const SLOWEST: usize = 3;
-/// A shorter stretch without fences does not end the start.
+/// Shortest gap between two fences that can mark the end of the job's startup (ns).
 const LONG_NS: u64 = 1_000_000_000;
 
 /// A fence of all ranks.
@@ -86,7 +86,7 @@ pub struct Start {
     pub whole_ms: f64,
     /// Time until the last rank's program was executed.
     pub launch_ms: f64,
-    /// Time in fences after the last rank had entered.
+    /// Time in fences after the last rank had entered: the exchange itself, without waiting for late ranks.
     pub moving_ms: f64,
     /// The median rank's time in other requests.
     pub requests_ms: f64,
@@ -164,7 +164,7 @@ fn missing(present: impl Iterator<Item = u32>, size: u32) -> Vec<(u32, u32)> {
     missing
 }
 
-/// Ranks may say anything.
+/// Saturating sum: records come from ranks, and may contain any numbers.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }

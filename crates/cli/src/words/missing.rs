@@ -197,7 +197,8 @@ fn kind_of_text(problem: &str) -> Kind {
             Kind::Busy
         }
         () if says(&["(finding the program)"]) => Kind::NoShell,
-        () if says(&["no space left", "quota exceeded", "read-only file system", "cannot store wireup"]) => {
+        () if says(&["it is a symbolic link"]) => Kind::Advice,
+        () if says(&["no space left", "quota exceeded", "read-only file system", "mounted with noexec"]) => {
             Kind::NoRoom
         }
         // If ssh gives a reason, it follows these words.
@@ -233,7 +234,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
                 .to_owned()
         }
         Kind::NoRoom => {
-            "~/.cache there must have space for programs and be allowed to run them; or install wireup on its PATH"
+            "free some space in ~/.cache there; if its file system is read-only or mounted with noexec, install wireup \
+             on the host's PATH"
                 .to_owned()
         }
         Kind::NoShell => {

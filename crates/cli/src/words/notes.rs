@@ -13,7 +13,7 @@ const STARTED_FOR_SHOWN: u32 = 3;
 const ROUTED_SHOWN: u32 = 3;
 /// How many nodes whose ranks lack something are reported.
 const LACKING_SHOWN: u32 = 3;
-/// Bindings of so many nodes are shown.
+/// Most nodes whose bindings are shown.
 const PICTURES_SHOWN: u32 = 64;
 /// How many PMIx server processes have their messages shown.
 const SAID_SHOWN: usize = 4;

@@ -7,7 +7,7 @@ use wireup_wire::peer::{GroupStall, InitStall, StallReport};
 /// Nodes that are named in one round; the summary counts the rest.
 const NODES_SHOWN: u32 = 16;
 
-/// The answers of one round.
+/// The answers of the nodes in one round of stall reports.
 #[derive(Default)]
 pub struct Stalls {
     node_count: u32,

@@ -17,9 +17,11 @@
 
 use wireup_wire::collective::Algorithm;
 
-/// Number of nodes up to which the tree has one level, whose root sends all blocks to every node.
+/// Number of nodes up to which `TREE_BYTES_MAX_FEW` applies: the tree has one level, and its root sends all blocks to
+/// every node.
 const FEW_NODES: u32 = 16;
-/// Bytes of all nodes together up to which the tree is fastest: with few nodes; `TREE_BYTES_MAX_MANY`: with many.
+/// Bytes of all nodes together up to which the tree is fastest, with at most `FEW_NODES` nodes; `TREE_BYTES_MAX_MANY`:
+/// with more nodes.
 const TREE_BYTES_MAX_FEW: u64 = 128 << 10;
 const TREE_BYTES_MAX_MANY: u64 = 4 << 20;
 /// Bytes per node above which the copies that Bruck makes of each byte cost more than the ring's hops.

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 pub struct Alltoall {
     power: usize,
-    /// Before the first step by receiver, then by distance.
+    /// Indexed by the receiver's place before the first step, and by the distance to the receiver from then on.
     rows: Vec<Vec<u8>>,
     me: u32,
 }
@@ -52,7 +52,7 @@ impl Algorithm for Alltoall {
     }
 
     fn outcome(mut self: Box<Self>) -> Outcome {
-        // Row i is now of the member at distance i to the left.
+        // Row i has now come from the member at distance i to the left.
         self.rows.reverse();
         let turn = (self.me as usize + 1) % self.rows.len();
         self.rows.rotate_right(turn);

@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// With the members beyond, unless the group ends before them.
+    /// This run extended by the run beyond it, unless the new group's edge is already in this one.
     fn and(self, beyond: Run<'a>) -> Run<'a> {
         if self.has_edge {
             return self;
@@ -198,7 +198,7 @@ impl Neighbours {
         Scan::with_both(Count, run(&self.left), run(&self.right))
     }
 
-    /// The record that returns to the member that this one is of.
+    /// The result for the member whose record this one holds after the sort.
     fn result(&self, scan: &Scan<Count>) -> Result<Vec<u8>, Malformed> {
         let (left, right) = (Run::decode(&scan.up_to)?, Run::decode(&scan.from)?);
         let (first, last) = (end(left.end)?, end(right.end)?);

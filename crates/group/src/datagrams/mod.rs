@@ -26,16 +26,16 @@ pub use receiver::Receiver;
 pub use replay::Replay;
 pub use sender::{PAUSE_MS_MAX, Sender};
 
-/// Segments that are under way at most. So many bits tell which have arrived. Chosen: with segments of 1.2 KB, 150 KB
-/// for each round trip.
+/// Most segments in flight; `Ack::seen` has a bit for each. Chosen: with segments of 1.2 KB, 150 KB for each round
+/// trip.
 pub const WINDOW: usize = 128;
 
-/// What a receiver has got.
+/// An acknowledgement: which segments a receiver has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
-    /// All segments before this one.
+    /// All segments before this one have arrived.
     pub next: u64,
-    /// Bit `n`: segment `next + 1 + n`.
+    /// Bit `n`: segment `next + 1 + n` has arrived.
     pub seen: u128,
 }
 

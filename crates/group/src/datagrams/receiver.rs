@@ -8,12 +8,13 @@ use alloc::vec::Vec;
 pub struct Receiver {
     /// All segments before this one are delivered.
     next: u64,
-    /// Later ones; fewer than [`WINDOW`].
+    /// Later segments, which arrived out of order; fewer than [`WINDOW`].
     held: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Receiver {
-    /// Appends to `out` what is in order now. A segment that has arrived before, or is not in the window, is ignored.
+    /// Takes a segment, and appends to `out` the bytes that are in order now. A segment that has arrived before, or is
+    /// not in the window, is ignored.
     pub fn on_segment(&mut self, number: u64, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(ahead) = number.checked_sub(self.next).filter(|ahead| *ahead < WINDOW as u64) else { return };
         if ahead > 0 {

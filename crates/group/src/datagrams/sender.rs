@@ -4,13 +4,13 @@ use super::{Ack, WINDOW};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The pause before a repetition (ms): before the first round trip is known; at least, because a process that shares
-/// its core may answer late; at most, which bounds how long a peer that has lost segments while it computed waits for
-/// them.
+/// The pause before a retransmission (ms): as long as no round trip was measured; at least, because a process that
+/// shares its core may answer late; at most, which bounds how long a peer that has lost segments while it computed
+/// waits for them.
 const PAUSE_MS_FIRST: u64 = 100;
 const PAUSE_MS_MIN: u64 = 20;
 pub const PAUSE_MS_MAX: u64 = 1_000;
-/// Segments under way at the beginning, and at least after a loss.
+/// The congestion window (segments) at the beginning, and its minimum after a loss.
 const ROOM_FIRST: usize = 16;
 const ROOM_MIN: usize = 2;
 /// A segment is lost if one that was sent so many transmissions later has arrived.
@@ -18,24 +18,24 @@ const REORDERED_MAX: u64 = 3;
 
 pub struct Sender {
     segment_len: usize,
-    /// Not cut yet; `cut` bytes of the first piece are.
+    /// Pieces that are not cut into segments yet; `cut` bytes of the first piece already are.
     queue: VecDeque<Vec<u8>>,
     cut: usize,
     /// The number of the first segment of `flight`.
     first: u64,
     flight: VecDeque<Segment>,
-    /// Bytes that are not acknowledged, in both.
+    /// Number of unacknowledged bytes in `queue` and `flight`.
     unacknowledged: usize,
-    /// How many segments may be under way; below `threshold` it grows fast.
+    /// The congestion window (segments); below `threshold` it grows fast (slow start).
     room: usize,
     threshold: usize,
-    /// Acknowledged since `room` has grown.
+    /// Segments acknowledged since `room` last grew.
     credit: usize,
-    /// Transmissions so far; a loss among those before `recovery` has been counted already.
+    /// Number of transmissions so far; a loss among those before `recovery` has reduced `room` already.
     transmissions: u64,
     recovery: u64,
     round_trip: RoundTrip,
-    /// Silences in a row.
+    /// Number of consecutive timeouts without an acknowledgement.
     silences: u32,
     /// Since when nothing was acknowledged; `None`: nothing is under way.
     waits_since: Option<u64>,
@@ -55,7 +55,7 @@ enum State {
 }
 
 impl Sender {
-    /// Makes segments of at most so many bytes, which are not 0.
+    /// Makes segments of at most `segment_len` bytes, which must not be 0.
     pub fn new(segment_len: usize) -> Sender {
         Sender {
             segment_len,

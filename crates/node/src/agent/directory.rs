@@ -25,7 +25,7 @@ const RACES_MAX: usize = 16;
 
 pub struct Directory {
     path: PathBuf,
-    /// Locked while this agent lives.
+    /// The directory, opened and locked (`flock`) while this agent lives.
     lock: Option<OwnedFd>,
 }
 

@@ -10,7 +10,7 @@ use wireup_wire::ids::Client;
 
 /// Time between two tries (ns). Chosen: long compared with a rank reading its reply, short compared with a job's start.
 const RETRY_NS: u64 = 2_000_000;
-/// After this much waiting in vain a warning is printed (ns).
+/// Longest wait of a rank (ns) before a warning is printed.
 const TELL_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! Finds agents of one run that are on the same machine under different names, so that their ranks share a PID
-//! namespace, as those of virtual nodes do: libraries take such ranks for processes of one host.
+//! Finds agents of one run that are on the same machine under different host names, so that their ranks can share a PID
+//! namespace, as the ranks of virtual nodes do: MPI libraries treat such ranks as processes of one host.
 //!
 //! ```text
 //!   first agent     listens at a name that only agents of this run can make;

@@ -1,13 +1,13 @@
 //! Records which jobs share a PID namespace on this node, and keeps the keepers of each such family of jobs.
 //!
-//! Ranks of one family of jobs talk with each other, and their libraries find each other's processes by number. So the
-//! keeper of a later job is in the namespace of the keeper that came first, a *member* of it. The first keeper stays
-//! until the last job of the family has ended here, since the kernel would end all members with it.
+//! Ranks of one family of jobs communicate, and their libraries look up each other's processes by pid. So the keeper of
+//! a later job, a *member*, joins the PID namespace of the family's first keeper. The first keeper is kept until the
+//! last job of the family has ended on this node, since its end would make the kernel kill all members.
 //!
-//! Ranks that have started one job often start another, so members are kept: without that, and without a member that
-//! is forked ahead, `PMIx_Spawn` of one child takes 1.05 times as long (1.02 to 1.09), and `MPI_Comm_spawn` of four
-//! children by four ranks of MPICH 5 1.04 times (1.02 to 1.11; 40 and 24 interleaved pairs of jobs on 2 CPUs). All jobs
-//! of a family want the same of their keepers, since a job that ranks start has the options of theirs.
+//! Ranks that have spawned one job often spawn another, so members are kept: without that, and without a member that is
+//! forked ahead, `PMIx_Spawn` of one child takes 1.05 times as long (1.02 to 1.09), and `MPI_Comm_spawn` of four
+//! children by four ranks of MPICH 5 1.04 times (1.02 to 1.11; 40 and 24 interleaved pairs of jobs on 2 CPUs). Any
+//! member can serve any job of the family, since a spawned job has the options of its parent job.
 //!
 //! ```text
 //!   first job ──► Serving ── its job is over, others are here ──► Held ── the last one is over ──► given back
@@ -33,7 +33,7 @@ const IDLE_MEMBERS: usize = 1;
 pub struct JobFamilies {
     /// The families with jobs on this node, by the first job of each family.
     here: BTreeMap<JobId, Family>,
-    /// The first job of the family of each job that ranks of another job have asked for.
+    /// For each job that ranks of another job have spawned: the first job of its family.
     of: BTreeMap<JobId, JobId>,
 }
 
@@ -41,7 +41,7 @@ struct Family {
     /// Pid of the keeper in whose namespace the family's ranks are.
     first: u32,
     jobs: BTreeSet<JobId>,
-    /// The keeper of the namespace, if its own job is over.
+    /// The first keeper, kept for its namespace after its own job has ended; `None`: that job still runs.
     held: Option<KeeperLink>,
     /// Keepers in the namespace that have no job.
     members: KeeperPool,
@@ -68,13 +68,13 @@ impl JobFamilies {
         self.of.insert(job, family);
     }
 
-    /// Whether ranks have asked for the job, so that it belongs to a family.
+    /// Whether the job was spawned by ranks of another job, so that it belongs to that job's family.
     pub fn has_joined(&self, job: JobId) -> bool {
         self.of.contains_key(&job)
     }
 
-    /// Gives the family of a job a server process, to be started for the next job. If the family has no members, the
-    /// server is returned.
+    /// Gives the family of a job a server process, to be started for its next job. Returns the server if no job of the
+    /// family runs on this node.
     pub fn plan_standby(&mut self, job: JobId, server: StandbyServer) -> Option<StandbyServer> {
         let Some(family) = self.here.get_mut(&self.family_of(job)) else { return Some(server) };
         family.server = Some(server);

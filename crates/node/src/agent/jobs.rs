@@ -1,7 +1,7 @@
 //! Finds the jobs that have ranks on this node, by number and by slot.
 //!
 //! A slot is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A
-//! seat is not reused before all others have been used.
+//! slot is not reused before all others have been used.
 
 use super::keepers::Keepers;
 use super::ranks::JobRanks;
@@ -43,7 +43,7 @@ impl Jobs {
         self.at(slot).map(act);
     }
 
-    /// The ranks of a job; a new job gets a keeper in this kernel session first.
+    /// The ranks of a job. A job that is not in the table yet is added, with a keeper in this kernel session.
     pub fn ranks_of(
         &mut self,
         job: JobId,

@@ -14,15 +14,15 @@
 //!
 //! One of them may have started a PMIx server process ahead, for jobs that ranks start (`pmix/standby`).
 //!
-//! A keeper that has served a job, or has started a server, has begun a kernel session or a process group in the
-//! agent's (`keeper`). From then on it serves only jobs that want the same.
+//! A keeper that has served a job or started a PMIx server has called `setsid`, or leads a process group in the agent's
+//! session (see `keeper`). This cannot be undone, so it serves only jobs that need the same kind of session.
 //!
 //! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes
 //! idle. Idle keepers are watched, so that a killed one is not used.
 //!
-//! A renewal takes 2 ms if the keeper has an interpreter with imported modules, and a script that runs one job after
-//! the other may start the next one sooner. The agent waits for such a keeper: to import the modules again takes
-//! seconds.
+//! `Request::Renew` takes 2 ms if the keeper has an interpreter with imported modules, and a script that runs one job
+//! after the other may start the next one sooner. The agent waits for such a keeper, because another one would need
+//! seconds to import the modules again.
 
 use super::keeper_link::KeeperLink;
 use super::pmix::StandbyServer;
@@ -40,7 +40,7 @@ use wireup_proto::io::KernelSession;
 const IDLE_MAX: usize = 32;
 /// Longest time from the beginning of a renewal for which jobs wait for a keeper with imported modules (ns). Chosen: a
 /// renewal takes milliseconds, and longer where ranks compete for the CPUs. If the keeper finds processes that cannot
-/// be killed, the agent stands still for at most this time, once.
+/// be killed, the agent is blocked for this time, once for each renewal.
 const IMPORTER_NS_MAX: u64 = 200_000_000;
 
 /// A keeper without a job.
@@ -121,8 +121,8 @@ impl KeeperPool {
         self.take_suiting(session, |_| true, reactor)
     }
 
-    /// Waits until a keeper with imported modules is idle, if one that suits is being renewed. Meanwhile the agent does
-    /// nothing else: a job whose start was put off instead would have to put off its signals and sockets too.
+    /// Waits until a keeper with imported modules is idle, if one that suits is being renewed. Meanwhile the agent
+    /// handles nothing else: to delay only this job, it would have to queue the job's signals and sockets.
     fn await_importer(&mut self, session: KernelSession, reactor: &Reactor) {
         let has_modules = |idle: &Idle| idle.keeper.keeps_importer() && idle.server.is_none() && idle.suits(session);
         while !self.idle.values().any(has_modules)
@@ -140,8 +140,9 @@ impl KeeperPool {
         let now_ns = monotonic_ns();
         let left_ns = |renewing: &Renewing| (renewing.since_ns + IMPORTER_NS_MAX).saturating_sub(now_ns);
         let suits = |link: &KeeperLink| link.kernel_session().is_none_or(|begun| begun == session);
-        let mut with_modules = self.renewing.iter().filter(|(_, renewing)| renewing.link.may_keep_importer());
-        let (pid, renewing) = with_modules.find(|(_, one)| suits(&one.link) && left_ns(one) > 0)?;
+        let with_modules = self.renewing.iter().filter(|(_, renewing)| renewing.link.may_keep_importer());
+        let suiting = with_modules.filter(|(_, one)| suits(&one.link) && left_ns(one) > 0);
+        let (pid, renewing) = suiting.max_by_key(|(_, one)| one.since_ns)?;
         Some((*pid, Duration::from_nanos(left_ns(renewing))))
     }
 
@@ -530,11 +531,11 @@ pub mod tests {
         let process = Pid::from_raw(stopped.pid() as i32).unwrap();
         kill_process(process, Signal::STOP).unwrap();
         let token = Token::IdleKeeper(stopped.pid());
+        let since = Instant::now();
         pool.renew(KeeperLink::new(stopped, token, &reactor).unwrap(), &reactor);
         assert!(pool.take_keeper(Own, &reactor).is_none() && pool.take_with_standby(Agents, &reactor).is_none());
-        let since = Instant::now();
         assert!(pool.take_keeper(Agents, &reactor).is_none());
-        assert!(since.elapsed() > Duration::from_nanos(IMPORTER_NS_MAX / 2), "{:?}", since.elapsed());
+        assert!(since.elapsed() >= Duration::from_nanos(IMPORTER_NS_MAX), "{:?}", since.elapsed());
         assert!(pool.next_importer(Agents).is_none() && pool.take_keeper(Agents, &reactor).is_none());
         kill_process(process, Signal::CONT).unwrap();
         end(pool, &reactor);

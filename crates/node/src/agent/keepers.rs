@@ -1,16 +1,16 @@
-//! Where the keepers of jobs come from. In a standing session, and when ranks have started other jobs, each serves one
-//! job after another (`keeper_pool`); their number follows the number of concurrent jobs, and after a quiet time all
-//! but a few are ended.
+//! Forks and reuses the keepers of jobs. In a standing session, and when ranks have spawned other jobs, each keeper
+//! serves one job after another (`keeper_pool`); their number follows the number of concurrent jobs, and after a quiet
+//! time all but a few are ended.
 //!
-//! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host.
-//! Its first process is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and
-//! is killed when a job is over at the root.
+//! Agents that share a machine share a PID namespace too, because MPI libraries treat their ranks as processes of one
+//! host. The first process of the namespace is a keeper of the root agent that serves no job. Processes that killed
+//! keepers leave behind become its children, and are killed when a job has ended at the root.
 //!
-//! The same holds for agents that remote shells have started on one machine under different names (`fellows`): when
-//! another one appears, the first of them begins such a namespace, which does not apply to jobs that it has already.
+//! Agents that remote shells have started on one machine under different host names (`fellows`) share a namespace too:
+//! the first of them makes it when another one appears. Jobs that already run on the first one stay outside.
 //!
-//! The same holds for the jobs of a family (`job_families`): keepers of the later ones are in the namespace of the
-//! first one's keeper.
+//! The jobs of a family (`job_families`) share a namespace too: the keepers of its later jobs join the namespace of its
+//! first keeper.
 
 use super::fellows::Fellows;
 use super::job_families::JobFamilies;
@@ -37,7 +37,7 @@ const SERVER_DELAY_NS: u64 = 5_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
-    /// The PID namespace in which keepers of ranks are put; `None`: they get none.
+    /// The PID namespace for keepers of ranks; `None`: these keepers stay in the agent's namespace.
     namespace: Option<PidNamespace>,
     /// The first process of the PID namespace that all agents share, at the root or at the first agent of a machine.
     first: Option<Keeper>,
@@ -89,7 +89,7 @@ impl Keepers {
         }
     }
 
-    /// Agents on this machine may have asked for the namespace that all are to share.
+    /// Answers agents on this machine that have asked for the PID namespace that all of them are to share.
     pub fn answer_fellows(&mut self, reactor: &Reactor) {
         if let Some(fellows) = self.fellows.take() {
             fellows.answer(|| self.first_of_machine(reactor));
@@ -228,7 +228,7 @@ impl Keepers {
         }
     }
 
-    /// A job that has got no keeper is over.
+    /// Removes a job for which no keeper could be obtained.
     pub fn leave(&mut self, job: JobId, reactor: &Reactor) {
         self.jobs.remove(&job);
         if let Some(held) = self.families.leave(job, reactor) {

@@ -14,7 +14,7 @@ pub struct LinkConfig {
     pub parent: AgentId,
     /// The incarnation of this agent.
     pub incarnation: u32,
-    /// Time that was left for linking to the parent when this agent was called (ns).
+    /// The rest of the start timeout when this agent was started (ns): time for the link to the parent.
     pub start_timeout_ns: u64,
     /// Silence after which a link is lost (ns); 0: never.
     pub node_timeout_ns: u64,

@@ -46,8 +46,8 @@ pub const IN_MEMORY: LinkId = LinkId(0);
 
 /// Number of checks of unacknowledged bytes within `--node-timeout`.
 const LOOKS: u64 = 4;
-/// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short
-/// `--node-timeout` is.
+/// Time from a check that has found bytes unanswered for too long to the check that decides (ns). Chosen: far more than
+/// an answer takes on a busy machine, even if `--node-timeout` is short.
 const SUSPECT_NS: u64 = 1_000_000_000;
 
 pub struct LinkSet {
@@ -58,8 +58,8 @@ pub struct LinkSet {
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet, by id: the oldest first.
     guests: BTreeSet<LinkId>,
-    /// The hellos that were heard, each with the link on which it first arrived. Only members of the session can make
-    /// new ones.
+    /// The seals of the hellos received so far, each with the link on which it first arrived. Only members of the
+    /// session can make new hellos, so strangers cannot fill the map.
     hellos: BTreeMap<Seal, LinkId>,
     pub dials: Dials,
     next: u32,

@@ -1,5 +1,5 @@
-//! The jobs that have ranks on this node, and what they share here: where their keepers come from, memory, ports, the
-//! weight of jobs that wait for others, stores, and what killed keepers have left.
+//! The jobs that have ranks on this node, and the resources that they share: keepers, memory, reserved ports, sockets
+//! of stores, the lowered CPU weight of jobs that wait for spawned ones, and the search for orphans of killed keepers.
 
 use super::jobs::Jobs;
 use super::keeper_link::KeeperLink;
@@ -180,7 +180,7 @@ impl LocalJobs {
         }
     }
 
-    /// The job with this slot has heard from its keeper.
+    /// The keeper of the job with this slot has sent something, or has ended.
     pub fn on_keeper(&mut self, slot: JobSlot, turn: &mut Turn<'_>) {
         if let Some(ranks) = self.jobs.at(slot) {
             ranks.on_keeper(turn);
@@ -190,7 +190,7 @@ impl LocalJobs {
         }
     }
 
-    /// A job is over. `of_shells`: the keeper of the remote shells.
+    /// Frees what a job that has ended used here. `of_shells`: the keeper of the remote shells.
     pub fn on_job_gone(&mut self, job: JobId, of_shells: Option<&KeeperLink>, reactor: &Reactor) {
         let now_ns = monotonic_ns();
         self.memory.forget(job);

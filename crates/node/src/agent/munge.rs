@@ -5,10 +5,10 @@
 //!   task    credential ──► unmunge ──► key, and the user who made the credential: only our own user's is accepted
 //! ```
 //!
-//! Munge signs and encrypts with a key of the cluster that only munged can read. Anyone may have it make a credential,
-//! but munged writes into each who asked for it. A credential is accepted once on each host and for a limited time, so
-//! a message that was recorded is refused there. The body is encrypted by us, since munge takes only 1 MiB, and once
-//! for all tasks.
+//! Munge signs and encrypts with a key of the cluster that only munged can read. Any user may request a credential, but
+//! munged records in it who has requested it. A credential is accepted once on each host and for a limited time, so a
+//! host refuses a message that was recorded there. We encrypt the body ourselves, once for all tasks, since munge
+//! accepts only 1 MiB.
 //!
 //! The programs of munge are called rather than its library, which a static build could not open.
 
@@ -29,7 +29,8 @@ pub const ANSWER_LEN_MAX: usize = 16 << 10;
 /// What a credential contains before the key. Nothing else that asks munge for credentials begins with it.
 const LABEL: &[u8; 20] = b"wireup bootstrap key";
 const KEY_LEN: usize = 32;
-/// The lifetime of a credential (seconds) that no site shortens, and the longest that munge gives.
+/// Shortest lifetime to request for a credential (s), which no site's limit cuts; `LIFETIME_S_MAX`: the longest that
+/// munge grants.
 const LIFETIME_S: u64 = 300;
 const LIFETIME_S_MAX: u64 = 3600;
 

@@ -23,7 +23,8 @@ use wireup_wire::ids::JobId;
 /// Niceness that gives a third of the usual weight. Chosen: with less, ranks of MPICH need longer to accept the
 /// connection.
 const NICE: i32 = 5;
-/// Longest time, for programs that do not connect (ns). Chosen: longer than programs need to load their libraries.
+/// Longest time for which the weight stays lowered (ns), for spawned programs that never connect to their parent.
+/// Chosen: longer than programs need to load their libraries.
 const LOWERED_NS_MAX: u64 = 2_000_000_000;
 /// Pause before a change that the kernel has refused for now is tried again (ns).
 const RETRY_NS: u64 = 100_000_000;
@@ -72,7 +73,7 @@ impl ParentWeight {
         }
     }
 
-    /// The spawned job connects with its parent, or is over: nobody waits for it any more.
+    /// The ranks of the parent job no longer wait for the spawned job: it has connected to them, or has ended.
     pub fn on_started(&mut self, job: JobId, now_ns: u64) {
         self.parents.remove(&job);
         if self.until_ns.remove(&job).is_some() {

@@ -1,4 +1,5 @@
-//! Keeps the ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
+//! Keeps the ports that an agent of a session has reserved for ranks. Each port is held by a listening socket here, or
+//! is lent to one job.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -50,9 +51,9 @@ impl ReservedPorts {
         self.closed.insert(job, (first, sockets));
     }
 
-    /// A job has ended everywhere: other jobs may have its ports. Ports of a job that could not begin here listen
-    /// already; connections that wait at them are from ranks that have ended. Returns `false` if the ports cannot be
-    /// renewed now.
+    /// A job has ended everywhere: other jobs may have its ports. Does nothing if the job has not taken its ports here:
+    /// they still listen, and connections that wait at them are from ranks that have ended. Returns `false` if the
+    /// ports cannot be renewed now.
     pub fn renew(&mut self, job: JobId) -> bool {
         let Some((first, sockets)) = self.closed.get(&job) else { return true };
         let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(|socket| reserved::renew(socket, BACKLOG)).collect();

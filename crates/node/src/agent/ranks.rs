@@ -71,19 +71,20 @@ pub struct JobRanks {
 struct Exits {
     /// Exits that are reported after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
-    /// Whether a rank was killed, by this agent or by another process: who kills further ranks does not matter.
+    /// Whether a rank was killed before, by this agent or another process: then the kernel's log is not searched any
+    /// more.
     has_killed: bool,
     /// Where ranks write why they fail, if the job wants that.
     files: Option<ErrorFiles>,
 }
 
 impl JobRanks {
-    /// What the ranks lack before they start.
+    /// The property that the ranks should have and do not, to be reported before they start.
     pub fn lacking(&self) -> Option<Lacking> {
         self.lacks_namespace.then_some(Lacking::Namespace)
     }
 
-    /// Starts with a keeper that has nothing to do yet.
+    /// The state of a job without ranks, with an idle or newly forked keeper.
     pub fn new(
         job: JobId,
         slot: JobSlot,

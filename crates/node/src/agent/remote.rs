@@ -123,12 +123,14 @@ fn send(build: &str, digest: &str) -> String {
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
          umask 077; k=; s=; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
-         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; \
+         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": remove it, it is a symbolic link >&2; \
+         exit {NOT_TAKEN}; }}; \
          mkdir -p \"$d\" && [ -O \"$h\" ] && chmod 700 \"$h\" \"$d\" && \
          echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; s=1; done; \
          [ -n \"$k\" ] && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && {{ [ -z \"$s\" ] || echo {SECOND_CACHE_WORDS} $SLURMD_NODENAME >&2; exit 0; }}; \
-         rm -f \"$t\"; echo cannot store wireup in {CACHES} \"(read-only, full, or mounted with noexec)\" >&2; \
+         rm -f \"$t\"; if [ -n \"$k\" ]; then echo cannot store wireup in \"$h\": it did not arrive whole; \
+         else echo cannot store wireup in {CACHES}: not yours, not writable, full, or mounted with noexec; fi >&2; \
          exit {NOT_TAKEN}"
     )
 }

@@ -272,7 +272,8 @@ impl Shells {
 
     /// A remote shell wrote to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
-        // A problem that a task has reported itself counts more than what the call reports about the task.
+        // Standard output is read first: a problem that a task reports there itself takes precedence over the message
+        // of the batch system about that task.
         self.on_step_output(shell, turn);
         let Shells { errors, steps, .. } = self;
         if let Some(errors) = errors.get_mut(&shell) {

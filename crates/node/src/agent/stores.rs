@@ -54,7 +54,8 @@ impl Stores {
     /// Listens for the clients of a job; returns the port.
     ///
     /// # Errors
-    /// No descriptor is left, there is no loopback interface, or the kernel does not tell whose connections are.
+    /// No descriptor is left, there is no loopback interface, or the kernel does not report which user owns a
+    /// connection.
     pub fn listen(&mut self, job: JobId, slot: JobSlot, reactor: &Reactor) -> Result<u16, SpawnError> {
         let failed = |error: &io::Error| spawn_error(SpawnStep::Sockets, "the socket of the store for PyTorch", error);
         let store = JobStore::new(job, slot, reactor).map_err(|error| failed(&error))?;

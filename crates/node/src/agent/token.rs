@@ -49,13 +49,13 @@ pub enum Token {
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
-    /// A descriptor of the driver's owner, by number.
+    /// A descriptor of the code that runs the agent's driver (such as the launcher), by a number of its choice.
     Launcher(u32),
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
     /// The socket at which secondary clients of ranks connect.
     SecondaryClients,
-    /// The socket at which other agents of this run ask that are on this machine.
+    /// The socket at which other agents of this run on this machine ask for the PID namespace to share.
     Fellows,
     /// A client of the session's socket that has not yet sent its version, by number.
     Caller(u32),

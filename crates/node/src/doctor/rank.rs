@@ -32,7 +32,7 @@ pub struct Question {
     pub remote_shell: RemoteShell,
     /// The host that each rank is to reach by the remote shell; empty: none.
     pub neighbours: Vec<String>,
-    /// Time limit for reaching it (ns).
+    /// Time limit for reaching the neighbour (ns).
     pub probe_ns: u64,
 }
 
@@ -50,7 +50,8 @@ pub enum DoctorReport {
 struct LogIn(Vec<(OsString, OsString)>);
 
 impl LogIn {
-    /// The parent of a rank is a keeper, which is a copy of the agent.
+    /// Reads the environment of this rank's parent: a keeper, which has the agent's environment because it is a fork of
+    /// it.
     fn of_agent() -> LogIn {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         let text = std::fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();

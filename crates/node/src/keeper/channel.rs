@@ -20,9 +20,9 @@ use wireup_wire::peer::SpawnError;
 /// Size of a chunk (bytes) above which it takes no further message.
 const CHUNK_BYTES: usize = 64 << 10;
 const LENGTH_BYTES: usize = 4;
-/// Number of queued descriptors at which they are sent: those of about a dozen processes.
+/// Number of queued descriptors at which they are sent without waiting for more: those of about a dozen processes.
 const FREIGHT: usize = 48;
-/// Number of unsent descriptors at which starts wait until the agent takes some.
+/// Number of unsent descriptors at which no further process is started until the agent has received some.
 const FREIGHT_MAX: usize = 128;
 /// Time for which reports wait to be joined by others while there are processes to start (ns).
 const REPORT_NS: u64 = 4_000_000;
@@ -194,7 +194,7 @@ impl AgentSocket {
         Some((request, sockets))
     }
 
-    /// The agent has ended.
+    /// Stops watching the socket, because the agent has ended.
     pub fn on_gone(&mut self, reactor: &Reactor) {
         let _ = reactor.remove(&self.socket);
     }
@@ -214,7 +214,7 @@ impl AgentSocket {
         self.outbox.fds() >= FREIGHT_MAX
     }
 
-    /// Whether reports wait for something that no event tells.
+    /// Whether reports are queued that must be sent after a pause, because no event of the reactor will trigger that.
     pub fn waits_without_event(&self) -> bool {
         !(self.outbox.is_empty() || self.watches_room)
     }

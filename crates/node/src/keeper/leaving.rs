@@ -1,6 +1,6 @@
-//! Reaps keepers that were told to leave and that nobody waits for. They need milliseconds, or seconds if a process of
-//! theirs cannot be killed: so they are checked from time to time, and those that are left at the end are waited for
-//! together.
+//! Reaps keepers that were asked to exit, without blocking for each. They need milliseconds, or seconds if a process of
+//! theirs cannot be killed: so they are polled from time to time, and when the agent ends, the remaining ones are
+//! waited for together.
 
 use super::directories::remove_all;
 use std::io;

@@ -102,8 +102,8 @@ enum Namespace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alive {
     Yes,
-    /// The kernel kills its processes; their descendants are reparented to the agent, which is also a subreaper, or to
-    /// the first process of their PID namespace.
+    /// The keeper has ended, so the kernel kills its processes. Their descendants are reparented to the agent, which is
+    /// also a subreaper, or to the first process of their PID namespace.
     Gone,
 }
 

@@ -110,17 +110,18 @@ impl Processes {
         let waiting: VecDeque<Waiting> = waiting.collect();
         let preload = batch.preload.filter(|_| waiting.front().is_some_and(|first| first.program.is_ok()));
         let Some(mut preload) = preload else { return self.queue.extend(waiting) };
-        // With staged files this process serves one job.
+        // A keeper with staged files serves only this job, so its importer is not kept.
         preload.keep &= batch.staged.is_none();
         match Preloading::new(&preload, &batch.programs, &batch.limits, &waiting, redirected, &mut self.kept) {
             Ok(preloading) => self.preloading.insert(preloading).add(waiting),
-            // The session imports for programs that can use it.
+            // Only the session asks for imports, not this job: a program that cannot use them starts without a message.
             Err(_) if !preload.asked && !preload.required => self.queue.extend(waiting),
             Err(problem) => self.start_without(waiting, preload.required, problem, outbox),
         }
     }
 
-    /// Starts processes that cannot be forked from an importer for this reason, or reports that they will not start.
+    /// Starts processes that cannot be forked from an importer, or (`refuses`) reports that they will not start.
+    /// `problem`: why they cannot.
     fn start_without(&mut self, waiting: VecDeque<Waiting>, refuses: bool, problem: String, outbox: &mut Outbox) {
         if !refuses {
             self.queue.extend(waiting);
@@ -293,7 +294,8 @@ impl Processes {
     fn send(&mut self, whom: Option<u32>, signal: i32) {
         let is_meant = |slot: u32| whom.map_or(!is_server(slot), |whom| whom == slot);
         self.living.iter().filter(|(slot, _)| is_meant(**slot)).for_each(|(_, living)| living.signal(signal));
-        // What would end the ranks does not wait for the imports.
+        // A signal that would end the ranks takes effect at once: the imports are given up, and the ranks start without
+        // them and get it.
         if whom.is_none()
             && is_fatal(signal)
             && let Some(preloading) = self.preloading.take_if(|preloading| !preloading.is_ready)
@@ -397,7 +399,7 @@ impl Processes {
         self.add_living(slot, pid, start, &signals, isolated);
     }
 
-    /// This process does not need the importer any more.
+    /// The process of this slot has been set up, or has failed: it needs the importer no more.
     fn on_set_up(&mut self, slot: u32) {
         self.preloading.iter_mut().for_each(|preloading| preloading.on_set_up(slot));
         self.end_preloading_if_done();
@@ -440,7 +442,7 @@ impl Processes {
         }
     }
 
-    /// Gives up the importer, which cannot be used for this reason; the processes start plainly, or not at all.
+    /// Gives up the importer, which cannot be used because of `problem`; the processes start without it, or not at all.
     pub fn import_in_vain(&mut self, problem: String, outbox: &mut Outbox) {
         if let Some(preloading) = self.preloading.take() {
             let is_required = preloading.is_required;

@@ -47,8 +47,8 @@ pub enum Request {
     /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
     /// that its agent had remembered by then.
     RestoreTerminalOnDeath,
-    /// Begin a kernel session, or a process group in the agent's session, which no renewal undoes. Sent once: see
-    /// [`super::Keeper::begin`].
+    /// Begin a kernel session (`setsid`) or, in the agent's session, a process group; `Renew` does not undo this. Sent
+    /// at most once: see [`super::Keeper::begin_kernel_session`].
     Begin(KernelSession),
 }
 
@@ -164,11 +164,11 @@ pub enum KeeperEvent {
         slot: u32,
         status: ExitStatus,
     },
-    /// A library in the processes shows them the staged files. There can be no mounts, for this reason.
+    /// Staged files are shown by a library in the processes, because mounts are impossible. `problem`: why they are.
     Redirected {
         problem: String,
     },
-    /// The processes use the original files instead of staged ones, for this reason.
+    /// The processes use the original files instead of staged ones. `problem`: why.
     NotStaged {
         problem: String,
     },
@@ -176,7 +176,7 @@ pub enum KeeperEvent {
     Preloads {
         modules: String,
     },
-    /// Each process imports its modules by itself, for this reason.
+    /// Each process imports its modules by itself. `problem`: why the modules were not imported once for all.
     NotPreloaded {
         problem: String,
     },

@@ -20,7 +20,7 @@ use wireup_stage::set::{Entry, Set, is_library};
 use wireup_stage::store::{InUse, Shown};
 use wireup_stage::view::{Bare, Keep, Way, ways};
 
-/// A set whose files are shown in this way; it is in use as long as this is held.
+/// A set of staged files that the library shows; the set is not removed while this value exists.
 pub struct Redirected {
     map: Vec<u8>,
     shown: Shown,
@@ -38,11 +38,11 @@ pub struct Start {
     pub env: Vec<Vec<u8>>,
 }
 
-/// Whether programs of this node can have the library. Before this version `dlsym`, among others, is in a library of
-/// its own, which not every program has.
+/// Whether programs of this node can load the library, which needs glibc 2.34: older versions have `dlsym` and other
+/// functions in separate libraries, which not every program loads.
 ///
 /// # Errors
-/// Why they cannot.
+/// Why programs cannot load it.
 pub fn suits(glibc: Option<&str>) -> Result<(), String> {
     const OLDEST: (u32, u32) = (2, 34);
     let Some(version) = glibc else {

@@ -23,11 +23,11 @@ pub enum View {
     /// The staged files, by mounts. The files are in use as long as this is held, with the placeholders that were made
     /// to show them.
     Staged(#[expect(dead_code, reason = "held until the end")] (InUse, Placeholders)),
-    /// The staged files, by a library in the ranks. There can be no mounts, for this reason.
+    /// The staged files, shown by a library in the ranks. The text says why there can be no mounts.
     Redirected(Redirected, String),
-    /// The original files, for this reason.
+    /// The original files. The text says why no staged files are shown.
     Originals(String),
-    /// Perhaps only some of the staged files: nothing must be started. The text is the reason.
+    /// Perhaps only some of the staged files, so no process may be started. The text says why.
     Half(String),
 }
 

@@ -53,10 +53,10 @@ struct LauncherDriver<'w> {
     /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
     talking: Option<Talking<'w>>,
     output: [Writer; 2],
-    /// Shows which nodes are starting, and when it does so next (ns).
+    /// Function that shows which nodes are starting, and the time at which it is called next (ns).
     starting: Option<(ShowStarting, u64)>,
     terminal: Option<RawTerminal>,
-    /// What is known so far.
+    /// The result of the run, as far as it is known.
     outcome: RunOutcome,
     /// The writer's error text, if the reader of this process's standard output or error has closed it.
     reader_gone: Option<String>,

@@ -70,7 +70,7 @@ impl Root {
         Ok(Root::Session(Box::new(Session { link, reactor, interest, buffer, received, end: End::NotYet })))
     }
 
-    /// The launcher is ready.
+    /// Reports to a root agent in this process that the launcher is linked to it and can receive frames.
     pub fn on_launcher_ready(&mut self) {
         if let Root::Within(within) = self {
             within.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });

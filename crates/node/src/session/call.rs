@@ -4,7 +4,7 @@
 //!   connect, header ──► │ other work of the run meanwhile │ ──► header, Welcome ──► requests, or a job
 //! ```
 //!
-//! Every wait is bounded; the error for a stopped or overloaded session names it.
+//! Every wait is bounded. If a session is stopped or overloaded, the error gives its name.
 
 use super::crash_log;
 use super::session_directory::{SessionDirectory, SessionDirectoryError};
@@ -30,7 +30,7 @@ pub const SOCKET: &str = "socket";
 /// Longest time that a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a
 /// machine that swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Time for which the user is not told that this process waits. Chosen: as long as nobody wonders.
+/// Time after which the user is told what this process waits for. Chosen: a shorter wait goes unnoticed.
 const UNTOLD: Duration = Duration::from_secs(2);
 /// Pause between two tries if too many other launchers wait.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);

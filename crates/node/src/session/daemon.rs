@@ -8,8 +8,8 @@
 //!                                                ends when asked to, by SIGTERM, or when its owner's login ends
 //! ```
 //!
-//! It removes its directory itself. If it is killed or fails, a keeper that exists only for this does so, but keeps the
-//! end of its log.
+//! The process removes its session directory itself. If it is killed or fails, a keeper that exists only for this
+//! purpose removes the directory, but keeps the end of its log.
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};

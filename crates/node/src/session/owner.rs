@@ -1,10 +1,10 @@
 //! Finds the owner of a session: the login in which it was started, and whose end ends it.
 //!
-//! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch
-//! script. If the leader is gone, or is outside of this container or its first process, it is the highest script that
-//! has called the caller, not the nearest subshell. If the caller leads its session itself (`setsid wireup up`), it is
-//! the caller's parent. Inside a batch system's allocation, of which a login may have many in sequence, it is the
-//! process started for the allocation: a shell or a script.
+//! The owner is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the
+//! batch script. If the leader has ended, is outside of this container or is its first process, the owner is the
+//! highest script that has called the caller, not the nearest subshell. If the caller leads its session itself
+//! (`setsid wireup up`), the owner is the caller's parent. Inside a batch system's allocation, of which a login may
+//! have many in sequence, the owner is the process started for the allocation: a shell or a script.
 
 use std::io;
 use std::mem;

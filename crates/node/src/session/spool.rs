@@ -492,7 +492,8 @@ mod tests {
         assert_eq!(pieces[pieces.len() - 2..], [FULL, "why"].map(|text| piece(Stream::Err, None, text)));
         for job in 1..OVER_MAX as u32 + 20 {
             let over = Spool::create(&place, JobId(job), "./a").unwrap();
-            // Closing the file is not enough while a process that another test has just forked holds a copy of it.
+            // Unlocks explicitly: closing the file does not release the lock while a child that another test has just
+            // forked still has a duplicate of its descriptor.
             rustix::fs::flock(&over.file, FlockOperation::Unlock).unwrap();
         }
         let numbers: Vec<u32> = {

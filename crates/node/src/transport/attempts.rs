@@ -54,7 +54,7 @@ impl<W: Display> Attempts<W> {
         self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// Notes that a transport has no candidates, for this reason.
+    /// Notes that a transport has no candidates. `problem`: why.
     pub fn on_no_way(&mut self, problem: String) {
         self.failures.push(problem);
     }

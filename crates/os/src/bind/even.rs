@@ -128,7 +128,7 @@ impl Machine {
     /// The default binding of `ranks` ranks.
     pub fn even(&self, ranks: usize) -> Even {
         let cpus = self.cpus();
-        // The share of a single rank would be all cpus.
+        // A single rank would be bound to all CPUs, which is no binding.
         if ranks < 2 || ranks > cpus {
             return Even::Unbound;
         }

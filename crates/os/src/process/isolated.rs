@@ -6,11 +6,11 @@
 //! mount namespace, in which `/proc` is that of the PID namespace. All other mounts stay shared with the outside, as
 //! far as they were shared before.
 //!
-//! Programs make names of files in `/tmp` or `/dev/shm` from their numbers. Numbers of processes in different
-//! namespaces may be equal, so each namespace begins to count at another number.
+//! Programs put their pid into names of files in `/tmp` or `/dev/shm`. Processes in different namespaces may have equal
+//! pids, so each namespace begins to count at another number.
 //!
-//! Needs `CAP_SYS_ADMIN`; without it, if the caller asks for that, all of it belongs to a user namespace in which only
-//! this user and group exist. Cost, measured: 0.1 ms for the start, 0.5 ms for the end.
+//! Needs `CAP_SYS_ADMIN`. Without it, if the caller asks for that, both namespaces belong to a new user namespace in
+//! which only this user and group exist. Cost, measured: 0.1 ms for the start, 0.5 ms for the end.
 
 use super::{Ended, Fork, block_all_signals, fork, fork_with_signals_blocked, leave, set_subreaper, wait_for};
 use rustix::fs::{Mode, OFlags, fstat, open, openat, stat};
@@ -25,11 +25,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The number of the first process of a PID namespace.
 const FIRST: u32 = 1;
-/// Lowest process number that the kernel gives once it has begun to count again.
+/// Lowest pid that the kernel assigns after its pid counter has wrapped around.
 const LOWEST: u64 = 300;
 /// `_IOR(0xb7, 8, int)` in `linux/nsfs.h`: the number that a process has in the namespace of the descriptor.
 const NS_GET_PID_IN_PIDNS: u32 = 2 << 30 | 4 << 16 | 0xb7 << 8 | 8;
-/// Most bytes that are read of a descriptor's information: five short lines, of which the last has the number.
+/// Most bytes that are read from a pidfd's `/proc/self/fdinfo` file: about six short lines, one of which is `Pid:`.
 const INFO_BYTES_MAX: usize = 512;
 /// Distance between the first numbers of namespaces made by processes with consecutive numbers. Chosen: more than a
 /// node's ranks.
@@ -79,8 +79,8 @@ fn open_namespace(process: &str, kind: &str) -> io::Result<OwnedFd> {
     Ok(open(format!("/proc/{process}/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Like [`super::fork_with_signals_blocked`], but the child is in another PID namespace; it calls [`Isolated::enter`]
-/// with the descriptor, that of this process's namespace.
+/// Like [`super::fork_with_signals_blocked`], but the child is in another PID namespace. The child must pass the
+/// returned descriptor, which refers to this process's namespace, to [`Isolated::enter`].
 ///
 /// # Errors
 /// The namespace may not be entered or has ended, or [`fork`] fails.
@@ -191,8 +191,7 @@ impl Isolated {
         Ok(isolated)
     }
 
-    /// Whether this is the first process of the namespace and not the only one, those included that nobody has waited
-    /// for.
+    /// Whether this is the first process of the namespace and others are in it, zombies included.
     pub fn has_others(&self) -> bool {
         // SAFETY: the call touches no memory, and sends nothing.
         super::own_pid() == FIRST && unsafe { libc::kill(-1, 0) } == 0
@@ -203,7 +202,7 @@ impl Isolated {
         [self.outer.as_fd(), self.descriptors.as_fd()]
     }
 
-    /// The number outside of a process of this namespace that was not reaped yet.
+    /// The pid that a process of this namespace, which was not reaped yet, has in the outer namespace.
     ///
     /// # Errors
     /// There is no such process; no descriptor is left; Linux before 5.3.
@@ -213,8 +212,8 @@ impl Isolated {
         if outer_pid > 0 { Ok(outer_pid as u32) } else { self.outer_pid_by_proc(pid) }
     }
 
-    /// The number outside of a process of this namespace, with Linux before 6.12, which cannot be asked for it. Takes
-    /// 40 times as long.
+    /// Does what [`Isolated::outer_pid`] does, but through `/proc`, for Linux before 6.12, which lacks the `ioctl`.
+    /// Takes 40 times as long.
     fn outer_pid_by_proc(&self, pid: u32) -> io::Result<u32> {
         let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -322,7 +321,8 @@ mod tests {
         let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap();
         assert!(of(first) == of(second) && of(first) != fs::read_link("/proc/self/ns/pid").unwrap());
         super::super::kill(first, libc::SIGKILL).unwrap();
-        // The first process has ended when this one has reaped all others of the namespace that are its children.
+        // The kernel lets a namespace's first process end only when all its other processes have been reaped; `second`
+        // is a child of this process, which therefore has to reap it before `first`.
         assert_eq!(wait_for(second).unwrap(), Ended::Signalled { signal: libc::SIGKILL, core_dumped: false });
         wait_for(first).unwrap();
         assert!(fork_isolated(&shared).is_err(), "it has ended");

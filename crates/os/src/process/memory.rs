@@ -1,4 +1,5 @@
-//! Finds out from the kernel's log whether the kernel killed a process because memory ran out: nothing else tells it.
+//! Reads from the kernel's log whether the kernel killed a process because memory ran out: its exit status does not
+//! show that.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};

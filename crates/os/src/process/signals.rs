@@ -176,8 +176,8 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 }
 
 /// Makes writes to a closed pipe, or beyond the limit of a file's size, fail instead of ending this process. A spawned
-/// program gets the default disposition, if [`reset_dispositions`] was called before. Returns those of both signals
-/// that were ignored before.
+/// program gets the default disposition, if [`reset_dispositions`] was called before. Returns which of `SIGPIPE` and
+/// `SIGXFSZ` were ignored before.
 pub fn ignore_write_errors() -> Vec<i32> {
     let mut ignored = Vec::new();
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {

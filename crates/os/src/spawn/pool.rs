@@ -215,9 +215,9 @@ impl Slot {
     fn clone_child(&mut self, task: Task) -> Result<u32, i32> {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = self.task.insert(task);
-        // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task and
-        // all that it points into (program, environment, CPUs, limits, in this seat; the spawner's flag and attributes)
-        // is neither changed, except for atomics, nor moved or dropped before `running` is 0: a seat in use is not in
+        // SAFETY: the stack belongs to this slot alone and the slot is free, so no other child uses it. The task and
+        // all that it points into (program, environment, CPUs, limits, in this slot; the spawner's flag and attributes)
+        // is neither changed, except for atomics, nor moved or dropped before `running` is 0: a slot in use is not in
         // `free`, and `Spawner::drop` waits. The child shares our memory without being a thread of ours; `child::run`
         // reads the task, writes only its atomics, calls neither the allocator nor the C library, and never returns.
         // `running` is in the task and is the word that CLEARTID clears.

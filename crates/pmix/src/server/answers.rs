@@ -150,8 +150,8 @@ impl Server {
         callback.pairs(code, pairs);
     }
 
-    /// Ends the job because processes that a rank has asked for do not start: the rank's library would let ranks that
-    /// have asked with it wait forever.
+    /// Ends the job because processes that a rank has asked for do not start: Open MPI 4 would let the other ranks that
+    /// take part in the same `MPI_Comm_spawn` wait forever.
     pub fn abort_for_others(&self, rank: Rank) {
         let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
         self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
@@ -237,8 +237,8 @@ fn is_awaited(until: Option<Instant>) -> bool {
     until.is_none_or(|until| Instant::now() < until)
 }
 
-/// Infos about an event that we add ourselves, and the library's mark that it has seen the event, which would stop it
-/// from delivering it.
+/// Whether this info is one that we add to events ourselves, or the mark by which the library knows events that it has
+/// seen already and does not deliver.
 fn is_address(info: &PmixInfo) -> bool {
     let name = crate::read::text_in(&info.key);
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)

@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Another job is over.
+    /// Deregisters another job, which has ended.
     pub fn forget(&self, nspace: &str) {
         if self.others.lock().remove(nspace) {
             let name = c_text(nspace);

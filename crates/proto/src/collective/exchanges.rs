@@ -1,8 +1,8 @@
 //! Orders one job's collectives on one node: which are in progress, which ranks have entered them, and what each needs
 //! next.
 //!
-//! They are keyed by peer set and epoch: a [`CollectiveConfig`] is this node's position in the only set, the nodes of
-//! the job that have ranks, and one [`Exchanges`] contains all of its collectives.
+//! A [`CollectiveConfig`] has the peer set, which is the nodes of the job that have ranks, and this node's position in
+//! it. One [`Exchanges`] contains all collectives of the set, keyed by epoch.
 //!
 //! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever its kind. Any
 //! number may be in progress. An `Exchange` is the state of one; [`Exchanges`] numbers them, keeps them in order and
@@ -371,7 +371,7 @@ impl Exchanges {
         self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
     }
 
-    /// The local ranks reach an epoch that was given up.
+    /// The local ranks skip an epoch that was given up.
     pub fn pass(&mut self) {
         self.next.iter_mut().for_each(|next| next.0 += 1);
     }

@@ -15,8 +15,9 @@
 //!
 //! A member that has departed would be awaited forever. Its agent knows of the departure but may not know that a rank
 //! waits. So an agent that waits for long asks the agents below for the missing members; if one has departed, the job
-//! fails. `seen`, the number of the child's frames that had arrived by then, distinguishes an old question from a new
-//! one. If a child has reported that no rank is left in its subtree, no member will come from there.
+//! fails. The question carries `seen`, the number of frames that had arrived from the child, so that the child ignores
+//! a question which a frame still in transit answers. If a child has reported that no rank is left in its subtree, no
+//! member will come from there.
 //!
 //! Cost: one frame up and one down per link between the members' agents and the apex.
 //!
@@ -38,7 +39,8 @@ use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
-/// How long an agent waits before it asks (ns). Chosen: far longer than a barrier takes, short for a person.
+/// How long an agent waits in a round before it asks the agents below for the missing members (ns). Chosen: far longer
+/// than a barrier takes, short for a person.
 pub const ASK_AFTER_NS: u64 = 500_000_000;
 
 /// Number of rank sets whose marks are kept; above it all marks are dropped, and pairs are sent again.

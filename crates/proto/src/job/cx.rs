@@ -1,4 +1,5 @@
-//! What the parts of a job work with while the job acts: the time, the job's description, and the way out.
+//! The context in which the parts of a job handle an input: the time, the job's description, and where to send frames
+//! and actions for the driver.
 //!
 //! A part sends frames and asks the driver for actions through [`Cx`], at once. What another part must do is the part's
 //! return value, which `Job` handles in the function that has called the part. Failures are the exception: any part may
@@ -29,7 +30,7 @@ pub struct Cx<'a> {
     endings: VecDeque<Ending>,
 }
 
-/// What all parts of a job may read, and what each of them records about.
+/// State of a job that all of its parts may read and update.
 pub struct Common {
     /// Where frames towards the launcher go.
     pub up: Up,
@@ -52,7 +53,7 @@ pub struct AgentCx<'a> {
     pub from_job: &'a mut VecDeque<FromJob>,
 }
 
-/// A request of a job to its agent, carried out after the part that told the job something has returned.
+/// A request of a job to its agent, carried out after the job has handled its input.
 pub enum FromJob {
     /// At the root: answers a request, or handles a message, about names or other jobs.
     Asked(JobId, names::Up),
@@ -87,7 +88,7 @@ impl Common {
     }
 }
 
-/// The children that run more of the job, in the order of `Facts::below`.
+/// The child agents whose subtrees have ranks of the job, in the order of `Facts::below`.
 pub struct Children(pub Vec<Child>);
 
 /// A child agent's share of the job.
@@ -182,9 +183,9 @@ impl<'a> Cx<'a> {
         self.up(control_frame(self.facts.id(), &Control::JobUp(message)));
     }
 
-    /// Sends a report about waiting ranks towards the launcher, and at the root to every `wireup why` that watches the
-    /// job: until it has the call stacks. While one watches, the launcher gets no `Stall`, so that its lines do not
-    /// appear among the job's output.
+    /// Sends a report about waiting ranks towards the launcher and, at the root, to every `wireup why` that watches the
+    /// job; it watches until it has the call stacks. Meanwhile the launcher gets no `Stall`, whose lines would appear
+    /// among the job's output.
     pub fn report(&mut self, message: JobUp) {
         let is_stall = matches!(message, JobUp::Stall(_));
         let frame = control_frame(self.facts.id(), &Control::JobUp(message));
@@ -278,7 +279,7 @@ impl<'a> Cx<'a> {
         self.fail(Failure { rank: Some(rank), pid: (pid != 0).then_some(pid), ..failure });
     }
 
-    /// Others wait for a rank that enters no more collectives.
+    /// Reports a failure: a rank enters no more collectives, and other ranks wait for it or may do so.
     pub fn fail_departed(&mut self, departed: Departed, cause: Cause) {
         let Departed { node, rank, pid, .. } = departed;
         let host = self.facts.name_of(node);

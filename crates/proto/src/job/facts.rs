@@ -20,7 +20,7 @@ pub struct Facts {
     /// Whether this agent is the root, which decides about failures.
     pub root: bool,
     pub tree: JobTree,
-    /// The child agents that run more of the job, in ascending order.
+    /// The child agents whose subtrees have ranks of the job, in ascending order.
     pub below: Vec<AgentId>,
     /// The nodes, sorted by agent: the node of an agent is looked up for each frame that does not follow the tree, and
     /// in a ring each agent receives one such frame from each node. `None`: the job's nodes are in this order.

@@ -1,4 +1,4 @@
-//! Ends a job: the first failure, then the kill, with a grace period and then by force.
+//! Ends a job after its first failure: kills the ranks with SIGTERM, and after a grace period with SIGKILL.
 //!
 //! ```text
 //!            kill (grace)            grace over           given up
@@ -27,22 +27,23 @@ use wireup_wire::peer::{Cause, Departed, Failure, MissingAgent, Problem, RankErr
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 use wireup_wire::talk::JobUp;
 
-/// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never
-/// linked or do not answer, ranks that the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a
-/// second; a user who pressed Ctrl-C twice waits for a prompt.
+/// How long to wait after SIGKILL (ns) before giving up child agents that never linked or do not answer, and ranks that
+/// the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a second; a user who pressed Ctrl-C
+/// twice waits for a prompt.
 const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
-/// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise others may
-/// wait for it forever, in a barrier of their own that agents do not see. If it breaks a fence, the failure is
-/// reported at once.
+/// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise other ranks
+/// may wait for it forever, in a barrier inside their library that agents do not see. If it breaks a fence, the failure
+/// is reported at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
-/// How long to delay the report of a lost keeper (ns): whatever killed it may kill the agent next (for example the
-/// batch system), and then other agents can report more. Chosen: the same as for the final messages of an agent.
+/// How long to delay the report that the keeper, the process that starts this node's ranks, has ended (ns): whatever
+/// killed it, for example the batch system, may kill the agent next, and then other agents can report more. Chosen: the
+/// same as for the final messages of an agent.
 const KEEPER_NS_MAX: u64 = 200_000_000;
 
-/// Once an agent is missing, how long to wait for others after the end of the start time (ns). Chosen: reports that
-/// agents send at the end of their time need a few hops.
+/// Once an agent is missing, how long the root waits after the start timeout for reports of further missing agents
+/// (ns). Chosen: agents send these when their own start timeout expires, and they take a few hops.
 const MISSING_NS_MAX: u64 = 2_000_000_000;
 
 #[derive(Default)]
@@ -179,7 +180,7 @@ impl Ends {
         self.keeper_lost = Some((now + KEEPER_NS_MAX, problem));
     }
 
-    /// The lost keeper, once its report is due.
+    /// The loss of the keeper, once it is to be reported.
     pub fn take_lost_keeper(&mut self, now: Instant) -> Option<(Instant, Option<SpawnError>)> {
         self.keeper_lost.take_if(|(report_at, _)| *report_at <= now || self.kill != Kill::No)
     }

@@ -78,7 +78,7 @@ impl Stage {
     }
 }
 
-/// What the ranks wait for.
+/// What the local ranks wait for before they are spawned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// The link to the parent is not up.
@@ -161,7 +161,7 @@ impl Lifecycle {
         }
     }
 
-    /// Drops the ranks, which will not be started. Returns whether there were any.
+    /// Drops the deferred ranks, which will not be started. Returns whether ranks were deferred.
     pub fn drop_deferred(&mut self) -> bool {
         let had = self.deferred.take().is_some();
         if had {
@@ -170,7 +170,7 @@ impl Lifecycle {
         had
     }
 
-    /// An output for the local ranks, which may not have been started yet.
+    /// Emits an output for the local ranks, or keeps it until they are started.
     pub fn for_ranks(&mut self, cx: &mut Cx<'_>, output: Output) {
         match &mut self.deferred {
             Some(deferred) => deferred.then.push(output),
@@ -193,8 +193,8 @@ impl Lifecycle {
         }
     }
 
-    /// Once all agents of the subtree are there: tells the parent; the root lets the ranks start, unless agents are
-    /// missing.
+    /// Once all agents of the subtree are linked: reports that to the parent; at the root, lets the ranks start unless
+    /// agents are missing.
     pub fn say_ready(&mut self, cx: &mut Cx<'_>, ends: &mut Ends) {
         if !self.waits_for(Wait::Below) || !cx.common.children.are_ready() {
             return;
@@ -207,7 +207,7 @@ impl Lifecycle {
         }
     }
 
-    /// All agents of the job are there: the ranks can start.
+    /// All agents of the job are linked: the ranks can start.
     pub fn start_together(&mut self, cx: &mut Cx<'_>) {
         cx.control_down(JobDown::StartRanks);
         self.release(cx, Wait::Others);
@@ -238,7 +238,7 @@ impl Lifecycle {
         next.is_ok()
     }
 
-    /// All ranks of the subtree have ended. Returns whether only their remains are awaited.
+    /// All ranks of the subtree have ended. Returns whether the job is now *Draining*.
     pub fn on_all_gone(&mut self) -> bool {
         self.on(Event::AllGone);
         self.stage == Stage::Draining

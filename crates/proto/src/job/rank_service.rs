@@ -33,8 +33,8 @@ pub struct RankService {
     pub collectives: Collectives,
     names: Names,
     stalls: Stalls,
-    /// Clients with requests that can be answered, because what these waited for has come. One client is resumed after
-    /// the other: nested calls would use stack for each client, of which there may be thousands.
+    /// Clients whose pending requests can be handled now, since what those waited for has arrived. Clients are resumed
+    /// one after another: nested calls would use stack for each client, of which there may be thousands.
     resumed: VecDeque<Client>,
     /// What the job must do when the service returns.
     pub asked: Vec<AskedOfJob>,
@@ -55,7 +55,7 @@ impl RankService {
         }
     }
 
-    /// Handles the requests of clients that have waited for others.
+    /// Handles the pending requests of the clients in `resumed`.
     pub fn resume(&mut self, cx: &mut Cx<'_>) {
         while let Some(client) = self.resumed.pop_front() {
             self.on_client_bytes(cx, client, &[]);

@@ -100,7 +100,7 @@ pub struct Ranks {
     unstarted: usize,
     /// When the first rank began to wait for the others of its node by means that the agent does not see.
     met_at: Option<Instant>,
-    /// Whether the ranks that have not called init were asked for.
+    /// Whether the search for ranks that have not called init was already started.
     init_asked: bool,
     /// PMI sockets that closed without finalize, oldest first.
     closed_sockets: VecDeque<(Instant, LocalRank)>,
@@ -174,7 +174,7 @@ impl Ranks {
         true
     }
 
-    /// A rank has ended. Returns how; `None`: that was known.
+    /// A rank has ended. Returns how it ended; `None`: its end was recorded before.
     pub fn on_exited(
         &mut self,
         now: Instant,

@@ -43,7 +43,7 @@ impl Stalls {
         }
     }
 
-    /// The request that all agents must be asked now, if there is one.
+    /// The request that is to be sent to all agents now, if one is due.
     pub fn take_due(&mut self, now: Instant) -> Option<Option<Collective>> {
         let due = self.waiting.take_if(|_| now >= self.not_before);
         if due.is_some() {
@@ -62,7 +62,7 @@ pub fn report(
     groups: impl Iterator<Item = Stall>,
 ) -> Option<StallReport> {
     let node = facts.node.filter(|_| !ranks.is_empty())?;
-    // A PMIx server does not say which ranks of its node have entered, but those that have not come to it at all have
+    // A PMIx server does not report which ranks of its node have entered, but a rank that has never contacted it has
     // not.
     let absent = ranks.iter().filter(|process| !process.spoke_pmix).count();
     let absent_only = collective == Some(Collective::Modex) && (1..ranks.len()).contains(&absent);

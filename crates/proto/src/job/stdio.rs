@@ -6,8 +6,8 @@
 //! Input from above goes to the ranks that read it; credit is returned for the bytes that all of them have taken. Each
 //! job has one [`InputSpread`]. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the
 //! source may have up to [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer
-//! counts; when none is left no credit is returned, so nobody keeps reading in vain. An agent whose parent has other
-//! sinks too must not stop them: it returns credit for everything ([`InputSpread::draining`]).
+//! counts; when none is left no credit is returned, so that the source stops. An agent whose parent has other sinks
+//! must not hold those up: without a sink of its own it returns credit for everything ([`InputSpread::draining`]).
 
 use super::cx::Cx;
 use super::facts::Facts;

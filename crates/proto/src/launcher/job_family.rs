@@ -9,8 +9,8 @@
 //!     └───────────────► Failed: only for a job that a rank has asked for. The others continue.
 //! ```
 //!
-//! A job goes on when the job of the rank that has asked for it has ended well. A failure of one job ends the jobs that
-//! belong together with it.
+//! A spawned job continues after the job whose rank has asked for it has ended without a failure. A failure of one job
+//! ends the jobs that belong together with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::mapping::Mapping;
@@ -112,7 +112,7 @@ impl JobFamily {
         self.members.remove(&job)
     }
 
-    /// The job of a rank that asks for another job.
+    /// Returns the job of a rank that asks for another job, if another job may be added.
     ///
     /// # Errors
     /// The rank's job is being ended, or as many jobs run as may run at once.
@@ -156,7 +156,7 @@ impl JobFamily {
         member.on(Event::Started).then_some(&*member)
     }
 
-    /// Whether a job waits until all of its ranks run.
+    /// Whether a job has ranks that do not run yet, and was not told to end.
     pub fn is_starting(&self, job: JobId) -> bool {
         self.members.get(&job).is_some_and(|member| matches!(member.stage, Stage::Starting { .. }))
     }
@@ -211,8 +211,8 @@ impl JobFamily {
 /// The jobs that belong together: a failure of one ends the others.
 #[derive(Default)]
 struct Together {
-    /// Number of open connections between two jobs, stored for both directions. It may be 0: one job has started the
-    /// other, or a third job, now over, connected the two.
+    /// Number of open connections between two jobs, stored for both directions. 0: one job has spawned the other, or a
+    /// third job that has ended connected the two.
     links: BTreeMap<JobId, BTreeMap<JobId, u32>>,
 }
 
@@ -243,7 +243,7 @@ impl Together {
         }
     }
 
-    /// A job is over. Jobs that belonged together by way of it still belong together.
+    /// A job has ended. Jobs that belonged together by way of it still belong together.
     fn remove(&mut self, job: JobId) {
         let neighbours: Vec<JobId> = self.links.remove(&job).unwrap_or_default().into_keys().collect();
         for neighbour in &neighbours {

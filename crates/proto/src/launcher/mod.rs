@@ -5,13 +5,15 @@
 //!                             │ second interrupt, time limit: kill; output is dropped after an interrupt
 //! ```
 //!
-//! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants
-//! credit for what was written, and exits with the exit code when everything has arrived. The root decides about the
-//! failure of one job. A failure of one ends all jobs that belong together (`job_family`), as under Hydra: their ranks
-//! may wait for each other. Those of a family do, until ranks that use PMIx have disconnected.
+//! It sends the job to the root agent, passes signals and standard input down, outputs what the ranks wrote, grants
+//! credit for what was output, and exits with the exit code when everything has arrived. The root decides whether one
+//! job has failed. The failure of one job ends all jobs that belong together (`job_family`), as under Hydra, since
+//! their ranks may wait for each other. A job belongs together with the jobs that its ranks have spawned, until ranks
+//! that use PMIx disconnect.
 //!
-//! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request
-//! (`requests`) and launches it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
+//! If a rank asks for processes, the root forwards the request with the number of a new job (`Spawn`). The launcher
+//! makes a job of the request (`requests`) and launches it. It answers (`Spawned`) when all ranks of the new job run,
+//! or with the reason why they do not.
 
 mod job_family;
 mod requests;
@@ -86,7 +88,7 @@ pub struct Launcher {
 struct TimeLimit {
     /// When the next step is due: first the request for waits and call stacks, then the end of the job.
     at: Instant,
-    /// The job's time (ns).
+    /// The time limit, counted from the launcher's start (ns).
     after_ns: u64,
     explains: bool,
     has_asked: bool,
@@ -169,7 +171,7 @@ impl Launcher {
         }
     }
 
-    /// Whether the end was requested: unread output is not waited for.
+    /// Whether the user or the time limit has requested the end: unread output is then awaited only for a limited time.
     pub fn is_impatient(&self) -> bool {
         self.unwritten.is_impatient
     }
@@ -263,7 +265,8 @@ impl Launcher {
         }
     }
 
-    /// The first failure of a job, which its root has decided to end because of it, or which does not end it.
+    /// Handles a failure that the root reports: the job's first one that ends the job, or one of a kind that does not
+    /// end jobs.
     fn on_failed(&mut self, job: JobId, failure: Failure) {
         match &failure.cause {
             Cause::AgentLost { agent, .. } => self.requests.lost.extend([*agent]),
@@ -278,7 +281,8 @@ impl Launcher {
             }
             Start::Open | Start::Over if self.may_fail(job) => {
                 let ends_job = failure.cause.ends_job();
-                // The first failure counts: of those that end jobs, and of those that end nothing.
+                // A failure that ends a job takes precedence over one that does not; among equal ones, the first is
+                // kept.
                 if self.may_still_fail() && (ends_job || self.result.failure.is_none()) {
                     self.result.failure = Some(failure.clone());
                 }
@@ -287,7 +291,7 @@ impl Launcher {
                     self.end_with(job);
                 }
             }
-            // A rank that has crashed is reported after one that ended because of it.
+            // A crash may be reported after the failure of another rank that it has caused: then the crash replaces it.
             Start::Open | Start::Over
                 if failure.cause.is_crash()
                     && self.result.failure.as_ref().is_some_and(|first| first.cause.may_follow_crash()) =>
@@ -389,8 +393,9 @@ impl Launcher {
     }
 
     fn on_signal(&mut self, now: Instant, signal: i32, sender: Option<u32>) {
-        // `timeout` signals its child and then the process group, and batch systems signal all processes of a job, of
-        // which some pass it on. A key that is pressed twice is meant twice.
+        // `timeout` signals its child and then the process group, and batch systems signal all processes of a job, some
+        // of which forward the signal: such repetitions are ignored. A signal from the terminal (no `sender`) always
+        // counts.
         let is_first_again = |(first, at)| first == signal && now - at < SAME_SIGNAL_NS;
         let is_repeated = sender.is_some() && self.interrupted.is_some_and(is_first_again);
         match signal {
@@ -426,7 +431,7 @@ impl Launcher {
         }
     }
 
-    /// The end is requested.
+    /// The user or the time limit requests the end of the run.
     fn be_impatient(&mut self, now: Instant) {
         self.family.is_closed = true;
         self.unwritten.hurry(now);
@@ -461,7 +466,7 @@ impl Launcher {
         self.result.failure.as_ref().is_none_or(|failure| !failure.cause.ends_job())
     }
 
-    /// Ends all jobs for the launcher's own reason; only the first failure counts.
+    /// Ends all jobs for a reason of the launcher's own, which it reports unless an earlier failure already ended them.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
         self.family.end_all();
         self.control_all(&Control::JobDown(JobDown::Kill { grace_ns }));

@@ -21,7 +21,7 @@ const JOB_BYTES_MAX: usize = LAUNCHER_PAYLOAD_MAX / 2;
 /// Bytes that an argument or variable takes in a frame besides its text.
 const WORD_BYTES: usize = 8;
 
-/// Where programs are looked for if the job's environment does not say it.
+/// The `PATH` to which the info key `path` is prepended if the environment has no `PATH`.
 const USUAL_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// A rank's request for processes.
@@ -80,7 +80,7 @@ impl Requests {
         Some(self.describe(family, child, request, files))
     }
 
-    /// Makes a job of a request.
+    /// Creates a job from a request.
     fn describe(&mut self, family: &JobFamily, child: JobId, request: Request, host_files: &HostFiles) -> Step {
         self.children += 1;
         let names = (child, nspace(&self.nspace, self.children));
@@ -94,7 +94,7 @@ impl Requests {
     /// The job with this number and name that a rank of `parent` asks for. `loads`: number of ranks on each node.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// Why the job cannot be created.
     fn job(
         &self,
         (id, nspace): (JobId, String),
@@ -164,7 +164,7 @@ fn options(parent: &JobOptions) -> JobOptions {
 /// becomes a job.
 ///
 /// # Errors
-/// The request is impossible.
+/// Why the request cannot be fulfilled.
 fn host_files(parent: &JobSpec, from: Rank, request: &SpawnRequest) -> Result<BTreeSet<Vec<u8>>, String> {
     let (model, infos) = read(parent, from, request)?;
     Ok(infos.iter().flat_map(|info| info.host_files(&model.cwd)).collect())
@@ -180,7 +180,7 @@ fn read<'a>(parent: &'a JobSpec, from: Rank, request: &SpawnRequest) -> Result<(
     Ok((&parent.apps[usize::from(app_of(parent, from))], infos))
 }
 
-/// One program. `model`: that of the rank that asks.
+/// Describes one program of a request. `model`: the program of the rank that asks.
 fn app(command: &SpawnCommand, info: &SpawnInfo, parent: &JobSpec, model: &AppSpec) -> AppSpec {
     let mut env = model.env.clone();
     env.extend(command.env.iter().chain(&info.env).cloned());

@@ -1,7 +1,7 @@
 //! Chooses nodes for the ranks of a job that a rank has asked for.
 //!
-//! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots
-//! there are, are spread evenly: each goes to the node that has the fewest ranks so far.
+//! Free slots come first, node by node. The ranks that remain, which are all ranks if the numbers of slots are unknown,
+//! are divided evenly among the nodes; if they do not divide evenly, the nodes with the fewest ranks get one more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
@@ -12,7 +12,7 @@ use wireup_wire::pmi::{AddedHost, SpawnLayout};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpawnNode {
     pub node: NodeSpec,
-    /// Number of slots of the node, if the user or the batch system has said it.
+    /// Number of slots of the node; `None`: neither the user nor the batch system has given it.
     pub slots: Option<u32>,
     /// Other names and addresses of the node's machine, as far as the launcher knows them. Virtual nodes have the names
     /// of their common machine.
@@ -32,7 +32,7 @@ impl Growth {
     /// job, and the host gets another agent for the next job.
     ///
     /// # Errors
-    /// Why they cannot be added.
+    /// Why a host cannot be added.
     pub fn add(self, places: &[SpawnNode], hosts: &[AddedHost]) -> Result<Vec<SpawnNode>, String> {
         let mut all = places.to_vec();
         for AddedHost { name: host, slots } in hosts {
@@ -81,7 +81,7 @@ impl<'p> SpawnPlacement<'p> {
     /// Chooses places for ranks; returns how many ranks each place gets.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why the ranks cannot be placed.
     pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: SpawnLayout) -> Result<Vec<u32>, String> {
         let allowed = self.allowed(hosts)?;
         let mut given = vec![0; self.places.len()];

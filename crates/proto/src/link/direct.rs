@@ -36,16 +36,16 @@ use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_B
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::{Endpoint, Incarnations, Point, Routed};
 
-/// When the parent's explanation of a lost link is awaited no longer (ns), and the loss is reported. Chosen: the parent
-/// reports a gone agent after at most a fifth of a second, and the report needs some hops.
+/// How long the note about a broken link is delayed (ns), since the loss of the whole agent may explain it. Chosen: the
+/// agent's parent reports its loss after at most a fifth of a second, and the report needs some hops.
 const EXPLAIN_NS: u64 = 500_000_000;
 /// How long to wait before frames that a link may have lost are sent again (ns): at the end of a session all links
 /// close, one after another, and no frame is needed any more. Chosen: agents of one session leave within this time.
 const AGAIN_NS: u64 = 100_000_000;
-/// Bytes that a peer may keep for this agent while no job is in progress between the two. Chosen: less than a job's own
-/// state.
+/// Bytes of unacknowledged frames that a peer may keep for this agent while no job is in progress between the two.
+/// Chosen: less than a job's own state.
 const IDLE_BYTES_MAX: usize = 4 << 10;
-/// All peers of one agent that are not neighbours.
+/// The peers of one agent that are not its neighbours in the tree, and its direct links to them.
 pub struct Direct {
     me: AgentId,
     ways: Ways,
@@ -163,7 +163,7 @@ impl Direct {
         self.peers.get_mut(&from)?.window.follower()
     }
 
-    /// A job has ended.
+    /// A job has ended, so it has no more traffic to peers.
     pub fn forget(&mut self, job: JobId) {
         for (&agent, peer) in &mut self.peers {
             peer.jobs.remove(&job);
@@ -507,7 +507,7 @@ struct Peer {
 /// Any other event is ignored; a link that comes up in another state is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// This agent cannot be dialled yet.
+    /// The peer was not sent this agent's endpoint, usually because this agent cannot be dialled yet.
     Unasked,
     /// The peer has this agent's endpoint, or the endpoint is in transit.
     Offered,

@@ -109,7 +109,8 @@ impl Links {
         }
     }
 
-    /// Sends towards the parent, now or when it is linked; from the root to the launchers that the frame is for.
+    /// Sends a frame to the parent, now or when it is linked. At the root of a standing session: to the launchers that
+    /// the frame is for.
     pub fn send_up(&mut self, frame: Frame) {
         if self.me == AgentId(0) && self.policy.has_many_launchers() {
             for link in self.owners.links_of(JobId(frame.job)) {
@@ -120,8 +121,8 @@ impl Links {
         }
     }
 
-    /// At the root: sends a report about the waits of a job's ranks to all that watch the job. `is_last`: they do not
-    /// watch it any longer. Returns whether anybody got the report.
+    /// At the root: sends a report about the waits of a job's ranks to all launchers that watch the job. `is_last`:
+    /// removes these watchers afterwards. Returns whether the job had any.
     pub fn report(&mut self, frame: &Frame, is_last: bool) -> bool {
         let watchers = self.owners.watchers.get(&JobId(frame.job)).cloned().unwrap_or_default();
         watchers.iter().for_each(|link| self.out.send(*link, frame.clone()));
@@ -173,7 +174,7 @@ impl Links {
         }
     }
 
-    /// Lets the direct links act, and carries out their decisions.
+    /// Calls `act` with the direct links, then queues what they request: to listen, to close links, to route frames.
     pub fn with_direct(&mut self, act: impl FnOnce(&mut Direct)) {
         act(&mut self.direct);
         self.settle_direct();

@@ -1,10 +1,10 @@
 //! The routes of frames from agent to agent in the current tree.
 //!
-//! In a session of one run this is the original tree. In a standing session it is the tree determined by the root's log
-//! (`Roster`), as far as each hop has it. On the way down, each hop knows at most as much of the log as its parent, and
-//! entries are forwarded before everything else; so a frame never reaches an agent that knows less of the log than the
-//! hop before. So a frame goes up, then down, and never in a loop: a frame from the parent whose receiver is not below
-//! this agent is dropped. Its sender learns from the log that it may be lost, and sends it again.
+//! In a session of one run this is the original tree. In a standing session it is the tree determined by the entries of
+//! the root's log (`Roster`) that each hop has received. On the way down, each hop forwards the entries that it knows
+//! before everything else, so a frame never reaches an agent that knows less of the log than the hop before. So a frame
+//! goes up, then down, and never in a loop: a frame from the parent whose receiver is not below this agent is dropped.
+//! The sender learns from the log that this frame may be lost, and sends it again.
 //!
 //! [`Neighbours`] has the links to the agents next to this one in the tree, and the frames that wait for such links.
 
@@ -75,7 +75,7 @@ impl Routes {
         self.parent() == Some(agent)
     }
 
-    /// The parent, if the agent was started under it.
+    /// The parent; `None` at the root, and for an agent that its parent has adopted.
     pub fn parent(&self) -> Option<AgentId> {
         self.roster.parent(self.me).filter(|_| !self.roster.is_adopted(self.me))
     }

@@ -139,7 +139,8 @@ impl Window {
         self.place(whole(number, self.expected), frame, self.keeps_all)
     }
 
-    /// A frame that arrived early counts once its predecessors have arrived: it is acknowledged only then.
+    /// Counts a received frame that is to be acknowledged. A frame that arrived early counts once its predecessors have
+    /// arrived.
     fn count_untold(&mut self, frame: &Frame) {
         self.untold_frames += 1;
         self.untold_bytes += frame.wire_len();

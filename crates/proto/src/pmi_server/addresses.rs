@@ -7,9 +7,9 @@
 //!     ◄────────          ◄── Have { cards } ──
 //! ```
 //!
-//! The first answer to an agent takes along the addresses of the same name that the node's other ranks have told, so
-//! the node that asks rarely asks again. Answers are kept for all ranks of the node; an address never changes. A
-//! question about a rank that has told nothing waits until it does, or leaves.
+//! The first answer to an agent takes along the addresses of the same name that the node's other ranks have reported,
+//! so the node that asks rarely asks again. Answers are kept for all ranks of the node; an address never changes. A
+//! question about a rank that has not reported an address waits until the rank does so or leaves.
 //!
 //! Cost: a message to the agent for each question of a rank; one frame each way the first time that one node needs an
 //! address of another.
@@ -57,7 +57,7 @@ struct Waiting {
 }
 
 impl Addresses {
-    /// A local rank tells its address.
+    /// A local rank reports its address.
     ///
     /// # Errors
     /// Why that is refused.

@@ -54,7 +54,7 @@ fn barrier_out(subversion: u32) -> Reply<'static> {
     Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
 }
 
-/// What others must do because collectives are complete.
+/// What other parts of the job must do because collectives are complete.
 #[derive(Default)]
 pub struct Told {
     /// Ranks with gets that waited for their lazy fences: more of their requests can be answered.
@@ -119,7 +119,7 @@ impl PmiServer {
         self.tables.kvs.commit(pairs)
     }
 
-    /// Returns the ranks whose later requests can be answered now.
+    /// Answers the ranks whose fence is complete. Returns those whose later requests can be answered now.
     fn answer_fence(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>) -> Vec<LocalRank> {
         let PmiServer { clients, tables } = self;
         let told = Completion::Fence { version: tables.kvs.version };
@@ -349,7 +349,8 @@ impl PmiLink {
 }
 
 impl PmiClient {
-    /// A rank that reads a pair which the rank that spawned its job has put is about to connect to that rank.
+    /// Answers a get. A rank that reads a pair put by the spawner of its job is about to connect to the spawner's job,
+    /// so the driver is informed.
     fn answer_get(&self, cx: &mut Cx<'_>, t: &mut Tables, key: &[u8], thread: Option<&[u8]>) {
         let Tables { kvs, reply, .. } = t;
         let (mut key_room, mut value_room) = (Vec::new(), Vec::new());

@@ -204,7 +204,7 @@ pub struct OwnGroups {
 
 impl OwnGroups {
     /// # Errors
-    /// Why that is refused.
+    /// Why the group cannot be defined.
     pub fn define(&mut self, number: u32, group: Group) -> Result<(), &'static str> {
         if self.defined.len() == GROUPS_PER_RANK_MAX {
             return Err("too_many_groups");

@@ -225,7 +225,7 @@ impl Kvs {
         Ok(None)
     }
 
-    /// What a client needs that has segments ending at `have`, oldest first.
+    /// The segments that a client must map if those it has end at versions `have`, oldest first.
     ///
     /// # Errors
     /// The fences' pairs cannot be indexed.

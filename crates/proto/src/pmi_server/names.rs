@@ -118,7 +118,7 @@ impl PmiClient {
     }
 }
 
-/// Error codes are listed for at most this many ranks: older clients of PMI-1 read lines of 1,024 bytes, and take it
+/// Error codes are listed for at most this many ranks: older clients of PMI-1 read lines of 1,024 bytes, and assume
 /// that there was no error if there is no list.
 const ERROR_CODES_MAX: u32 = 256;
 

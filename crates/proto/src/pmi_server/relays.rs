@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each end sends at most [`RELAY_WINDOW_BYTES`] that have not reached the rank at the other end: then it stops reading
-//! its socket. The two directions end one by one, as on a connection. A relay is over when both have ended, or at once
-//! when one of the sockets breaks.
+//! its socket. The two directions end one by one, as on a connection. A relay ends when both directions have ended, or
+//! at once when one of the sockets breaks.
 //!
 //! Cost: one frame in each direction for each read of a socket, and one for each quarter of a window.
 
@@ -19,7 +19,7 @@ use wireup_wire::ids::NodeId;
 use wireup_wire::limits::{RELAY_WINDOW_BYTES, RELAYS_MAX};
 use wireup_wire::relay::{Between, IS_CONNECTED, Target, What};
 
-/// Number of bytes that are taken from the other end before it is told, so that it can send more.
+/// Number of bytes from the other end that the rank here takes before the other end is told that it can send more.
 const TELL_BYTES: u32 = RELAY_WINDOW_BYTES as u32 / 4;
 
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Relays {
                 }
                 None => self.messages.push((node, Between { number, by_opener: false, what: What::Close })),
             },
-            // The relay is over here: the other end is being told, or has said so itself.
+            // The relay has ended here: the other end is being told so, or has itself reported the end.
             (None, _) | (Some(_), What::Open(_)) => {}
             (Some(relay), What::Connected) => {
                 if self.relays.get(&relay).is_some_and(|one| !one.datagrams) {

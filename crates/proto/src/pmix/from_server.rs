@@ -175,8 +175,8 @@ impl Pmix {
     }
 }
 
-/// When a connection or a group is given up. The library has a timer for it, which may not work, and must not be called
-/// back once that timer has expired.
+/// When a connect or a group construction with a timeout is given up: before the PMIx library's own timer expires,
+/// since the library must not be called back after that. The agent has a timer because the library's may not work.
 fn before_library(cx: &Cx<'_>, timeout_s: Option<u32>) -> Option<Instant> {
     cx.now().until(timeout_s).map(|until| Instant(until.0 - PMIX_TIMER_LEAD_NS))
 }

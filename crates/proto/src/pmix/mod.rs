@@ -67,8 +67,8 @@ const COMPRESS_MIN: u32 = 256;
 /// The largest signal number of the kernel.
 const SIGNAL_MAX: i32 = 64;
 
-/// How servers' fences differ from the ranks' own collectives: how much data one may distribute if the root chooses,
-/// and what is compressed.
+/// The configuration for fences of PMIx servers: that of the ranks' collectives, but with limits of its own on how much
+/// data a fence distributes and from what size on a node's part is compressed.
 fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> CollectiveConfig {
     let collect_max = match modex {
         wireup_wire::job::Modex::Auto => Some(MODEX_COLLECT_BYTES_MAX),
@@ -85,7 +85,7 @@ pub struct Pmix {
     /// The first library that was reported as opened by this node or a node below it.
     pub library: Option<Opened>,
     queries: Queries,
-    /// Whether some rank of the job waits for events.
+    /// Whether some PMIx client of the job has registered for events.
     watched: bool,
     /// Whether ranks of other jobs may wait for ranks of this job.
     tells_departed: bool,
@@ -278,7 +278,7 @@ impl Pmix {
         }
     }
 
-    /// Sends a message from this node to the root, which is a node like any other.
+    /// Sends a message from this node to the root; the root handles its own messages directly.
     fn say(&mut self, cx: &mut Cx<'_>, message: Up) {
         if cx.facts.root {
             self.at_root(cx, message);

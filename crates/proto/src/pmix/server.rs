@@ -118,7 +118,7 @@ impl ServerProcess {
             if self.phase.is_starting() && !is_first {
                 return Err("it sent a request before it was ready".into());
             }
-            // Once it was told to end, only finalize messages still count.
+            // Once the process was told to end, only its finalize messages are still handled.
             if is_goodbye || !matches!(self.phase, Phase::Ending { .. }) {
                 return Ok(Some(message));
             }

@@ -8,7 +8,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::modex::Up;
 use wireup_wire::peer;
 
-/// `arg` of a frame to the children that is for all nodes.
+/// `arg` of a PMIx frame sent down the tree: the frame is for all nodes, not for the path to one agent.
 pub const EVERYBODY: u32 = u32::MAX;
 
 pub fn up(facts: &Facts, message: &Up) -> Frame {

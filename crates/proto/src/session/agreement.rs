@@ -68,7 +68,7 @@ impl Agreement {
         self.settle(cx);
     }
 
-    /// A child's whole subtree has checked.
+    /// A child reports for its whole subtree. `missing`: an agent that lacks the transport; `None`: none lacks it.
     pub fn on_looked(&mut self, cx: &mut Cx, branch: AgentId, missing: Option<MissingAgent>) {
         match &mut self.state {
             State::Checking { children, .. } => drop(children.remove(&branch)),

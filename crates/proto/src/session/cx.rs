@@ -1,7 +1,8 @@
-//! What the parts of a session work with: who the agent is, its links and jobs, and the way out.
+//! The context in which the parts of a session work: the agent's id, its links and jobs, and the queue of its outputs.
 //!
-//! A part sends frames, tells jobs and asks the driver for actions through [`Cx`], at once. What another part must do
-//! is the part's return value, or a list that the agent takes from the part in the function that has called it.
+//! Through [`Cx`] a part sends frames, passes events to jobs and requests actions of the driver, at once. What another
+//! part must do is the part's return value, or a list that the agent takes from the part in the function that has
+//! called it.
 
 use crate::clock_offset::ClockOffset;
 use crate::io::{LinkId, Output};
@@ -40,16 +41,16 @@ pub struct Cx {
     pub is_leaving: bool,
     /// Hosts that jobs have added, by their agents.
     pub added: BTreeMap<AgentId, AddedHost>,
-    /// What the agent has to do for jobs that have acted, in order.
+    /// What the agent has to do for jobs that have handled an event, in order.
     pub due: VecDeque<Due>,
-    /// Requests of the job that is acting.
+    /// Requests of the job that is handling an event.
     from_job: VecDeque<FromJob>,
     /// Answers to requests about names or other jobs, for tests.
     #[cfg(test)]
     pub answered: Vec<(JobNode, Answer)>,
 }
 
-/// The state that a new agent receives about the session.
+/// Returns the state of the session that a new agent receives.
 pub type SnapshotOf<'a> = &'a dyn Fn(&Cx) -> SessionSnapshot;
 
 /// What the agent has to do for a job.
@@ -73,7 +74,7 @@ pub struct AddedHost {
 }
 
 impl Cx {
-    /// What a new agent works with, before it has links or jobs.
+    /// The context of a new agent, which has no links or jobs yet.
     pub fn new(me: AgentId, now: Instant, session: SessionSpec, routes: Routes) -> Cx {
         let policy = Policy::of(&session);
         Cx {
@@ -170,7 +171,8 @@ impl Cx {
         self.links.send_children(&control_frame(JobId(0), &message));
     }
 
-    /// Forgets frames that arrived for these jobs: nobody needs them.
+    /// Records that these jobs have no more traffic with peers; acknowledges received frames, so that peers need not
+    /// keep them.
     pub fn forget_direct(&mut self, jobs: &[JobId]) {
         self.links.with_direct(|direct| jobs.iter().for_each(|job| direct.forget(*job)));
     }
@@ -200,7 +202,7 @@ impl Cx {
         self.tell_jobs(self.jobs.ids(), |_, _| {});
     }
 
-    /// Lets a job act, by one of its `on_*` functions. A job that is not here does nothing.
+    /// Passes an event to a job, by one of its `on_*` functions. Does nothing if the job is not on this agent.
     pub fn tell_job(&mut self, id: JobId, act: impl FnOnce(&mut JobParts, &mut job::Cx<'_>)) {
         let Some(job) = self.jobs.jobs.get_mut(&id) else { return };
         let before = (job.is_ending(), job.is_forced());
@@ -220,7 +222,7 @@ impl Cx {
         }
     }
 
-    /// Lets each of these jobs act, all by the same one of the `on_*` functions of [`JobParts`].
+    /// Passes an event to each of these jobs, by one of the `on_*` functions of [`JobParts`].
     pub fn tell_jobs(&mut self, jobs: Vec<JobId>, act: impl Fn(&mut JobParts, &mut job::Cx<'_>)) {
         jobs.into_iter().for_each(|job| self.tell_job(job, &act));
     }
@@ -255,7 +257,7 @@ impl Cx {
     /// Handles a message from a job's parent in its tree, or (`None`) from the launcher.
     ///
     /// # Errors
-    /// A child has sent it, or a launcher that must not.
+    /// A child has sent the message, or a launcher has sent one that launchers must not send.
     pub fn on_job_down(&mut self, from: Option<AgentId>, id: JobId, message: JobDown) -> Result<(), PeerError> {
         match self.jobs.side(id, from) {
             None => {}
@@ -331,7 +333,7 @@ impl Cx {
             FrameKind::Control => match peer::decode(&frame.payload)? {
                 Control::JobDown(message) => return self.on_job_down(Some(from), id, message),
                 Control::JobUp(message) => return self.on_job_up(Some(from), id, message),
-                // Only neighbours in the session's tree have other conversations.
+                // Other control messages are exchanged only between neighbours in the session's tree.
                 _message => return Err(PeerError::Misdirected),
             },
             FrameKind::Up(_) | FrameKind::Down(_) => return self.on_job_frame(Some(from), frame),
@@ -423,7 +425,7 @@ impl Jobs {
     }
 }
 
-/// No correct launcher names such a node.
+/// The problem of a job that names an unknown node. No correct launcher sends such a job.
 pub const UNKNOWN_NODE: &str = "the job names a node that the session does not have";
 
 /// The placement of a job's ranks.

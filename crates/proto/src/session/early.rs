@@ -22,7 +22,7 @@ use wireup_wire::talk::{Control, JobDown};
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
 pub struct Early {
-    /// The newest known job. Ids increase: frames of other jobs up to this one are too late, unless they are `live`.
+    /// The newest known job. Job numbers increase, so a frame of an older job is too late unless that job is in `live`.
     newest: JobId,
     /// Jobs that may still be in progress somewhere. Empty in a session of one run, where jobs follow each other.
     live: BTreeSet<JobId>,
@@ -30,7 +30,7 @@ pub struct Early {
     begun: BTreeSet<JobId>,
     frames: BTreeMap<JobId, Waited>,
     bytes: usize,
-    /// Data that the ranks of ended jobs have left behind.
+    /// PMIx data of the ranks of ended jobs, which other nodes may still request.
     remains: BTreeMap<JobId, Remains>,
     /// The keys that this agent owns of the stores of ended jobs.
     dictionaries: BTreeMap<JobId, Dictionary>,
@@ -45,7 +45,7 @@ pub struct Waited {
 }
 
 impl Early {
-    /// The state of a new agent. `newest`, `live`: as its starter has sent them.
+    /// The state of a new agent. `newest`, `live`: as sent by the agent that started it.
     pub fn new(newest: JobId, live: &[JobId]) -> Self {
         let mut early = Early::default();
         early.set_live(newest, live);
@@ -73,7 +73,7 @@ impl Early {
         cx.forget_direct(&[job]);
     }
 
-    /// A frame of a job was handled: if the job has ended, nothing of it is kept.
+    /// A frame of a job was handled. If the job has ended, its traffic with peers is forgotten.
     pub fn forget_if_over(&self, cx: &mut Cx, job: JobId) {
         if cx.policy.outlives_jobs() && !cx.jobs.contains_key(&job) && self.is_over(job) {
             cx.forget_direct(&[job]);

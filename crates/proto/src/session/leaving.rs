@@ -36,7 +36,7 @@ impl Leaving {
         self.told_to_end = true;
     }
 
-    /// The session ends here: tells the children.
+    /// The session ends: tells the children, and limits the time that this agent waits for them.
     pub fn on_shutdown(&mut self, cx: &mut Cx) {
         if self.until.is_none() {
             self.until = Some(cx.now + SHUTDOWN_NS_MAX);

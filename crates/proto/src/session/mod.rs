@@ -1,10 +1,10 @@
 //! One agent's share of a session: its parts, each with its own state and tested separately, and what they do for each
 //! other.
 //!
-//! A part decides, sends frames and tells jobs at once, through [`Cx`]. What another part must do is what the part
-//! returns, or a list that is taken from it; [`Session`] acts on it in the function that has called the part. No part
-//! calls another. Jobs ask for something in the midst of the work of a part, so that is done after the part has
-//! returned ([`Session::serve_jobs`]).
+//! A part decides, and through [`Cx`] sends frames and passes events to jobs, at once. What another part must do is
+//! what the part returns, or a list that is taken from it; [`Session`] acts on it in the function that has called the
+//! part. No part calls another. A job may make a request while a part is working, so requests are handled after the
+//! part has returned ([`Session::serve_jobs`]).
 
 mod across;
 mod agreement;
@@ -192,7 +192,7 @@ impl Session {
         self.leaving.on_tick(&mut self.cx);
     }
 
-    /// Does what jobs have asked for. If the input `may_concern_all`, or a job has changed, also looks around.
+    /// Handles the requests of jobs. If the input `may_concern_all`, or a job has changed, also calls `look_around`.
     pub fn finish(&mut self, may_concern_all: bool) {
         self.serve_jobs();
         let mut is_due = may_concern_all;
@@ -264,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Does what jobs have asked for, and forgets those that have ended.
+    /// Handles the requests of jobs, and forgets the jobs that have ended.
     pub fn serve_jobs(&mut self) {
         while let Some(due) = self.cx.due.pop_front() {
             match due {
@@ -504,7 +504,7 @@ impl Session {
         if survives {
             self.agreement.tell(&mut self.cx, child);
         }
-        // In a session of one job only the root notes its own children, to show what it waits for.
+        // In a session of one run only the root records which of its children are linked, to show what it waits for.
         if survives || self.cx.is_root() {
             let incarnation = self.cx.links.routes.roster.incarnation(child);
             self.on_here(child, vec![(child, incarnation)]);
@@ -545,10 +545,10 @@ impl Session {
         waiting.into_iter().for_each(|frame| self.cx.links.send_child(child, frame));
     }
 
-    /// A frame for a job has arrived from another agent, and with it those that waited for it.
+    /// A frame for a job has arrived from another agent. Handles it, then the later frames that waited for it.
     ///
     /// # Errors
-    /// One of them is a message that no correct agent sends, and its job fails. The others were handled.
+    /// One of these frames is a message that no correct agent sends, and its job fails. The other frames were handled.
     pub fn on_arrived(&mut self, Arrived { from, job, frame }: Arrived) -> Result<(), PeerError> {
         let mut result = Ok(());
         let mut next = frame;

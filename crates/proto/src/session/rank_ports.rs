@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A port that the root allots listens already, so that ranks can connect whatever order the job's nodes start in; and
-//! nobody connects to it for an earlier job, since that has ended everywhere. An agent tells again what it has reserved
-//! when it has a new parent. If a message is lost with an agent on its way, or a node has no ports left, jobs there
-//! find ports of their own. A node where a job could not begin, because another node was lost meanwhile, answers too:
-//! its share is free for others. Cost: one message for each agent per level above it, and for each job that has used
-//! ports one more down and up.
+//! nobody connects to it for an earlier job, since that has ended everywhere. An agent reports its reserved ports again
+//! when it has a new parent. If a report is lost with an agent that should forward it, or a node has no ports left,
+//! jobs there find ports of their own. A node where a job could not begin, because another node was lost meanwhile,
+//! also reports the job's ports as free. Cost: one message for each agent per level above it, and for each job that has
+//! used ports one more down and up.
 
 use super::Cx;
 use crate::io::Output;
@@ -29,7 +29,7 @@ use wireup_wire::talk::{Control, SessionUp};
 pub struct RankPorts {
     /// The address with the lowest port, once the ports are reserved.
     own: Option<Bytes>,
-    /// Jobs that have ended everywhere else, as far as the root waits for them, but not here.
+    /// Jobs that have not ended here yet, although the root waits for no other node of them any more.
     over: BTreeSet<JobId>,
 }
 
@@ -57,7 +57,7 @@ impl RankPorts {
         Some(report(cx, RankPortsNews::Reserved { count, address }))
     }
 
-    /// A job has ended everywhere else, as far as the root waits for it.
+    /// The root no longer waits for any node of a job. Renews the job's ports, once the job has ended here, too.
     pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
         if wanted(cx).is_none() {
         } else if cx.jobs.contains_key(&job) {
@@ -88,7 +88,8 @@ impl RankPorts {
     }
 }
 
-/// The ports that this agent reserves. A host that was added serves one job, which would have to wait for its ports.
+/// The ports that this agent reserves. None on a host that was added for a job: that one job would have to wait for
+/// them.
 fn wanted(cx: &Cx) -> Option<Wanted> {
     let standing = cx.session.standing.as_ref().filter(|_| !cx.tree.is_beside(cx.me));
     standing.and_then(|standing| standing.rank_ports)

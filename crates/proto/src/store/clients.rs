@@ -1,9 +1,9 @@
-//! The connections of this node's clients: each has one request at a time, and is answered when all keys of the request
-//! have been dealt with.
+//! The connections of this node's clients: each has one request at a time, and is answered when the outcomes for all
+//! keys of the request are known.
 //!
-//! A request without a reply, such as a set, counts as well: the client's next request waits until the owners have
-//! taken it. So a client's requests take effect in their order, whatever agents own the keys. The one exception: a
-//! request that arrives during a wait or a barrier ends the wait.
+//! A request without a reply, such as a set, also has to be done first: the client's next request waits until the
+//! owners have taken it. So a client's requests take effect in their order, whatever agents own the keys. The one
+//! exception: a request that arrives during a wait or a barrier ends the wait.
 
 use super::questions::{Part, Questions, Waiting};
 use crate::io::{StoreAct, StoreClient, StoreEvent};
@@ -79,7 +79,7 @@ impl Clients {
             StoreEvent::Opened if self.is_closing => self.acts.push((id, StoreAct::Close)),
             StoreEvent::Opened => drop(self.all.insert(id, Client::default())),
             StoreEvent::Bytes(bytes) => {
-                // The driver may have read them before it closed the connection at this agent's request.
+                // The driver may have read these bytes before it closed the connection at this agent's request.
                 let Some(client) = self.all.get_mut(&id) else { return };
                 if let Err(error) = client.reader.push(&bytes) {
                     return self.close(id, &error.to_string(), questions);
@@ -96,7 +96,7 @@ impl Clients {
                     self.ready.push_back(id);
                 }
             }
-            // What it has sent before is carried out.
+            // Requests that the client sent before are still carried out.
             StoreEvent::Gone => {
                 if let Some(client) = self.all.get_mut(&id) {
                     client.is_gone = true;
@@ -158,8 +158,8 @@ impl Clients {
         self.limit_reading(id);
     }
 
-    /// A client that sends ahead of its answers is not read for a while. What follows a wait ends it, and is read until
-    /// it is complete.
+    /// Pauses reading from a client that sends requests ahead of the answers. A request that follows a wait ends the
+    /// wait, so it is read until it is complete.
     fn limit_reading(&mut self, id: StoreClient) {
         let Some(client) = self.all.get_mut(&id) else { return };
         let stops = (client.is_full || client.is_busy()) && client.reader.held_bytes() > STORE_READ_AHEAD_BYTES;
@@ -227,7 +227,7 @@ impl Clients {
         Some(part)
     }
 
-    /// A key of a request has been dealt with.
+    /// The outcome for one key of a client's request has arrived.
     pub fn on_outcome(&mut self, part: Part, outcome: Outcome, questions: &mut Questions) {
         let client = self.all.get_mut(&part.client).filter(|client| client.request == part.request);
         let Some(pending) = client.and_then(|client| client.pending.as_mut()) else { return };

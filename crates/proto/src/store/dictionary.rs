@@ -2,11 +2,11 @@
 //!
 //! Other agents keep copies of values that they have been sent. Before a value changes, all copies are recalled: the
 //! change, and whatever is asked about the key after it, waits until each agent has forgotten its copy. So a client
-//! that has seen a change, or has been told of it in any way, sees it wherever it asks. (A lease without a time limit;
-//! compare Gray and Cheriton, 1989.)
+//! that knows of a change, in whatever way, never gets the old value, whichever agent it asks. (A lease without a time
+//! limit; compare Gray and Cheriton, 1989.)
 //!
-//! What the operations do is what PyTorch's server does: a counter is kept as decimal text; `COMPARE_SET` of a key
-//! without a value answers with what the client expected; a push wakes one client; a barrier is a counter.
+//! The operations behave as on PyTorch's server: a counter is kept as decimal text; `COMPARE_SET` of a key without a
+//! value answers with what the client expected; a push wakes one client; a barrier is a counter.
 //!
 //! Cost: one answer for each question; for a change of a value that n agents have copied, n messages each way.
 
@@ -48,7 +48,7 @@ pub struct Dictionary {
 
 struct Entry {
     value: Bytes,
-    /// Nodes that may have a copy of the value, or know that there is one.
+    /// Agents that may have a copy of the value, or know that the key has one.
     copies: BTreeSet<AgentId>,
 }
 
@@ -60,7 +60,7 @@ struct Queue {
 
 struct Recall {
     missing: BTreeSet<AgentId>,
-    /// Questions about the key, the change first.
+    /// Questions about the key that wait for the recall: first the change that needs it, then later ones.
     waiting: VecDeque<(Asker, Operation)>,
 }
 
@@ -80,7 +80,7 @@ impl Dictionary {
                 questions.into_iter().for_each(|question| self.on_question(agent, question));
             }
             Between::Forgotten { keys } => keys.into_iter().for_each(|key| self.on_forgotten(agent, &key)),
-            // They are for the part that asks.
+            // `Questions` handles these messages.
             Between::Answer { .. } | Between::Forget { .. } => {}
         }
     }
@@ -146,8 +146,8 @@ impl Dictionary {
         self.recalls.insert(key, Recall { missing, waiting });
     }
 
-    /// An agent has no copy of a value any more. If it was the last one, the waiting operations follow, until one of
-    /// them must recall copies that those before it have given away.
+    /// An agent has dropped its copy of a value. If that was the last copy, the waiting operations are carried out, up
+    /// to one that must itself recall copies handed out by those before it.
     fn on_forgotten(&mut self, agent: AgentId, key: &Bytes) {
         let Some(recall) = self.recalls.get_mut(key) else { return };
         recall.missing.remove(&agent);
@@ -228,8 +228,8 @@ impl Dictionary {
         }
     }
 
-    /// Ends a wait. If it has been answered meanwhile, a value in the queue that the answer was about is for another
-    /// client.
+    /// Ends a wait. If the wait has already been answered because the key's queue has a value, that value is offered to
+    /// the next client that waits.
     fn cancel(&mut self, asker: Asker, key: &Bytes) {
         let Some(waiting) = self.waits.get_mut(key) else { return };
         let before = waiting.len();

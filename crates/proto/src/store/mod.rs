@@ -1,4 +1,5 @@
-//! PyTorch's store in the agents of a job: each rank has a server at hand, and together they are one dictionary.
+//! PyTorch's `TCPStore`, served by the agents of a job: each rank connects to its own agent, and all agents together
+//! hold one dictionary.
 //!
 //! ```text
 //!   rank ◄── PyTorch's protocol ──► its agent ◄── Ask, Answer, Forget, Forgotten ──► owner of the key
@@ -39,9 +40,9 @@ use wireup_wire::limits::STORE_OWNERS_MAX;
 use wireup_wire::peer::{self, Note};
 use wireup_wire::store::{Between, Operation};
 
-/// How long after the end of the last local rank a connection may stay open (ns): then its other end is no rank, and
-/// the connection is closed. Chosen: a connection of a rank is at its end as soon as the rank is, and reading what it
-/// has sent takes milliseconds.
+/// How long after the end of the last local rank a connection may stay open (ns); then it belongs to some other process
+/// and is closed. Chosen: the kernel closes the connections of a rank that ends, and reading what the rank has sent
+/// takes milliseconds.
 const CLOSE_NS_MAX: u64 = 500_000_000;
 
 pub struct Store {
@@ -50,7 +51,7 @@ pub struct Store {
     questions: Questions,
     dictionary: Dictionary,
     messages: Vec<(AgentId, Between)>,
-    /// When connections that are still open are closed; `None`: local ranks run, or it was done.
+    /// When connections that are still open are closed; `None`: local ranks run, or the connections were closed.
     close_at: Option<Instant>,
     /// Whether the user was told that a connection was closed.
     has_noted: bool,
@@ -90,7 +91,7 @@ impl Store {
         }
     }
 
-    /// The owners of keys that this agent asks itself.
+    /// The owners of keys that this agent asks directly, not through its parent.
     pub fn asked_owners(&self) -> Vec<AgentId> {
         self.questions.asked_owners().collect()
     }
@@ -171,7 +172,8 @@ impl Store {
         self.settle()
     }
 
-    /// Carries on until everything that can be done here is done.
+    /// Passes messages and outcomes between `clients`, `questions` and `dictionary` until none are left. Returns what
+    /// is to be done with connections.
     fn settle(&mut self) -> Vec<(StoreClient, StoreAct)> {
         loop {
             self.clients.advance(&mut self.questions);

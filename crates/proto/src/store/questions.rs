@@ -10,7 +10,7 @@
 //! A value that was received is kept as a copy until its owner recalls it: further gets, checks and waits are answered
 //! here. So P clients that each wait for P keys and read them cost an agent P questions, not P for each client.
 //!
-//! Questions to one agent are collected while the previous ones are under way to it.
+//! Questions to an agent are collected until the agent has acknowledged the previous ones.
 //!
 //! In a large job most agents do not ask owners themselves, but their parent in the job's tree. It asks for them as for
 //! its own clients, and the same rules join their questions: a counter or a barrier of all ranks costs each agent one
@@ -34,7 +34,7 @@ pub enum Waiting {
     Agent(Asker),
 }
 
-/// One key of a client's request, for which it waits.
+/// One key of a client's request: the client waits for the outcome for this key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     pub client: StoreClient,
@@ -100,7 +100,7 @@ impl Questions {
         Questions { own, owners, parent, ..Questions::default() }
     }
 
-    /// The owners that this agent asks itself.
+    /// The owners that this agent asks directly, not through its parent.
     pub fn asked_owners(&self) -> impl Iterator<Item = AgentId> + '_ {
         let own = self.own;
         self.owners.iter().copied().filter(move |owner| self.parent.is_none() && *owner != own)
@@ -138,7 +138,7 @@ impl Questions {
         }
     }
 
-    /// Asks all owners, `part` and its followers one owner each.
+    /// Asks all owners. The outcome of the n-th owner goes to slot `part.slot` + n of the client's request.
     pub fn ask_all(&mut self, part: Part, operation: &Operation) {
         for (slot, owner) in self.owners.clone().into_iter().enumerate() {
             let part = Waiting::Client(Part { slot: part.slot + slot, ..part });
@@ -204,7 +204,7 @@ impl Questions {
                 answers.into_iter().for_each(|(id, outcome)| self.on_answer(agent, id, outcome));
             }
             Between::Forget { keys } => keys.into_iter().for_each(|key| self.on_forget(agent, key)),
-            // They are for the part that owns keys.
+            // `Dictionary` handles these messages.
             Between::Ask(_) | Between::Forgotten { .. } => {}
         }
     }
@@ -236,7 +236,7 @@ impl Questions {
         }
     }
 
-    /// Notes children that get a value.
+    /// Records which children get a value, so that their copies can be recalled.
     fn hold(&mut self, key: &Bytes, parts: &[Waiting]) {
         let children = parts.iter().filter_map(|part| match part {
             Waiting::Agent(asker) => Some(asker.agent),

@@ -1,4 +1,4 @@
-//! One agent; the test is its driver and its neighbours.
+//! One agent for tests: the test plays its driver and its neighbours.
 
 use super::specs::{T, local, session, standing};
 use crate::agent::{Agent, AgentConfig};
@@ -168,7 +168,7 @@ impl DerefMut for TestAgent {
     }
 }
 
-/// What tests look for in a list of outputs.
+/// Queries of a list of outputs, for tests.
 pub trait Look {
     /// The control messages on a link.
     fn sent(&self, link: LinkId) -> Vec<Control>;

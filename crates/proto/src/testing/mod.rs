@@ -1,9 +1,8 @@
-//! The bench of this crate's tests.
+//! Support for this crate's tests.
 //!
 //! Whole agents: a [`TestAgent`] is an agent whose driver and neighbours are played by the test; a [`Net`] joins
 //! several of them by links, starts them as they request it, and runs their ranks. Single parts: [`one_run`] and
-//! [`in_session`] make what a part works with. Parts of several nodes that exchange messages: [`facts_of`] and
-//! [`Transit`].
+//! [`in_session`] make the `Cx` of a part. Parts of several nodes that exchange messages: [`facts_of`] and [`Transit`].
 //!
 //! The clock is a field that the test sets. All random choices follow from a seed ([`Dice`]).
 

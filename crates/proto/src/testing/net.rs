@@ -1,6 +1,6 @@
 //! A session of whole agents with one job: starts the agents, carries their frames to each other, and runs the ranks.
 //!
-//! The test is the launcher and the ranks' programs. Messages arrive in the order in which they were sent, or in any
+//! The test plays the launcher and the ranks' programs. Messages arrive in the order in which they were sent, or in any
 //! order that links allow.
 
 use super::agent::TestAgent;
@@ -32,7 +32,7 @@ pub struct Faults {
     pub listens: usize,
 }
 
-/// A way on which order is kept: to one end of a link, or a driver's answer to one request.
+/// A path on which messages stay in order: to one end of a link, or a driver's answer to one request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Path {
     Link(usize, usize),
@@ -60,9 +60,9 @@ pub struct Net {
     /// Payload bytes of the exchange class on all links.
     pub exchange_bytes: usize,
     ppn: u32,
-    /// Replies by rank and number of its library.
+    /// PMI replies, by rank and `Client::number`.
     replies: BTreeMap<(u32, u16), String>,
-    /// The libraries whose sockets agents have closed.
+    /// The PMI clients whose sockets agents have closed.
     pub sent_away: Vec<Client>,
     /// The outputs about memory that ranks read.
     pub memory: Vec<Output>,

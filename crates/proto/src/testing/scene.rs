@@ -1,4 +1,4 @@
-//! What one part of an agent works with, for its tests: agent `me` of fifteen, fan-out 2.
+//! The `Cx` of a part of an agent, for the part's tests: agent `me` of fifteen, in a tree with fan-out 2.
 
 use super::UP;
 use super::specs::{session, standing};

@@ -104,7 +104,7 @@ impl Facts {
     }
 }
 
-/// A job with so many ranks on each agent of a session, in a tree of this fan-out, as known to each agent.
+/// A job with `slots[i]` ranks on agent `i`, in a tree of this fan-out, as known to each agent.
 pub fn facts_of(slots: &[u32], fanout: u32) -> Vec<Facts> {
     let (count, size) = (slots.len() as u32, slots.iter().sum());
     let mut spec = job_on(1, 0..count, 1);

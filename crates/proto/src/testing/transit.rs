@@ -11,7 +11,7 @@ impl Dice {
         (self.0 >> 33) as usize % bound
     }
 
-    /// True in `of_thousand` of a thousand cases.
+    /// Returns true with a probability of `of_thousand` / 1000.
     pub fn hits(&mut self, of_thousand: usize) -> bool {
         self.below(1000) < of_thousand
     }
@@ -47,7 +47,7 @@ impl<P: Copy + Ord, M> Transit<P, M> {
         self.0.remove(at)
     }
 
-    /// Loses all messages of a path but the first ones.
+    /// Drops all messages of a path except for the first `keep`.
     pub fn truncate(&mut self, path: P, keep: usize) {
         let mut seen = 0;
         self.0.retain(|(of, _)| {

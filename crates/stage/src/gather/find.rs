@@ -1,4 +1,4 @@
-//! What a pattern matches on this machine.
+//! Finds the paths on this machine that match a shell pattern.
 
 use super::name::{is_pattern, matches, plain};
 use super::rule::{kept_from, parts};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Match {
     pub path: PathBuf,
-    /// The path that the match gets below the folder where files are gathered.
+    /// The path that the file will have below the rule's target folder.
     pub name: Vec<u8>,
 }
 

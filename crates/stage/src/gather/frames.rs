@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 const HEAD_LEN: usize = 4;
-/// A piece that LZ4 makes larger travels as it is, behind its offset and length; every other frame is shorter.
+/// Longest body of a frame: an uncompressed piece with its offset and length. Every other frame is shorter.
 const BODY_LEN_MAX: usize = PIECE_LEN + 32;
 /// A piece is packed if that saves a sixteenth (chosen): otherwise unpacking costs more than it saves.
 const PACKED_SHARE: usize = 16;
@@ -64,19 +64,19 @@ pub enum Frame<'a> {
     /// A piece of the file's data; holes of the file are in no piece.
     Data {
         offset: u64,
-        /// By LZ4. [`Frames`] unpacks.
+        /// Whether `bytes` are compressed by LZ4. [`Frames`] decompresses them.
         is_packed: bool,
         #[serde(borrow, serialize_with = "at_once")]
         bytes: Cow<'a, [u8]>,
     },
     /// All of the file has been sent.
     End,
-    /// What cannot be gathered.
+    /// A file or folder that cannot be gathered, with the reason.
     Problem {
         node: u32,
         text: String,
     },
-    /// How often a rule matched.
+    /// The number of paths that matched a rule.
     Matched {
         rule: u32,
         count: u64,
@@ -84,7 +84,7 @@ pub enum Frame<'a> {
     Done,
 }
 
-/// As bytes, not as a sequence of numbers.
+/// Serializes as one byte string, because a sequence of numbers would be encoded byte by byte.
 fn at_once<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
 }
@@ -138,10 +138,10 @@ impl Frames {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// What is whole now.
+    /// The next frame that has arrived completely; `None`: more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are no such stream. Nothing is to follow.
+    /// The bytes are not a stream of frames. Do not read from it again.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Malformed> {
         let Some((head, rest)) = self.buffer[self.used..].split_first_chunk::<HEAD_LEN>() else { return Ok(None) };
         let len = u32::from_le_bytes(*head) as usize;

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Targets that are remembered (chosen: twenty files of each rank of a large job).
+/// Most target paths that are remembered to detect duplicates (chosen: twenty files of each rank of a large job).
 const TARGETS_MAX: usize = 1 << 20;
 /// Problems that are kept; the others are counted.
 const PROBLEMS_MAX: usize = 1_000;
@@ -29,7 +29,7 @@ pub struct Gathering {
     /// How many of them have sent everything.
     ended: u32,
     targets: BTreeMap<PathBuf, Source>,
-    /// Folders that were made, with their bits and times.
+    /// Folders that were made, with the permission bits and times that [`Gathering::finish`] gives them.
     folders: BTreeMap<PathBuf, (u32, (i64, u32))>,
     matched: Vec<u64>,
     problems: Vec<String>,
@@ -84,7 +84,7 @@ impl Gathering {
         permission(SENDERS_MAX)
     }
 
-    /// A gatherer has written something. Returns what all are told: that more of them may send.
+    /// Handles output of a gatherer. Returns a message for all gatherers if one more of them may now send.
     pub fn output(&mut self, gatherer: u32, bytes: &[u8]) -> Option<[u8; 4]> {
         let index = gatherer as usize;
         let mut own = std::mem::take(self.gatherers.get_mut(index).filter(|own| !own.has_ended)?);
@@ -142,7 +142,7 @@ impl Gathering {
         }
     }
 
-    /// Folders and links are made now; a file is opened.
+    /// Makes a folder or symbolic link; opens a file, whose data follow.
     fn on_begin(&mut self, begin: Begin) -> Option<Open> {
         let (rule, node) = (self.rules.get(begin.rule as usize)?, self.node_names.get(begin.node as usize)?);
         let folder = rule.folder_of(begin.rank, node);
@@ -226,7 +226,7 @@ impl Gathering {
         });
     }
 
-    /// The file cannot be kept.
+    /// Stops writing the file, which cannot be written, and reports `why`.
     fn give_up(&mut self, open: &mut Option<Open>, why: &str) {
         if let Some(own) = open {
             let (target, source) = (own.target.display(), self.shown(own.begin.node, &own.begin.source));
@@ -260,7 +260,7 @@ impl Gathering {
         }
     }
 
-    /// What else went wrong.
+    /// Adds a problem to the report; beyond `PROBLEMS_MAX` it is only counted.
     pub fn problem(&mut self, text: String) {
         self.problem_count += 1;
         if self.problems.len() < PROBLEMS_MAX {
@@ -278,12 +278,12 @@ impl Gathering {
         self.gatherers.get(gatherer as usize).is_some_and(|own| own.has_ended)
     }
 
-    /// Whether all have.
+    /// Whether all gatherers have sent everything.
     pub fn is_over(&self) -> bool {
         self.ended as usize == self.gatherers.len()
     }
 
-    /// How many have.
+    /// The number of gatherers that have sent everything.
     pub fn done(&self) -> u32 {
         self.ended
     }

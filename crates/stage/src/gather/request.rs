@@ -1,4 +1,4 @@
-//! What the launcher asks the nodes for: it is the standard input of all of them.
+//! The launcher's request for files: the standard input of all gatherers (the ranks of the gathering job).
 //!
 //! ```text
 //!   +--------+-------------------+----------+----------+----
@@ -15,15 +15,15 @@ use std::io::{self, Read};
 /// Gatherers that send at once (chosen): far fewer fill any network, and each costs the launcher a descriptor and the
 /// memory of a piece.
 pub const SENDERS_MAX: u32 = 64;
-/// Longer requests are none (chosen: the names of a million nodes).
+/// Longest request that is accepted, in bytes (chosen: the names of a million nodes).
 const REQUEST_LEN_MAX: usize = 64 << 20;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Request {
     pub rules: Vec<Rule>,
-    /// For each gatherer the places whose files it sends.
+    /// For each gatherer, the nodes whose files it sends.
     pub gatherers: Vec<GatheredNodes>,
-    /// The folders in which ranks have worked.
+    /// The working directories of the job's ranks.
     pub folders: Vec<Vec<u8>>,
 }
 
@@ -35,7 +35,7 @@ pub struct GatheredNode {
     /// The number of the node in the job.
     pub node: u32,
     pub name: String,
-    /// Consecutive ranks of one folder: the first one, how many, the number of the folder.
+    /// Runs of consecutive ranks with one working directory: first rank, count, index into `Request::folders`.
     pub ranks: Vec<(u32, u32, u32)>,
 }
 
@@ -58,8 +58,8 @@ impl GatheredNode {
             .flat_map(|(first, count, folder)| (0..*count).map(move |at| (first.saturating_add(at), *folder)))
     }
 
-    /// The ranks for which a rule means files of their own: if it does not depend on the rank, the first one of each
-    /// folder.
+    /// The ranks for which a rule is evaluated: all, or the first rank of each working directory if neither pattern nor
+    /// target depends on the rank.
     pub fn ranks_of(&self, rule: &Rule) -> impl Iterator<Item = (u32, u32)> + '_ {
         let (is_per_rank, mut last_folder) = (rule.is_per_rank(), None);
         self.each_rank().filter(move |(_, folder)| is_per_rank || last_folder.replace(*folder) != Some(*folder))
@@ -89,7 +89,7 @@ impl Request {
     }
 }
 
-/// How many gatherers may send: the message that says so.
+/// The message that permits gatherers with a number below `below` to send.
 pub fn permission(below: u32) -> [u8; 4] {
     below.to_le_bytes()
 }

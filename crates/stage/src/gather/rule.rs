@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const ARROW: &[u8] = b"=>";
 const RANK: &[u8] = b"{rank}";
 const NODE: &[u8] = b"{node}";
-/// Paths are no longer in Linux.
+/// Linux's limit for the length of a path (`PATH_MAX`, bytes).
 pub const PATH_LEN_MAX: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub fn parts(path: &[u8]) -> Vec<&[u8]> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect()
 }
 
-/// From which part on names are kept.
+/// The index of the first part of a pattern from which on the names are kept below the target folder.
 pub fn kept_from(parts: &[&[u8]]) -> usize {
     parts.iter().position(|part| is_pattern(part)).unwrap_or(parts.len().saturating_sub(1))
 }

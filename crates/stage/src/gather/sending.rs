@@ -1,4 +1,4 @@
-//! A node's end: finds what the rules match, and sends it.
+//! The node's side of gathering files: finds the files that match the rules, and sends them.
 
 use super::find::{Match, find};
 use super::frames::{Begin, Frame, GatheredKind};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How often a file is read again that has changed meanwhile (chosen).
+/// Most attempts to read a file that changes while it is read (chosen).
 const READS_MAX: u32 = 3;
 
 /// Sends the files of gatherer `own`, when the launcher permits it.
@@ -27,7 +27,7 @@ pub fn gather(own: u32, input: &mut impl Read, output: &mut impl Write) -> io::R
     await_permission(own, input)?;
     let mut sending = Sending { output: Output { stream: output, frame: Vec::new() }, piece: vec![0; PIECE_LEN] };
     let places = request.gatherers.get(own as usize).map_or(&[][..], Vec::as_slice);
-    // Nodes that share a machine may mean the same files.
+    // Virtual nodes share the machine's file system, so their rules may match the same files: each is sent once.
     let mut seen = BTreeSet::new();
     for (number, rule) in (0..).zip(&request.rules) {
         let mut count = 0;
@@ -55,7 +55,7 @@ pub fn gather(own: u32, input: &mut impl Read, output: &mut impl Write) -> io::R
     sending.output.stream.flush()
 }
 
-/// What an entry is sent for.
+/// The rule, node and rank for which a file, folder or symbolic link is sent.
 #[derive(Clone, Copy)]
 struct For<'a> {
     rule: u32,
@@ -90,7 +90,7 @@ struct Sending<'a, W> {
 }
 
 impl<W: Write> Sending<'_, W> {
-    /// A match that is a symbolic link counts as what it leads to.
+    /// Sends a match. For a symbolic link, its target is sent.
     fn send_match(&mut self, rule: u32, place: &GatheredNode, rank: u32, found: &Match) -> io::Result<()> {
         let who = For { rule, place, rank };
         match stat(&found.path) {
@@ -102,7 +102,7 @@ impl<W: Write> Sending<'_, W> {
         }
     }
 
-    /// `is_named`: by a rule, not found in a folder.
+    /// `is_named`: the path itself matches a rule, and is not merely in a folder that does.
     fn send(&mut self, who: For, path: &Path, name: &[u8], stat: &Stat, is_named: bool) -> io::Result<()> {
         if name.len() > PATH_LEN_MAX || path.as_os_str().len() > PATH_LEN_MAX {
             return self.output.failed(who.place, path, io::ErrorKind::InvalidFilename.into());
@@ -123,7 +123,7 @@ impl<W: Write> Sending<'_, W> {
                 ))),
                 Err(error) => self.output.failed(who.place, path, error.into()),
             },
-            // Pipes, sockets and devices in folders.
+            // Pipes, sockets and devices in folders are left out.
             _ => Ok(()),
         }
     }
@@ -169,7 +169,7 @@ impl<W: Write> Sending<'_, W> {
         self.output.problem(who.place, format!("{}: it changes while it is read", path.display()))
     }
 
-    /// `false`: the file has become shorter. The inner error: it cannot be read.
+    /// Sends the file's data. `false`: the file has become shorter. The inner error: it cannot be read.
     fn send_data(&mut self, file: &File, len: u64) -> io::Result<io::Result<bool>> {
         let mut offset = 0;
         while let Some((from, to)) = data(file, offset, len) {
@@ -220,7 +220,7 @@ fn data(file: &File, offset: u64, len: u64) -> Option<(u64, u64)> {
         Ok(from) => from,
         // A hole up to the end.
         Err(Errno::NXIO) => return None,
-        // This file system does not know.
+        // This file system does not report holes.
         Err(_) => return Some((offset, len)),
     };
     let to = seek(file, SeekFrom::Hole(from)).unwrap_or(len).min(len);

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use wireup_os::output_file;
 
-/// A folder, open.
+/// The open descriptor of a target folder.
 pub struct Folder(OwnedFd);
 
 const AS_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -83,7 +83,7 @@ impl Folder {
 pub struct PartialFile {
     folder: Folder,
     file: File,
-    /// On file systems that know no file without a name.
+    /// The file's temporary name, on file systems without `O_TMPFILE`.
     temporary: Option<OsString>,
 }
 
@@ -96,7 +96,7 @@ impl PartialFile {
         let (file, temporary) = match openat(&folder.0, ".", flags | OFlags::TMPFILE, mode) {
             Ok(file) => (file, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
-                // Random, so that nobody else can have it first.
+                // Random, so that no other user can make a file of this name in advance.
                 let mut random = [0; 8];
                 rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
                 let name: OsString = format!(".wireup-gathers-{:016x}", u64::from_ne_bytes(random)).into();
@@ -114,7 +114,7 @@ impl PartialFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Gives it its length, its bits, its time and its name.
+    /// Sets the file's length, permission bits and modification time, and gives it its final name.
     ///
     /// # Errors
     /// The name is taken (`AlreadyExists`), or the file cannot be completed.
@@ -133,7 +133,7 @@ impl PartialFile {
                 self.temporary = None;
                 Ok(())
             }
-            // This file system cannot rename like that; what is dropped removes the other name.
+            // No `RENAME_NOREPLACE` here: a hard link is made, and dropping `self` removes the temporary name.
             Err(Errno::INVAL | Errno::NOSYS) => Ok(linkat(folder, temporary, folder, name, AtFlags::empty())?),
             Err(error) => Err(error.into()),
         }

@@ -27,11 +27,11 @@ use nodes::{Name, Node, nodes};
 use packed::{packed_len, put, write_packed};
 
 const BLOCK_LEN: usize = BLOCK as usize;
-/// In all kernels with EROFS; the pages of some machines are larger.
+/// 4 KiB, which every kernel with EROFS supports; pages, the other usual size of blocks, are larger on some machines.
 const BLOCK_BITS: u8 = 12;
 const SUPER_AT: usize = 1024;
 const SUPER_LEN: usize = 128;
-/// Where the slots of the packs begin, from the superblock on (slots).
+/// Position of the first slot of a pack, in slots of 128 bytes from the superblock.
 const SLOTS_AT: usize = 2;
 const MAGIC: u32 = 0xE0F5_E1E2;
 /// A packed cluster ends where its last block ends; the method is described behind the superblock.
@@ -49,17 +49,17 @@ const PLAIN: u16 = 1;
 const PACKED: u16 = 1 | 1 << 1;
 const INLINE: u16 = 1 | 2 << 1;
 const CHUNKED: u16 = 1 | 4 << 1;
-/// A chunk's place has a device.
+/// Inode flag: the address of each chunk includes a device number.
 const WITH_DEVICE: u16 = 0x20;
 const CHUNK_LEN: usize = 8;
 
 /// Where a content lies.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ContentLocation {
-    /// In the list of packs.
+    /// The index in the list of packs.
     pub pack: u16,
     pub block: u32,
-    /// Blocks of each cluster of it; empty: none is packed.
+    /// The number of blocks that each cluster of the content takes; empty: no cluster is packed.
     pub clusters: Vec<u8>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn image<'a>(
             }
         };
         let bits = match entry {
-            // The kernel does not look at those of a link.
+            // The kernel ignores the permission bits of a symbolic link.
             Some(entry) if kind == LINK => entry.mode | 0o777,
             Some(entry) => entry.mode,
             None => 0o755,

@@ -1,9 +1,9 @@
-//! The folders of a set with their names, also those above what was named.
+//! All files, folders and symbolic links of a set's image, with the folders above the staged paths.
 
 use crate::set::{EntryKind, Set};
 use std::os::unix::ffi::OsStrExt;
 
-/// Types of names.
+/// EROFS types of directory entries.
 const FILE: u8 = 1;
 const FOLDER: u8 = 2;
 const LINK: u8 = 7;

@@ -28,9 +28,9 @@ pub struct Receiving<'a> {
     missing: BTreeSet<u32>,
     folder: tempfile::TempDir,
     copies: Copies,
-    /// The content that is arriving, one after the other, and how much of it has arrived.
+    /// The content that is arriving, by number, and how many of its bytes have arrived.
     open: Option<(u32, u64)>,
-    /// Tells the sweeper that somebody works here.
+    /// Lock on the receiver's folder, so that `Store::sweep` does not remove it.
     _lock: File,
 }
 
@@ -151,7 +151,7 @@ impl<'a> Receiving<'a> {
         if let Some(number) = self.missing.first() {
             return Err(damaged(&self.set, *number));
         }
-        // Another receiver may be faster.
+        // Another receiver of the same set may have finished first.
         if self.store.touch(&self.set.digest())? {
             if let Copies::Packs(packing) = &mut self.copies {
                 packing.discard();

@@ -15,7 +15,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Parts of one write: Linux takes 1024.
+/// Most buffers of one `pwritev` (Linux: `IOV_MAX`).
 const PARTS_MAX: usize = 1024;
 static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
@@ -141,7 +141,7 @@ impl NewPack {
         at(folder, DirBuilder::new().mode(0o700).create(folder))?;
         let path = folder.join("data");
         let data = at(&path, File::create_new(&path))?;
-        // Until the set that it is for is in its place.
+        // Locked until the set is in its place, so that its contents do not count as unused.
         at(&path, flock(&data, FlockOperation::LockShared))?;
         let folder = folder.to_owned();
         Ok(NewPack { folder, data, end: 0, open: None, whole: BTreeMap::new(), is_settled: false })

@@ -30,14 +30,14 @@ pub(super) struct Tree {
     objects: OwnedFd,
     /// The file that is arriving.
     open: Option<ReceivedFile>,
-    /// For unpacking.
+    /// Room for a cluster that is being decompressed.
     buffer: Vec<u8>,
 }
 
 struct ReceivedFile {
     entry: usize,
     file: File,
-    /// Bytes behind this are a hole.
+    /// End of the written data, in bytes; the file has a hole from there on.
     written: u64,
 }
 
@@ -135,7 +135,7 @@ impl Tree {
     /// The next cluster of a content.
     pub fn write(&mut self, set: &Set, arrived: &Arrived) -> Result<()> {
         if arrived.offset == 0 {
-            // One of which not everything has come.
+            // A file whose content has not arrived completely is removed.
             self.discard(set)?;
             self.open = Some(self.create(set, arrived.content)?);
         }
@@ -192,7 +192,7 @@ impl Tree {
                     at(&from, io::copy(&mut at(&from, File::open(&from))?, &mut &file))?;
                     dress(&entry, &file)?;
                 }
-                // Another receiver may be faster.
+                // Another receiver may have stored this content first.
                 let _ = linkat(self.folders.folder(folder)?, name, &self.objects, &object, AtFlags::empty());
             }
             self.is_there[index] = true;

@@ -22,9 +22,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Folders that a thread looks at one after the other.
+/// Number of folders that a thread claims at once.
 const FOLDERS: usize = 64;
-/// On a network file system a folder must be at least this old (s): more than clocks differ (chosen).
+/// Minimum age (s) of a folder's last change on a network file system for its listing to be kept: more than the clocks
+/// of server and node differ (chosen).
 const AGE_MIN_REMOTE_S: i64 = 60;
 
 /// Lists all that is in a folder, with the help of the listing that an earlier call has kept, and keeps the new listing
@@ -45,7 +46,7 @@ pub fn list_with(root: &Path, digests: &Digests) -> Listing {
     listing
 }
 
-/// Whether every later change of a name will be seen.
+/// Whether the listing may be kept: every later change of a name will change the times of its folder.
 fn is_to_be_kept(listing: &Listing, began_s: i64, is_network: bool) -> bool {
     let Some(root) = listing.root.as_ref().filter(|root| root.kind() == FileType::Directory) else { return false };
     let age_min_s = if is_network { AGE_MIN_REMOTE_S } else { known::AGE_MIN_S };
@@ -56,12 +57,12 @@ fn is_to_be_kept(listing: &Listing, began_s: i64, is_network: bool) -> bool {
     listing.is_whole() && is_settled(root) && listing.parts.iter().flat_map(|part| &part.seen).all(is_settled)
 }
 
-/// What is kept before the names.
+/// The part of the file before the names.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     root: Seen,
     seen: Vec<Seen>,
-    /// Where in `seen` is what each folder has.
+    /// The contents of each folder, as a range of indices into `seen`.
     folders: Vec<Range<usize>>,
 }
 
@@ -111,7 +112,7 @@ fn is_tree(part: &PartialListing, folders: &[(usize, Range<usize>)]) -> bool {
         && next == part.seen.len()
 }
 
-/// Looks at all that is in a listing.
+/// Whether every file and folder of a listing is unchanged.
 fn is_unchanged(listing: &Listing, is_network: bool) -> bool {
     let (Some(root), [part]) = (&listing.root, &listing.parts[..]) else { return false };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -81,12 +81,12 @@ impl Listing {
         self.len() == 0
     }
 
-    /// Everything that is there could be looked at.
+    /// Whether everything in the folder could be examined.
     pub(super) fn is_whole(&self) -> bool {
         self.problems.is_empty() && self.len() <= ENTRIES_MAX
     }
 
-    /// Shows all, in the order of [`Path`]. What is in a folder is shown if `look` says so.
+    /// Calls `look` for every file and folder, in the order of [`Path`]; enters a folder if `look` returns `true`.
     ///
     /// # Errors
     /// The first one of `look`.
@@ -121,7 +121,7 @@ impl Listing {
     }
 }
 
-/// Looks at all that is in a folder, but no further than a set may have entries.
+/// Lists a folder recursively; stops soon after more entries were found than a set may have.
 pub fn list(root: &Path) -> Listing {
     let mut all = Listing { path: root.to_owned(), ..Listing::default() };
     match lstat(root) {
@@ -149,7 +149,7 @@ pub fn list(root: &Path) -> Listing {
     all
 }
 
-/// More than there are processors are of use only if each waits for a file server.
+/// The number of threads: no more than processors, unless a file server may be waited for.
 pub(super) fn threads(root: &Path) -> usize {
     match FileSystem::of(root) {
         Some(FileSystem { is_network: false, .. }) => {
@@ -163,7 +163,7 @@ struct Shared {
     work: Mutex<Work>,
     changed: Condvar,
     waiting: AtomicUsize,
-    /// Files and folders that were found, and folders.
+    /// The number of files and folders that were found.
     count: AtomicUsize,
     folders: AtomicU32,
 }
@@ -193,7 +193,7 @@ fn take_folders(shared: &Shared) -> PartialListing {
             own.clear();
         }
         if own.len() > 1 && shared.waiting.load(Ordering::Relaxed) > 0 {
-            // The first ones are the nearest to the root.
+            // The first half is shared, since these folders are nearest to the root and probably have most below them.
             let half = own.len() / 2;
             lock().folders.extend(own.drain(..half));
             shared.changed.notify_all();
@@ -202,7 +202,7 @@ fn take_folders(shared: &Shared) -> PartialListing {
 }
 
 impl Shared {
-    /// `None`: there is none, and nobody will find one.
+    /// Waits for a folder to read. `None`: none is left, and no thread is reading one that may have more.
     fn next_folder(&self, mut now: MutexGuard<'_, Work>) -> Option<(u32, PathBuf)> {
         now.busy -= 1;
         self.waiting.fetch_add(1, Ordering::Relaxed);

@@ -25,8 +25,7 @@ use thiserror::Error;
 
 /// Bytes that are read at once.
 pub const PIECE_LEN: usize = 256 << 10;
-/// Whether this is the library that shows staged files to processes without mounts; how its name goes on is its
-/// version.
+/// Whether this is a `libwireup-staged`, of any version, which shows staged files to processes without mounts.
 pub fn is_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libwireup-staged.so.0"))
 }
@@ -175,12 +174,12 @@ impl Set {
         self.entries().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
     }
 
-    /// Files inside of folders that are not staged.
+    /// Files that are not staged, although they are inside staged folders.
     pub fn originals(&self) -> impl Iterator<Item = &Path> {
         self.entries().filter(|entry| entry.kind == EntryKind::Original).map(|entry| entry.path())
     }
 
-    /// How many files.
+    /// The number of files in the set.
     pub fn files(&self) -> usize {
         self.entries().filter(|entry| matches!(entry.kind, EntryKind::File { .. })).count()
     }

@@ -9,7 +9,7 @@ pub(super) fn order(one: &[u8], other: &[u8]) -> Ordering {
     order_from(one, other, shared(one, other))
 }
 
-/// How many bytes are the same.
+/// Length of the common prefix, in bytes.
 pub(super) fn shared(one: &[u8], other: &[u8]) -> usize {
     let steps = one.chunks_exact(STEP).zip(other.chunks_exact(STEP));
     let same = STEP * steps.take_while(|(one, other)| one == other).count();

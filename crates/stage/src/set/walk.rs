@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Files that a thread reads one after the other.
+/// Number of files that a thread claims at once.
 const FILES: usize = 32;
-/// How often a file is read again that has changed meanwhile (chosen).
+/// Most attempts to read a file that changes while it is read (chosen).
 const READS_MAX: u32 = 3;
 
 impl Set {

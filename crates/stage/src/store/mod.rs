@@ -64,7 +64,7 @@ fn busy(path: &Path) -> String {
 
 pub struct Store {
     root: PathBuf,
-    /// Most bytes that it may hold.
+    /// Most bytes that the store may hold; 0: half of what its file system has for it.
     room: u64,
     form: OnceCell<Form>,
 }
@@ -72,9 +72,9 @@ pub struct Store {
 /// How sets are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Contents in packs, and an image that is mounted.
+    /// Contents in packs, and a file system image for each set, which is mounted.
     Image,
-    /// Files: it takes no rights.
+    /// Plain files under their original names, which needs no right to mount.
     Tree,
 }
 
@@ -117,8 +117,8 @@ impl InUse {
         self.folder.join("tree")
     }
 
-    /// Where its files can be found, after what else there was. An image is mounted over the store's folder in the
-    /// mount namespace of this process, which must be its own.
+    /// Makes the set's files accessible. If the set is kept as an image, mounts that over the store's folder, in the
+    /// mount namespace of this process, which must not share that namespace with others.
     ///
     /// # Errors
     /// The image cannot be mounted, or parts of the set are missing.
@@ -150,10 +150,10 @@ pub struct Kept {
     pub roots: Vec<PathBuf>,
 }
 
-/// The version of what is in a store.
+/// Version of the store's format; a store of another version is emptied.
 const FORMAT: u32 = 5;
 const FOLDERS: [&str; 5] = ["packs", "objects", "libraries", "sets", "new"];
-/// How long to wait for one that removes sets, or looks which are in use (chosen).
+/// Longest wait for a lock that another process holds while it removes sets or finds out which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -177,7 +177,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     fs::metadata(path).ok().map(number) == file.metadata().ok().map(number)
 }
 
-/// What has made a store. It is of use as long as the machine runs.
+/// Format version, boot and host name with which a store was made. A store is not used after a reboot.
 #[derive(PartialEq, Eq, Debug)]
 struct Maker {
     format: String,
@@ -213,7 +213,7 @@ impl Store {
     /// `room`: bytes that it may hold; 0: half of what its file system has for it.
     ///
     /// # Errors
-    /// The folder cannot be made, or may be written to by others.
+    /// The folder cannot be made, or is accessible to other users, or its file system is mounted noexec.
     pub fn open(root: &Path, room: u64) -> Result<Store> {
         for folder in std::iter::once(root.to_owned()).chain(FOLDERS.map(|folder| root.join(folder))) {
             match DirBuilder::new().mode(0o700).create(&folder) {
@@ -222,7 +222,7 @@ impl Store {
             }
             let meta = at(&folder, fs::symlink_metadata(&folder))?;
             if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
-                let problem = "it belongs to somebody else, or others may write to it; remove it";
+                let problem = "it belongs to somebody else, or is open to others; remove it";
                 return Err(problem_at(&folder, problem));
             }
         }
@@ -299,7 +299,7 @@ impl Store {
         Ok(self.lock(&self.set_folder(set))?.is_some())
     }
 
-    /// `None`: there is no set, or not all that belongs to it.
+    /// Locks a set against removal; `None`: the set is not here, or parts of it are missing.
     fn lock(&self, folder: &Path) -> Result<Option<File>> {
         let manifest = folder.join("manifest");
         let Ok(lock) = File::open(&manifest) else { return Ok(None) };
@@ -318,7 +318,7 @@ impl Store {
         Ok(is_whole.then_some(lock))
     }
 
-    /// How sets are kept that arrive now.
+    /// The form in which sets that arrive from now on are kept; the first call finds out whether mounts can be made.
     pub fn form(&self) -> Form {
         *self.form.get_or_init(|| if may_mount(&self.root) { Form::Image } else { Form::Tree })
     }
@@ -329,7 +329,7 @@ impl Store {
         if fs::rename(made, &place).is_ok() {
             return Ok(());
         }
-        // Another receiver was faster, or what is there is not whole.
+        // Another receiver has put the set there first, or an incomplete set is in its place.
         if self.touch(set)? {
             return Ok(());
         }
@@ -365,8 +365,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Whether a set is in use shows when it is locked: one process at a time looks, so that none takes the look of
-    /// another for a use.
+    /// Serializes tests of whether sets are in use: such a test locks the set for a moment, and another process would
+    /// take that lock for a use.
     fn looks(&self) -> Result<File> {
         self.lock_folder("sets", FlockOperation::NonBlockingLockExclusive)
     }
@@ -407,8 +407,8 @@ impl Store {
         Ok(true)
     }
 
-    /// A folder for what is to be removed, away in one step: what is in `new` is removed by the next one, if this
-    /// process is killed.
+    /// Makes a folder in `new`, into which what is to be removed is renamed first: if this process is killed, a later
+    /// [`Store::sweep`] removes the rest.
     fn away(&self) -> Result<PathBuf> {
         let new = self.root.join("new");
         Ok(at(&new, tempfile::Builder::new().prefix("drop-").tempdir_in(&new))?.keep())

@@ -37,7 +37,7 @@ impl Held {
         ContentLocation { pack, block: self.block, clusters: self.clusters.clone() }
     }
 
-    /// How many it takes.
+    /// The number of blocks that the content takes.
     fn blocks(&self) -> u64 {
         match &self.clusters[..] {
             [] => blocks(self.len),
@@ -46,7 +46,7 @@ impl Held {
     }
 }
 
-/// A pack that stays as long as this is held.
+/// A pack with a lock, which keeps its contents from being removed.
 pub(crate) struct Pack {
     pub name: String,
     pub index: Vec<Held>,
@@ -75,7 +75,7 @@ impl Store {
     pub(crate) fn packs_with(&self, is_wanted: impl Fn(&Digest) -> bool) -> Result<Vec<Pack>> {
         let mut found = Vec::new();
         for folder in self.inside("packs")? {
-            // One that cannot be locked, or has just been removed, is of no use.
+            // A pack that cannot be locked, or has just been removed, is skipped.
             let Ok(lock) = File::open(folder.join("data")) else { continue };
             if lock_shared(&lock).is_err() || !is_at(&lock, &folder.join("data")) {
                 continue;
@@ -108,11 +108,11 @@ impl Store {
         if locked.is_empty() {
             return Ok(());
         }
-        // Only now: no set that takes something from these packs is put together meanwhile.
+        // Read after locking: from now on no new set can take contents from these packs.
         let mut used: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         for set in self.inside("sets")? {
             let Some(places) = Places::read(&set) else {
-                // What cannot be read may name any contents: then none is removed. A set of files has no list.
+                // An unreadable list may name any contents, so none is removed. A set kept as files has no list.
                 if set.join("places").exists() {
                     return Ok(());
                 }
@@ -148,7 +148,7 @@ fn reduce(folder: &Path, data: &File, used: &BTreeSet<u32>) -> Result<()> {
     if left.len() < count {
         write_index(folder, &left)?;
     }
-    // Everything between them, also what was not given back when a process was killed here.
+    // Also frees blocks that a process which was killed at this point had not yet freed.
     let end = blocks(at(folder, data.metadata())?.len());
     let mut from = 0;
     for (begin, next) in left.iter().map(|held| (held.block.into(), u64::from(held.block) + held.blocks())) {
@@ -159,7 +159,7 @@ fn reduce(folder: &Path, data: &File, used: &BTreeSet<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Not every file system can: then it stays until the whole pack goes.
+/// Frees blocks by punching a hole. On file systems that cannot do so, they stay allocated until the pack is removed.
 fn give_back(data: &File, from: u64, to: u64) {
     if from < to {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -220,7 +220,7 @@ impl Registry {
                 unused.push((known.path, file.path(), record));
             }
         }
-        // What is in a folder comes before the folder.
+        // Descending order: the contents of a folder are removed before the folder, which must be empty by then.
         unused.sort_by(|one, other| other.0.cmp(&one.0));
         unused.iter().for_each(|(_, file, record)| remove_unused(file, record));
     }

@@ -1,4 +1,4 @@
-//! Room in a store: what it holds, and what goes when more is wanted.
+//! The size of a store, and the removal of the least recently used sets to make room for a new one.
 
 use super::{Result, Store, at, remove_tree};
 use rustix::fs::{FlockOperation, flock, statvfs};
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 impl Store {
-    /// Removes what was not used for the longest time, until so many bytes fit.
+    /// Removes the least recently used sets that are not in use, until `wanted` bytes fit.
     pub(crate) fn make_room(&self, wanted: u64) -> Result<()> {
         if wanted == 0 {
             return Ok(());
@@ -41,8 +41,7 @@ impl Store {
         )
     }
 
-    /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds
-    /// both.
+    /// Bytes that the store holds, in files and packs: it has both if it was used with and without the right to mount.
     pub(crate) fn held(&self) -> Result<u64> {
         let objects: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
         Ok(objects + self.pack_bytes()?)

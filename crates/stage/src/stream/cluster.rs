@@ -5,14 +5,14 @@ use crate::set::PIECE_LEN;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use std::ops::Range;
 
-/// To read one byte of a file, the kernel unpacks the cluster that contains it (bytes).
+/// Length of a cluster (bytes): the kernel decompresses a whole cluster to read one byte of it.
 pub(crate) const CLUSTER_LEN: usize = 64 << 10;
-/// Stored clusters begin at the boundary of a block (bytes).
+/// Size of a block (bytes): stored clusters begin at multiples of it.
 pub(crate) const BLOCK: u64 = 4096;
 /// Longer contents are not packed (bytes; chosen): the image, which is written for each job, has eight bytes for each
 /// block of a packed file.
 const PACKED_LEN_MAX: u64 = 16 << 30;
-/// At most so many clusters in a piece: it may have many small files.
+/// Most clusters in a piece, which may have many small files.
 pub(super) const CLUSTERS_MAX: usize = 1024;
 
 pub(crate) fn blocks(len: u64) -> u64 {
@@ -41,7 +41,7 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
-    /// Determined by the length of what is stored. `None`: no sender stores it like this.
+    /// Derived from the length of the stored bytes. `None`: no sender stores a cluster like this.
     pub fn of(len: usize, stored: &[u8]) -> Option<Stored> {
         match stored {
             [] => Some(Stored::Hole),
@@ -82,7 +82,7 @@ impl Packer {
         if bytes.iter().all(|byte| *byte == 0) {
             return &[];
         }
-        // One block is the least that a cluster takes.
+        // Packing cannot save a block: every cluster takes at least one.
         if bytes.len() as u64 <= BLOCK || len > PACKED_LEN_MAX {
             return bytes;
         }
@@ -97,9 +97,9 @@ impl Packer {
 /// what was in a piece, whatever has happened to its bytes.
 #[derive(Default)]
 pub(super) struct Cut {
-    /// Numbers and lengths.
+    /// The number of each content, and its length in bytes.
     contents: Vec<(u32, u64)>,
-    /// The content of the next cluster, and where in it.
+    /// The index in `contents` of the content with the next cluster, whose first byte is at `offset`.
     at: usize,
     offset: u64,
     /// Bytes that have been cut.
@@ -108,7 +108,7 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// `None`: that is too much.
+    /// Appends a content of `len` bytes. `None`: the total length overflows.
     pub fn push(&mut self, number: u32, len: u64) -> Option<()> {
         self.len = self.len.checked_add(len)?;
         self.contents.push((number, len));

@@ -1,4 +1,4 @@
-//! A set on its way: its manifest, then the contents that somebody lacks, one behind the other, cut into pieces.
+//! The stream that carries a set to the nodes: its manifest, then the contents that any node lacks, cut into pieces.
 //!
 //! ```text
 //!   +--------+------+----------------------+   kind 6: the digest of the manifest
@@ -33,7 +33,7 @@ use twox_hash::XxHash3_64;
 const HEAD_LEN: usize = 5;
 const PIECE_HEAD_LEN: usize = 16;
 const BODY_LEN_MAX: usize = PIECE_HEAD_LEN + 4 * cluster::CLUSTERS_MAX + PIECE_LEN;
-/// Rows of numbers in a part of the stream.
+/// Most runs of content numbers in one announcement.
 const ROWS_MAX: usize = PIECE_LEN / 8;
 
 const MANIFEST: u8 = 1;
@@ -43,7 +43,7 @@ const MANIFEST_END: u8 = 5;
 const NAME: u8 = 6;
 const FOLLOWING: u8 = 7;
 
-/// What arrives.
+/// What a receiver gets from the stream.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Piece<'a> {
     /// The digest of the manifest that follows.

@@ -1,4 +1,4 @@
-//! Takes a stream apart, however it is cut. Pieces are used where they lie.
+//! Parses a stream, in whatever portions its bytes arrive. Pieces borrow the caller's buffer: nothing is copied.
 
 use super::cluster::{Cluster, Cut, Stored};
 use super::{BODY_LEN_MAX, CLUSTERS, END, FOLLOWING, HEAD_LEN, MALFORMED, MANIFEST, MANIFEST_END, NAME, Piece, check};

@@ -10,19 +10,19 @@ use std::path::Path;
 
 pub struct Sender<'a> {
     set: &'a Set,
-    /// The set's name comes first.
+    /// Whether the set's name, the first part of the stream, was sent.
     name_sent: bool,
-    /// Somebody lacks the set.
+    /// Whether a node has answered that it lacks the set.
     is_wanted: bool,
-    /// What is left of the manifest, and then its end; `None`: both have been sent.
+    /// The unsent part of the manifest; `None`: the end of the manifest was sent, too.
     manifest: Option<&'a [u8]>,
-    /// What is wanted; `None`: it is not known yet.
+    /// The contents to be sent in this round; `None`: nodes have not asked yet.
     wanted: Option<Wanted>,
     packer: Packer,
 }
 
 struct Wanted {
-    /// Numbers that have not been announced.
+    /// The numbers of contents that have not been announced yet.
     announce: Vec<u32>,
     cut: Cut,
     open: Option<Open>,

@@ -48,12 +48,12 @@ use std::path::{Path, PathBuf};
 /// Other files and folders that stay visible in a closed folder: each is a mount (chosen: a folder of programs).
 const OTHERS_MAX: usize = 200;
 
-/// What was done.
+/// The folders that a view has changed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct View {
     /// Folders in which only the staged files, and what else was there, exist.
     pub closed: BTreeSet<PathBuf>,
-    /// Folders that are as they were but for the staged files.
+    /// Original folders, in which only the staged files are replaced.
     pub open: BTreeSet<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ impl Closing<'_> {
         self.keep.range(folder.to_owned()..).next().is_some_and(|kept| kept.starts_with(folder))
     }
 
-    /// The permission bits of a folder that is closed without a look.
+    /// The permission bits of a bare folder, which is closed without reading it.
     fn bare(&self, folder: &Path) -> Option<u32> {
         self.bare.mode(folder).filter(|_| self.may_close(folder))
     }
@@ -169,7 +169,7 @@ enum Plan<'a> {
     },
     /// The original folder.
     Open {
-        /// If the folder around it is closed.
+        /// The original folder, if its parent is closed: it is then mounted there.
         original: Option<OwnedFd>,
         children: BTreeMap<OsString, Plan<'a>>,
     },
@@ -364,7 +364,7 @@ fn put(path: &Path, original: &OwnedFd) -> Result<()> {
     at(path, "show the original", move_mount(original, "", CWD, path, flags))
 }
 
-/// Shows one staged file, folder or link. A link in an open folder stays what it is there.
+/// Shows one staged file, folder or symbolic link. In an open folder, the node's own symbolic link is left as it is.
 fn show(entry: &Entry, path: &Path, within: bool, tree: BorrowedFd<'_>) -> Result<()> {
     let made = match &entry.kind {
         EntryKind::Link(target) if within => {

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Other names in a closed folder: with more of them it stays open (chosen: a folder of libraries has fewer).
+/// Most unstaged names in a closed folder; a folder with more stays open (chosen: folders of libraries have fewer).
 const NAMES_MAX: usize = 4096;
 
 /// What is known about a folder on the way to a staged file.

@@ -76,7 +76,7 @@ pub enum Cause {
     PmixServer { problem: PmixProblem },
     /// The batch system told a node's agent to end, by this signal.
     ToldToEnd { signal: i32 },
-    /// A user other than its launcher ended the job.
+    /// The job was ended on request; `by`: who requested that.
     Killed { by: String },
     /// The session is being ended.
     SessionEnded { reason: String },
@@ -87,7 +87,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether ranks could not be started because of it, if it comes before all of them run.
+    /// Whether a failure of this cause, before all ranks run, means that ranks could not be started.
     pub fn is_of_start(&self) -> bool {
         matches!(
             self,
@@ -114,7 +114,7 @@ impl Cause {
         }
     }
 
-    /// Whether the other ranks are ended.
+    /// Whether a failure of this cause ends the job.
     pub fn ends_job(&self) -> bool {
         !matches!(self, Cause::ExitedLate(_))
     }
@@ -137,12 +137,12 @@ pub enum SpawnStep {
     Interpreter,
     Exec,
     Cwd,
-    /// Pipes, sockets, pseudo-terminals.
+    /// Creating pipes, sockets or a pseudo-terminal.
     Stdio,
     Fork,
     /// Assigning GPUs to ranks.
     Devices,
-    /// Listening sockets for ranks.
+    /// Creating listening sockets for ranks.
     Sockets,
     /// Showing staged files instead of the originals; `what` has the complete description.
     Staged,
@@ -150,13 +150,13 @@ pub enum SpawnStep {
     Bind,
     /// Listening, or finding this node's addresses; `what` has the complete description.
     Listen,
-    /// Making a secret.
+    /// Getting random bytes for a secret.
     Secret,
     /// Importing modules once for all ranks; `what` has the complete description.
     Preload,
 }
 
-/// What to do about a system call that failed with this `errno`, where a shortage is the cause.
+/// Advice to the user about a system call that failed with this `errno`; `None`: there is none.
 pub fn remedy(errno: i32) -> Option<&'static str> {
     const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;

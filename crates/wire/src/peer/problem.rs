@@ -1,4 +1,4 @@
-//! Why an agent is missing or lost: in words for the user, and as far as it decides what to advise.
+//! Why an agent is missing or lost: a text for the user, and the kind of problem, on which the advice depends.
 
 use crate::ids::AgentId;
 use alloc::borrow::ToOwned;
@@ -18,7 +18,7 @@ pub type PmixProblem = Problem<PmixFault>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum ProblemKind {
-    /// The words say all that is known.
+    /// Nothing is known beyond the text.
     #[default]
     Other,
     /// The agent did not answer for too long.
@@ -29,7 +29,7 @@ pub enum ProblemKind {
     TaskKilled,
     /// The agent's step was cancelled, by a user or by a limit of its batch system.
     StepCancelled,
-    /// The words say what to do, too: those of an agent that could not begin.
+    /// The text, written by an agent that could not begin, already contains advice.
     Advised,
     /// The host runs commands, but this program is missing there or has another version, and is not to be sent.
     NotInstalled,
@@ -39,10 +39,10 @@ pub enum ProblemKind {
     System(i32),
 }
 
-/// What a problem with a PMIx server process is, as far as it decides what to advise.
+/// The kind of a problem with a PMIx server process, on which the advice depends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum PmixFault {
-    /// The words say all that is known.
+    /// Nothing is known beyond the text.
     #[default]
     Other,
     /// There is no PMIx library, or none that can be used; the words say what to do.
@@ -77,7 +77,7 @@ impl<K: Default> From<&str> for Problem<K> {
     }
 }
 
-/// The words.
+/// The text for the user.
 impl<K> Deref for Problem<K> {
     type Target = str;
 

@@ -14,7 +14,7 @@ pub struct StallReport {
     pub epoch: Epoch,
     /// The collective of this epoch, if a rank waits in it.
     pub collective: Option<Collective>,
-    /// Ranks of the node inside the fence.
+    /// Number of the node's ranks that have entered the collective.
     pub arrived: u32,
     /// The first few ranks of the node that have not entered, with their pids.
     pub missing: Vec<(Rank, u32)>,
@@ -33,7 +33,7 @@ pub struct StallReport {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InitStall {
     pub arrived: u32,
-    /// The first few with their pids, and the number of all.
+    /// Ranks that have not called init: the first few with their pids, and the number of all.
     pub missing: Vec<(Rank, u32)>,
     pub missing_count: u32,
     /// How many of the missing ranks have called the init of another kind of library, with PMI instead of PMIx.

@@ -36,8 +36,8 @@ pub struct StartMethod {
     /// An agent that its parent cannot reach may be started by another ancestor.
     pub in_stead: bool,
     pub caller: Caller,
-    /// The batch system whose step it is: the root calls once for all agents, and each finds its own part. `None`: each
-    /// parent calls once for each of its children.
+    /// The batch system whose job step starts the agents: the root runs one command for all, and each agent finds its
+    /// own part of the input. `None`: each parent runs a command for each of its children.
     pub batch: Option<Batch>,
 }
 

@@ -1,4 +1,4 @@
-//! How the time of a start was spent, and the traffic on links.
+//! The profile of a job: time stamps of agents, ranks and collectives, and the traffic on links.
 
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, NodeId, Rank};
@@ -18,11 +18,11 @@ pub struct TracePart {
     pub linked_ns: u64,
     pub job_ns: u64,
     pub children_ns: u64,
-    /// This agent's clock minus that of its parent at the time (ns), as estimated when they linked; and the error bound
-    /// of that.
+    /// This agent's clock minus its parent's clock (ns), as estimated when the two linked; and the error bound of the
+    /// estimate.
     pub clock_offset_ns: i64,
     pub clock_error_ns: u64,
-    /// This parent.
+    /// The parent to whose clock `clock_offset_ns` refers.
     pub clock_of: AgentId,
     pub ranks: Vec<RankTrace>,
     pub fences: Vec<FenceTrace>,
@@ -90,10 +90,10 @@ pub enum ExitStatus {
 pub struct FenceTrace {
     pub epoch: Epoch,
     pub collective: Collective,
-    /// First and last local rank entered.
+    /// When the first and the last local rank entered.
     pub first_in_ns: u64,
     pub last_in_ns: u64,
-    /// Local ranks released.
+    /// When the local ranks were released.
     pub out_ns: u64,
     /// The last local rank to enter.
     pub last_rank: Rank,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// How frames between agents that are not neighbours in the tree travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum AgentTransport {
-    /// `Tcp`, without having been asked for.
+    /// As `Tcp`; the user has not chosen a transport.
     #[default]
     Auto,
     /// Hop by hop through the tree (S3: sRPC).

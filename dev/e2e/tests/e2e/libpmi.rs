@@ -225,6 +225,7 @@ fn programs_compile_and_run_against_an_installed_tree() {
     let without = install(&program, &prefix);
     let said = String::from_utf8_lossy(&without.stderr).into_owned();
     assert!(said.contains("libpmi.so.0.0.0") && said.contains("cargo xtask libraries"), "{said}");
+    assert!(said.contains(&format!("in {}", program_folder.display())), "{said}");
     assert!(without.status.success() && prefix.join("bin/wireup").exists());
 
     for name in libraries::all() {

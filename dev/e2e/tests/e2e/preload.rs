@@ -290,8 +290,10 @@ fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
     let missing = session.job_leaving("-n 4").args(["/usr/bin/python3", "none.py"]);
     let missing = missing.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).env("PYTHONDONTWRITEBYTECODE", "1");
     missing.finish().expect_code(2).expect_err_line(&["none.py: No such file"]);
-    job("", &["/usr/bin/python3", "main.py"]).expect_quiet();
-    assert_eq!(imports(), 2, "the interpreter outlives a job without a program");
+    for flags in ["", "--bind-to core", "--env OPENBLAS_NUM_THREADS=1"] {
+        job(flags, &["/usr/bin/python3", "main.py"]).expect_quiet();
+        assert_eq!(imports(), 2, "the interpreter outlives a job without a program, and serves any number of threads");
+    }
     job("", &["/bin/true"]).expect_quiet();
     job("--preload counted", &["/bin/true"]).expect_err_line(&["true is not a Python program"]);
     assert_eq!(job("", &["/usr/bin/python3", "-c", "import main"]).expect_quiet().out(), "[]\n".repeat(4));

@@ -205,7 +205,7 @@ fn what_cannot_be_staged_is_named() {
         .arg(&data)
         .arg("true")
         .finish();
-    outcome.expect_code(125).expect_err_line(&["others may write to it"]);
+    outcome.expect_code(125).expect_err_line(&["is open to others"]);
 }
 
 #[test]

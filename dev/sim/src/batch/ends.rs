@@ -1,4 +1,5 @@
-//! Steps that end before their tasks: given up, cancelled, or ended by the death of their call.
+//! Steps that end before their tasks: given up or cancelled by the batch system, or ended by the death of `srun`, the
+//! process that called the step.
 
 use super::{Batch, KILLED, Said, State};
 use crate::clock::Event;
@@ -30,7 +31,7 @@ impl Batch {
         self.end_tasks(cx, agents, index, KILLED)
     }
 
-    /// Ends the tasks without agents with this code; returns the agents of the others.
+    /// Ends tasks whose agents do not run, with this exit code; returns the agents of the other tasks.
     fn end_tasks(&mut self, cx: &mut Cx, agents: &Agents, index: u32, code: u8) -> Vec<u32> {
         let mut running = Vec::new();
         for agent in self.steps[index as usize].left() {
@@ -74,7 +75,7 @@ impl Batch {
         waiting
     }
 
-    /// The root has left: its steps end on their own, or are killed.
+    /// The root has exited: its steps are killed if they have not ended after `STEP_END_NS`.
     pub fn on_root_left(&self, cx: &mut Cx) {
         for index in self.running() {
             cx.clock.after(STEP_END_NS, Event::StepKilled(index));

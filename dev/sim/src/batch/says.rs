@@ -1,4 +1,4 @@
-//! The messages from a step to the root, in order and with a delay.
+//! The messages that `srun` writes to the root about a step and its tasks, in order and with a delay.
 
 use super::{Batch, Said, State, Task};
 use crate::clock::Event;
@@ -13,7 +13,7 @@ impl Batch {
         self.steps[index as usize].stderr.push_str(words);
     }
 
-    /// Nothing is reported about tasks once a step is given up.
+    /// Reports a problem of one task to the root, unless the step is given up or over.
     pub(super) fn say_problem(&mut self, cx: &mut Cx, index: u32, agent: u32, problem: &str) {
         match self.steps[index as usize].state {
             State::Running | State::Cancelled(_) => {

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub struct GroupBarriers {
     groups: BTreeMap<String, Group>,
-    /// Ranks for which the others no longer wait.
+    /// Ranks that have left: the other members complete their barriers without these.
     lost: BTreeSet<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Group {
     members: BTreeMap<u32, Member>,
-    /// The last round that was found to be entered by all members that are not lost.
+    /// Highest round that all members outside `lost` are known to have entered.
     whole: u32,
 }
 
@@ -53,7 +53,7 @@ impl GroupBarriers {
         self.lost.insert(rank);
     }
 
-    /// A round ended for this member without the others.
+    /// This member's current round ended although other members may not have entered it.
     pub fn on_excused(&mut self, rank: u32, name: &str) {
         if let Some(member) = self.groups.get_mut(name).and_then(|group| group.members.get_mut(&rank)) {
             member.released += 1;

@@ -1,4 +1,4 @@
-//! A session that outlives its jobs: when nothing is planned any more, agents keep nothing of a job and have no
+//! A session that outlives its jobs: when the clock holds no future event, agents keep no state of a job and have no
 //! deadline, and the root knows which agents are up.
 
 use crate::agents::ProcessState;
@@ -9,7 +9,7 @@ use wireup_wire::session::{NodeState, Presence};
 /// Most bytes that an agent may keep for each other agent between jobs: some small frames that were not acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
-/// What is wrong with the agents when nothing is planned any more, and what each of them keeps.
+/// The rules that agents break when no future event is left, and the state that each agent still keeps.
 pub fn check_idle(world: &World) -> (Vec<String>, Vec<Holds>) {
     let (mut problems, mut all) = (Vec::new(), Vec::new());
     for (agent, process) in (0..).zip(&world.agents.all) {
@@ -32,7 +32,8 @@ pub fn check_idle(world: &World) -> (Vec<String>, Vec<Holds>) {
     (problems, all)
 }
 
-/// What is wrong with the root's answer about its nodes at the end, and how many of these are up and lost.
+/// Errors in the root's answer about its nodes at the end of the session; number of nodes that are up, and of lost
+/// ones.
 pub fn check_nodes(world: &World, nodes: &[NodeState]) -> (Vec<String>, (usize, usize)) {
     let (mut problems, mut up, mut lost) = (Vec::new(), 0, 0);
     let active = |host: u32| {

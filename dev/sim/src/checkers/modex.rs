@@ -20,11 +20,11 @@ pub struct ModexCheck {
     commits: BTreeMap<u32, u32>,
     /// Number of commits of each member when it entered, for each round of a call.
     board: BTreeMap<(String, u32), BTreeMap<u32, u32>>,
-    /// How often each rank has entered each call, and how often it was released.
+    /// For each call and rank: how often the rank has entered the call, and how often it was released.
     rounds: BTreeMap<(String, u32), (u32, u32)>,
     contexts: BTreeMap<(String, u32), u64>,
     used: BTreeSet<u64>,
-    /// Calls that a member entered with a timeout.
+    /// Calls that some member entered with a timeout, so that they may end with a timeout error.
     impatient: BTreeSet<String>,
     pub published: BTreeSet<u32>,
     pub events: u64,

@@ -96,7 +96,7 @@ impl SlowFs {
     }
 }
 
-/// What a server that was killed could not unmount. It goes after the server, since fields are dropped in their order.
+/// Unmounts on drop what a killed server could not unmount. Declared after the server: fields are dropped in order.
 struct Mount(PathBuf);
 
 impl Drop for Mount {

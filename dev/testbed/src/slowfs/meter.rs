@@ -13,7 +13,8 @@ pub struct Totals {
     pub operations: u64,
     /// Bytes of the contents of files that were read.
     pub read_bytes: u64,
-    /// The sum of what the operations cost. They do not overlap, so the server was busy at least this long.
+    /// Sum of the simulated durations of all operations. They do not overlap, so the server was busy at least this
+    /// long.
     pub delay: Duration,
 }
 

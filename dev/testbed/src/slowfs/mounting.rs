@@ -19,7 +19,7 @@ pub fn clear(point: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a question that the kernel never answers from what it remembers.
+/// Whether the mount's server is dead: makes a request that the kernel never answers from its cache.
 fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }

@@ -17,7 +17,7 @@ use super::meter::{Line, Meter, Totals};
 use super::nodes::{Identity, Nodes};
 use super::source::{self, Source, kind_of};
 
-/// The server; its copies share everything.
+/// The server; clones share the same state.
 #[derive(Clone)]
 pub struct Server {
     state: Arc<Mutex<State>>,
@@ -42,7 +42,7 @@ struct Listed {
     name: OsString,
 }
 
-/// One operation, from its begin until its time is over. Others wait meanwhile.
+/// One operation in progress. It holds the server's lock until its simulated duration has passed, so that others wait.
 struct Turn<'a> {
     state: MutexGuard<'a, State>,
     begin: Instant,

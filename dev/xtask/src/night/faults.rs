@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-/// Trials of one seed.
+/// Number of trials that are run with each seed.
 const TRIALS: u64 = 72;
-/// What is tried, and the test that tries it.
+/// Kinds of trials in the ledger, each with the end-to-end test that runs them.
 const KINDS: [(&str, &str); 2] = [
     ("hosts", "faults::faults_at_random_moments_end_the_job_cleanly"),
     ("places", "faults::places::faults_in_every_place_end_the_job_cleanly"),

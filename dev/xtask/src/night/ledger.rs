@@ -1,5 +1,5 @@
-//! What was run: lines of a kind, a range of numbers, a commit, and those that were broken. Committed, so that the next
-//! run goes on behind it.
+//! Records of past runs: each line has a kind, a range of numbers (such as seeds), a commit, and the numbers that
+//! failed. The file is committed, so that the next run continues after the last number.
 
 use crate::layout;
 use crate::step::Result;

@@ -1,5 +1,5 @@
-//! Simulated sessions by seed, for as long as requested, each seed only once. After a change of the code, old seeds are
-//! worth no more than new ones, so none is run again.
+//! Simulated sessions by seed, for as long as requested. Each seed is run only once: after a change of the code, an old
+//! seed is no more likely to find a bug than a new one.
 
 use super::ledger::{Ledger, Line, Range};
 use crate::step::{Result, output, step};
@@ -11,8 +11,8 @@ use std::time::Instant;
 /// Seeds that each processor runs before the ledger is written.
 const SEEDS: u64 = 500;
 
-/// The kinds of sessions with losses, since the others find less. Those with lost hosts take three times as long as
-/// those with lost agents.
+/// The kinds of sessions that lose agents or hosts, since other kinds find fewer bugs. Sessions that lose hosts take
+/// three times as long as those that lose agents.
 const KINDS: [&str; 4] = ["wild", "wild", "growing", "fierce"];
 
 const HEAD: &str = "\

@@ -23,7 +23,7 @@ use tools::Tools;
 /// The oldest glibc that the program runs with: that of RHEL 8 and of `manylinux_2_28`.
 const GLIBC: elf::Version = elf::Version(2, 28);
 
-/// What is given away: crates and their programs.
+/// The crates whose programs are part of a release, each with its program.
 const PROGRAMS: [(&str, &str); 4] = [
     ("wireup", "wireup"),
     ("wireup-bench", "wireup-bench"),

@@ -1,5 +1,5 @@
-//! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what
-//! they use. On Open MPI 5 only those of processes that start others and connect.
+//! The tests of mpi4py, with two ranks. One entry runs most of the tests, which take less time than the import of the
+//! modules that they use. On Open MPI 5 only tests of processes that start others and connect are run.
 
 use super::entry::{Ended, Entry, words};
 use super::source;

@@ -12,11 +12,11 @@ use crate::layout::Layout;
 /// What ranks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// `programs/true.c`; the round that warms up counts them.
+    /// `programs/true.c`; the warm-up round also checks how many ranks were started.
     True,
-    /// A program that gets the job's size, so that it can refuse another one.
+    /// This program, which receives the expected job size as an argument and fails if PMI reports another one.
     Sized(&'static str),
-    /// Such a program whose ranks leave their clock readings, with this word.
+    /// A program as for `Sized`, with this further argument; its ranks append their clock readings to a file.
     Stamped(&'static str, &'static str),
     /// `programs/pmi_exchange.c`; after two gets the ranks wait while the agents' memory is read.
     Held,
@@ -32,7 +32,7 @@ pub enum Ranks {
     Jobs,
 }
 
-/// The kinds of servers for ranks, for launchers that have several.
+/// The PMI server that a launcher gives to the ranks, if it has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pmi {
     None,

@@ -9,8 +9,8 @@ use crate::shells;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A program that starts processes by vfork and waits for them, nothing else, in so many processes: the time that a
-    /// launcher takes beyond this is its own.
+    /// This many processes that only start the ranks by vfork and wait for them: the lower bound for the time of a
+    /// launcher.
     Baseline(u32),
     /// A bare epoll server that answers every PMI-1 request at once with a fixed reply, on each host. It stores
     /// nothing, and its barrier is a counter; so clients must not check values.
@@ -24,24 +24,24 @@ pub enum Kind {
     Session,
     /// `prun` on a running PRRTE.
     Prun,
-    /// A process like the launcher that does nothing, instead of a job.
+    /// Instead of a job, `wireup --version`: a process of the launcher's program that does nothing.
     LauncherBaseline,
     Peer(PeerKind),
 }
 
-/// A launcher of others.
+/// A kind of launcher of another project, such as Hydra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerKind {
     pub name: &'static str,
-    /// Texts of the answer to `--version`, one of which comes before the version.
+    /// Texts that identify this launcher in its output for `--version`; the version number follows directly.
     pub marks: &'static [&'static str],
     pub pmis: &'static [Pmi],
     /// Whether its options for hosts and remote shells are known here.
     pub knows_hosts: bool,
     /// Whether it is compared with jobs in a session, because it has daemons or starts none.
     pub is_standing: bool,
-    /// A question that it answers only if it can run jobs (the program may be installed without a configuration), and
-    /// what is said otherwise.
+    /// An argument with which the launcher succeeds only if it can run jobs (it may be installed but not configured),
+    /// and the message if it fails.
     pub probe: Option<(&'static str, &'static str)>,
 }
 

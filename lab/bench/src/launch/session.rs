@@ -17,19 +17,19 @@ use crate::bench::Bench;
 use crate::command::{Failure, Invocation, Running, wrong};
 use crate::leftovers::{self, Interrupt};
 
-/// How often its start is checked; no figure is derived from it (chosen).
+/// Interval at which the start of PRRTE's virtual machine is checked (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
-/// Time limit for ending it (chosen).
+/// Time limit for ending a session or virtual machine (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 /// The message of PRRTE's daemon on standard output when all of its nodes are up.
 const READY: &str = "DVM ready";
 
 pub struct RunningSession {
-    /// How long it took to start.
+    /// Time that the session or virtual machine took to start (s).
     pub up_s: f64,
-    /// Processes of it that are our children.
+    /// Processes of the session or virtual machine that are children of this program.
     pub pids: Vec<Pid>,
-    /// What ends a session of wireup.
+    /// The command that ends a session of wireup; `None`: a virtual machine of PRRTE.
     down: Option<Invocation>,
     /// The virtual machine, which is ended when it is dropped.
     machine: Option<Running>,

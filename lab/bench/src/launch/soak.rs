@@ -27,16 +27,16 @@ use crate::memory::{self, program_of};
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, bytes, count, rate};
 
-/// A multiple of the period of the jobs that fail.
+/// Jobs of a slice: a multiple of the period with which jobs fail.
 const SLICE: u32 = 500;
 /// Jobs of each size before anything is looked at (chosen: every kind of job several times).
 const WARM_UP_JOBS: u32 = 200;
 /// One of this many slices has a rank on every node.
 const WIDE_EVERY: u32 = 5;
-/// Pause between two looks that must be equal; in it the agents' wake-ups are counted. Longer than any agent keeps what
-/// it may soon need again (chosen).
+/// Pause between two readings of the agents' state, which must be equal; the agents' wake-ups during it are counted.
+/// Longer than agents keep anything for reuse (chosen).
 const IDLE: Duration = Duration::from_secs(3);
-/// If two consecutive looks never are equal, the last one counts (chosen).
+/// Time after which the last reading is taken even if no two consecutive readings were equal (chosen).
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Folders in which files may be left.
 const FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
@@ -83,7 +83,7 @@ pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_co
 
 /// What a session's processes hold while nothing runs in it.
 struct Held {
-    /// For each agent its number, memory, descriptors, threads, and children.
+    /// For each agent its pid, and its memory (bytes) and numbers of descriptors, threads and children.
     agents: Vec<(Pid, [u64; 4])>,
     /// All processes of the session: agents, keepers, remote shells.
     processes: usize,
@@ -135,7 +135,7 @@ impl Held {
         Ok(Held { agents, processes: all.len(), ranks, files: files(folder), wake_ups: 0 })
     }
 
-    /// How often its agents have gone to sleep so far.
+    /// Number of times that all agents together have gone to sleep so far.
     fn woken(&self) -> u64 {
         let switches = |(pid, _): &(Pid, _)| process(*pid).ok()?.status().ok()?.voluntary_ctxt_switches;
         self.agents.iter().filter_map(switches).sum()

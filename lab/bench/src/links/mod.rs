@@ -83,10 +83,10 @@ const LIMIT_S: u64 = 120;
 #[derive(Clone, Debug)]
 struct Subject {
     argv: Vec<OsString>,
-    /// 2 if times are those of round trips.
+    /// Number by which printed times are divided: 2 if these are times of round trips.
     ways: f64,
-    /// Whether times are those of consecutive allgathers: a node that was late for one may get the next one at once, so
-    /// that the mean counts and not the median.
+    /// Whether the command times consecutive allgathers. There the mean is used and not the median, because a node that
+    /// is late for one allgather may complete the next one at once.
     is_gathered: bool,
 }
 

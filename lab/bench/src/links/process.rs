@@ -34,19 +34,19 @@ pub const WORD: &str = "link-process";
 /// The first argument of a rank; STEPS follows.
 pub const RANK: &str = "allgather-rank";
 
-/// Time for all links to come up, and for a message to arrive (chosen: as long as an agent has to start). So no process
-/// outlives the benchmark for long, whatever ended it.
+/// Longest wait for all links to come up, and for a message to arrive (chosen: an agent's start timeout). It bounds the
+/// time for which a process outlives a benchmark that was killed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks at the folder; nothing is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
-/// Wait of one turn (chosen; an event ends it).
+/// Longest wait for an event in one call of `turn` (chosen).
 const TURN: Duration = Duration::from_secs(1);
 /// A link that is silent for this long is lost (ns; an agent's default).
 const SILENCE_NS: u64 = 30_000_000_000;
 
 static JOB: JobSlot<()> = JobSlot::new();
 
-/// Bytes and iterations.
+/// Message sizes in bytes, each with its number of iterations.
 type Steps = Vec<(u32, u32)>;
 
 /// Makes the folder's secret and removes the addresses of an earlier run.

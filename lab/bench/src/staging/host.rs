@@ -1,5 +1,4 @@
-//! What the benchmark does on one host: a process that stands there, started by the remote shell, told by lines on its
-//! standard input.
+//! The helper process of the benchmark on each host. The remote shell starts it; it obeys lines on its standard input:
 //!
 //! ```text
 //!   relay SECRET ADDRESS..   starts a relay that passes its stream on to these addresses; answers with its port
@@ -42,7 +41,7 @@ pub fn run(args: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
-/// Equal for all hosts that are one machine.
+/// The kernel's boot id, which is equal on all hosts that are namespaces of one machine.
 pub fn machine() -> String {
     procfs::sys::kernel::random::boot_id().unwrap_or_default()
 }

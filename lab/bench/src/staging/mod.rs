@@ -1,8 +1,8 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
-//! A case is a `tree`. On each host stands a process of the benchmark (`host`), which starts relays and reads the
-//! memory of agents; `session` has the contestants that are wireup. The others are chains and trees of a `relay` on
-//! each host, started before the time counts.
+//! A case is a `tree` of files. A helper process on each host (`host`) starts relays and reads the memory of agents.
+//! `session` has the contestants that are wireup. The other contestants are a chain and a binary tree with one `relay`
+//! on each host; the relays are started before the time is measured.
 pub mod host;
 mod relay;
 mod session;
@@ -64,7 +64,7 @@ agent.
     ..NO_WORDS
 };
 
-/// More would not fit in the memory of any machine that was measured.
+/// Largest tree (MiB): larger ones would not fit in the memory of any machine that was measured.
 const MIB_MAX: u32 = 1 << 16;
 /// A set has hardly more entries, and each file at least a byte.
 const FILES_MAX: u32 = 1_000_000;
@@ -72,7 +72,7 @@ const ROUNDS_DEFAULT: u32 = 5;
 /// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
 /// manifest twice.
 const OVERHEAD: f64 = 1.25;
-/// How often a stream's end is looked for; nothing is measured by it (chosen).
+/// Interval at which the benchmark checks whether a stream has ended; it affects no measured time (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
 /// The shapes in which relays are linked: a chain, and a tree with two below each.
 const RELAYS: [&str; 2] = ["chain", "binary-tree"];

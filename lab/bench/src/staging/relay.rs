@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const BUFFER_LEN: usize = 1 << 18;
-/// How long a caller may take to show the secret (chosen).
+/// Time within which a process that connects must send the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
 /// Starts a relay in a thread, which ends with its stream; returns its port. The relays below must be there already.

@@ -15,11 +15,11 @@ use crate::samples::{Measures, bytes, rate, seconds, value_of};
 
 /// The sessions that take part: with encrypted links, the default, and with plain ones.
 pub const SESSIONS: [&str; 2] = ["wireup", "wireup-plain"];
-/// Bound on each command (s).
+/// Time limit of each command (s).
 pub const LIMIT_S: u64 = 300;
 
-/// Agents by the host that sees them, none for the benchmark's own, and their number there: their memory, and the most
-/// since the last look.
+/// Memory of agents (bytes) and its peak since the last reading. The key: the host that lists the agent (`None`: the
+/// host of the benchmark) and the agent's pid there.
 type Agents = BTreeMap<(Option<usize>, i32), [u64; 2]>;
 
 /// The answer of a host.
@@ -51,7 +51,7 @@ pub struct Session<'a> {
     bench: &'a Bench,
     name: String,
     _running: RunningSession,
-    /// On each host.
+    /// Folder of the store of staged files, the same path on each host.
     store: PathBuf,
     /// The session's agents with their memory before anything was staged.
     agents: Agents,

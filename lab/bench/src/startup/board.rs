@@ -34,9 +34,9 @@ pub struct Slot {
     pub ready_ns: u64,
     pub end_ns: u64,
     pub start_cpu_ns: u64,
-    /// Counts by `programs/groups.c`: messages and bytes that the rank has sent to other ranks in the step (before the
-    /// first one: since the start), waits for messages of others one behind the other, messages that asked for an
-    /// address; then connections and addresses that it holds, and bytes of its own address.
+    /// Counts by `programs/groups.c`. For this step (before the first step: since the start of the rank): messages and
+    /// bytes sent to other ranks, consecutive waits for messages, messages that asked for an address. Totals:
+    /// connections and addresses that the rank holds, and the length of its own address (bytes).
     pub counts: [u64; 7],
 }
 
@@ -63,7 +63,7 @@ impl Board {
         self.file.write_all_at(&step.encode(salt), STEP_AT)
     }
 
-    /// When the gate was opened for the last step (ns).
+    /// Time at which the ranks were released for the last step (ns of `CLOCK_MONOTONIC`).
     pub fn opened_ns(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, OPENED_AT)?;

@@ -1,4 +1,5 @@
-//! What jobs and exchanges are run, chosen by the flags that benchmarks of exchanges have in common.
+//! The job sizes, exchange schemes and value lengths to run, as chosen by the flags that all benchmarks of exchanges
+//! share.
 use serde_json::{Value as Json, json};
 use wireup_flags::{Error, Flag, Line, Value};
 
@@ -25,7 +26,7 @@ const KEY_LEN_MAX: u32 = 15;
 pub struct Choice {
     pub layouts: Vec<Layout>,
     ppn: u32,
-    /// All if empty.
+    /// The schemes to run; empty: all.
     pub schemes: Vec<Scheme>,
     pub lengths: Lengths,
 }

@@ -36,12 +36,12 @@ const SALTS_PER_STEP: u32 = 1 << 16;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     pub wireup: PathBuf,
-    /// The libpmi2 of the ranks; libwireup is beside it.
+    /// Path of the libpmi2 that ranks load; libwireup lies in the same folder.
     pub library: PathBuf,
     /// The ranks are `programs/groups.c` with libwireup and this engine, otherwise `programs/startup.c` with libpmi2.
     pub engine: Option<&'static str>,
     pub layout: Layout,
-    /// Arguments of `wireup run` that choose other nodes than virtual ones.
+    /// Arguments of `wireup run` that choose the nodes; `None`: virtual nodes.
     pub nodes: Option<Vec<String>>,
     /// Further arguments of `wireup run`.
     pub extra: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Launch {
     pub limit: Duration,
 }
 
-/// The library that ranks with groups load, beside the other.
+/// The library that ranks load if they form groups; it lies in the same folder as `LIBRARY`.
 const GROUPS_LIBRARY: &str = "libwireup.so.0.0.0";
 const LIBRARY: &str = "libpmi2.so.0.0.0";
 const LIMIT_S: u64 = 600;

@@ -17,7 +17,7 @@ use crate::stamps;
 const PAIR: Layout = Layout { node_count: 2, ppn: 1 };
 const BARRIER: Layout = Layout { node_count: 4, ppn: 16 };
 const JOINS: Layout = Layout { node_count: 16, ppn: 16 };
-/// A byte from rank 0 to the last rank and back.
+/// Layout of the jobs that time a byte from rank 0 to the last rank and back.
 const BYTE: Layout = Layout { node_count: 4, ppn: 4 };
 const SPINNING: Layout = Layout { node_count: 1, ppn: 2 };
 /// Repetitions of a step: one takes some 10 microseconds between two ranks, a millisecond among 64 (chosen).
@@ -45,8 +45,8 @@ enum Ranks {
     Mpich,
 }
 
-/// Whole jobs by what they do first: the group of the node's ranks from `main`, a byte from exec of rank 0 to its
-/// answer.
+/// Whole jobs: name, library, and what ranks do first. They make a group of their node's ranks (timed from `main`) or
+/// send a byte to and fro (timed from the exec of rank 0).
 const FIRST_USES: [(&str, Ranks, &str); 8] = [
     ("mpich-split", Ranks::Mpich, NODE_GROUP),
     ("node-group", Ranks::Wireup, NODE_GROUP),
@@ -59,7 +59,7 @@ const FIRST_USES: [(&str, Ranks, &str); 8] = [
 ];
 const NODE_GROUP: &str = "node-group";
 
-/// `mpi` is an MPI program that uses its job once.
+/// Runs all comparisons but `spinning`. `mpi`: an MPI program for `Ranks::Mpich`, by default the compiled `firstuse.c`.
 pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem> {
     let rounds = |rounds| bench.rounds.unwrap_or(rounds);
     // A barrier of two ranks by the peers' engine, and 8 bytes each way on a bare connection of the same two processes.

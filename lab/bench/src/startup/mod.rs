@@ -60,7 +60,7 @@ Exchanges of addresses between real processes of this machine, by an unmodified 
     ..NO_WORDS
 };
 
-/// The name that stands for no `--exchange` flag.
+/// Name of the exchange scheme for which `wireup run` gets no `--exchange` flag: the agents choose.
 const AUTO: &str = "auto";
 const RANKS_DEFAULT: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
 /// Routes and schemes whose bytes are counted.
@@ -71,7 +71,8 @@ const REPEAT_MAX: u32 = 1000;
 /// The job that is compared with one of Hydra, and its rounds (chosen).
 const PEER_LAYOUT: Layout = Layout { node_count: 16, ppn: 16 };
 const PEER_ROUNDS: u32 = 5;
-/// A remote shell that stays on this machine; its arguments are options, a host, a command.
+/// Script that replaces a remote shell: runs the command on this machine. Its arguments are options, a host, the
+/// command.
 const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
 /// The event in which a node's agent reports what its links have carried for the job's exchanges.
 const TRAFFIC: &str = "exchange traffic";

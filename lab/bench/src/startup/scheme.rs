@@ -1,4 +1,5 @@
-//! The schemes of an exchange, and the steps that ranks are told to run.
+//! The schemes (combinations of an operation and the values that ranks then read) by which ranks exchange values, and
+//! the steps that the benchmark sends to the ranks.
 use std::time::Duration;
 
 use Operation::{

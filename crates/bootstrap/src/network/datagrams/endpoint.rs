@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 /// The pause after the first hello (ms), which doubles up to the second number. Chosen: several round trips of a slow
-/// network; and what a rank that has computed may wait for the next one, if its socket had no more room.
+/// network; and how long a rank may wait for the next hello if its socket was full while it computed.
 const HELLO_MS_MIN: u64 = 50;
 const HELLO_MS_MAX: u64 = 1_000;
 /// A goodbye's bytes in the stream.
@@ -55,7 +55,7 @@ pub struct Endpoint {
     heard: BTreeMap<u32, (Number, Number)>,
     /// Connections that may have something to send.
     ready: BTreeSet<Number>,
-    /// When connections want to be called, the first one first.
+    /// When the connections' timers are due (ms), the earliest first.
     timers: BTreeSet<(u64, Number)>,
     /// Datagrams that are sent before all others, each with its connection and the place that it goes to.
     outbox: VecDeque<(Number, WireAddress, Vec<u8>)>,
@@ -153,7 +153,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether segments of a connection are left to be sent again.
+    /// Pauses or resumes a connection. While it is paused, arriving segments are dropped, so that the peer sends them
+    /// again.
     pub fn set_paused(&mut self, number: Number, is_paused: bool) {
         if let Some(open) = self.open(number) {
             open.is_paused = is_paused;
@@ -204,8 +205,8 @@ impl Endpoint {
         }
     }
 
-    /// Nobody is at this place, as somebody says. An error counts only if it quotes a datagram that this rank has sent
-    /// lately.
+    /// A report says that no process receives at this place. An error counts only if it quotes a datagram that this
+    /// rank has sent lately.
     pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: Refusal<'_>) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {

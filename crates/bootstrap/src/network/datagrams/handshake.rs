@@ -22,7 +22,7 @@ pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
 
 const CODE_LEN: usize = 16;
-/// What the key of codes is made for: the secret itself is the key of the proof.
+/// Label for deriving the key of the codes from the secret, which itself is the key of the proof.
 const PURPOSE: &[u8] = b"wireup datagrams 2";
 
 /// Makes and checks codes (HMAC of BLAKE2s, 16 bytes of it).
@@ -82,7 +82,7 @@ impl<'a> Hello<'a> {
         out
     }
 
-    /// `None`: a stranger's.
+    /// Checks and decodes a hello; `None`: it is not from a rank of this job.
     pub fn decode(bytes: &'a [u8], codes: &mut Codes) -> Option<Hello<'a>> {
         let rest = codes.checked(bytes)?.strip_prefix(&[HELLO])?;
         let (from, rest) = rest.split_first_chunk()?;
@@ -112,7 +112,7 @@ impl<'a> Welcome<'a> {
         out
     }
 
-    /// `None`: a stranger's.
+    /// Checks and decodes a welcome; `None`: it is not from a rank of this job.
     pub fn decode(bytes: &'a [u8], codes: &mut Codes) -> Option<Welcome<'a>> {
         let rest = codes.checked(bytes)?.strip_prefix(&[WELCOME])?;
         let (to, rest) = rest.split_first_chunk()?;

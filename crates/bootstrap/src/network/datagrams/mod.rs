@@ -34,8 +34,8 @@ use wireup_capi::net::{Descriptor, Epoll, Errno, Event, Timer, now_ms};
 /// The tokens of the wire's descriptor and of the timer.
 const WIRE: u64 = 0;
 const TIMER: u64 = 2;
-/// Datagrams that are read before anything else is done. Chosen: several windows; a flood from strangers does not keep
-/// a rank from its work.
+/// Most datagrams read in one turn. Chosen: several windows; the bound is there so that a flood from strangers does not
+/// keep a rank from its work.
 const RECEIVED_MAX: usize = 512;
 
 /// A way to send datagrams.
@@ -110,7 +110,7 @@ impl<W: Wire> Datagrams<W> {
         // The algorithms are part of this library.
         let endpoint = Endpoint::new(me, secret, wire.own_place(), wire.datagram_len()).map_err(|_| Errno(0))?;
         Ok(Datagrams {
-            // One byte more: a datagram that is too long is seen to be.
+            // One byte more, so that a datagram that is too long is detected.
             received: vec![0; wire.datagram_len() + 1],
             wire,
             endpoint,
@@ -143,7 +143,7 @@ impl<W: Wire> Datagrams<W> {
         }
     }
 
-    /// Sends until there is no room; whether that is so.
+    /// Sends until there is no more room or nothing to send. Returns whether room was lacking.
     fn transmit(&mut self, now: u64) -> bool {
         loop {
             let is_left = core::mem::take(&mut self.waits_for_room);
@@ -219,7 +219,7 @@ impl<W: Wire> Carrier for Datagrams<W> {
         let waited = self.waits_for_room;
         let waits = self.transmit(now);
         if waits != waited {
-            // If the kernel has no memory for that, the timer comes to it.
+            // If the kernel has no memory for that, the timer causes the next attempt.
             let _ = self.epoll.watch(self.wire.fd(), WIRE, waits, false);
         }
         let again = self.wire.room_ms().filter(|_| waits).map(|pause| now + pause);

@@ -88,7 +88,7 @@ impl Parting {
     }
 }
 
-/// Questions to the peer's host whether the peer lives.
+/// Probes, which make the peer's host report whether the peer's process still exists.
 struct Probes {
     is_due: bool,
     at: u64,
@@ -180,8 +180,8 @@ impl Open {
         if self.has_left() { 0 } else { self.sender.unacknowledged() }
     }
 
-    /// Takes a datagram, of which `plain` has room for the content; the messages that are whole now. `None`: a
-    /// stranger's, or a repeated one.
+    /// Takes a datagram, and decrypts it into `plain`. Returns the messages that are complete now. `None`: it comes
+    /// from a stranger, or has arrived before.
     ///
     /// # Errors
     /// The other end broke the rules.
@@ -238,8 +238,7 @@ impl Open {
         self.probes.on_tick(now, self.sender.deadline().is_some());
     }
 
-    /// The next datagram, appended to `out`, which is empty; `false`: there is nothing to send. `plain` is used on the
-    /// way.
+    /// Appends the next datagram to `out`, which is empty; `false`: there is nothing to send. `plain` is scratch space.
     pub fn transmit(&mut self, now: u64, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let ack = self.receiver.ack();
         plain.clear();

@@ -18,7 +18,7 @@ pub struct Udp {
     address: Vec<u8>,
     /// Sockets by which agents carry datagrams, each to and from one rank; `None`: it has ended.
     relays: Vec<Option<Descriptor>>,
-    /// Relays that have ended, and of which that was not told.
+    /// Relays that have ended and were not reported as ended yet.
     ended: Vec<WireAddress>,
 }
 
@@ -90,11 +90,11 @@ impl Wire for Udp {
 }
 
 impl Udp {
-    /// What has no room is lost, as on any way of datagrams.
+    /// A datagram for which the socket has no room is lost, as on any network.
     fn send_to_relay(&mut self, to: &[u8], bytes: &[u8]) {
         let Some(at) = to.try_into().ok().map(u32::from_le_bytes) else { return };
         if let Some(Some(socket)) = self.relays.get(at as usize) {
-            // An end is told by the next read.
+            // If the relay has ended, the next read reports it.
             let _ = net::write(socket, bytes);
         }
     }
@@ -117,7 +117,7 @@ impl Udp {
     }
 }
 
-/// Shorter than an address with its port.
+/// The wire address of a relay. It is shorter than an IP address with its port, which tells the two apart.
 fn relay_place(at: usize) -> WireAddress {
     (at as u32).to_le_bytes().to_vec()
 }

@@ -37,14 +37,14 @@ pub struct Link {
     received: Vec<u8>,
     to_send: Vec<u8>,
     sent: usize,
-    /// Whether epoll tells when there is room to write.
+    /// Whether epoll reports when there is room to write.
     is_watched: bool,
     reading: Reading,
     ending: Ending,
     pub since_ms: u64,
 }
 
-/// Whether this end takes what has arrived.
+/// Whether this end reads what has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reading {
     Yes,
@@ -85,7 +85,7 @@ pub struct Target {
     pub host: u64,
     /// Addresses that were not tried yet, the best one last.
     pub left: Vec<SocketAddr>,
-    /// How often the kernel repeats its request to an address; `None`: as it likes.
+    /// How often the kernel repeats its request to an address; `None`: the kernel's default.
     pub repetitions: Option<c_int>,
 }
 
@@ -97,7 +97,7 @@ pub enum Arrived {
     Plain(Key),
 }
 
-/// The connection is of no more use.
+/// The connection must be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Over;
 
@@ -196,12 +196,12 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Accepted, and nobody knows from whom.
+    /// Whether the connection was accepted and its dialler has not proved its rank.
     pub fn is_stranger(&self) -> bool {
         self.peer.is_none()
     }
 
-    /// For the program; `None`: the last message of the proof could not be sent.
+    /// The socket, for the program; `None`: the last message of the proof could not be sent.
     pub fn into_socket(mut self) -> Option<Descriptor> {
         self.flush().ok()?;
         self.socket.filter(|_| self.to_send.is_empty())
@@ -308,7 +308,7 @@ impl Link {
         Ok((all, len == room))
     }
 
-    /// How much may be read: what follows the proof of a connection that is the program's belongs to the program.
+    /// How many bytes may be read: on a connection for the program, the bytes after the proof belong to the program.
     fn readable(&self) -> usize {
         match &self.stage {
             Stage::Proving(proof) if proof.has_dialled_plain() => unit_left(&self.received),

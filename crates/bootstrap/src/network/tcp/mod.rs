@@ -17,8 +17,8 @@ use link::{Arrived, Link, Target};
 use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
 use wireup_wire::rank_address;
 
-/// Connections whose dialler has not proved itself. Chosen: twice as many as links of a graph of a billion ranks; the
-/// oldest is closed.
+/// Most accepted connections whose dialler has not proved itself; beyond that the oldest one is closed. Chosen: twice
+/// as many as the links of a graph of a billion ranks.
 pub const UNPROVED_MAX: usize = 128;
 /// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
 const PROOF_MS_MAX: u64 = 300_000;

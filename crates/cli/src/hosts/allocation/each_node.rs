@@ -90,20 +90,33 @@ pub fn is_likely(env: Env) -> bool {
 
 impl System {
     fn detect(&self, env: Env) -> Result<Option<Allocation>, String> {
-        // An elastic job tells a node its number only if the job has a master.
-        if let Some(range) = env.get(self.count).filter(|count| self.count == PET_NNODES && count.contains(':')) {
-            let problem = "the number of nodes is not fixed, so each node would start a job of its own; give the job a \
-                           fixed number of nodes";
-            return if range == "1:1" { Ok(None) } else { Err(wrong(self.count, range, problem)) };
-        }
+        // Before the node's own number, which an elastic job tells it only if the job has a master.
+        let count = self.count(env)?;
         let Some(index) = env.number(self.index)? else { return Ok(None) };
-        let Some(count @ 2..) = env.number(self.count)? else { return Ok(None) };
+        let Some(count @ 2..) = count else { return Ok(None) };
         let (told_by, names) = self.names(env, count)?;
         let per_node = env.get(self.per_node).and_then(|value| value.parse().ok()).filter(|ranks| *ranks > 0);
         let node = |name: &String| Node { name: name.clone(), tasks: per_node.unwrap_or(1), cpus: 0 };
         let job = env.get(self.job).unwrap_or(&names[0]);
         let allocation = Allocation::new(self.name, job, told_by, names.iter().map(node).collect());
         Ok(Some(Allocation { refused: (index > 0).then(|| self.refusal(index, count)), ..allocation }))
+    }
+
+    /// The number of nodes, if it is told.
+    fn count(&self, env: Env) -> Result<Option<u32>, String> {
+        let range = env.get(self.count).filter(|_| self.count == PET_NNODES);
+        match range.and_then(|range| range.split_once(':')) {
+            None if env.get(self.index).is_none() => Ok(None),
+            None => env.number(self.count),
+            Some((least, most)) if least == most => {
+                least.parse().map(Some).map_err(|_| wrong(self.count, least, "not a whole number"))
+            }
+            Some((least, most)) => {
+                let problem = "the number of nodes is not fixed, so each node would start a job of its own; give the \
+                               job a fixed number of nodes";
+                Err(wrong(self.count, &format!("{least}:{most}"), problem))
+            }
+        }
     }
 
     /// The names of all nodes, and the variable that they come from.

@@ -194,6 +194,10 @@ fn systems_that_start_a_command_on_each_node_name_their_nodes() {
             "Kubeflow job-master-0: job-master-0:1/0 job-worker-0:1/0 job-worker-1:1/0",
         ),
         (
+            "PET_NODE_RANK=0\nPET_NNODES=2:2\nPET_MASTER_ADDR=job-master-0",
+            "Kubeflow job-master-0: job-master-0:1/0 job-worker-0:1/0",
+        ),
+        (
             "JOB_COMPLETION_INDEX=0\nNNODES=2\nMASTER_ADDR=set-workers-0-0.set",
             "indexed Kubernetes set-workers-0-0.set: set-workers-0-0.set:1/0 set-workers-0-1.set:1/0",
         ),

@@ -12,8 +12,8 @@ use wireup_proto::io::{Input, LinkId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role};
 
-/// The part of its start time, in quarters, in which an agent dials its parent. It then still has the time to say which
-/// addresses have not answered, before the parent gives it up.
+/// Number of quarters of the start timeout for which an agent dials its parent. In the rest it reports which addresses
+/// have not answered, before the parent gives up on it.
 const DIALLING_QUARTERS: u64 = 3;
 
 /// Time limit of one attempt to connect to the root (ns). Not measured, but chosen: a reachable machine answers sooner,
@@ -96,7 +96,7 @@ impl LinkSet {
         Ok(())
     }
 
-    /// There is a link with this agent, or is to be another one: attempts at its other addresses are dropped.
+    /// Drops the attempts at other addresses of this agent, because a link with it exists or another one is to be made.
     pub(super) fn drop_attempts(&mut self, target: AgentId, reactor: &Reactor) {
         let is_late = |entry: &Entry| matches!(entry.kind, LinkKind::Dialled { target: other, .. } if other == target);
         let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_late(entry)).map(|(id, _)| *id).collect();

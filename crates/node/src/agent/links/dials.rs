@@ -41,8 +41,8 @@ pub(super) struct Due {
 }
 
 impl Dials {
-    /// Begins to dial an agent, until `until_ns` at the latest. A direct link gives way to one with the parent: returns
-    /// the input that reports this.
+    /// Begins to dial an agent, until `until_ns` at the latest. If the agent is dialled both for a direct link and as
+    /// the parent, only the parent link is made; then the input is returned that reports the direct link as failed.
     pub(super) fn dial(
         &mut self,
         target: AgentId,

@@ -4,7 +4,7 @@
 /// the terminal).
 const BYTES_MAX: usize = 8 << 10;
 
-/// Text instead of output that is left out.
+/// Text that is passed on in place of output beyond [`BYTES_MAX`].
 const MORE: &str = "(further output of this process is not shown)\n";
 
 pub struct ServerLog {

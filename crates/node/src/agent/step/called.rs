@@ -33,7 +33,7 @@ pub struct Called {
 /// The number of the agent on this node.
 ///
 /// # Errors
-/// There is none in the session.
+/// No agent of the session is on a node of this name.
 pub fn find_self(name: &str, session: &SessionSpec) -> Result<AgentId, String> {
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
     found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| {

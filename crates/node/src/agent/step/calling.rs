@@ -96,7 +96,7 @@ impl Steps {
     pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) {
         let Some(step) = self.running.get_mut(&shell) else { return };
         step.stdin = fds.stdin.take();
-        // If a descriptor cannot be watched, the step's agents are reported as missing when the start time is over.
+        // If a descriptor cannot be watched, the step's agents are reported as missing when the start timeout expires.
         if let Some(fd) = &step.stdin {
             let _ = reactor.add(fd, Token::StepIn(shell).pack(), Interest::BOTH);
         }

@@ -56,7 +56,7 @@ pub enum Complaint {
     },
     /// The whole step was cancelled, with this message.
     Cancelled(String),
-    /// The step was given up: not all tasks could be launched. Earlier lines have named these tasks.
+    /// Not all tasks could be launched, so the step was given up. Earlier lines have named the tasks that failed.
     GivenUp,
 }
 

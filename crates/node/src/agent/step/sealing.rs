@@ -22,7 +22,7 @@ pub struct Sealing {
     output: Stream,
     /// Time at which munge is given up (ns).
     pub until_ns: u64,
-    /// Whether the step is not wanted any more.
+    /// Whether the step was cancelled while munge encrypts its message: then it is not called.
     pub is_stopped: bool,
 }
 

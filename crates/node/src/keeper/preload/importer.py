@@ -93,6 +93,7 @@ def _wireup_prepare(job, socket):
     import gc
     import os
     import sys
+    import warnings
 
     import _signal
 
@@ -126,11 +127,15 @@ def _wireup_prepare(job, socket):
         rank.record.import_all()
     if "mpi4py.MPI" in sys.modules:
         raise _WireupRefusal("mpi4py.MPI has initialised MPI, which each rank must do itself")
+    _wireup_check(_wireup_open_devices(), [])
     # OpenBLAS ends its threads before a fork, and starts them again when they are needed.
-    if os.fork() == 0:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
         os._exit(0)
-    os.wait()
-    _wireup_check(_wireup_open_devices(), _wireup_threads())
+    os.waitpid(child, 0)
+    _wireup_check([], _wireup_threads())
     blas = [f"{begin}openblas_set_num_threads{end}" for begin in ("", "scipy_") for end in ("", "64_")]
     rank.set_blas_threads = _wireup_functions(ctypes, "openblas", blas)
     rank.omp = os.environ.get("OMP_NUM_THREADS")

@@ -72,17 +72,17 @@ pub(super) struct Plan {
     /// Program that the importer reads from standard input.
     pub script: Vec<u8>,
     pub for_ranks: ForRanks,
+    /// OpenBLAS's number of threads in the importer.
+    pub threads: usize,
 }
 
-/// What ranks have in another way than their importer.
+/// Variables in which the ranks of a job differ from their importer.
 #[derive(Default)]
 pub(super) struct ForRanks {
     /// Variables of the program that only the ranks have.
     variables: Vec<Vec<u8>>,
     /// Variables of the program that limit OpenBLAS's number of threads.
     thread_limits: Vec<Vec<u8>>,
-    /// OpenBLAS's number of threads in the importer.
-    threads: usize,
 }
 
 /// What an importer has in common with all jobs that it serves.
@@ -113,17 +113,19 @@ impl Plan {
         let (variables, mut env): (Vec<_>, Vec<_>) = program.env.iter().cloned().partition(|name| is_of_ranks(name));
         let is_limit = |variable: &&Vec<u8>| THREADS.iter().any(|name| value(variable, name).is_some());
         let thread_limits: Vec<_> = program.env.iter().filter(is_limit).cloned().collect();
+        // An importer with another number of threads serves the job too.
+        let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
         let threads = blas_threads(&thread_limits, first);
         env.push(format!("{}={threads}", THREADS[0]).into_bytes());
         let is_set = variables.iter().any(|variable| value(variable, THREADS[0]).is_some());
         let fields = fields(&call, preload, &program.cwd, if is_set { "" } else { THREADS[0] });
-        let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
         let likeness =
             Likeness { modules: modules.clone(), interpreter, umask: 0, limits: Vec::new(), shares_session: false };
         let room = if preload.keep { TITLE_ROOM } else { 0 };
         let program = Program { argv: call.of_importer(room), cwd: program.cwd.clone(), env };
-        let for_ranks = ForRanks { variables, thread_limits, threads };
-        Ok(Plan { program, job: [b"job\0", &fields[..]].concat(), likeness, script: script(&fields), for_ranks })
+        let for_ranks = ForRanks { variables, thread_limits };
+        let job = [b"job\0", &fields[..]].concat();
+        Ok(Plan { program, job, likeness, script: script(&fields), for_ranks, threads })
     }
 }
 
@@ -237,6 +239,8 @@ pub(super) struct Importer {
     /// `None`: it has not been started, or has been reaped.
     pub pid: Option<u32>,
     pub for_ranks: ForRanks,
+    /// OpenBLAS's number of threads in the importer.
+    threads: usize,
     /// Whether the keeper waits for the socket to become readable.
     is_watched: bool,
 }
@@ -246,9 +250,9 @@ impl Importer {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn new(for_ranks: ForRanks) -> io::Result<(Importer, OwnedFd)> {
+    pub fn new(for_ranks: ForRanks, threads: usize) -> io::Result<(Importer, OwnedFd)> {
         let (socket, far) = socket::packet_pair()?;
-        Ok((Importer { socket, pid: None, for_ranks, is_watched: false }, far))
+        Ok((Importer { socket, pid: None, for_ranks, threads, is_watched: false }, far))
     }
 
     /// The socket, if the keeper does not watch it yet.
@@ -299,8 +303,8 @@ impl Importer {
         };
         let tracer = process::parent().unwrap_or(0);
         let (pmi, listens) = (u8::from(process.pmi), u8::from(process.listens));
-        let ForRanks { variables, thread_limits, threads } = &self.for_ranks;
-        let threads = Some(blas_threads(thread_limits, process)).filter(|wanted| wanted != threads).unwrap_or(0);
+        let ForRanks { variables, thread_limits } = &self.for_ranks;
+        let threads = Some(blas_threads(thread_limits, process)).filter(|wanted| *wanted != self.threads).unwrap_or(0);
         let head = format!("{} {session} {pmi} {listens} {tracer} {threads}", process.slot).into_bytes();
         let cpus = process.cpus.clone().map_or_else(CpuSet::new, CpuSet::from_words);
         let cpus = cpus.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",").into_bytes();

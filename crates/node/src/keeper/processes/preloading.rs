@@ -57,7 +57,7 @@ impl Kept {
 
     /// Whether the importer has ended.
     pub fn has_ended(&mut self, dead: &[(u32, Ended)]) -> bool {
-        // Nothing but its end is expected.
+        // An importer without a job has nothing to report but its end, so other reports are dropped.
         while let Some(report) = self.importer.receive() {
             if report == Report::Over {
                 break;
@@ -81,8 +81,8 @@ pub(super) struct Requested {
 }
 
 impl Preloading {
-    /// `limits`: those of the processes. `kept`: an importer of an earlier job, which is used if that job was like this
-    /// one. If the importer of this job is to be kept, that one ends otherwise.
+    /// `limits`: limits of the processes. `kept`: the importer of an earlier job. If this job's importer is to be kept,
+    /// that one is used if its job was like this one, and ended otherwise.
     ///
     /// # Errors
     /// Why no modules can be imported for the processes.
@@ -103,7 +103,7 @@ impl Preloading {
         let first = waiting.front().ok_or("there are no ranks")?;
         let plan = Plan::new(preload, program, &first.process, redirected)?;
         let program = prepare(&plan.program, redirected).map_err(|problem| spawn_error::in_words(&problem))?;
-        let (importer, socket) = Importer::new(plan.for_ranks).map_err(|error| error.to_string())?;
+        let (importer, socket) = Importer::new(plan.for_ranks, plan.threads).map_err(|error| error.to_string())?;
         let likeness = preload.keep.then(|| Likeness {
             umask: first.umask,
             limits: limits.to_vec(),
@@ -138,7 +138,7 @@ impl Preloading {
         self.fresh = Some(fresh);
     }
 
-    /// Uses another importer if this one was kept from an earlier job and has not taken this job. `false`: it has.
+    /// Uses a new importer instead of one kept from an earlier job that has not taken this job. `false`: there is none.
     pub fn fall_back(&mut self) -> bool {
         let Some(mut fresh) = self.fresh.take() else { return false };
         fresh.for_ranks = mem::take(&mut self.importer.for_ranks);
@@ -146,7 +146,7 @@ impl Preloading {
         true
     }
 
-    /// The importer ends with this job.
+    /// Notes that the importer is not kept after this job.
     pub fn keep_no_importer(&mut self) {
         self.likeness = None;
     }
@@ -257,7 +257,7 @@ impl Preloading {
         Some(report)
     }
 
-    /// The process exists. `None`: that was known.
+    /// Notes that the process of this slot has been forked. `None`: that was noted before.
     pub fn on_forked(&mut self, slot: u32) -> Option<Requested> {
         let requested = self.requested.remove(&slot)?;
         self.forked.insert(slot);

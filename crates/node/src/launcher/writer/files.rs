@@ -48,7 +48,7 @@ pub enum Files {
     Named { pattern: Pattern, places: Arc<Places>, begun: Begun },
 }
 
-/// Files of this run; other files of the same name are replaced.
+/// Paths that this run has already opened for output: a file at any other path was not written by this run.
 pub type Begun = Arc<Mutex<HashSet<PathBuf>>>;
 
 impl Files {

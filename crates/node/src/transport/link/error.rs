@@ -17,7 +17,7 @@ pub enum LinkError {
     Unread,
     #[error("no answer within {} s", seconds(.0))]
     Late(Duration),
-    /// `error`: the network's own error, if it says more than that the time was over.
+    /// `error`: the network's own error, if it says more than that the time limit has passed.
     #[error("no answer for {} s{}", seconds(.patience), network(.error))]
     Silent { patience: Duration, error: io::Error },
     #[error(transparent)]

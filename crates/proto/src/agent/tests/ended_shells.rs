@@ -1,5 +1,5 @@
-//! A root of seven agents whose remote shells end as the test dictates: why a child is lost, or a job fails without
-//! one.
+//! Tests of a root agent (session of seven agents) whose remote shells exit: the reported cause when a child agent is
+//! lost, and when no agent can be started.
 
 use super::*;
 use crate::io::ShellId;

@@ -94,7 +94,7 @@ struct Caller {
 }
 
 impl Across {
-    /// An agent answers an order, or follows one.
+    /// An agent answers an order of the root, or reports later what an order has asked it to report.
     pub fn on_report(&mut self, cx: &mut Cx, from: JobNode, report: InterJobReport) {
         match report {
             InterJobReport::Given { ticket, status, blob } => self.on_given(cx, from, ticket, (status, blob)),

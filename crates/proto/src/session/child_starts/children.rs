@@ -19,8 +19,8 @@ struct Child {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The link must be up by `until`. `suspect_at`: when the agents below the child should be probed; `None`: they
-    /// are. `delegated`: an ancestor starts it instead.
+    /// The link must be up by `until`. `suspect_at`: when the agents below the child should be probed; `None`: the
+    /// probes have begun. `delegated`: an ancestor starts the child instead of this agent.
     Starting { until: Instant, suspect_at: Option<Instant>, delegated: bool },
     /// The child is linked.
     Up,
@@ -39,7 +39,7 @@ impl Children {
         self.children.insert(agent, Child { state, started_at: now, notes_left: 0 });
     }
 
-    /// Shortens the time of children that have not linked to `by`.
+    /// Children that have not linked must link by the time `by`, if their own limit is later.
     pub fn hurry(&mut self, now: Instant, by: Instant) {
         for child in self.children.values_mut() {
             if let State::Starting { until, suspect_at, .. } = &mut child.state {
@@ -55,7 +55,7 @@ impl Children {
         }
     }
 
-    /// Takes over a child of another agent, which is lost.
+    /// Adds a linked child whose previous parent is lost.
     pub fn adopt(&mut self, agent: AgentId, notes_max: u32) {
         self.children.insert(agent, Child { state: State::Up, started_at: Instant(0), notes_left: notes_max });
     }

@@ -1,7 +1,7 @@
-//! Finds out why a child was lost, and reports it: the link reports at once that the agent is gone; its remote shell,
-//! or the step of a batch system, that it was killed, or panicked, possibly slightly later or earlier.
+//! Finds out why a child was lost, and reports it. Its broken link shows at once that the agent is gone. The end of its
+//! remote shell, or of a batch system's step, says whether it was killed or panicked, slightly earlier or later.
 //!
-//! So a child whose shell was called here is considered lost shortly after its link broke.
+//! So the loss of a child whose remote shell was called by this agent is reported only shortly after its link broke.
 
 use crate::session::Cx;
 use crate::time::Instant;
@@ -34,7 +34,7 @@ impl Losses {
         std::mem::take(&mut self.observed)
     }
 
-    /// A child's link broke. `may_say`: whether its shell, or a step, may still say why.
+    /// A child's link broke. `may_say`: whether the end of its remote shell, or of a step, may still explain why.
     pub fn on_link_down(&mut self, cx: &mut Cx, child: AgentId, problem: Problem, may_say: bool) {
         if may_say {
             self.waiting.insert(child, (cx.now + LAST_WORDS_NS_MAX, problem));

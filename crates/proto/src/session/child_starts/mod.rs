@@ -6,7 +6,7 @@
 //! probed in the meantime.
 //!
 //! `children` has the state of each child, `shell_calls` the remote shells, `steps` the agents that a batch system
-//! starts, `probes` what is asked about agents below a child, `losses` why a child was lost.
+//! starts, `probes` the probes of hosts below a child, `losses` the reasons why children were lost.
 
 mod children;
 mod losses;
@@ -168,7 +168,7 @@ impl ChildStarts {
         }
     }
 
-    /// The parent's start time ends earlier than this agent's, which counts from its own start.
+    /// The parent tells how much of its start time is left, which may end before this agent's own start time.
     pub fn on_time_left(&mut self, cx: &mut Cx, left_ns: u64) {
         let start_by = cx.now + left_ns;
         if start_by < cx.start_by {
@@ -180,7 +180,8 @@ impl ChildStarts {
         }
     }
 
-    /// A note that an agent was started for another: if this agent called its shell, fills in the starter.
+    /// Forwards a note from a child's subtree. If it says that an agent was started on behalf of another, and this
+    /// agent has called that remote shell, fills in this agent as the starter.
     pub fn on_note(&mut self, cx: &mut Cx, branch: AgentId, (job, mut note): (JobId, Note)) {
         if let Note::StartedFor { agent, starter, .. } = &mut note
             && cx.is_strictly_below(branch, *agent)
@@ -322,8 +323,8 @@ impl ChildStarts {
         }
     }
 
-    /// Tells whoever made a wish how it ends: neither this agent nor an ancestor can fulfil it, or (`None`) a host that
-    /// is probed has answered, or is not probed any more.
+    /// Reports the outcome of a `Wish` to the agent that made it. `problem`: why neither this agent nor an ancestor can
+    /// fulfil it; `None`: the host that was probed has answered, or is not probed any more.
     fn conclude(&mut self, cx: &mut Cx, Wish { agent, purpose, .. }: Wish, problem: Option<Problem>) {
         match (purpose, problem) {
             (Purpose::Child, Some(problem)) => self.on_missing(cx, agent, problem),
@@ -358,7 +359,7 @@ impl ChildStarts {
     }
 }
 
-/// Gives up late children, requests for other agents, and everything once the jobs end.
+/// Gives up children that link too late, requests on behalf of other agents, and all starts once the jobs end.
 impl ChildStarts {
     /// Gives up what has taken too long.
     pub fn check(&mut self, cx: &mut Cx) {

@@ -1,7 +1,8 @@
-//! Probes of the hosts below a child that is missing or slow, so that one message names all problems: which are open,
-//! and what they have found.
+//! Records the probes of hosts below a missing or slow child: which are in progress, and what they have found. So one
+//! message to the user can name all problems.
 //!
-//! An agent that is started by a batch system probes no hosts: it asks the root, which hears of all tasks.
+//! An agent that was started by a batch system probes no hosts. It asks the root, which receives reports about all
+//! tasks of the step.
 //!
 //! ```text
 //!   parent of the missing agent ── Probe, for each agent below it ──► root

@@ -58,7 +58,7 @@ pub struct Step {
     named: BTreeSet<AgentId>,
 }
 
-/// What the end of a shell means, if the shell was a step.
+/// What the end of a call (`ShellId`) means, if the call was a step of a batch system.
 pub enum StepEnd {
     NoStep,
     /// Another step may help.

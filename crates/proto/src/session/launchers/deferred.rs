@@ -18,8 +18,8 @@ use wireup_wire::talk::JobDown;
 /// machine, within a second by ssh.
 const UNTOLD_NS: u64 = 2_000_000_000;
 
-/// Most standard input that is kept for a job that waits (bytes). Chosen: a launcher has credit for less, and frames of
-/// one byte have headers.
+/// Maximum size of the standard input frames kept for a job that waits (bytes). Chosen: more than a launcher may send
+/// with its credit, even as frames of one byte, whose headers count too.
 const LATER_BYTES_MAX: usize = 32 * STDIO_WINDOW_BYTES;
 
 #[derive(Default)]

@@ -13,7 +13,8 @@ use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::limits::{NAMES_BYTES_MAX, NAMES_OF_JOB_BYTES_MAX, PMIX_ASKS_MAX};
 use wireup_wire::names::{Answer, Ask, Asker, Found, Item, Keep, Publisher, Range, Refusal, Up};
 
-/// Bytes that a name counts besides its text and its value, also in a look-up; a look-up counts at least as much.
+/// Bytes that a name counts towards the limits in addition to its text and value, also in a look-up. A look-up counts
+/// at least this much.
 const NAME_OVERHEAD: usize = 128;
 
 #[derive(Default)]
@@ -23,7 +24,7 @@ pub struct Names {
     room: Room,
 }
 
-/// The ranks that see a name.
+/// The ranks that can look up a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Scope {
     Node(AgentId),

@@ -1,6 +1,6 @@
 //! The remote shells of one agent: a limited number in progress at once, called again if that may help.
 //!
-//! A wish is an agent to be started, as this agent's child or on behalf of an agent below, or a host to be probed.
+//! A `Wish` is a request to start an agent, as this agent's child or on behalf of an agent below, or to probe a host.
 //! `verdict` interprets the end of a shell, and the messages of a batch system about a step:
 //!
 //! ```text
@@ -45,7 +45,7 @@ pub enum Purpose {
     Child,
     /// An agent below `branch`, a child of this agent; it must dial `parent`.
     Stead { branch: AgentId, parent: Vec<String>, snapshot: Box<SessionSnapshot> },
-    /// Starts nothing: probes a host for this agent, because the child `below` is missing or slow.
+    /// Starts nothing: probes a host below the child `below`, because that child is missing or slow.
     Probe { below: AgentId },
     /// Starts nothing: probes a host for `asker`, in the subtree of `branch`.
     ProbeFor { branch: AgentId, asker: AgentId },
@@ -57,7 +57,7 @@ impl Purpose {
     }
 }
 
-/// The consequence of a shell's end.
+/// What the agent has to do after a remote shell has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Nothing to do.
@@ -116,7 +116,8 @@ impl ShellCalls {
         }
     }
 
-    /// Whether agents are on other hosts, which other agents may reach instead.
+    /// Whether agents are on other hosts, so that another agent's remote shell may reach a host that this agent's
+    /// cannot.
     pub fn is_remote(&self) -> bool {
         self.remote
     }
