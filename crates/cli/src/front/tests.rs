@@ -325,7 +325,7 @@ fn help_and_version_are_shown_before_anything_is_checked() {
     }
     assert!(help::version("mpirun").starts_with("mpirun (wireup) "));
     let on = |topic: &str| help::on(topic, Vendor::OpenMpi);
-    assert_eq!(on("--bynode"), Some("-bynode\n  as `--map-by node`\n".into()));
+    assert_eq!(on("--bynode"), Some("-bynode\n  as --map-by node\n".into()));
     assert!(on("HYDRA_IFACE").is_some_and(|text| text.contains("--interface")));
     assert!(on("--output").is_some_and(|text| text.contains("example: mpirun --output tag")) && on("all").is_none());
     let long = help::text("mpiexec");
