@@ -243,6 +243,20 @@ proptest! {
     }
 }
 
+/// Another group may have reported the loss.
+#[test]
+fn a_member_that_is_found_after_its_loss_fails_the_search() {
+    let (size, target) = (64, 21);
+    let mut bench = Bench::new(size, 3);
+    let fresh = (0..size).map(|me| bench.member(me).duplicate(WORLD).expect("a group")).max().expect("a member");
+    let request = bench.member(0).locate(fresh, target);
+    bench.collect(0);
+    assert!(questions(&bench) > 0, "it is no neighbour");
+    bench.member(0).on_lost(target);
+    bench.run_until_idle();
+    assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Err(Failure::Lost { rank: target })));
+}
+
 fn questions(bench: &Bench) -> usize {
     bench.ranks.under_way().iter().filter(|under_way| under_way.message[0] == 2).count()
 }
