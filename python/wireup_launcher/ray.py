@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A Ray cluster for one program, on the nodes of a job.
 
+    wireup run --hosts 'n[0-3]' --for ray python train.py
+
+which is short for
+
     wireup run --hosts 'n[0-3]' --ppn 1 --bind-to none --rank-env python -m wireup_launcher.ray python train.py
 
 One rank on each node runs ``ray start``, the first of them for Ray's head. When all nodes have joined, the program is

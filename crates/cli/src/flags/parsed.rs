@@ -3,13 +3,14 @@
 //! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone
 //! `:`, where the flags of the next program begin.
 
-use super::table::{DECIDED_BY_SESSION, HOST_FILE, PRELOAD, RUN};
+use super::table::{DECIDED_BY_SESSION, FOR, HOST_FILE, PRELOAD, RUN};
 pub use super::table::{Parsed, Program};
 pub use super::values::{EnvList, Stage, Start, Variable};
 use crate::configuration;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use wireup_flags::{Help, Line};
+use std::path::Path;
+use wireup_flags::{Given, Help, Line};
 
 /// Parses the words after `wireup run`; or finds the help that they request.
 ///
@@ -21,7 +22,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Result<Parsed, 
     let mut lines = Vec::new();
     loop {
         match RUN.parse_program(&mut words)? {
-            Ok(line) => lines.push(line),
+            Ok(line) => lines.push(with_ray(line)?),
             Err(help) => return Ok(Err(help)),
         }
         if words.next().is_none() {
@@ -58,6 +59,23 @@ impl Parsed {
         let of_session = [DECIDED_BY_SESSION, &[PRELOAD]].concat();
         Ok(Parsed { programs, ..Parsed::read(&configuration::complete(&RUN, &whole, &of_session)?)? })
     }
+}
+
+/// `--for ray`: one rank on each node, and the module that starts Ray there and then the program. Other values of these
+/// flags have precedence.
+fn with_ray(mut line: Line) -> Result<Line, String> {
+    let is_ray = |given: &Given| given.is(FOR) && given.value.word == "ray";
+    if line.words.is_empty() || !line.given.iter().any(is_ray) {
+        return Ok(line);
+    }
+    let name = Path::new(&line.words[0]).file_name().unwrap_or_default().as_bytes();
+    let python = if name.starts_with(b"python") { line.words[0].clone() } else { "python3".into() };
+    let words = ["--ppn", "1", "--bind-to", "none", "--rank-env"].map(OsString::from);
+    let module = [python, "-m".into(), "wireup_launcher.ray".into()];
+    let words = words.into_iter().chain(module).chain(line.words.clone());
+    let Ok(ray) = RUN.parse_program(&mut words.peekable())? else { return Ok(line) };
+    line.given.retain(|given| !is_ray(given));
+    Ok(Line { given: [ray.given, line.given].concat(), words: ray.words })
 }
 
 /// If the last word is the value of a flag, which may have been meant as the program, says so.

@@ -229,7 +229,8 @@ flag_table! {
     FOR = Flag::value(&["--for"], "FRAMEWORK", "Set the variables that the framework's own launcher sets. torch: those \
         of torchrun, with a store in every agent; torch=routable: those of torchrun, with the store in rank 0 at an \
         address that all nodes reach, and with MASTER_PORT + 1 to + 3 reserved; jax: those that \
-        jax.distributed.initialize() reads; deepspeed: those of the deepspeed launcher.")
+        jax.distributed.initialize() reads; deepspeed: those of the deepspeed launcher; ray: \
+        start a Ray cluster on all nodes for the program, which runs once (needs the Python package wireup-launcher).")
         => options.process.framework = |value| value.choice(FRAMEWORKS);
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \

@@ -219,3 +219,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ray_is_one_rank_on_each_node_that_starts_it() {
+    let ray = |line: &str| parsed(line).programs;
+    let module = "-m wireup_launcher.ray";
+    let expected = format!("--ppn 1 --bind-to none --rank-env env/bin/python3 {module} env/bin/python3 a.py -x");
+    assert_eq!(ray("--for ray env/bin/python3 a.py -x"), ray(&expected));
+    let expected = format!("--ppn 1 --bind-to none --rank-env --ppn 2 python3 {module} ./driver");
+    assert_eq!(ray("--ppn 2 --for=ray ./driver"), ray(&expected));
+    assert!(parse(["--for", "rye", "./a"].map(OsString::from)).is_err_and(|why| why.contains("jax or deepspeed")));
+}
