@@ -119,8 +119,8 @@ impl Mailbox {
     }
 }
 
-/// Whether a sender is a process of the user who has started this one. Users that have no number in this process's user
-/// namespace all have the same one; if that is this process's, nobody is known.
+/// Whether a message was sent by a process of this process's own user. The kernel reports every user who has no uid in
+/// this user namespace under the same uid (`overflowuid`); a process with that uid accepts no sender.
 fn is_own(sender: Option<libc::uid_t>) -> bool {
     // SAFETY: it cannot fail.
     let own = unsafe { libc::getuid() };

@@ -38,7 +38,7 @@ const KEPT_PREFIXES: &[&str] = &[
 const NAMES: &[&[&str]] = &[
     // Local rank and size, set by Hydra and by us for each rank.
     &["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
-    // Hydra: the interface name of the outer rank's node.
+    // Set by Hydra: the host name of the network interface on the node of the rank in which `wireup` itself runs.
     &["MPICH_INTERFACE_HOSTNAME"],
     // Open MPI, per job or per process: sizes, program, session directories, addresses of its daemons, binding done.
     &[

@@ -32,8 +32,8 @@ unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// A system call that writes nothing into this process's memory, whatever its arguments are: where they point, the
-/// kernel looks itself, and an address that cannot be read is an error.
+/// A system call that writes nothing into this process's memory, whatever its arguments are. The kernel checks each
+/// address that it is passed: if memory at that address cannot be read, the call fails (`EFAULT`).
 #[derive(Clone, Copy)]
 pub enum Harmless {
     Access = libc::SYS_faccessat as isize,

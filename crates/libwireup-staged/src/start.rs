@@ -45,7 +45,7 @@ pub enum Start {
     Error(c_int),
 }
 
-/// The buffers that a decision needs.
+/// Decides what is started for a path ([`Plan::decide`]); has the buffers for that, because nothing is allocated.
 pub struct Plan {
     walk: Walk,
     /// The beginning of the file, and a zero; for a script the two words of its first line end with zeros.

@@ -267,7 +267,8 @@ impl OutputStream {
         if line.partial.len() >= LINE_PART_BYTES || crowded {
             self.flush_partial(local, rank, Next::Rest);
         } else if line.partial.len() > SHORT_LINE_BYTES || line.sent == Some(Next::Rest) {
-            // No prompt is that long, so the line is not shown early.
+            // Not a prompt: the partial line is longer than `SHORT_LINE_BYTES`, or continues a line whose beginning was
+            // sent because of its length. It is sent when it is complete or reaches `LINE_PART_BYTES`.
             line.since = None;
         } else if prompt && !self.style.whole_lines_only {
             let since = *line.since.get_or_insert(now);

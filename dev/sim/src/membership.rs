@@ -32,7 +32,8 @@ const ROOT: u32 = 0;
 pub struct Membership {
     decided: Decided,
     is_ending: bool,
-    /// Agents affected by a fault since their last return, and the end of the fault.
+    /// Agents that a fault has affected since the log last returned them (`Entry::Return`), each with the time until
+    /// which others may lose the agent because of that fault.
     struck: BTreeMap<u32, Instant>,
     /// Agents of the last `Lost` entry that were not affected by a fault themselves. The next entry must return them.
     without_cause: BTreeSet<u32>,

@@ -28,7 +28,8 @@ fn refused(words: &str) -> (Option<i32>, String) {
     (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
 }
 
-/// The trace is that of the run: profiling sends more frames, but not before the ranks have their data.
+/// The trace and the result (`--json`) of a simulated run show the same times: the additional frames of profiling are
+/// sent only after the ranks have their data.
 #[test]
 fn a_trace_has_the_times_of_the_run() {
     let folder = tempfile::tempdir().expect("a folder");

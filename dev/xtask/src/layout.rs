@@ -18,7 +18,7 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// The product as users have it.
+/// Path of the release build of `wireup`, which is the program that users have.
 pub fn wireup() -> PathBuf {
     target().join("release/wireup")
 }

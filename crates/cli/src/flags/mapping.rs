@@ -17,7 +17,7 @@ pub enum MapBy {
     Objects(Object),
     /// At most this many ranks per object.
     PprObject(u32, Object),
-    /// A rank on each host that is named, in the order of names.
+    /// One rank for each entry of the host list, in the order of the list.
     Seq,
     RankFile,
 }

@@ -37,7 +37,8 @@ pub struct Sender {
     round_trip: RoundTrip,
     /// Number of consecutive timeouts without an acknowledgement.
     silences: u32,
-    /// Since when nothing was acknowledged; `None`: nothing is under way.
+    /// Time at which the current wait for an acknowledgement began (ms); `None`: every segment that was sent has been
+    /// acknowledged.
     waits_since: Option<u64>,
 }
 

@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         let again = Directory { path: path.clone(), lock: None }.make().map_err(|error| error.kind());
         assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "an existing directory is never used");
-        // Of the others only those are removed whose agent, one of this user, is gone.
+        // Only directories of this user that have mode 0700 and that no agent has locked are removed: `half-removed`
+        // and `lost`. Left are `open` (mode 0755), `link` (a symbolic link), and the locked one.
         let prefix = prefix();
         let names = |rest: [&str; 4]| rest.map(|rest| format!("{prefix}{rest}"));
         let [half_removed, lost, open, link] = names(["half-removed", "lost", "open", "link"]);

@@ -51,7 +51,7 @@ pub struct Keepers {
     jobs: BTreeSet<JobId>,
     /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
     server: Option<StandbyServer>,
-    /// Time at which `server`, or that of a family, is started (ns).
+    /// Time at which the planned standby PMIx servers (`server`, and those in `families`) are started (ns).
     server_due_ns: Option<u64>,
     /// Time at which idle keepers are ended, except for a few (ns).
     quiet_ns: Option<u64>,

@@ -55,8 +55,9 @@ impl LinkConfig {
         self.ssh.map(|ssh| ssh.server)
     }
 
-    /// The addresses of a parent that has called this agent's remote shell, starting with the one that the call came
-    /// from: other agents below the parent can reach it there as well.
+    /// Addresses of the parent that started this agent through a remote shell: first, if it is known, the address from
+    /// which the shell's connection came, at which other agents below the parent can reach the parent too; then the
+    /// other addresses in `parent`.
     pub fn with_caller(&self, parent: &[String]) -> Vec<String> {
         let offered: Vec<SocketAddr> = parent.iter().filter_map(|text| text.parse().ok()).collect();
         let caller = self.called_from(&offered).zip(offered.first());

@@ -66,7 +66,7 @@ impl ParentWeight {
 
     /// Lowers the weight of this keeper's ranks until the spawned job `job` has started.
     pub fn lower(&mut self, job: JobId, keeper: u32, now_ns: u64) {
-        // If the kernel refuses, the new job merely starts more slowly.
+        // If the kernel refuses to lower the weight, the only effect is that the new job starts more slowly.
         if self.lowered.contains_key(&keeper) || (self.set_nice)(keeper, NICE).is_ok() {
             self.lowered.entry(keeper).or_default().insert(job);
             self.until_ns.insert(job, now_ns + LOWERED_NS_MAX);

@@ -88,7 +88,8 @@ impl Unclaimed {
         }
     }
 
-    /// Removes everything except the end of the log; `false`: there is no log, and nothing was removed.
+    /// Empties the directory, but keeps the last `LAST_WORDS_BYTES_MAX` bytes of the log in the file `last_words`.
+    /// `false`: the log is empty or cannot be read, and nothing was removed.
     fn keep_last_words(&self, path: &Path) -> io::Result<bool> {
         let words = end_of(&path.join(&self.log)).unwrap_or_default();
         if words.is_empty() {

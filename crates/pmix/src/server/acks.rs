@@ -52,7 +52,7 @@ impl Acks {
         self.due
     }
 
-    /// Acknowledges the bytes that have arrived, if a pass is due.
+    /// If the time [`Acks::due`] has come, makes the kernel acknowledge the bytes that have arrived from all clients.
     pub fn settle(&mut self) {
         if self.due.is_some_and(|due| Instant::now() >= due) {
             self.due = None;

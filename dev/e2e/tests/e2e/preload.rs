@@ -226,7 +226,7 @@ impl Recorded {
         self.0.write(name, text);
     }
 
-    /// The line about recorded imports, and the lines of a job with two ranks.
+    /// The line of standard error about `--preload auto`, and the outcome, of a job that runs `main.py` on two ranks.
     fn run(&self) -> (String, Outcome) {
         let run = Run::job("-n 2 --pmi simple --preload auto").args(["/usr/bin/python3", "main.py"]);
         let run = run.cwd(&self.0.at("")).env("PYTHONPATH", self.0.at("site-packages")).env("HOME", self.0.at("home"));

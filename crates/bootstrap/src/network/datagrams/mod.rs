@@ -68,7 +68,8 @@ pub trait Wire {
         None
     }
 
-    /// The length of the next datagram, and where it came from, if that is seen.
+    /// Receives the next datagram into `buffer`; returns its length, or `None` if there is none. `from` becomes the
+    /// wire address of the sender, or empty if the wire does not report the sender.
     fn receive(&mut self, from: &mut WireAddress, buffer: &mut [u8]) -> Option<usize>;
 
     /// Adds a relay: a socket over which the agents carry datagrams to and from one rank. Returns the wire address that

@@ -41,7 +41,7 @@ fn a_run_chooses_the_session_that_fits() {
     assert_eq!(nodes("--session lab").sorted_lines().last().expect("lines"), "1");
     assert_eq!(nodes("").sorted_lines().last().expect("lines"), "2");
     assert_eq!(nodes("--virtual-nodes 2").sorted_lines().last().expect("lines"), "1");
-    // The session has three nodes; a run of its own has as many as requested.
+    // The session has three nodes; a one-shot run has as many nodes as requested.
     let outcome = nodes("--virtual-nodes 4 --verbose");
     assert_eq!(outcome.sorted_lines().last().expect("lines"), "3");
     outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job only"]);
