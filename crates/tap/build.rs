@@ -1,4 +1,4 @@
-//! Builds the library that a rank preloads, which the program carries as bytes: without a standard library, without
+//! Builds the library that ranks preload and whose bytes the tap's program contains; it has no standard library and no
 //! dependencies.
 
 use std::env;
@@ -14,7 +14,7 @@ fn main() {
     let mut rustc = Command::new(env::var_os("RUSTC").expect("set by cargo"));
     rustc.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "wireup_tap_shim", "--target", &target]);
     rustc.args("-C panic=abort -C opt-level=s -C lto=fat -C codegen-units=1 -C strip=symbols".split(' '));
-    // What it calls is bound to the rank's own C library, whichever that is.
+    // The functions that the library calls are bound to the rank's own C library, whichever it is.
     rustc.args(["-C", "link-arg=-nostdlib", "-C", "link-arg=-nostartfiles", "-C", "relocation-model=pic"]);
     if target.ends_with("musl") {
         rustc.args(["-C", "target-feature=-crt-static"]);

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::{Command, exit};
 
 const STATIC: &[&str] = &["-static"];
-/// Programs that load a library at run time.
+/// Compiler flags of programs that load a library at run time.
 const LOADS: &[&str] = &["-ldl", "-pthread", "-lm"];
-/// Libraries that are loaded into other programs.
+/// Compiler flags of libraries that other programs load.
 const LOADED: &[&str] = &["-shared", "-fPIC", "-ldl"];
-/// Without a C library and without what compilers expect of one.
+/// Compiler flags of programs that use no C library and nothing else that compilers expect a C library to provide.
 const BARE: &[&str] = &["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
 const PROGRAMS: [(&str, &[&str]); 16] = [
     ("true", STATIC),
@@ -28,7 +28,7 @@ const PROGRAMS: [(&str, &[&str]); 16] = [
     ("mpi_shim", LOADED),
     ("prun_shim", LOADED),
 ];
-/// The compiler for what is not static, if `CC` can only make static programs.
+/// Environment variable that names the compiler for programs that are not static, if `CC` can make only static ones.
 const CC_SHARED: &str = "CC_SHARED";
 
 fn main() {

@@ -1,8 +1,9 @@
-//! Groups whose collectives the agents carry out. Their members are a few runs of ranks, in ascending order.
+//! Groups whose collectives the agents carry out. A group's members are a few runs of consecutive ranks, in ascending
+//! order.
 //!
-//! Messages and what agents cannot do go over the ranks' own network, in a group with the same context that is formed
-//! when it is first needed. Every member makes the same groups in the same order, so the contexts are the same
-//! everywhere without a message.
+//! Messages between members, and collectives that agents cannot carry out, use the ranks' own network, in a group with
+//! the same context that is formed when it is first needed. Every member makes the same groups in the same order, so
+//! all derive the same contexts without a message.
 
 use crate::error::Error;
 use alloc::collections::BTreeMap;
@@ -11,24 +12,24 @@ use wireup_capi::job::Job;
 use wireup_group::{Context, Failure, WORLD, derived};
 use wireup_wire::limits::GROUP_RUNS_MAX;
 
-/// First and last rank.
+/// First and last rank of a run of consecutive ranks.
 pub type Run = (u32, u32);
 
-/// The context of the whole job, from which the contexts of such groups are derived. It differs from [`WORLD`], because
-/// the ranks' network numbers its groups separately.
+/// The context from which the contexts of groups of the whole job are derived. It differs from [`WORLD`], because the
+/// ranks' network numbers its groups separately.
 pub const JOB: Context = !WORLD;
 
-/// The context of all ranks of the job for the secondary library of this name: the same on all ranks, and different for
-/// each name.
+/// The context of the group of all ranks for the secondary library of this name: the same on all ranks, and different
+/// for each name.
 pub fn named(name: &[u8]) -> Context {
     name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
 }
 
-/// The groups of this rank whose collectives the agents exchange.
+/// The groups of this rank whose collectives the agents carry out.
 #[derive(Default)]
 pub struct AgentGroups {
     by_context: BTreeMap<Context, AgentGroup>,
-    /// Number of groups made from the whole job, and of all groups defined.
+    /// `children`: number of groups made from the whole job; `defined`: number of all groups defined at the server.
     children: u32,
     defined: u32,
 }
@@ -40,8 +41,8 @@ impl AgentGroups {
         self.by_context.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
     }
 
-    /// The context from which groups made from this one (`None`: from the whole job) are derived, and the next one's
-    /// number.
+    /// The context from which a new group derives its own, and the new group's number; `of`: the group that it is made
+    /// from (`None`: the whole job).
     pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
         let Some(context) = of else {
             self.children += 1;
@@ -60,17 +61,17 @@ impl AgentGroups {
         Ok(())
     }
 
-    /// Forgets a group. Returns whether the ranks' network has it too.
+    /// Removes a group. Returns whether the ranks' network has the group too.
     pub fn free(&mut self, job: &mut Job, context: Context) -> bool {
         self.by_context.remove(&context).is_some_and(|group| {
-            // If the server is gone, the next wait says so.
+            // If the server is gone, the next wait reports that.
             let _ = job.server().and_then(|server| server.free_group(group.number));
             group.is_formed
         })
     }
 }
 
-/// A group whose collectives the agents exchange.
+/// A group whose collectives the agents carry out.
 pub struct AgentGroup {
     /// The server's number for the group.
     pub number: u32,
@@ -104,12 +105,12 @@ impl AgentGroup {
     }
 
     /// The ranks of all members if the ranks' network does not have the group yet, which the caller must then form
-    /// there.
+    /// there; otherwise `None`.
     pub fn unformed(&mut self) -> Option<Vec<u32>> {
         (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
     }
 
-    /// The number of the next group that is made from this one.
+    /// Allocates the number of the next group that is made from this one.
     pub fn next_child(&mut self) -> u32 {
         self.children += 1;
         self.children
@@ -125,7 +126,7 @@ pub fn context(of: Context, child: u32, first: u32) -> Context {
     derived(of, child, first)
 }
 
-/// The ranks as runs; `None`: the ranks are not in ascending order, or too scattered.
+/// Converts ranks to runs; `None`: the ranks are not in ascending order, or form more than `GROUP_RUNS_MAX` runs.
 pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     for &rank in ranks {

@@ -1,9 +1,10 @@
-//! Collectives built from allgathers and fences: the job's server carries out those of the whole job, wireup's server
-//! also those of groups.
+//! Collectives built from allgathers and fences of the job's server; wireup's server carries them out for groups too,
+//! other servers only for the whole job.
 //!
-//! Servers other than wireup's carry no zero bytes in values, so contents are encoded by COBS, which adds one byte in
+//! Servers other than wireup's allow no zero bytes in values, so contents are encoded by COBS, which adds one byte in
 //! 254. Each operation is one exchange, from whose values every rank computes its own result; the ranks of a node share
-//! the values. Each node receives the values of all members, so long contents belong to the peers' engine.
+//! the values. Each node receives the values of all members, so long contents should use
+//! [`Engine::Peers`](crate::Engine).
 
 use crate::error::Error;
 use crate::operation::Operation;
@@ -14,9 +15,9 @@ use wireup_group::Done;
 use wireup_group::algorithms::Wanted;
 use wireup_wire::shared::rows::Rows;
 
-/// Longest contribution to a split (bytes): a key, a marker and a colour.
+/// Maximum length of a contribution to a split (bytes): a key, a marker and a colour.
 const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
-/// The longest stuffed run.
+/// Maximum length of a run of non-zero bytes in COBS.
 const RUN_LEN_MAX: usize = 254;
 
 /// What a member contributes to an operation, and the length of the longest contribution of any member; `None`: the
@@ -33,7 +34,7 @@ pub fn contribution(operation: &Operation, me: u32) -> Option<(&[u8], usize)> {
     }
 }
 
-/// Starts an operation of the whole job; `None` if it cannot be made of allgathers, or its contents are too long for
+/// Starts an operation of the whole job; `None`: it cannot be built from an allgather, or its contents are too long for
 /// one.
 pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     if let Operation::Barrier = operation {
@@ -48,8 +49,8 @@ pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     (longest <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), longest, false))
 }
 
-/// Whether the server completes a fence only when all ranks have started it. Hydra completes it at once, and lets gets
-/// wait.
+/// Whether the server completes a fence only when all ranks have started it. Hydra completes a fence at once, and makes
+/// gets wait instead.
 pub fn fence_waits(job: &mut Job) -> bool {
     job.server().is_err() || job.server_is_known
 }
@@ -64,20 +65,20 @@ pub fn told(wanted: &Wanted) -> Vec<u8> {
     own
 }
 
-/// Starts the exchange of all ranks' keys and colours for a split of the whole job, by wireup's server.
+/// Starts a split of the whole job by wireup's server: an allgather of all ranks' keys and colours.
 pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
     job.start_allgather(&told(wanted), SPLIT_LEN_MAX, false)
 }
 
-/// The ranks of this rank's new group, in its order; none if it wants no group. Waits for the contributions of all
-/// ranks.
+/// The ranks of this rank's new group, in the new group's order; empty if this rank wants no group. Waits for the
+/// contributions of all ranks.
 pub fn finish_split(job: &mut Job, id: Id, wanted: &Wanted) -> Result<Vec<u32>, Error> {
     let gathered = job.collect(id).map_err(Error::Server)?;
     let all = values(job, &gathered, &all(job.size))?;
     members(&all, wanted).ok_or(Error::Mismatch)
 }
 
-/// The ranks of this rank's new group, from all contributions; `None`: a contribution is malformed.
+/// The members of this rank's new group, from the contributions of all; `None`: a contribution is malformed.
 pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
     let Some(own) = &wanted.colour else { return Some(Vec::new()) };
     let mut members = Vec::new();
@@ -100,7 +101,7 @@ pub fn finish(job: &mut Job, id: Id, operation: &Operation) -> Result<Done, Erro
     result(operation, (job.rank, job.size), &mut |members| values(job, &gathered, members))
 }
 
-/// Finishes an operation of a group whose members' values have arrived.
+/// Finishes an operation of a group, once its members' values have arrived.
 pub fn finish_gather(gather: &[u8], operation: &Operation, (me, size): (u32, u32)) -> Result<Done, Error> {
     let all = gathered(gather, size)?;
     result(operation, (me, size), &mut |members| {
@@ -108,7 +109,7 @@ pub fn finish_gather(gather: &[u8], operation: &Operation, (me, size): (u32, u32
     })
 }
 
-/// The values of a group's members.
+/// Decodes the values of a group's members.
 pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
     if gather.is_empty() {
         return Ok(alloc::vec![Vec::new(); size as usize]);
@@ -120,7 +121,7 @@ pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
 
 type Values<'v> = &'v mut dyn FnMut(&[u32]) -> Result<Vec<Vec<u8>>, Error>;
 
-/// A member's result. `values`: those of these members, which are in ascending order.
+/// Computes a member's result. `values` returns the values of the given members, which must be in ascending order.
 fn result(operation: &Operation, (me, size): (u32, u32), values: Values<'_>) -> Result<Done, Error> {
     let mut one = |of: u32| Ok(values(&[of])?.pop().unwrap_or_default());
     let done = match operation {
@@ -146,7 +147,7 @@ fn combined(reduce: wireup_group::reduce::Reduce, values: &[Vec<u8>]) -> Result<
     others.iter().try_fold(first.clone(), |sum, value| reduce.combine(&sum, value)).map_err(|_| Error::Mismatch)
 }
 
-/// The contents of these ranks, which are in ascending order.
+/// The values that these ranks contributed to an allgather; `ranks` must be in ascending order.
 fn values(job: &mut Job, gathered: &Gathered, ranks: &[u32]) -> Result<Vec<Vec<u8>>, Error> {
     if let Gathered::Array(array) = gathered {
         let array = Rows::read(array).map_err(|_| Error::Mismatch)?;
@@ -164,8 +165,8 @@ fn values(job: &mut Job, gathered: &Gathered, ranks: &[u32]) -> Result<Vec<Vec<u
     contents.into_iter().map(|(_, content)| content.ok_or(Error::Mismatch)).collect()
 }
 
-/// Encodes bytes without zeros (COBS): each run up to a zero follows its length plus one. A run of 254 bytes has no
-/// zero after it.
+/// Encodes bytes without zeros (COBS): each run of non-zero bytes follows a byte with the run's length plus one. No
+/// zero is implied after a run of 254 bytes.
 fn stuffed(content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len() + content.len() / RUN_LEN_MAX + 1);
     for mut run in content.split(|byte| *byte == 0) {

@@ -1,11 +1,11 @@
-//! Agrees on the secret of the ranks' network where the job's server is not wireup's: whoever reads the data on that
+//! Agrees on the secret of the ranks' network where the job's server is not wireup's. Whoever reads the data on that
 //! server does not learn the secret.
 //!
-//! Rank 0 makes the secret. It reaches the others over a tree of degree [`ARITY`], in two exchanges by the server: of
-//! public keys (X25519, made for this job only), and of sealed keys. A rank and its parent have a key of their own,
-//! which both make from the public keys (Diffie-Hellman). A parent seals for each of its children the key that it
-//! shares with its own parent, and rank 0 the secret. So a rank opens what its parent has sealed, with that what its
-//! grandparent has sealed for its parent, and so on up to the secret.
+//! Rank 0 makes the secret. It reaches the other ranks over a tree of degree [`ARITY`], in two exchanges by the server:
+//! first of public keys (X25519, made for this job only), then of sealed keys. A rank and its parent share a key, which
+//! both compute from the public keys (Diffie-Hellman). Rank 0 seals the secret for each of its children; any other
+//! parent seals the key that it shares with its own parent. So a rank opens its parent's seal, with the key in it the
+//! grandparent's seal for the parent, and so on up to the secret.
 //!
 //! ```text
 //!   rank 0   seals for 2: secret             with key(0, 2)
@@ -16,8 +16,8 @@
 //! A rank publishes its public key and at most [`ARITY`] seals, and reads the public keys of its parent and its
 //! children and the seals of the ranks above it, log P of them.
 //!
-//! Whoever only reads the exchanges learns nothing. Whoever can change them can put keys of his own in the place of the
-//! ranks', and then learns the secret: the server is trusted to return what each rank has published.
+//! Whoever only reads the exchanges learns nothing. Whoever can change them can replace the ranks' public keys by
+//! others, and then learns the secret: the server is trusted to return what each rank has published.
 
 use crate::error::Error;
 use crate::network::proof::{SEAL_LEN, Secret};
@@ -33,24 +33,26 @@ use wireup_wire::hex;
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::rank_address;
 
-/// Children of a rank. Chosen: their seals fit into a value of any server.
+/// Number of children of a rank. Chosen: the seals for them fit into a value of any server.
 const ARITY: u32 = 4;
 const KEY_LEN: usize = 32;
 const SEALED_LEN: usize = KEY_LEN + SEAL_LEN;
 /// Label that is mixed into every key derived here, so that no other protocol derives the same one.
 const PURPOSE: &[u8] = b"wireup agreement 1";
 
-// Texts of both exchanges: a key, a rank and its address with the byte of the transport; the seals.
+// Hexadecimal texts: in the first exchange a public key, a rank and its address with the transport's byte; in the
+// second exchange the seals.
 const _: () = assert!(2 * (KEY_LEN + 4 + 1 + rank_address::LEN_MAX) <= VALUE_LEN_MAX);
 const _: () = assert!(2 * ARITY as usize * SEALED_LEN <= VALUE_LEN_MAX);
 
-/// Publishes a text to all ranks, and returns those of the ranks that are asked for. All ranks call it equally often.
+/// Publishes a text to all ranks, and returns the texts of the requested ranks. All ranks must call it equally often.
 pub type Exchange<'a> = dyn FnMut(&[u8], &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u8>>, Error> + 'a;
 
-/// The secret, and what the ranks of `whose` have told all others in the first exchange (`told` on each of them).
+/// Returns the secret, and the bytes that each rank of `whose` has published in the first exchange (its argument
+/// `told`).
 ///
 /// # Errors
-/// An exchange has failed, or a rank has published something else.
+/// An exchange has failed, or a rank has published something malformed.
 pub fn agree(
     (me, size): (u32, u32),
     told: &[u8],
@@ -108,7 +110,7 @@ fn random() -> Result<Secret, Error> {
     Ok(bytes)
 }
 
-/// The keys of a rank.
+/// The key pair of a rank.
 struct Keys {
     rank: u32,
     private: Box<dyn Dh>,
@@ -117,14 +119,14 @@ struct Keys {
 
 impl Keys {
     fn new(rank: u32) -> Result<Keys, Error> {
-        // The algorithms are part of this library.
+        // This cannot fail: the algorithms are compiled into this library.
         let mut private = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(Error::System(0))?;
         private.set(&random()?);
         let public = private.pubkey().try_into().map_err(|_| Error::System(0))?;
         Ok(Keys { rank, private, public })
     }
 
-    /// The key that this rank and another one have in common.
+    /// The key that this rank shares with another one.
     fn link(&self, other: u32, public: &[u8; KEY_LEN]) -> Result<Secret, Error> {
         let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Error::System(0))?;
         let (mut common, mut key) = ([0; KEY_LEN], Secret::default());
@@ -137,7 +139,7 @@ impl Keys {
     }
 }
 
-/// Each key seals one content only.
+/// Encrypts `content` with a fixed nonce, so each key must seal one content only.
 fn seal(key: &Secret, content: &Secret) -> Result<Vec<u8>, Error> {
     let mut cipher = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly).ok_or(Error::System(0))?;
     cipher.set(key);
@@ -164,11 +166,11 @@ mod tests {
     /// The texts that an untrusted server sees: one map per exchange, from each rank to its text.
     type Seen = Vec<BTreeMap<u32, Vec<u8>>>;
 
-    /// What a rank gets.
+    /// The result of [`agree`] on one rank.
     type Got = Result<(Secret, BTreeMap<u32, Vec<u8>>), Error>;
 
-    /// All ranks agree over a server that changes texts on their way. What each of them has got, and what the server
-    /// has seen.
+    /// Runs [`agree`] on all ranks over a server that changes texts with `change`. Returns each rank's result, and the
+    /// texts that the server has seen.
     fn agreed(size: u32, change: fn(&mut Seen)) -> (Vec<Got>, Seen) {
         let (seen, barrier) = (Arc::new(Mutex::new(Seen::new())), Arc::new(Barrier::new(size as usize)));
         let ranks: Vec<_> = (0..size)

@@ -1,11 +1,11 @@
-//! Answers to requests, until they are taken.
+//! Keeps the answers to requests until the caller takes them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// `K`: the number of a request.
+/// `K`: the type of a request's number.
 pub struct Answers<K, T> {
     over: BTreeMap<K, T>,
-    /// Requests that have no answer yet, and whose answer is to be dropped.
+    /// Requests that have no answer yet, and whose answers will be dropped.
     forgotten: BTreeSet<K>,
 }
 
@@ -27,7 +27,7 @@ impl<K: Ord, T> Answers<K, T> {
         self.over.contains_key(&request)
     }
 
-    /// Takes a request's answer; `None`: there is none yet, or it was taken.
+    /// Removes and returns a request's answer; `None`: no answer has arrived, or it was removed before.
     pub fn take(&mut self, request: K) -> Option<T> {
         self.over.remove(&request)
     }

@@ -1,4 +1,4 @@
-//! Why a call of this library fails.
+//! The errors of this library's functions.
 
 use core::ffi::c_int;
 use wireup_capi::codes::Code;
@@ -8,23 +8,23 @@ use wireup_group::Failure;
 /// Why a call has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The job's server is gone, or has refused.
+    /// The connection to the job's server is broken, or the server has refused a request.
     Server(Code),
     /// A system call has failed.
     System(c_int),
     /// An operation of a group of ranks has failed.
     Group(Failure),
-    /// The ranks have called different functions, or a received value makes no sense.
+    /// The ranks have called different functions, or a received value is malformed.
     Mismatch,
-    /// The time limit has passed; the operation goes on.
+    /// The time limit has passed; the operation continues.
     TimedOut,
-    /// The argument makes no sense.
+    /// An argument is invalid.
     Argument,
-    /// There is no such thing.
+    /// The requested item does not exist.
     NotFound,
     /// A member could not make its unique id.
     NoUniqueId,
-    /// A further library cannot join.
+    /// A secondary library cannot join the job.
     Join(NotJoined),
     /// libfabric cannot be used.
     Fabric(wireup_fabric::Error),

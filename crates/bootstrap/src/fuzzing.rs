@@ -1,4 +1,4 @@
-//! What must hold for the connections between ranks, whatever arrives. The fuzz targets `ranks_link` and
+//! Checks what must hold for the connections between ranks, whatever bytes arrive. The fuzz targets `ranks_link` and
 //! `ranks_datagrams` search for violations.
 
 use crate::network::carrier::{Happened, Number};
@@ -18,8 +18,8 @@ const ME: u32 = 5;
 const PEER: u32 = 3;
 const DIAL: Purpose = Purpose::Messages { closed: 0 };
 
-/// A connection over TCP. The first byte says who is at the other end: a stranger, or a rank that knows the secret and
-/// has its own idea of the messages; and how long the pieces of its messages are.
+/// Fuzzes a connection over TCP. The first byte selects the other end, a stranger or a rank that knows the secret and
+/// sends arbitrary messages, and the length of the pieces of its messages.
 pub fn ranks_link(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     are_units(bytes);
@@ -30,7 +30,7 @@ pub fn ranks_link(input: &[u8]) {
     }
 }
 
-/// Units encode to the bytes from which they were taken.
+/// Checks that units encode to the bytes from which they were decoded.
 fn are_units(bytes: &[u8]) {
     let (mut left, mut again) = (bytes, Vec::new());
     while let Some(unit) = take_unit(&mut left) {
@@ -47,14 +47,14 @@ fn dialled() -> (Proof, Vec<u8>) {
     Proof::dial(&SECRET, ME, PEER, DIAL).expect("a handshake")
 }
 
-/// The hello of a rank that knows the secret, with any content.
+/// The first handshake message of a rank that knows the secret, with any content.
 fn hello(content: &[u8]) -> (HandshakeState, Vec<u8>) {
     let mut state = builder(&SECRET).expect("a handshake").build_initiator().expect("a dialler");
     let hello = message(&mut state, content).expect("it fits");
     (state, hello)
 }
 
-/// The answer of a rank that knows the secret to our hello, with any content.
+/// The answer to this rank's first handshake message by a rank that knows the secret, with any content.
 fn answer(content: &[u8], hello: &[u8]) -> (HandshakeState, Vec<u8>) {
     let mut state = builder(&SECRET).expect("a handshake").build_responder().expect("an acceptor");
     state.read_message(hello, &mut [0; 128]).expect("our own hello");
@@ -73,8 +73,8 @@ fn dialler_is_believed_if_right(bytes: &[u8]) {
     assert_eq!(peer, (content == PEER.to_le_bytes()).then_some(PEER));
 }
 
-/// A rank that has proved itself sends these bytes, cut into units: the messages are those of the bytes, however they
-/// are cut.
+/// A rank that has proved itself sends these bytes, cut into units of `piece` bytes: the decoded messages must not
+/// depend on the cuts.
 fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
     let (mut state, hello) = hello(&[PEER, ME, 0, 0].map(u32::to_le_bytes).concat());
     let accepted = accepted(&hello).expect("a rank");
@@ -94,13 +94,13 @@ fn stream_is_that_of_its_content(bytes: &[u8], piece: usize) {
             break;
         }
     }
-    // If the stream breaks, messages before the break may have been delivered: only the error is compared.
+    // If the stream breaks, messages before the break may have been delivered: then only the error is compared.
     assert_eq!(outcome.map(|()| messages), expected);
     assert!(stream.open(bytes).is_err(), "what nobody has sealed is opened");
 }
 
 const DATAGRAM_LEN: usize = 200;
-/// A rank that knows the secret and sends what it likes.
+/// A rank that knows the secret and sends arbitrary datagrams.
 const ROGUE: u32 = 2;
 
 /// Two ranks that exchange messages in datagrams, a network that loses, repeats, changes and reorders them, strangers
@@ -118,7 +118,7 @@ pub fn ranks_datagrams(input: &[u8]) {
     }
 }
 
-/// The rest of the input; zeros behind its end.
+/// The rest of the input, followed by zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -146,14 +146,15 @@ struct Datagrams {
     ends: [Endpoint; 2],
     codes: Codes,
     now: u64,
-    /// Datagrams so far, with senders and receivers.
+    /// All datagrams sent so far, each with its sender and receiver.
     sent: Vec<(u8, u8, Vec<u8>)>,
-    /// The latest connection that each of the two has to the other, and how many messages each connection was given.
+    /// For each of the two ranks, its latest connection to the other; and for each connection, the number of messages
+    /// sent.
     latest: [Option<Number>; 2],
     messages: BTreeMap<(u8, Number), u8>,
-    /// By receiver, sender and the sender's connection: how many have arrived.
+    /// Number of messages that have arrived, by receiver, sender and the sender's connection.
     arrived: BTreeMap<(u8, u8, u8), u8>,
-    /// The rogue's connection to rank 0: the number that it has there.
+    /// The rogue's connection to rank 0: rank 0's number for it, and its keys.
     rogue: Option<(Number, StatelessTransportState)>,
 }
 
@@ -183,7 +184,7 @@ impl Datagrams {
             1 | 2 => {
                 let Some(number) = self.latest[usize::from(me)] else { return };
                 let count = self.messages.entry((me, number)).or_default();
-                // The number of the connection and that of the message are in it.
+                // The message contains the number of its connection and its own number.
                 let message = vec![*count; usize::from(input.next()) * 3 + 2];
                 *count = count.wrapping_add(1);
                 end.send(number, &[&[me, number as u8], &message[..]].concat());
@@ -228,7 +229,7 @@ impl Datagrams {
     }
 
     fn deliver(&mut self, at: usize, change: impl FnOnce(&mut [u8])) {
-        // The latest ones are the likeliest to matter.
+        // Counts from the latest datagram backwards, because recent datagrams are the most likely to matter.
         let Some((from, to, mut bytes)) = self.sent.iter().rev().nth(at).cloned() else { return };
         change(&mut bytes);
         if let Some(end) = self.ends.get_mut(usize::from(to)) {
@@ -236,7 +237,7 @@ impl Datagrams {
         }
     }
 
-    /// A hello with any content, and any proof or a right one.
+    /// The rogue sends a hello with any content, and with a valid or an arbitrary proof.
     fn dial_as_rogue(&mut self, input: &mut Bytes<'_>) {
         let (what, number) = (input.next(), u64::from(input.next()));
         let content = match what % 4 {
@@ -244,7 +245,7 @@ impl Datagrams {
             _ => input.some(),
         };
         if content.first_chunk().is_some_and(|from| u32::from_le_bytes(*from) < ROGUE) {
-            // Whoever knows the secret can be any rank.
+            // Whoever knows the secret can claim to be any rank, so such a hello proves nothing.
             return;
         }
         let (mut state, proof) = hello(&content[..content.len().min(60)]);
@@ -265,7 +266,7 @@ impl Datagrams {
         }
     }
 
-    /// Any sealed content under any counter.
+    /// The rogue sends any sealed content with any counter.
     fn send_as_rogue(&mut self, input: &mut Bytes<'_>) {
         let Some((number, seals)) = &self.rogue else { return };
         let counter = match input.next() {
@@ -281,7 +282,7 @@ impl Datagrams {
         self.ends[0].on_datagram(self.now, &[ROGUE as u8], &bytes);
     }
 
-    /// Takes what both want to send, and checks what has happened to them.
+    /// Collects the datagrams that both ranks want to send, and checks what has happened to their connections.
     fn look(&mut self) {
         for me in 0..2_u8 {
             let end = &mut self.ends[usize::from(me)];

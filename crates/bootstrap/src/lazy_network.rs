@@ -17,16 +17,17 @@ pub struct LazyNetwork {
     pub start: Start,
     transport: Transport,
     connections_max: Option<usize>,
-    /// Addresses at which all ranks listen. `None`: the server was not asked yet; `Some(None)`: it knows none.
+    /// Addresses at which all ranks listen. `None`: the server was not asked yet; `Some(None)`: the server has bound no
+    /// sockets.
     book: Option<Option<Arc<Endpoints>>>,
-    /// Whether the sockets that the server has bound listen; if not, they only reserve their ports.
+    /// Whether the sockets that the server has bound are listening; if not, they only reserve their ports.
     they_listen: bool,
-    /// The connections between ranks, and the group of all.
+    /// The network of ranks, and the context of the group of all ranks; `None`: not made yet.
     made: Option<(Network, Context)>,
     /// A second group of all ranks, for barriers during fences, if the server answers a fence before all ranks have
     /// started theirs.
     pub fences: Option<Context>,
-    /// How long the network of ranks took to make; 0 without one.
+    /// How long it took to make the network of ranks; 0 without one.
     pub phases: Phases,
 }
 
@@ -52,8 +53,8 @@ impl LazyNetwork {
         self.made.as_mut().map(|(network, _)| network)
     }
 
-    /// The network and the group of all ranks. Where the server does not answer questions for addresses, the first call
-    /// waits for all ranks.
+    /// Makes the network on the first call; returns it with the context of the group of all ranks. Where the server
+    /// does not answer questions for addresses, the first call waits for all ranks.
     pub fn make(&mut self, job: &mut Job) -> Result<&mut (Network, Context), Error> {
         if self.made.is_none() {
             let book = if self.wants_sockets() { self.book(job)?.filter(|_| self.they_listen) } else { None };
@@ -69,24 +70,24 @@ impl LazyNetwork {
         self.made.as_mut().ok_or(Error::Mismatch)
     }
 
-    /// From now on, while more than `open_max` connections are open, the least recently used ones are closed, except
-    /// those over which somebody waits for a message. Has no effect where a connection costs no descriptor.
+    /// Sets a bound on connections: while more than `open_max` are open, the least recently used ones are closed,
+    /// except those over which an end waits for a message. Has no effect where a connection costs no descriptor.
     pub fn bound_connections(&mut self, open_max: usize) {
         self.connections_max = Some(open_max);
         self.made_mut().into_iter().for_each(|network| network.bound_connections(open_max));
     }
 
-    /// Whether the network uses the server's sockets, which are those of TCP, if they listen.
+    /// Whether the network would use the server's sockets, which are TCP sockets, provided that they listen.
     fn wants_sockets(&self) -> bool {
         self.start == Start::Auto && self.transport == Transport::Tcp
     }
 
-    /// The ports of all ranks, if the server has given them sockets; waits until those of all nodes are bound.
+    /// The ports of all ranks, if the server has bound sockets for them; waits until all nodes have bound theirs.
     fn book(&mut self, job: &mut Job) -> Result<Option<Arc<Endpoints>>, Error> {
         if let Some(book) = &self.book {
             return Ok(book.clone());
         }
-        // A further library in the process has no sockets of the server.
+        // The server binds no sockets for a secondary library.
         let is_secondary = !job.name.is_empty();
         let book = if is_secondary { None } else { job.bound_endpoints().map_err(Error::Server)?.map(Arc::new) };
         if let Some(socket) = book.as_ref().and_then(|book| book.listening()) {
@@ -95,16 +96,16 @@ impl LazyNetwork {
         Ok(self.book.insert(book).clone())
     }
 
-    /// The socket that the server has given this rank; `None`: it has given none, or the network uses it.
+    /// The socket that the server has bound for this rank; `None`: it has bound none, or the network uses it.
     pub fn listening(&mut self, job: &mut Job) -> Result<Option<c_int>, Error> {
         let book = self.book(job)?;
         let is_used = self.wants_sockets() && self.they_listen;
         Ok(book.filter(|_| !is_used).and_then(|book| book.listening()))
     }
 
-    /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such
-    /// rank. If the sockets do not listen, these are the same addresses on all ranks: those for other hosts, since the
-    /// ranks' own sockets may be at one of them.
+    /// The addresses of the socket that the server has bound for a rank, best first; `None`: it has bound none, or
+    /// there is no such rank. Sockets that do not listen have the same addresses on all ranks, the ones for other
+    /// hosts, because the program's own sockets may listen at one of them.
     pub fn listens_at(&mut self, job: &mut Job, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
         let Some(book) = self.book(job)? else { return Ok(None) };
         let Some(address) = book.address(rank) else { return Ok(None) };

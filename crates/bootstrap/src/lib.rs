@@ -1,17 +1,18 @@
-//! From the start of a process to "I can talk to any other of my job": for the authors of communication libraries.
+//! From the start of a process until it can talk to any other of its job: for the authors of communication libraries.
 //!
-//! A crate of its own beside `libwireup`, because a static library for C cannot be a dependency: measuring programs and
-//! fuzz targets call this one from Rust. It joins PMI (`capi`) with the ranks' network (`group`) and with libfabric.
+//! A crate of its own next to `libwireup`, because other crates cannot depend on a static library for C: measuring
+//! programs and fuzz targets call this one from Rust. It joins PMI (`capi`) with the ranks' network (`group`) and with
+//! libfabric.
 //!
 //! ```text
 //!   Context ── groups ── agents' engine: the allgathers of the job's server (whole job; goes on while ranks compute)
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
 //! ```
 //!
-//! `context` is a process's place in its job, `worker` makes progress on what was started there; `agents` makes
-//! collectives of allgathers, `agent_groups` has the groups for which agents do that, `answers` the answers that the
-//! program has not taken yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it when it
-//! is first needed. `libwireup` is the C interface to this.
+//! `context` is a process's view of its job, `worker` makes progress on what was started there; `agents` builds
+//! collectives from allgathers, `agent_groups` holds the groups for which agents do that, `answers` the answers that
+//! the program has not collected yet; `network` carries the messages of the peers' engine, and `lazy_network` makes it
+//! when it is first needed. `libwireup` is the C interface to this crate.
 #![no_std]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! What is started in a group, and what becomes of it.
+//! Operations that are started in a group, and their results.
 
 use crate::network::Key;
 use alloc::boxed::Box;
@@ -10,16 +10,16 @@ use wireup_group::algorithms::Wanted;
 use wireup_group::reduce::Reduce;
 use wireup_wire::shared::rows::Rows;
 
-/// A collective. Every member of a group starts the same ones in the same order.
+/// A collective. Every member of a group must start the same ones in the same order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     Barrier,
-    /// `bytes` are the root's; those of others have the same length and are ignored.
+    /// `bytes` is broadcast on the root; on other members, it has the same length and is ignored.
     Broadcast {
         root: u32,
         bytes: Vec<u8>,
     },
-    /// No member has more than `len_max` bytes. `in_memory`: the result is wanted as a [`View`].
+    /// `len_max`: maximum length of any member's bytes. `in_memory`: the result is wanted as a [`View`].
     Allgather {
         bytes: Vec<u8>,
         len_max: usize,
@@ -34,17 +34,17 @@ pub enum Operation {
         bytes: Vec<u8>,
         is_exclusive: bool,
     },
-    /// A row for each member.
+    /// One row for each member, in the order of their places.
     Alltoall(Vec<Vec<u8>>),
-    /// Passes bytes to the right neighbour; the result is the bytes of the left one.
+    /// Sends bytes to the right neighbour; the result is the bytes of the left neighbour.
     Shift(Vec<u8>),
 }
 
-/// What is done with the result of a request of the server.
+/// What to do with the values that the server has gathered.
 #[derive(Debug)]
 pub enum Then {
     Finish(Operation),
-    /// Make the groups of a split. `of`: the context that their contexts are derived from, and the number of this
+    /// Make the groups of a split. `of`: the context from which their contexts are derived, and the number of this
     /// split.
     Divide {
         wanted: Wanted,
@@ -52,7 +52,7 @@ pub enum Then {
     },
 }
 
-/// Something that was started. Its result is taken once.
+/// An operation that was started. Its result can be taken once.
 #[derive(Debug)]
 pub enum Request {
     Server {
@@ -68,24 +68,24 @@ pub enum Request {
         place: (u32, u32),
         then: Box<Then>,
     },
-    /// A question for a rank's address.
+    /// A request for a rank's address.
     Address(u32),
-    /// A connection of the program's own.
+    /// A connection for the program's own use.
     Connection(Key),
 }
 
-/// The result of an allgather, read in place: in memory that the ranks of a node share, if the agents have exchanged
-/// it.
+/// The result of an allgather, read in place: if the agents have exchanged it, it is in memory that the ranks of a node
+/// share.
 pub enum View {
     /// Values of the whole job.
     Job(Values),
     Group(Gather),
-    /// What ranks or another server have exchanged: this process's own copy.
+    /// This process's own copy of values that ranks or another server have exchanged.
     Own(Vec<u8>),
 }
 
 impl View {
-    /// All rows, concatenated; `None`: the members gave values of different lengths.
+    /// All rows, concatenated; `None`: the members' values differ in length.
     pub fn rows(&self) -> Option<&[u8]> {
         let array: &[u8] = match self {
             View::Job(values) => values,

@@ -1,4 +1,4 @@
-//! The key-value pairs of a secondary library in the process: put locally, exchanged by an allgather, held by each
+//! The key-value pairs of a secondary library in a process: put locally, exchanged by an allgather, and held by every
 //! rank.
 
 use crate::error::Error;
@@ -9,7 +9,7 @@ use wireup_wire::values;
 
 #[derive(Default)]
 pub struct Pairs {
-    /// Key and value in turn, since the last fence.
+    /// Pairs put since the last fence: keys and values in turn.
     put: Vec<u8>,
     known: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -24,7 +24,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// What was put since the last call: key and value in turn.
+    /// Removes and returns the pairs put since the last call: keys and values in turn.
     pub fn take_put(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.put)
     }
@@ -34,7 +34,7 @@ impl Pairs {
         self.known.get(key).map(Vec::as_slice)
     }
 
-    /// What one rank has put.
+    /// Adds the pairs that one rank has put.
     pub fn learn(&mut self, put: &[u8]) -> Result<(), Error> {
         let mut all = values::values(put);
         while let Some(key) = all.next() {

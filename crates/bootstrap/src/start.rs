@@ -1,4 +1,4 @@
-//! Makes the network of ranks: an exchange of all by the server, then messages among ranks only (S2).
+//! Makes the network of ranks: an exchange among all ranks by the server, then messages among ranks only (S2).
 //!
 //! ```text
 //!   Auto, with sockets of the server    the server's table of addresses ──► the world: no exchange
@@ -9,9 +9,9 @@
 //!                                       ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
-//! Wireup's server tells a rank's address as soon as that rank has told its own server, so the first two ways wait for
-//! no other rank. With a ring a rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P`
-//! steps.
+//! Wireup's server reports a rank's address as soon as that rank has sent it to its own server, so the first two ways
+//! wait for no other rank. With a ring, a rank knows O(log P) addresses and asks other ranks for more; the split of a
+//! ring takes `3 log² P` steps.
 
 use crate::agreement::agree;
 use crate::error::Error;
@@ -27,36 +27,36 @@ use wireup_group::{Context, Done, Peer, Request, WORLD};
 use wireup_wire::hex;
 use wireup_wire::limits::VALUE_LEN_MAX;
 
-/// How ranks learn each other's addresses.
+/// How the network of ranks is started: how ranks learn each other's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// The best that the server offers.
+    /// The fastest way that the server offers.
     Auto,
     Allgather,
     Ring,
 }
 
-/// How long the network of ranks took to make on this rank, waits for other ranks included (ns).
+/// How long it took to make the network of ranks on this rank, including waits for other ranks (ns).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Phases {
-    /// Exchanges by the server.
+    /// Time of the exchanges by the server.
     pub ring_ns: u64,
-    /// From the ring to the group of all.
+    /// Time from the ring to the group of all ranks.
     pub group_ns: u64,
 }
 
-/// The name under which ranks tell where this library reaches them; that of a further library in a rank.
+/// The name under which ranks publish the addresses of this library; a secondary library has a name of its own.
 pub fn address_name(job: &Job) -> Vec<u8> {
     if job.name.is_empty() { b"wireup".into() } else { [b"/", &job.name[..]].concat() }
 }
 
-/// How long a rank that gives up stays to tell others why (ms).
+/// How long a rank that gives up still informs other ranks of the reason (ms).
 const ABANDON_MS_MAX: u64 = 1_000;
 
-/// The group in the order of the server's ring.
+/// The context of the group in the order of the server's ring.
 const RING: Context = 2;
 
-/// The network, the group of all, and how long that took.
+/// The network, the context of the group of all ranks, and how long they took to make.
 type Made = (Network, Context, Phases);
 
 /// Makes the network of all ranks. `bound`: the addresses of all ranks, if the server has bound a TCP socket for each.
@@ -83,8 +83,8 @@ pub fn network(
         let book = job.told_endpoints(&name, &listener.address()).map_err(Error::Server)?;
         let told = now_ns();
         let mut network = with_book(job, listener, Arc::new(book))?;
-        // The neighbours' addresses are needed soon, and show whether all ranks use one transport: if not, some rank
-        // has a neighbour with another transport than its own.
+        // The neighbours' addresses are needed soon, and their requests detect differing transports: if ranks use more
+        // than one, some rank has a neighbour with another transport.
         let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
         neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.book.want(rank));
         return Ok((network, WORLD, phases(told)));
@@ -125,9 +125,9 @@ fn system(error: Errno) -> Error {
     Error::System(error.0)
 }
 
-/// All addresses are known: the graph needs no messages.
+/// Makes the network from a complete table of addresses: the graph needs no messages.
 fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<Network, Error> {
-    // The algorithms are part of this library.
+    // This cannot fail: the algorithm is compiled into this library.
     let secret = of_library(&book.secret, &job.name).map_err(|_| Error::System(0))?;
     let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
     watch_server(&network, job)?;
@@ -155,7 +155,7 @@ fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     }
 }
 
-/// Publishes a text, and reads those of some ranks.
+/// Publishes a text to all ranks, and returns the texts of the ranks `whose`.
 fn exchange(job: &mut Job, text: &[u8], whose: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u8>>, Error> {
     let id = job.start_allgather(text, VALUE_LEN_MAX, false);
     let gathered = job.collect(id).map_err(Error::Server)?;

@@ -1,5 +1,4 @@
-//! What this process has started, and the progress on it: over the conversation with the server, and over the network
-//! of ranks.
+//! Makes progress on what this process has started: over the connection to the server, and over the network of ranks.
 
 use crate::answers::Answers;
 use crate::error::Error;
@@ -17,25 +16,25 @@ use wireup_capi::net::now_ms;
 use wireup_capi::server::Gather;
 use wireup_group::{Context, Done, Failure};
 
-/// How much longer the first call that fails because of a lost rank may take to inform other ranks (ms), which may be
-/// computing and not answer. Chosen: a hundred round trips of a slow network.
+/// How long the first call that fails because of a lost rank may inform other ranks (ms), which may compute and not
+/// answer. Chosen: a hundred round trips of a slow network.
 const TELL_MS_MAX: u64 = 250;
 
-/// Added to the number of a program's question for an address; the network's own questions have ranks as numbers, which
-/// are lower.
+/// Added to the number of a program's request for an address. The network's own requests use the rank as their number,
+/// which is lower.
 const OWN_QUESTIONS: u32 = 1 << 31;
 
 pub struct Worker {
     pub job: Job,
     pub lazy_network: LazyNetwork,
-    /// Answers to the program's questions for addresses.
+    /// Answers to the program's requests for addresses.
     addresses: Answers<u32, Option<Vec<u8>>>,
     gathers: Answers<u32, Result<Gather, Code>>,
-    /// The number of the latest question or collective of a group.
+    /// The number of the latest request for an address or collective of a group.
     last: u32,
-    /// Collectives of groups that the server has not answered.
+    /// Number of collectives of groups that the server has not answered.
     gathering: usize,
-    /// After the loss of a rank: the time (ms) until which failing calls still pass the news on to other ranks.
+    /// After the loss of a rank: the time (ms) until which failing calls still inform other ranks.
     tells_until: Option<u64>,
 }
 
@@ -45,7 +44,7 @@ impl Worker {
         Worker { job, lazy_network, addresses, gathers, last: 0, gathering: 0, tells_until: None }
     }
 
-    /// Whether this is a further library in its process, next to the one that has joined by the inherited socket.
+    /// Whether this is a secondary library in its process, next to the one that has joined by the inherited socket.
     pub fn is_secondary(&self) -> bool {
         !self.job.name.is_empty()
     }
@@ -74,8 +73,8 @@ impl Worker {
         self.lazy_network.made().map(Network::counts).unwrap_or_default()
     }
 
-    /// A descriptor that is readable when [`Worker::progress`] has something to do; none without a server. The first
-    /// group that is split off changes it.
+    /// A descriptor that is readable when [`Worker::progress`] has something to do; `None` without a server. It changes
+    /// when the network of ranks is made.
     pub fn fd(&mut self) -> Option<c_int> {
         match self.lazy_network.made() {
             Some(network) => Some(network.fd()),
@@ -83,13 +82,13 @@ impl Worker {
         }
     }
 
-    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in
-    /// any case (ms; negative: without limit). `None`: there is no network yet.
+    /// The descriptor of the network of ranks, and the time after which [`Worker::progress`] must be called even if it
+    /// is not readable (ms; negative: without limit). `None`: there is no network yet.
     pub fn watched(&self) -> Option<(c_int, c_int)> {
         self.lazy_network.made().map(|network| (network.fd(), network.limit(-1)))
     }
 
-    /// Tells where this rank is reached in a network of the program's own, once under each name.
+    /// Publishes this rank's address in a network of the program's own; possible once per name.
     pub fn set_address(&mut self, network: &[u8], address: &[u8]) -> Result<(), Error> {
         self.job.set_address(&self.in_programs(network), address).map_err(|code| match code {
             Code::INVALID_ARG => Error::Argument,
@@ -97,13 +96,13 @@ impl Worker {
         })
     }
 
-    /// The number of a new request of the server, below [`OWN_QUESTIONS`].
+    /// Allocates the number of a new request to the server, below [`OWN_QUESTIONS`].
     fn number(&mut self) -> u32 {
         self.last = (self.last + 1) % OWN_QUESTIONS;
         self.last
     }
 
-    /// Asks where a rank is reached in a network of the program's own.
+    /// Requests a rank's address in a network of the program's own.
     pub fn address(&mut self, network: &[u8], rank: u32) -> Result<Request, Error> {
         if rank >= self.job.size || network.len() > ADDRESS_NAME_LEN_MAX {
             return Err(Error::Argument);
@@ -121,14 +120,14 @@ impl Worker {
         Ok(Request::Address(id))
     }
 
-    /// The name of a network of the program's own: never that of this library, nor one of a further library's program.
+    /// The server's name for a network of the program: it never equals that of this library or of a secondary one.
     fn in_programs(&self, network: &[u8]) -> Vec<u8> {
         let prefix = if self.is_secondary() { [&self.job.name[..], b"/"].concat() } else { b".".into() };
         [&prefix, network].concat()
     }
 
-    /// Starts to make a plain TCP connection to another rank, which does the same. The result is the descriptor's
-    /// bytes.
+    /// Starts to make a plain TCP connection to another rank, which must do the same. The result is the number of the
+    /// descriptor, as bytes.
     pub fn connect(&mut self, rank: u32) -> Result<Request, Error> {
         if rank >= self.job.size || rank == self.job.rank {
             return Err(Error::Argument);
@@ -139,8 +138,8 @@ impl Worker {
         Ok(Request::Connection(key))
     }
 
-    /// Starts an exchange of values among the members of a group, by the server. `number` is the server's for the
-    /// group, `place` this member's place and how many members there are.
+    /// Starts an exchange of values among the members of a group, by the server. `number`: the server's number of the
+    /// group; `place`: this member's place and the group's size.
     pub fn gather(
         &mut self,
         (context, number, place): (Context, u32, (u32, u32)),
@@ -153,7 +152,7 @@ impl Worker {
         Ok(Request::Gather { id, context, place, then: Box::new(then) })
     }
 
-    /// The values of a group's members.
+    /// Takes the values that the members of a group have exchanged.
     pub fn take_gather(&mut self, id: u32) -> Result<Gather, Error> {
         self.gathers.take(id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)
     }
@@ -172,7 +171,7 @@ impl Worker {
         Ok(Done::Bytes(fd.to_ne_bytes().into()))
     }
 
-    /// The result of a request of the network of ranks.
+    /// Takes the result of a request of the network of ranks.
     pub fn take_done(&mut self, request: wireup_group::Request) -> Result<Done, Error> {
         let done = self.made().and_then(|network| network.results.take(request)).ok_or(Error::Argument)?;
         if matches!(done, Err(Failure::Lost { .. })) {
@@ -181,7 +180,7 @@ impl Worker {
         done.map_err(|failure| self.failure(failure))
     }
 
-    /// Why an operation of a group has failed.
+    /// Converts the failure of a group's operation: the loss of a rank with another transport is a mismatch.
     fn failure(&self, failure: Failure) -> Error {
         match failure {
             Failure::Lost { rank } if self.lazy_network.made().is_some_and(|network| network.book.is_misfit(rank)) => {
@@ -191,8 +190,8 @@ impl Worker {
         }
     }
 
-    /// Informs other ranks of a lost rank before the failing call returns: they may learn it from this rank only, and
-    /// the program may not call again.
+    /// Informs other ranks of a lost rank before the failing call returns: they may learn of the loss only from this
+    /// rank, and the program may not call this library again.
     fn tell_others(&mut self) {
         let until = *self.tells_until.get_or_insert_with(|| now_ms() + TELL_MS_MAX);
         while now_ms() < until && self.has_waiting() {
@@ -205,7 +204,7 @@ impl Worker {
         self.lazy_network.made().is_some_and(Network::has_waiting)
     }
 
-    /// Carries out what the groups want, without waiting. Returns whether the server has answered something.
+    /// Carries out what the groups request, without waiting. Returns whether the server has answered something.
     pub fn pump(&mut self) -> bool {
         let is_answered = self.take_answers();
         let Worker { job, lazy_network, .. } = self;
@@ -215,7 +214,7 @@ impl Worker {
         if !wanted.is_empty() {
             let name = address_name(job);
             let asked = job.server().and_then(|server| {
-                // At most one question per rank is open, so the rank serves as the question's number.
+                // At most one request per rank is pending, so the rank serves as the request's number.
                 wanted.into_iter().try_for_each(|rank| server.ask_address(rank, &name, rank))?;
                 Ok(server.flush()?)
             });
@@ -228,8 +227,7 @@ impl Worker {
         is_answered
     }
 
-    /// Hands the server's answers to those who wait for them: addresses, and results of collectives of groups. Returns
-    /// whether there were any.
+    /// Passes on the server's answers: addresses, and results of collectives of groups. Returns whether there were any.
     fn take_answers(&mut self) -> bool {
         let Ok(server) = self.job.server() else { return false };
         let (addresses, gathers) = (server.take_addresses(), server.take_gathers());
@@ -247,13 +245,14 @@ impl Worker {
         is_answered
     }
 
-    /// Does what is possible without waiting.
+    /// Makes progress without waiting.
     pub fn progress(&mut self) {
         self.progress_for(0);
     }
 
-    /// Does what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The
-    /// server's answers are taken in any case: otherwise its descriptor would stay readable, and waits would not wait.
+    /// Makes progress; if nothing is possible, waits for at most `ms` milliseconds (negative: without limit). The
+    /// server's answers are read in any case: otherwise its descriptor would stay readable, and waits would return at
+    /// once.
     fn progress_for(&mut self, ms: c_int) {
         let ms = if self.pump() { 0 } else { ms };
         let Worker { job, lazy_network, .. } = self;
@@ -275,13 +274,13 @@ impl Worker {
         self.pump();
     }
 
-    /// Whether a request is over.
+    /// Makes progress, and returns whether a request has completed.
     pub fn test(&mut self, request: &Request) -> bool {
         self.progress();
         self.is_over(request)
     }
 
-    /// Whether a request is over, successfully or not, without receiving anything before.
+    /// Whether a request has completed, successfully or not; receives nothing.
     fn is_over(&mut self, request: &Request) -> bool {
         match request {
             Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
@@ -297,7 +296,7 @@ impl Worker {
         self.job.server().is_ok_and(|server| server.link.is_broken())
     }
 
-    /// Waits until one of these requests is over, and returns its position in `requests`. Fails as
+    /// Waits until one of these requests completes, and returns its position in `requests`. Fails as
     /// [`Context::wait`](crate::Context::wait) does.
     pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
         self.progress_until(ms, |worker| requests.iter().position(|request| worker.is_over(request)))
@@ -307,9 +306,9 @@ impl Worker {
     /// without further calls.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]: some of it will not.
+    /// [`Error::TimedOut`]: some of it still needs further calls.
     pub fn flush(&mut self, ms: c_int) -> Result<(), Error> {
-        // What can be sent at once needs no wait.
+        // What can be sent at once is sent without a wait.
         self.progress();
         self.progress_until(ms, |worker| {
             let has_unsent = worker.lazy_network.made().is_some_and(Network::has_unsent);
@@ -319,7 +318,7 @@ impl Worker {
 
     fn progress_until<T>(&mut self, ms: c_int, mut look: impl FnMut(&mut Worker) -> Option<T>) -> Result<T, Error> {
         let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
-        // Every call does what is possible, also one that need not wait.
+        // Every call makes progress, even one that need not wait.
         let mut limit = if look(self).is_some() { 0 } else { ms };
         loop {
             self.progress_for(limit);
@@ -334,10 +333,10 @@ impl Worker {
         }
     }
 
-    /// Drops the result of a request.
+    /// Drops the result of a request, now or when it arrives.
     pub fn forget(&mut self, request: &Request) {
         match request {
-            // The other ranks wait for this one's part in any case.
+            // The request still runs: the other ranks need this rank's part in any case.
             Request::Server { .. } => {}
             Request::Gather { id, .. } => self.gathers.forget(*id),
             Request::Address(id) => self.addresses.forget(*id),
@@ -346,9 +345,9 @@ impl Worker {
         }
     }
 
-    /// Leaves the job; returns it, for the goodbye to its server.
+    /// Leaves the network of ranks; returns the job, for the goodbye to its server.
     pub fn leave(mut self) -> Job {
-        /// How long the goodbyes to other ranks may take (ms).
+        /// Time limit for goodbyes to other ranks (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
         self.pump();
         while self.gathering > 0 && !self.is_unserved() {
@@ -358,7 +357,7 @@ impl Worker {
             self.progress_for(-1);
         }
         if let Some(network) = self.lazy_network.made_mut() {
-            // What the server says is read below; until then its descriptor would stay readable.
+            // What the server sends is read below; until then its descriptor would stay readable.
             if let Ok(server) = self.job.server() {
                 network.forget_server(server.socket().fd());
             }

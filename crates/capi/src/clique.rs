@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wireup_client::number;
 
-/// First node, nodes, ranks on each.
+/// A block of the mapping: its first node, the number of nodes, and the ranks on each node.
 type Block = [u32; 3];
 
 /// The number of a rank's node; `None`: the mapping cannot be read.

@@ -21,11 +21,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use wireup_client::local::Local;
 use wireup_wire::pmi::Request;
 
-/// The source of the answers.
+/// What answers the requests of this process: a server, or the process itself.
 #[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum With {
     Server(Server),
-    /// No server: rank 0 of 1.
+    /// There is no server: this process is rank 0 of 1.
     Singleton(Local),
 }
 
@@ -51,7 +51,7 @@ pub struct JobSlot<J> {
     is_used: AtomicBool,
     /// Whether this process was forked from the one that joined.
     is_child: AtomicBool,
-    /// Whether a function for forks is registered with the C library.
+    /// Whether `on_fork` has been registered with the C library.
     hears_of_forks: AtomicBool,
 }
 
@@ -145,7 +145,7 @@ impl<J> JobSlot<J> {
         (fd >= 0).then(|| Socket::inherited(fd))
     }
 
-    /// Takes the job out; it is no longer initialised.
+    /// Takes the job out of the slot, which is then no longer initialised.
     pub fn take(&self) -> Result<J> {
         self.with_job(|job| {
             let taken = job.take().ok_or(Code::INIT);
@@ -154,7 +154,7 @@ impl<J> JobSlot<J> {
         })
     }
 
-    /// Finalizes with the server of a job that was taken.
+    /// Finalizes with the server of a job that [`JobSlot::take`] has taken out.
     pub fn leave(&self, with: With) -> Result {
         let With::Server(mut server) = with else {
             return Ok(());
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(slot.init(|| Err(Code::FAIL), nothing), Ok(()), "a second init does nothing");
         assert_eq!((slot.with(|job| Ok(*job)), slot.is_initialised()), (Ok(7), true));
         slot.job.with(|_| {
-            // The child does not have the thread that holds the lock.
+            // The child of a fork does not have the thread that holds the lock.
             slot.on_fork();
             assert_eq!(slot.with(|job| Ok(*job)), Err(Code::INIT));
             assert_eq!((slot.init(|| Ok(8), nothing), slot.take()), (Err(Code::FAIL), Err(Code::INIT)));
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(JobSlot::<()>::new().take_inherited(fd), Err(Gone), "another copy of the library");
         drop(there);
         assert_eq!(slot.leave(With::Server(Server::new(socket, Dialect::Pmi1))), Err(Code::FAIL));
-        // A connection of the program is left alone, whatever its number.
+        // A connection that the program has made itself is not taken, whatever its number is.
         let (other, _) = UnixStream::pair().unwrap();
         assert_eq!(slot.take_inherited(other.as_raw_fd()), Err(Gone));
     }

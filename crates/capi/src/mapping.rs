@@ -13,7 +13,7 @@ use wireup_wire::shared::rows::ARENA_SLOTS;
 pub struct Descriptor(c_int);
 
 impl Descriptor {
-    /// Takes ownership of `fd`: no other code closes it.
+    /// Takes ownership of `fd`: no other code may close it.
     pub fn new(fd: c_int) -> Self {
         Descriptor(fd)
     }
@@ -32,7 +32,7 @@ impl Descriptor {
         self.0
     }
 
-    /// No longer owned: whoever gets it closes it.
+    /// Gives up the ownership of the descriptor: the caller must close it.
     pub fn into_raw(self) -> c_int {
         let fd = self.0;
         core::mem::forget(self);
@@ -74,7 +74,7 @@ impl Drop for Descriptor {
 /// Whether memory can change, as its seals say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contents {
-    /// No process can write to it.
+    /// No process can write to the memory.
     Final,
     /// Whoever had a mapping before it was sealed can write to it: our agent, which writes only slots that no process
     /// may be reading (see `wireup_wire::shared::rows`). Nothing but the agent's conduct keeps a slot from changing
@@ -115,7 +115,7 @@ pub enum Shared {
 }
 
 impl Shared {
-    /// `None`: it is neither a socket nor memory that can be mapped.
+    /// What a received descriptor stands for; `None`: it is neither a socket nor memory that can be mapped.
     pub fn new(descriptor: Descriptor) -> Option<Self> {
         match descriptor.is_socket() {
             true => Some(Shared::Socket(Arc::new(descriptor))),
@@ -127,7 +127,7 @@ impl Shared {
         if let Shared::Memory(mapping) = self { Some(mapping) } else { None }
     }
 
-    /// The socket, if it has no other owner.
+    /// The socket; `None`: it has another owner, or this is no socket.
     pub fn into_socket(self) -> Option<Descriptor> {
         if let Shared::Socket(socket) = self { Arc::into_inner(socket) } else { None }
     }
@@ -211,11 +211,11 @@ mod tests {
         for enough in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE] {
             assert!(with(libc::F_SEAL_SHRINK | enough).map().is_some(), "{enough:#x}");
         }
-        // Only slots of an arena can be read.
+        // An arena cannot be read as a whole, only slot by slot.
         let arena = Shared::new(with(libc::F_SEAL_SHRINK | libc::F_SEAL_FUTURE_WRITE)).unwrap();
         let array = Shared::new(with(libc::F_SEAL_SHRINK | libc::F_SEAL_WRITE)).unwrap();
         assert!(arena.whole().is_none() && arena.slot(0).is_some() && array.whole().is_some());
-        // Files have no seals.
+        // An ordinary file has no seals, so it is not mapped.
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(Descriptor::new(std::os::fd::IntoRawFd::into_raw_fd(file)).map().is_none());
     }

@@ -21,7 +21,7 @@ pub struct Errno(pub c_int);
 type Result<T> = core::result::Result<T, Errno>;
 
 impl Descriptor {
-    /// Gives the descriptor of a socket to the program, which reads and writes with waits.
+    /// Gives the descriptor of a socket to the program, which reads and writes in blocking mode.
     ///
     /// # Errors
     /// The kernel refuses; the descriptor is closed.
@@ -36,7 +36,7 @@ fn checked(result: c_int) -> Result<c_int> {
     if result < 0 { Err(Errno(errno())) } else { Ok(result) }
 }
 
-/// An address as the kernel wants it.
+/// A socket address in the kernel's format.
 struct Raw {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
@@ -156,14 +156,14 @@ pub fn received(socket: Descriptor) -> Result<Descriptor> {
     Ok(socket)
 }
 
-/// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has
-/// bits, and as many again.
+/// Most connections that wait to be accepted. A rank's neighbours in the graph connect within moments: twice as many as
+/// the size of a job has bits, and as many again.
 const BACKLOG: c_int = 128;
 
 fn listen_at(family: c_int, any: SocketAddr) -> Result<(Descriptor, u16)> {
     let socket = socket(family, libc::SOCK_STREAM)?;
     if family == libc::AF_INET6 {
-        // IPv4 too.
+        // The IPv6 socket also accepts connections by IPv4.
         option(socket.fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
     }
     let raw = Raw::of(&any);
@@ -175,7 +175,7 @@ fn listen_at(family: c_int, any: SocketAddr) -> Result<(Descriptor, u16)> {
     Ok((socket, port))
 }
 
-/// Takes a connection; `None`: none is waiting.
+/// Accepts a connection; `None`: none is waiting.
 ///
 /// # Errors
 /// There are no more descriptors.
@@ -184,7 +184,7 @@ pub fn accept(listening: &Descriptor) -> Result<Option<Descriptor>> {
     // SAFETY: the address of the other end is not wanted.
     match checked(unsafe { libc::accept4(listening.fd(), core::ptr::null_mut(), core::ptr::null_mut(), flags) }) {
         Ok(fd) => {
-            // Without it messages are late, not wrong.
+            // Failure is ignored: without the option messages are only late.
             let _ = option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
             Ok(Some(Descriptor::new(fd)))
         }
@@ -212,7 +212,7 @@ pub fn connect(address: &SocketAddr, repetitions: Option<c_int>) -> Result<Descr
     }
 }
 
-/// What became of [`connect`].
+/// The outcome of [`connect`], once the socket is writable.
 ///
 /// # Errors
 /// The connection could not be made.
@@ -225,7 +225,7 @@ pub fn outcome(socket: &Descriptor) -> Result<()> {
     if error == 0 { Ok(()) } else { Err(Errno(error)) }
 }
 
-/// Tells the other end that nothing follows.
+/// Shuts down the sending side, which tells the other end that nothing follows.
 ///
 /// # Errors
 /// The other end is gone.
@@ -234,7 +234,7 @@ pub fn end_output(socket: &Descriptor) -> Result<()> {
     checked(unsafe { libc::shutdown(socket.fd(), libc::SHUT_WR) }).map(drop)
 }
 
-/// Sends what fits, which may be nothing.
+/// Sends as many bytes as fit into the socket's buffer, which may be none.
 ///
 /// # Errors
 /// The other end is gone.
@@ -273,7 +273,7 @@ pub fn read(socket: &Descriptor, buffer: &mut [u8]) -> Result<Received> {
     }
 }
 
-/// The descriptors that are watched.
+/// An epoll instance, for all descriptors that are watched.
 pub struct Epoll(Descriptor);
 
 /// What epoll reports about a watched descriptor.
@@ -409,7 +409,7 @@ pub fn now_ms() -> u64 {
     now_ns() / 1_000_000
 }
 
-/// Nanoseconds of the same clock.
+/// Nanoseconds of the same clock as [`now_ms`].
 pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` may be written.

@@ -127,9 +127,9 @@ fn is_own(sender: Option<libc::uid_t>) -> bool {
     sender == Some(own) && own != unknown_user()
 }
 
-/// The number of users that have none in this user namespace.
+/// The uid that the kernel reports for users without a uid in this user namespace.
 fn unknown_user() -> libc::uid_t {
-    /// The kernel's, unless its administrator has changed it.
+    /// The kernel's default, which an administrator can change.
     const DEFAULT: libc::uid_t = 65_534;
     let mut text = [0_u8; 16];
     // SAFETY: the path ends with a zero byte; at most as many bytes are written as there is room for.
@@ -147,7 +147,7 @@ fn unknown_user() -> libc::uid_t {
 
 const PATH_BYTES: usize = 108;
 
-/// An abstract address; without a name, the kernel chooses one.
+/// An abstract socket address; if `name` is empty, the kernel chooses the name.
 fn address(name: &[u8]) -> (libc::sockaddr_un, libc::socklen_t) {
     // SAFETY: the structure consists of numbers.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -213,7 +213,7 @@ mod tests {
         mailbox.send(b"hello").unwrap();
         let (_, from) = agent.recv_from(&mut [0; 16]).unwrap();
         let forge = || UnixDatagram::unbound().unwrap().send_to_addr(&[Answer::Joined.encode()], &from);
-        // Neither another process of this user nor one of another user.
+        // Neither another socket of this user nor one of another user can send to the mailbox.
         let forged = [Some(forge()), as_stranger(forge)];
         assert!(forged.into_iter().flatten().all(|sent| sent.is_err()), "the kernel lets others send");
         agent.send_to_addr(&[Answer::Taken.encode()], &from).unwrap();

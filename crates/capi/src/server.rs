@@ -28,7 +28,7 @@ impl From<Gone> for Failure {
 /// The most text of posted puts that is held back: some hundreds of short ones.
 const HELD_BYTES_MAX: usize = 16 << 10;
 
-/// Reads once from the socket.
+/// A function that reads once from the socket.
 type Receive = fn(Socket, &mut Vec<Descriptor>, &mut dyn FnMut(&[u8])) -> Result<(), Gone>;
 
 pub struct Server {
@@ -47,7 +47,7 @@ impl Server {
         self.socket
     }
 
-    /// From now on the server may send descriptors.
+    /// Lets reads accept descriptors, which the server may send from now on.
     pub fn expect_descriptors(&mut self) {
         self.receive = Socket::receive;
     }
@@ -129,7 +129,7 @@ impl Server {
         self.link.take_fence_end().unwrap_or(Ok(()))
     }
 
-    /// Takes an answer that no call waits for, or reads; `false` if it would have to wait and `wait` is false.
+    /// Processes an answer that no call waits for, or reads; `false` if it would have to wait and `wait` is false.
     pub fn advance(&mut self, wait: bool) -> Result<bool, Failure> {
         if self.take_unawaited()? {
             return Ok(true);
@@ -159,7 +159,7 @@ impl Server {
         Failure::Broken
     }
 
-    /// Sends the collected requests.
+    /// Sends the collected requests, without waiting for their answers.
     pub fn flush(&mut self) -> Result<(), Failure> {
         let sent = self.send_all();
         self.link.on_sent();
@@ -182,7 +182,7 @@ impl Server {
 
     /// The socket is full: waits, and reads received data meanwhile, unless several calls wait for answers.
     fn wait_for_room(&mut self) -> Result<(), Failure> {
-        // The last request is the one being sent.
+        // Only one request is outstanding: the one that is being sent.
         let may_read = self.link.awaited() <= 1;
         if !self.socket.wait_for_room(may_read) {
             while self.advance(false)? {}

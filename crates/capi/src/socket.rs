@@ -10,7 +10,7 @@ use wireup_wire::pmi::SERVER_NAME;
 const ROOM: usize = 16 << 10;
 /// The most descriptors in one message.
 const DESCRIPTORS_MAX: usize = 32;
-/// Room for descriptors, and for who has sent a message.
+/// Room for the descriptors and the sender's credentials that come with a message.
 // SAFETY: only computes numbers.
 const CONTROL_BYTES: usize = unsafe {
     libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<c_int>()) as u32) + libc::CMSG_SPACE(size_of::<libc::ucred>() as u32)
@@ -130,7 +130,7 @@ impl Socket {
     /// read.
     pub fn wait_for_room(self, or_read: bool) -> bool {
         let events = if or_read { libc::POLLOUT | libc::POLLIN } else { libc::POLLOUT };
-        // Without a limit: PMI calls wait as long as the server runs, whose end is noticed.
+        // No time limit: PMI calls wait as long as the server runs, whose end is noticed.
         self.poll(events, -1) & libc::POLLIN == 0
     }
 
@@ -205,12 +205,12 @@ impl Socket {
         self.poll(libc::POLLIN, ms) != 0
     }
 
-    /// After a failed call: waits if that helps.
+    /// Handles the error of a system call: returns `Ok` when the call can be repeated, after waiting if necessary.
     fn retry(self, events: i16) -> Result<(), Gone> {
         match errno() {
             libc::EINTR => Ok(()),
             libc::EAGAIN => {
-                // Without a limit: PMI calls wait as long as the server runs, whose end is noticed.
+                // No time limit: PMI calls wait as long as the server runs, whose end is noticed.
                 self.poll(events, -1);
                 Ok(())
             }
@@ -268,7 +268,7 @@ unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) -> Op
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(one) = header.as_ref() {
-            // The type of the field depends on the C library.
+            // The type of `cmsg_len` depends on the C library.
             let length: usize = one.cmsg_len as _;
             let bytes = length - libc::CMSG_LEN(0) as usize;
             match (one.cmsg_level, one.cmsg_type) {

@@ -44,7 +44,7 @@ impl Thread {
         Ok(Thread(unsafe { thread.assume_init() }))
     }
 
-    /// Waits for its end.
+    /// Waits until the thread has ended.
     pub fn join(self) {
         // SAFETY: the thread exists until it is joined, which happens once.
         unsafe { libc::pthread_join(self.0, null_mut()) };

@@ -9,11 +9,11 @@ use crate::{external, stage};
 use std::ffi::OsString;
 use wireup_flags::{Command, Flag, Line, Section, Words};
 
-/// The program that simulates, and its command.
+/// The external program `wireup-simulate` (`PROGRAM`), and its subcommand.
 const PROGRAM: &str = "simulate";
 const ADVISE: &str = "advise";
 
-/// Flags that are passed on as they are.
+/// Flags that are passed unchanged to `wireup-simulate advise`.
 const MACHINE: Flag = Flag::value(
     &["--machine"],
     "FILE",
@@ -80,7 +80,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     Ok(external::run_of_sources(PROGRAM, arguments))
 }
 
-/// What `wireup-simulate` is called with for a job.
+/// The arguments of `wireup-simulate` that describe a job.
 fn arguments(resolved: &Resolved) -> Vec<String> {
     let method = resolved.session.remote_shell.start_method();
     let start = match (method.same_machine, method.by_step()) {

@@ -92,7 +92,7 @@ impl Cleaning {
         self.bytes += size;
     }
 
-    /// Staged files that no job uses.
+    /// Removes the staged files that no job uses.
     fn staged(&mut self) -> Result<(), String> {
         let Some(store) = existing(Path::new(""))? else { return Ok(()) };
         for set in store.sets()? {
@@ -109,8 +109,9 @@ impl Cleaning {
         Ok(())
     }
 
-    /// Removes the contents of `~/.cache/wireup`, and of the folder that holds programs if that cache cannot, except
-    /// copies of wireup that running agents execute: an agent may start further processes from its copy.
+    /// Removes the contents of `~/.cache/wireup`, and of the folder below `XDG_RUNTIME_DIR` that holds copies of wireup
+    /// where that cache cannot, except copies that running agents execute: an agent may start further processes from
+    /// its copy.
     fn cached(&mut self) -> Result<(), String> {
         let first = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -140,7 +141,7 @@ impl Cleaning {
         Ok(())
     }
 
-    /// Files in `folder` that MPI processes have left.
+    /// Removes the files in `folder` that exited MPI processes have left there.
     fn memory(&mut self, folder: &Path, processes: &Path) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = match rustix::fs::open(folder, flags, Mode::empty()) {
@@ -247,8 +248,8 @@ fn running_programs(processes: &Path) -> Vec<PathBuf> {
     processes.filter_map(|process| fs::read_link(process.path().join("exe")).ok()).collect()
 }
 
-/// Whether the kernel keeps a process of this user closed even to the user: it has ended and waits for its parent, or
-/// is a service of the login (sshd, ssh-agent). Neither runs a program of MPI.
+/// Whether only root may examine this process of this user: it is a zombie, or a service of the login (sshd,
+/// ssh-agent). Neither runs a program of MPI.
 fn is_closed(process: &Path) -> bool {
     user() != 0 && fs::metadata(process.join("fd")).is_ok_and(|fd| fd.uid() == 0)
 }

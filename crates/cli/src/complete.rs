@@ -1,4 +1,5 @@
-//! `wireup complete`: what the completions of bash, zsh and fish (`complete/`) ask.
+//! `wireup complete`: called by the completion scripts of bash, zsh and fish (`complete/`) for the candidates of a
+//! word.
 //!
 //! Its arguments are the words after `wireup`, the last one unfinished. It prints a candidate a line, with a tab and
 //! its meaning, or one line that says what the shell itself is to complete: `:program`, `:files`, `:folders` or

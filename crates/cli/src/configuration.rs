@@ -49,7 +49,7 @@ apply to one program of a job (-n, --wdir, --env, -x, --envlist) can be given on
 const SITE: &str = "/etc/wireup.toml";
 /// Most bytes of a file. Chosen: a thousand times more than all flags take.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Flags of a single program of a job.
+/// Flags that apply to one program of a job; configuration files cannot set them.
 const PER_PROGRAM: [Flag; 4] = [table::RANKS, table::WDIR, table::ENV, table::ENV_LIST];
 /// Flags that exclude each other, and the variable that has the same meaning.
 const ALTERNATIVES: [(&[Flag], &str); 2] = [
@@ -66,13 +66,13 @@ struct Configuration {
     forbidden: Vec<Forbidden>,
 }
 
-/// A line of a file.
+/// One line of a configuration file that sets a flag.
 #[derive(Debug)]
 struct Setting {
     flag: &'static Flag,
     /// The flag's values, as if it were given once for each of them; empty: a switch that is `false` in the file.
     words: Vec<OsString>,
-    /// `FILE:LINE`
+    /// The place of the setting, `FILE:LINE`.
     from: String,
 }
 
@@ -83,7 +83,7 @@ struct Forbidden {
     from: String,
 }
 
-/// Reads the files, for this process.
+/// Reads the configuration files, once for this process.
 ///
 /// # Errors
 /// A file is wrong or not safe, or the user's file sets what the site forbids.
@@ -110,7 +110,7 @@ pub fn complete(command: &Command, line: &Line, without: &[Flag]) -> Result<Line
     loaded.complete(command, line, without)
 }
 
-/// The session that the files name for all commands.
+/// The value of `session` in the configuration files, which applies to all commands.
 ///
 /// # Errors
 /// A file is wrong or not safe, or the value is no text.
@@ -120,8 +120,8 @@ pub fn session() -> Result<Option<String>, String> {
     Ok(given.map(|given| given.value.text()).transpose()?)
 }
 
-/// Adds the files' values of flags that a session decides (`DECIDED_BY_SESSION`), or has taken from the files itself
-/// (`--preload`), to a job that runs in no session.
+/// Adds values from the configuration files to a job that runs in no session: of flags that a session would decide
+/// (`DECIDED_BY_SESSION`), or whose values a session would have read from the files itself (`--preload`).
 ///
 /// # Errors
 /// A value is wrong.
@@ -148,12 +148,12 @@ fn user_file() -> Option<PathBuf> {
     Some(wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?.join("wireup.toml"))
 }
 
-/// The name of a flag in a file.
+/// The key of a flag in a configuration file.
 fn key(flag: &Flag) -> &'static str {
     flag.name().trim_start_matches('-')
 }
 
-/// The flags that files can have.
+/// The flags that configuration files can set.
 fn flags() -> impl Iterator<Item = &'static Flag> {
     RUN.flags().filter(|flag| !flag.is_hidden() && !PER_PROGRAM.contains(flag))
 }
@@ -175,7 +175,7 @@ impl Configuration {
         let shown = path.display();
         let opened = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            // The home directory may be that of another user.
+            // With another user's home directory the file may be unreadable: it then counts as missing.
             Err(error)
                 if !is_site && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotADirectory) =>
             {
@@ -184,7 +184,7 @@ impl Configuration {
             opened => opened.and_then(|file| Ok((file.metadata()?, file))),
         };
         let (metadata, file) = opened.map_err(|error| format!("{shown}: {error}"))?;
-        // Whoever can write it decides what this user runs.
+        // Whoever can write the configuration file decides what this user runs.
         if ![0, owner].contains(&metadata.uid()) || metadata.mode() & 0o022 != 0 {
             let owner = if is_site { "root" } else { "you or root" };
             return Err(format!(
@@ -229,7 +229,7 @@ impl Configuration {
     }
 
     /// # Errors
-    /// The site forbids the flag, which is called `name` here.
+    /// The site forbids the flag, which messages call `name`.
     fn permit(&self, flag: &Flag, name: &str) -> Result<(), String> {
         match self.forbidden.iter().find(|forbidden| forbidden.flag == flag) {
             Some(Forbidden { why, from, .. }) => Err(format!("{name} is not allowed on this machine: {why} ({from})")),
@@ -255,7 +255,7 @@ impl Configuration {
         Ok(Line { given, words: line.words.clone() })
     }
 
-    /// What the files say about a flag, as if it had been typed.
+    /// The values that the configuration files give a flag, as if they had been typed.
     fn given(&self, flag: &'static Flag) -> Vec<Given> {
         let Some(Setting { words, from, .. }) = self.settings.iter().find(|setting| setting.flag == flag) else {
             return Vec::new();

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use wireup_node::devices;
 use wireup_wire::job::PmiFlavour;
 
-/// Removed if the name begins with one of these.
+/// Prefixes of variables that are removed from the ranks' environment.
 const PREFIXES: &[&str] = &[
     "PMI_",               // PMI-1 and PMI-2 servers: descriptor, port, rank, size, universe size
     "PMIX_",              // PMIx servers: namespace, rank, server address, its modules and directories
@@ -29,12 +29,12 @@ const PREFIXES: &[&str] = &[
     "SLURM_TOPOLOGY_",    // the outer task's node
 ];
 
-/// Kept although a prefix above matches.
+/// Prefixes of variables that are kept although one of `PREFIXES` matches.
 const KEPT_PREFIXES: &[&str] = &[
     "PMIX_MCA_", // the user's tuning of PMIx clients
 ];
 
-/// Removed if the whole name matches.
+/// Names of variables that are removed from the ranks' environment.
 const NAMES: &[&[&str]] = &[
     // Local rank and size, set by Hydra and by us for each rank.
     &["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
@@ -49,15 +49,15 @@ const NAMES: &[&[&str]] = &[
         "OMPI_MCA_orte_num_restarts", "OMPI_MCA_orte_precondition_transports", "OMPI_MCA_orte_top_session_dir",
         "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
     ],
-    // Slurm, per task: of the batch script, or of an outer step.
+    // Set by Slurm for each task: of the batch script, or of an outer step.
     &[
         "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_CPUS_ON_NODE",
         "SLURM_LAUNCH_NODE_IPADDR", "SLURM_DISTRIBUTION", "SLURM_MPI_TYPE", "SLURM_UMASK", "SLURM_PRIO_PROCESS",
         "SLURMD_NODENAME", "SRUN_DEBUG",
     ],
-    // Flux, per task.
+    // Set by Flux for each task.
     &["FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"],
-    // PRRTE: marks processes that it started.
+    // Set by PRRTE in the processes that it starts.
     &["PRTE_LAUNCHED"],
     // Set by wireup for the ranks of an outer run.
     &[
@@ -68,10 +68,10 @@ const NAMES: &[&[&str]] = &[
 
 /// In the tasks of a step, `srun` overwrites these variables of the allocation with the step's own values.
 const STEP_NAMES: &[&str] = &["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_TASKS_PER_NODE"];
-/// Set only in a step.
+/// The variable that Slurm sets only for the tasks of a step.
 const STEP: &str = "SLURM_STEP_ID";
 
-/// Set by a login for its own machine: wrong or useless on another one.
+/// Variables that a login sets for its own machine: they are wrong or useless on another one.
 const MACHINE_NAMES: &[&str] = &[
     "HOSTNAME", "HOST", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "XDG_RUNTIME_DIR",
     "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "XDG_SESSION_PATH", "DBUS_SESSION_BUS_ADDRESS",
@@ -92,12 +92,12 @@ pub fn is_of_outer_job(name: &[u8]) -> bool {
             || NAMES.iter().copied().flatten().any(|outer| outer.as_bytes() == name))
 }
 
-/// Where a job's ranks run.
+/// The machines on which the ranks of a job run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reached {
-    /// On this machine only.
+    /// The ranks run on this machine only.
     ThisMachine,
-    /// On other machines as well.
+    /// Some ranks run on other machines.
     Elsewhere,
     /// On other machines as well; the step that starts the agents there tells them which devices belong to the job.
     ByStep,
@@ -141,7 +141,7 @@ pub fn program_env(inherited: &[&Pair], list: &EnvList, job: &[Vec<u8>], own: Ve
     env
 }
 
-/// Adds what ranks need besides if they are offered PMIx. Variables that the user has set are kept.
+/// Adds the variables that ranks need in addition if they are offered PMIx. Variables that the user has set are kept.
 ///
 /// Open MPI's transports use a key to check that their peers belong to the same job; normally `mpirun` makes it. Up to
 /// version 4 Open MPI's `schizo` components treat every rank that was started neither by `mpirun` nor, inside an
@@ -194,7 +194,7 @@ fn joined(name: OsString, value: &OsStr) -> Vec<u8> {
     variable
 }
 
-/// Sets a variable: for equal names the last value wins.
+/// Sets a variable in an environment, instead of an earlier value.
 fn set(env: &mut Vec<Vec<u8>>, variable: Vec<u8>) {
     let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
     match env.iter_mut().find(|old| old.starts_with(&variable[..name_end])) {

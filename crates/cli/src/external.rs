@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use wireup_os::spawn::is_program;
 
-/// Becomes the program of that command; returns only if there is none, or if it cannot be executed.
+/// Replaces this process by the program of that command; returns only if there is none, or if it cannot be executed.
 pub fn run(command: &str, args: impl Iterator<Item = OsString>) -> Option<u8> {
     let program = find(command)?;
     let error = Command::new(&program).args(args).exec();
     Some(out::fail(&format!("cannot execute {}: {error}", program.display())))
 }
 
-/// Becomes the program of a command of these sources that is not built with the product.
+/// As [`run`], for a command whose program must be built separately; if it is missing, says how to build it.
 pub fn run_of_sources(command: &str, args: impl Iterator<Item = OsString>) -> u8 {
     run(command, args).unwrap_or_else(|| {
         out::fail(&format!(

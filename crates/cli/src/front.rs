@@ -53,9 +53,9 @@ pub fn help(name: &OsStr) -> Option<String> {
     NAMES.into_iter().find(|known| name == *known).map(help::text)
 }
 
-/// Runs a job. `args` are the words after the name.
+/// Runs a job. `args` are the words after the launcher's name.
 pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
-    // Agents are started by the path of this file, whose name would make them fronts.
+    // Agents are started by the path of this file: under this name they would act as `mpiexec`.
     if std::env::current_exe().is_ok_and(|file| file.file_name() == Some(OsStr::new(name))) {
         return out::fail(&format!("{name} is a copy of wireup under this name; make it a link: ln -s wireup {name}"));
     }
@@ -103,7 +103,7 @@ fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
     }
 }
 
-/// The request in the words of `wireup run`.
+/// The command line of the launcher `name`, translated to the words of `wireup run`.
 fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, String> {
     let told = Vendor::of_name(name).or_else(|| Vendor::of_options(&words));
     let vendor = match told {

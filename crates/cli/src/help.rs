@@ -7,7 +7,8 @@ use crate::{advise, clean, configuration, doctor, front, pmi, replay, report, se
 use std::ffi::OsStr;
 use wireup_flags::Command;
 
-/// In the order of the list; `wireup bench` and `wireup simulate` are programs of their own.
+/// The commands with a table of flags, in the order of the list; `wireup bench` and `wireup simulate` are separate
+/// programs.
 pub const COMMANDS: [&Command; 20] = [
     &RUN,
     &session::up::COMMAND,
@@ -37,7 +38,7 @@ pub fn find(name: &OsStr) -> Option<&'static Command> {
     COMMANDS.into_iter().find(|command| name == command.name)
 }
 
-/// Commands without a table of flags.
+/// Commands without a table of flags here.
 pub const OTHERS: [(&str, &str); 5] = [
     ("mpiexec", front::PURPOSE),
     ("bench", "compare the speed of launchers"),

@@ -32,7 +32,7 @@ const HEADERS: [(&str, &str); 5] = [
     ("wireup_ucc.h", include_str!("../../../adapters/ucc/wireup_ucc.h")),
 ];
 
-/// Below `share`, with the manual pages of section 1.
+/// Files that are installed below `share`, next to the manual pages of section 1: folder, name, contents.
 const SHARED: [(&str, &str, &str); 5] = [
     ("wireup", "nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c")),
     ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
@@ -84,14 +84,14 @@ fn prefix(line: &Line) -> Result<PathBuf, String> {
     prefix.ok_or_else(|| "install: --prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
 }
 
-/// Whether `pip` installed this version there.
+/// Whether `pip` installed this version below `prefix`.
 fn has_the_wheel(prefix: &Path) -> bool {
     let installed = concat!("wireup_launcher-", env!("CARGO_PKG_VERSION"), ".dist-info");
     let python = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("python3");
-    // The second is Debian's name for the folder.
+    // `dist-packages` is Debian's name for `site-packages`.
     let has =
         |python: &Path| ["site-packages", "dist-packages"].iter().any(|at| python.join(at).join(installed).exists());
-    // A folder that is still to be made has nothing.
+    // A folder that does not exist yet contains no packages.
     let entries = fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
     entries.filter(python).any(|entry| has(&entry.path()))
 }
@@ -103,7 +103,7 @@ fn install(prefix: &Path) -> Result<Option<(PathBuf, Vec<String>)>, String> {
         std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
     let tools: Vec<(&str, PathBuf)> =
         TOOLS.map(|name| (name, program.with_file_name(name))).into_iter().filter(|(_, path)| path.is_file()).collect();
-    // Before anything is copied: a tool of another version may not know the command.
+    // Before anything is copied, the tools are asked for their manual pages: one of another version may not have `man`.
     let tool_pages: Vec<(String, String)> =
         tools.iter().map(|(name, path)| page_of(name, path)).collect::<Result<_, _>>()?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
@@ -151,7 +151,7 @@ fn page_of(name: &str, tool: &Path) -> Result<(String, String), String> {
     }
 }
 
-/// Makes the links of other launchers' names; returns the names that belong to something else.
+/// Makes the links of other launchers' names; returns the names under which some other file exists.
 fn front(bin: &Path) -> Result<Vec<&'static str>, String> {
     let mut kept = Vec::new();
     for name in NAMES {
@@ -213,7 +213,7 @@ fn replace(to: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), 
     unfinished.push(format!(".{}", process::id()));
     let unfinished = PathBuf::from(unfinished);
     make(&unfinished).and_then(|()| fs::rename(&unfinished, to)).map_err(|error| {
-        // The unfinished file is of no use.
+        // An unfinished file must not be left behind; the error that is reported is the first one.
         let _ = fs::remove_file(&unfinished);
         tried("write", to)(error)
     })
@@ -262,7 +262,7 @@ mod tests {
         let prefix = folder.path().join("prefix");
         assert!(!has_the_wheel(&prefix), "there is no folder");
         let packages = prefix.join("lib/python3.11/site-packages");
-        // Another project.
+        // A package of another project with a similar name.
         fs::create_dir_all(packages.join("wireup-2.9.0.dist-info")).expect("a folder");
         assert!(!has_the_wheel(&prefix));
         fs::create_dir_all(packages.join(format!("wireup_launcher-{}.dist-info", env!("CARGO_PKG_VERSION"))))

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Programs are not linked to it: the loader opens it for ranks that cannot have mounts.
+/// A library to which programs are not linked: the loader opens it for ranks on nodes that cannot make mounts.
 pub const STAGED: &str = "wireup-staged";
 
 /// The name of a library's file.

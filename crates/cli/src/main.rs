@@ -60,13 +60,13 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
 
-/// The C library calls it once, with one thread.
+/// The entry point, which the C library calls once, with one thread.
 // SAFETY: the program has no other symbol `main`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     let process_ns = monotonic_ns();
-    // Rust's own `main` does this and the next step as well. On failure there is no stream for a message, only the exit
-    // code.
+    // Rust's runtime does this and the next step as well before its `main`. On failure there is no stream for a
+    // message, only the exit code.
     if wireup_os::files::fill_standard_streams().is_err() {
         return i32::from(OURS);
     }

@@ -12,7 +12,7 @@ static UNWRITTEN: OnceLock<Errno> = OnceLock::new();
 /// Writes to standard output, unchanged. [`finish`] reports a failure.
 pub fn print(text: &str) {
     let mut rest = text.as_bytes();
-    // Rust's own stream takes a closed one for a sink.
+    // Rust's `stdout` would silently drop what is written to a closed descriptor.
     while !rest.is_empty() {
         match rustix::io::write(rustix::stdio::stdout(), rest) {
             Ok(written) => rest = &rest[written..],
@@ -25,7 +25,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// The exit code of a command, which fails if its text could not be written. A reader that has left is told nothing.
+/// The exit code of a command, which fails if its text could not be written. A broken pipe gets no error message.
 pub fn finish(code: u8) -> u8 {
     match UNWRITTEN.get() {
         Some(&Errno::PIPE) if code == 0 => READER_GONE,

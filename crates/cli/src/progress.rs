@@ -3,7 +3,7 @@
 pub use wireup_node::progress::Progress;
 use wireup_wire::session::{NodeState, Presence};
 
-/// Nodes whose names the line shows; further ones are only counted.
+/// Most nodes that the line names; further ones are only counted.
 const NAMED: usize = 3;
 
 /// Shows which of these nodes are still starting. `all`: the number of these and of those that are not observed.
@@ -12,7 +12,7 @@ pub fn show_starting(progress: &mut Progress, nodes: &[&NodeState], all: usize) 
     progress.show(|| starting(nodes, all, seconds));
 }
 
-/// `starting nodes: 61 of 64 are up; waiting for n3, n7 and 1 more (12 s)`
+/// The text of the line, such as `starting nodes: 61 of 64 are up; waiting for n3, n7 and 1 more (12 s)`.
 fn starting(nodes: &[&NodeState], all: usize, seconds: u64) -> String {
     let is_starting = |node: &&&NodeState| node.presence == Presence::Starting;
     let up = nodes.iter().filter(|node| node.presence == Presence::Up).count();
@@ -21,7 +21,7 @@ fn starting(nodes: &[&NodeState], all: usize, seconds: u64) -> String {
     format!("starting nodes: {up} of {first}{} are up{waiting} ({seconds} s)", nodes.len())
 }
 
-/// `; waiting for n3, n7 and 2 more`; nothing without names.
+/// The end of a line, such as `; waiting for n3, n7 and 2 more`; empty without names.
 pub fn waiting_for<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     match names.len() {

@@ -61,7 +61,7 @@ pub fn start_parsed(mut parsed: Parsed, process_ns: u64) -> u8 {
         .unwrap_or_else(|problem| out::fail(&problem))
 }
 
-/// First contacts a session, so that it gets ready while the rest is being determined.
+/// Contacts a session first, so that it answers while the surroundings are being read.
 fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
@@ -149,7 +149,7 @@ fn in_session(
              restarts them"
         ));
     }
-    // Before detaching, while standard error is still the terminal.
+    // Warnings are printed before detaching, while standard error is still the terminal.
     if !announce(&resolved, &mapping)? {
         return Ok(0);
     }
@@ -183,7 +183,7 @@ fn in_session(
     }
 }
 
-/// Decides for `--stage=auto`; `None`: nothing is staged.
+/// Decides for `--stage=auto` whether to stage; `None`: nothing is staged.
 fn chosen(stage: Stage, job: &JobSpec, verbose: bool) -> Result<Option<Stage>, String> {
     let choice = stage::Needed::of_job(&stage, job)?.choice(job.job_size());
     if verbose {
@@ -250,7 +250,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Ranks that are to be bound, and outnumber the cores or cpus of this machine, which all of them use.
+/// The warning that ranks to be bound outnumber the cores or cpus of this machine, on which all of them run.
 fn shared_places(resolved: &Resolved) -> Option<String> {
     let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.start_method().same_machine;
     let binding = &resolved.job.options.binding;
@@ -258,7 +258,7 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
         _ if resolved.in_session || !is_here || resolved.flags.bind.overload => return None,
         BindTo::To { object: Object::Core, count } => ("core", "cores", Object::Core, count),
         BindTo::To { object: Object::Thread, count } => ("thread", "cpus", Object::Thread, count),
-        // Several ranks on a socket are usual.
+        // No warning for sockets: it is usual that several ranks share one.
         BindTo::To { .. } | BindTo::Even | BindTo::None | BindTo::Lists(_) => return None,
     };
     let have = wireup_node::binding::objects(&resolved.machine, object).ok()?.len();
@@ -278,7 +278,7 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     })
 }
 
-/// What is gathered after the job.
+/// The files that are gathered after the job.
 fn gather<'a>(resolved: &'a Resolved, base: &'a Path) -> stage::Gather<'a> {
     let Resolved { flags, job, session, .. } = resolved;
     stage::Gather { rules: &flags.stage_out, job, session, base, verbose: flags.verbose }
@@ -378,7 +378,7 @@ fn starting(resolved: &Resolved) -> Option<ShowStarting> {
     })
 }
 
-/// What is written when the job has ended.
+/// The files that are written when the job has ended: results, trace, report.
 struct Profiles {
     results: Option<(File, PathBuf)>,
     trace: Option<(File, PathBuf)>,
@@ -418,7 +418,7 @@ impl Profiles {
     }
 }
 
-/// What a trace says about the run.
+/// The description of the run in a trace.
 fn about(mut resolved: Resolved) -> Result<About, String> {
     resolved.isolates = isolates(resolved.session.containment);
     let settings = show::choices(&resolved, &mapping(&resolved)?);

@@ -100,7 +100,7 @@ pub fn pmi(flavour: PmiFlavour) -> &'static str {
     }
 }
 
-/// The choices, a line each: `key: value (why)`.
+/// The choices that were made for the job, a line each: `key: value (why)`.
 pub fn choices(resolved: &Resolved, mapping: &Mapping) -> Vec<String> {
     let job = &resolved.job;
     let pmi = pmi(job.options.pmi.flavour);
@@ -213,7 +213,7 @@ fn links(resolved: &Resolved) -> Option<String> {
 /// What ends the ranks and their children if all of wireup's processes are killed at once.
 fn containment(resolved: &Resolved) -> Option<String> {
     let used = match () {
-        // That of a standing session is decided.
+        // A standing session has already decided about PID namespaces.
         () if resolved.in_session => return None,
         () => match resolved.session.containment {
             Containment::None if resolved.job.nodes.iter().any(|node| node.shared && is_remote(resolved)) => {

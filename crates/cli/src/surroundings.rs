@@ -1,4 +1,4 @@
-//! What a run takes from the place it is started in, read once.
+//! What a run inherits from where it is started (variables, limits, cpus, terminal), read once.
 
 use crate::hosts;
 use rustix::fs::Mode;
@@ -83,7 +83,7 @@ impl Surroundings {
     }
 }
 
-/// `None`: a sandbox refuses `prlimit64`.
+/// A soft limit, as inherited; `None`: a sandbox refuses `prlimit64`.
 fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Option<Limit> {
     Some(Limit { resource, soft: process::limit(rlimit).ok()?.current.unwrap_or(u64::MAX) })
 }

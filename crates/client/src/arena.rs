@@ -51,7 +51,7 @@ impl<M: Memory> Drop for Values<M> {
     }
 }
 
-/// The arena that this process has mapped.
+/// The arena that this process has mapped, if any.
 pub struct Mapped<M>(Option<Arc<Arena<M>>>);
 
 impl<M> Default for Mapped<M> {

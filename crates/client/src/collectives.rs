@@ -1,9 +1,9 @@
 //! Fences and allgathers: started now, finished when the caller waits for them.
 //!
-//! Our own server takes any number at once: each is a request with a number, whose answer comes when it is over. The
-//! start is one write, which takes along the puts that were posted; an allgather's array lies in the arena, or comes as
-//! memory of its own. With other servers both are made of put, fence and get ([`crate::emulated`]). A singleton's
-//! collectives are over at once.
+//! Our own server accepts any number at once: each is a request with a number, which is answered when the collective
+//! has completed. The start is one write, which also carries the puts that were posted; an allgather's array lies in
+//! the arena, or comes as memory of its own. With other servers both are made of put, fence and get
+//! ([`crate::emulated`]). A singleton's collectives complete at once.
 
 use crate::arena::Mapped;
 use crate::emulated;
@@ -18,7 +18,7 @@ use wireup_wire::pmi::{Raw, Request};
 pub struct Collectives<M: Memory> {
     pub rank: u32,
     pub requests: Requests<M>,
-    /// With our own server.
+    /// The memory that our own server shares; `None`: the server is another one, or there is none.
     pub own: Option<SharedWithServer<M>>,
     /// Counts allgathers; the same on all ranks.
     generation: usize,
@@ -28,9 +28,9 @@ pub struct Collectives<M: Memory> {
 pub struct SharedWithServer<M: Memory> {
     pub segments: Segments<M>,
     arena: Mapped<M>,
-    /// The places that a request frees.
+    /// A buffer for the list of arena places that a request reports as free.
     freed: Vec<u8>,
-    /// An escaped value while it is sent.
+    /// A buffer for an escaped value while it is sent.
     room: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ impl<M: Memory> Collectives<M> {
             }
             (Some(link), Some(own)) => {
                 let one = self.requests.push(kind, Vec::new(), posted);
-                // A caller that waits is told that the server is gone.
+                // A failure is reported when the caller waits for the collective.
                 let sent = own.ask(link, one.id as u32, kind, value);
                 one.stage = if sent.is_ok() { Stage::UnderWay } else { Stage::Over(Err(Failure::Broken)) };
                 one.id
@@ -95,17 +95,17 @@ impl<M: Memory> Collectives<M> {
         }
     }
 
-    /// Whether a request is over; `None`: there is no such request.
+    /// Whether a request has completed; `None`: there is no such request.
     pub fn is_over(&mut self, id: Id) -> Option<bool> {
         self.requests.get(id).map(|one| matches!(one.stage, Stage::Over(_)))
     }
 
-    /// Whether a value is being put in several batches: the fence behind it is not asked for yet.
+    /// Whether a value is still being put in several batches, so that the fence after it has not been requested yet.
     pub fn is_putting(&mut self) -> bool {
         self.requests.first().is_some_and(|one| matches!(one.stage, Stage::Putting(_)))
     }
 
-    /// Whether all requests are over.
+    /// Whether all requests have completed.
     pub fn are_over(&mut self) -> bool {
         self.requests.first().is_none()
     }

@@ -18,7 +18,7 @@ use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::escape::halve;
 use wireup_wire::pmi::{Command, Request};
 
-/// No key of a program may begin so.
+/// The prefix of this library's own keys: no key of a program may begin with it.
 pub const KEY_PREFIX: &[u8] = b"-wireup-";
 
 /// Puts or gets that are sent before the first answer is read. A thousand bytes each, they fit into the buffers of the
@@ -49,7 +49,7 @@ pub fn advance<M: Memory>(requests: &mut Requests<M>, link: &mut Link<M>, rank: 
     }
 }
 
-/// Adds the puts of the next pieces.
+/// Adds the puts of the next pieces, at most [`BATCH`].
 fn put<M>(link: &mut Link<M>, generation: usize, rank: u32, pieces: &mut Vec<Vec<u8>>) -> Result<(), Failure> {
     for _ in 0..BATCH {
         let Some(text) = pieces.pop() else { break };
@@ -63,13 +63,13 @@ fn put<M>(link: &mut Link<M>, generation: usize, rank: u32, pieces: &mut Vec<Vec
 /// of the requests, takes the complete values, and asks again, until nothing is left to ask.
 pub struct Gather {
     generation: usize,
-    /// Most gets in one batch.
+    /// The most gets that are sent in one batch.
     at_once: usize,
-    /// Ranks whose values were not asked for, the next one last.
+    /// The ranks whose values have not been requested yet, the next one last.
     ranks: Vec<u32>,
-    /// Values of which a piece was asked for.
+    /// Values of which at least one piece has been requested.
     partial: Vec<Partial>,
-    /// The index of the value that each get of the batch under way is for.
+    /// For each outstanding get, the index in `partial` of the value that it is for.
     asked: Vec<usize>,
     is_wrong: bool,
 }
@@ -77,7 +77,7 @@ pub struct Gather {
 struct Partial {
     rank: u32,
     text: Vec<u8>,
-    /// Pieces asked for, and how many there are: known from the first.
+    /// The number of pieces that were requested, and the number of all pieces, which the first piece states.
     next: usize,
     count: usize,
 }
@@ -115,7 +115,7 @@ impl Gather {
         Ok(!self.asked.is_empty())
     }
 
-    /// Takes the answer to one of the gets.
+    /// Handles the answer to one of the gets.
     pub fn on_answer(&mut self, answer: &Answer<'_>) {
         let nth = self.asked.len().checked_sub(1 + answer.after);
         let at = nth.and_then(|nth| self.asked.get(nth));
@@ -125,7 +125,7 @@ impl Gather {
         self.is_wrong |= taken.is_none();
     }
 
-    /// Takes a complete value, with its rank.
+    /// Takes out a complete value, with its rank.
     pub fn take(&mut self) -> Option<Result<(u32, Vec<u8>), Failure>> {
         let is_whole = |value: &Partial| value.next == value.count;
         let at = self.partial.iter().position(is_whole).filter(|_| !self.is_wrong)?;
@@ -181,7 +181,7 @@ fn pieces(value: &[u8]) -> Vec<Vec<u8>> {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Only characters that every server hands on as they are; others as `%` and two digits.
+/// The value in characters that every server passes on unchanged; others become `%` and two digits.
 fn escaped(value: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(value.len());
     for &byte in value {

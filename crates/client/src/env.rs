@@ -4,10 +4,10 @@ use crate::number;
 use alloc::string::String;
 use thiserror::Error;
 
-/// What the environment says.
+/// How this process reaches its server, as the environment says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Contact {
-    /// No launcher: a job of this process alone.
+    /// No launcher has started this process: its job consists of it alone.
     Singleton,
     /// A connected stream socket is open as `fd`.
     Fd { fd: i32, env: Env },
@@ -20,11 +20,11 @@ pub enum Contact {
 pub struct Env {
     pub rank: u32,
     pub size: u32,
-    /// Started by another job's spawn.
+    /// Whether this process was started by another job's spawn.
     pub spawned: bool,
 }
 
-/// A variable that makes no sense.
+/// A variable whose value is not valid.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum EnvError {
     #[error("{name}={value}: not a number in range")]

@@ -43,24 +43,24 @@ pub struct Join {
     next: Step,
     /// The name of the job, if the environment has it.
     job_id: Vec<u8>,
-    /// Ask a PMI-1 server for version 1.2 in our own way: some servers reject the standard one.
+    /// Whether to ask a PMI-1 server for version 1.2 in our own way, because some servers reject the standard one.
     wants_groups: bool,
     is_at_once: bool,
     is_refused: bool,
     version: Option<u32>,
     has_place: bool,
-    /// From the environment, until the server answers.
+    /// The rank and the size of the job: from the environment until the server answers.
     pub env: Env,
     pub appnum: Option<i32>,
     /// The minor number of the server's version. A PMI-1 server with 2 has barriers of groups.
     pub subversion: u32,
     pub maxes: Maxes,
-    /// The server is ours, and has our own commands.
+    /// Whether the server is ours and has our own commands.
     pub is_own: bool,
 }
 
 impl Join {
-    /// For a process that has a descriptor to its server.
+    /// The join of a process that has a descriptor to its server.
     pub fn new(env: Env) -> Join {
         Join {
             next: Step::Init,
@@ -78,13 +78,13 @@ impl Join {
         }
     }
 
-    /// For a process that has connected to its server's port.
+    /// The join of a process that has connected to its server's port.
     pub fn introduced(pmiid: u32, spawned: bool) -> Join {
         let env = Env { rank: pmiid, size: 1, spawned };
         Join { next: Step::Introduce { pmiid }, ..Join::new(env) }
     }
 
-    /// Slurm's server needs this field; MPICH's rejects an empty one.
+    /// Sets the job's name for the first request: Slurm's server needs this field, MPICH's rejects an empty one.
     pub fn job_id(self, job_id: Vec<u8>) -> Join {
         Join { job_id, ..self }
     }
@@ -93,7 +93,7 @@ impl Join {
         Join { wants_groups: true, ..self }
     }
 
-    /// For a server that is known to be ours.
+    /// Whether to ask all questions at once, which only a server that is known to be ours accepts.
     pub fn at_once(self, is_at_once: bool) -> Join {
         Join { is_at_once, ..self }
     }
@@ -138,7 +138,7 @@ impl Join {
         link.ask(&Request::FullInit { rank: Some(self.env.rank), job_id, threaded: false })
     }
 
-    /// An answer has come.
+    /// Handles an answer of the server.
     pub fn on_answer(&mut self, command: Command, fields: &ReplyFields<'_>) {
         let (rank, size) = (number(fields, "rank"), number(fields, "size"));
         self.is_refused |= !fields.succeeded();
@@ -184,7 +184,7 @@ mod tests {
 
     const ENV: Env = Env { rank: 3, size: 4, spawned: false };
 
-    /// Joins with a server that gives these answers; what it was asked.
+    /// Joins with a server that gives these answers; also returns what the server was asked.
     fn join(dialect: Dialect, mut join: Join, answers: &[&str]) -> Result<(Join, Vec<String>), Failure> {
         let mut link = Link::<NoMemory>::new(dialect);
         let (mut asked, mut answers) = (Vec::new(), answers.iter());

@@ -12,10 +12,10 @@
 //!     └─ answer to a numbered request:       kept until `next_completion`, `take_addresses`, `take_gathers`
 //! ```
 //!
-//! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks
-//! have entered, and what is asked meanwhile is answered before it: one such may be under way, told apart by its name.
-//! Fences, allgathers, collectives of groups and questions for addresses of our own server carry a number: any number
-//! of them may be under way, and their answers come in any order.
+//! Servers answer requests of one name in order, with two exceptions. A fence is answered when all ranks have entered
+//! it, and requests that are made meanwhile are answered before: only one fence may be outstanding, and its answer is
+//! recognised by its name. Fences, allgathers, collectives of groups and address requests of our own server carry a
+//! number: any number of them may be outstanding, and their answers come in any order.
 //!
 //! ```text
 //!   ask(put) ask(fence) ask(get)              ──►   put_result  get_result  …  fence's answer
@@ -65,14 +65,14 @@ pub enum Broken {
     Refused,
 }
 
-/// The fence that every server has. One at a time is under way.
+/// The state of the fence that every server has. Only one such fence can be outstanding.
 enum Fence {
     Idle,
     UnderWay,
     Over(Result<(), Failure>),
 }
 
-/// A numbered request has succeeded.
+/// The success of a numbered request.
 #[derive(Debug)]
 pub struct Completion<M> {
     pub id: u32,
@@ -89,9 +89,9 @@ pub struct Link<M> {
     /// Whether the server has answered a request for PMI-2: messages after that answer begin with their length.
     has_agreed: bool,
     out: Vec<u8>,
-    /// Commands that will be answered in order.
+    /// The commands of outstanding requests that are answered in order.
     asked: Vec<Command>,
-    /// Numbered requests, in the order in which they were asked.
+    /// The outstanding numbered requests, in the order in which they were made.
     numbered: Vec<(Command, u32)>,
     fence: Fence,
     posts: Posts,
@@ -109,9 +109,9 @@ pub struct Link<M> {
 /// The result of a collective of a group: an array of its members' values, as in [`wireup_wire::shared::rows`].
 #[derive(Debug)]
 pub enum Gathered<M> {
-    /// Empty if all values are.
+    /// In the answer itself; empty if all values are empty.
     Bytes(Vec<u8>),
-    /// `None`: it could not be mapped.
+    /// In memory that came with the answer; `None`: it could not be mapped.
     Memory(Option<M>),
 }
 
@@ -120,7 +120,7 @@ pub enum Gathered<M> {
 struct Posts {
     sent: u64,
     answered: u64,
-    /// The first and the last that were refused, counted from 1, since somebody last asked.
+    /// The numbers of the first and the last put that were refused, counted from 1, since the last `take_refusal`.
     refused: Option<(u64, u64)>,
 }
 
@@ -137,7 +137,7 @@ impl Posts {
         }
     }
 
-    /// Whether one of the first `sent` was refused; that is then forgotten.
+    /// Whether one of the first `sent` puts was refused; forgets these refusals.
     fn take_refusal(&mut self, sent: u64) -> bool {
         match self.refused {
             Some((first, last)) if first <= sent => {
@@ -176,7 +176,7 @@ impl<M> Link<M> {
         self.dialect
     }
 
-    /// For a conversation that begins after `init` in PMI-2: everything is counted.
+    /// Begins a conversation after `init` in PMI-2, in which every message begins with its length.
     pub fn switch_to_pmi2(&mut self) {
         self.reader.switch_to_pmi2();
     }
@@ -193,7 +193,7 @@ impl<M> Link<M> {
             return Err(Failure::Broken);
         }
         let command = request.command();
-        // The lines before and up to `init` are PMI-1's in any case.
+        // `initack` is a PMI-1 line in either dialect.
         let dialect = if command == Command::InitAck { Dialect::Pmi1 } else { self.dialect };
         encode_request(dialect, request, None, &mut self.out).map_err(|_| Failure::Refused)?;
         match request {
@@ -219,12 +219,12 @@ impl<M> Link<M> {
         Ok(())
     }
 
-    /// Puts that were posted.
+    /// The number of puts that were posted.
     pub fn posted(&self) -> u64 {
         self.posts.sent
     }
 
-    /// Posted puts that are not answered yet.
+    /// The number of posted puts that are not answered yet.
     pub fn unanswered_posts(&self) -> u64 {
         self.posts.unanswered()
     }
@@ -234,24 +234,24 @@ impl<M> Link<M> {
         self.posts.take_refusal(posted)
     }
 
-    /// Requests of the caller that are not answered yet.
+    /// The number of requests of the caller that are not answered yet, without posted puts.
     pub fn awaited(&self) -> usize {
         // A caller that waits posts nothing meanwhile.
         self.asked.len() - self.posts.unanswered() as usize
     }
 
-    /// Adds a fence, among some ranks only if there is a group (PMI 1.2). Refusals of puts that were posted before it
-    /// become the fence's.
+    /// Adds a fence; with a group, among these ranks only (PMI 1.2). The fence also fails if a put that was posted
+    /// before it is refused.
     pub fn begin_fence(&mut self, group: Option<&[u8]>) -> Result<(), Failure> {
         self.ask(&Request::Barrier { group })
     }
 
-    /// Whether a fence is under way.
+    /// Whether a fence is outstanding.
     pub fn is_in_fence(&self) -> bool {
         matches!(self.fence, Fence::UnderWay)
     }
 
-    /// The outcome of a fence that is over. It is reported once.
+    /// The outcome of a fence that has completed. It is reported once.
     pub fn take_fence_end(&mut self) -> Option<Result<(), Failure>> {
         let Fence::Over(result) = self.fence else { return None };
         self.fence = Fence::Idle;
@@ -269,7 +269,7 @@ impl<M> Link<M> {
         core::mem::take(&mut self.addresses)
     }
 
-    /// The results of collectives of groups, by number.
+    /// Takes the results of collectives of groups that have arrived, each with the number of its request.
     pub fn take_gathers(&mut self) -> Vec<(u32, Gathered<M>)> {
         core::mem::take(&mut self.gathers)
     }
@@ -280,7 +280,7 @@ impl<M> Link<M> {
         core::mem::take(&mut self.taken)
     }
 
-    /// Bytes for the server.
+    /// The bytes that are to be sent to the server.
     pub fn to_send(&self) -> &[u8] {
         &self.out
     }
@@ -342,7 +342,8 @@ impl<M> Link<M> {
             id = take_numbered(&mut self.numbered, command, &fields)?;
             command
         } else {
-            // Of another name than the first only where a server answers some before others, as Hydra does.
+            // The answer has another name than the first request only if the server answers some requests out of order,
+            // as Hydra does.
             at = self.asked.iter().position(|one| fields.answers(*one)).unwrap_or(0);
             if at == self.asked.len() {
                 return Err(Broken::Unasked);
@@ -390,7 +391,7 @@ impl<M> Link<M> {
     }
 }
 
-/// The number of an answer, which is then no longer under way.
+/// The number of an answer; removes its request from the outstanding ones.
 fn take_numbered(
     numbered: &mut Vec<(Command, u32)>,
     command: Command,

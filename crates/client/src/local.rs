@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 #[derive(Default)]
 pub struct Local {
-    /// In the order of their first put.
+    /// The pairs, in the order of their first put.
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
     names: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -12,7 +12,7 @@ pub struct Local {
 /// What to do with a name.
 #[derive(Clone, Copy)]
 pub enum Wish<'a> {
-    /// With this port.
+    /// Publish the name with this port.
     Publish(&'a [u8]),
     LookUp,
     Unpublish,
@@ -48,7 +48,7 @@ impl Local {
         }
     }
 
-    /// The pair of that number.
+    /// The pair at `index`, in the order of the first puts.
     pub fn at(&self, index: usize) -> Option<(&[u8], &[u8])> {
         self.pairs.get(index).map(|pair| (&pair.0[..], &pair.1[..]))
     }

@@ -9,14 +9,14 @@ pub trait Memory {
     /// Bytes that do not change while the value exists.
     type SharedBytes: Deref<Target = [u8]>;
 
-    /// The whole piece; `None` if only its slots can be read.
+    /// The whole piece; `None` if the memory is an arena, of which only slots can be read.
     fn whole(&self) -> Option<Self::SharedBytes>;
 
-    /// The bytes from the start of a slot of an arena on.
+    /// The bytes from the beginning of a slot of an arena.
     fn slot(&self, slot: u32) -> Option<Self::SharedBytes>;
 }
 
-/// For a conversation with a server that shares no memory.
+/// The memory type of a conversation with a server that shares no memory.
 #[derive(Debug)]
 pub enum NoMemory {}
 

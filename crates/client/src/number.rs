@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// A number with blanks around it.
+/// Parses a number, which may have blanks around it.
 pub fn parse<T: TryFrom<i64>>(text: &[u8]) -> Option<T> {
     integer(text)?.try_into().ok()
 }

@@ -7,7 +7,7 @@
 //!     └─► Putting ───────▲          a long value, with a server that is not ours: in several batches
 //! ```
 //!
-//! Our own server takes each at once. Others take one fence at a time: the requests behind it wait as `Queued`. A
+//! Our own server accepts each at once. Others accept one fence at a time: the requests behind it wait as `Queued`. A
 //! request's number is never used again, so a stale one is recognised.
 
 use crate::arena::Values;
@@ -26,7 +26,7 @@ pub enum CollectiveKind {
         /// Number of the allgather, equal on all ranks, since every rank starts the same allgathers in the same order.
         generation: usize,
         max_len: usize,
-        /// The result is wanted as rows that lie in memory.
+        /// Whether the caller wants the result as rows in memory, without a copy.
         shared: bool,
     },
 }
@@ -36,7 +36,7 @@ pub enum Stage<M: Memory> {
     /// The pieces of a value that are still to be put, the next one last.
     Putting(Vec<Vec<u8>>),
     UnderWay,
-    /// The request is over. `Ok`: the allgather's array, if the server has made one.
+    /// The request has completed. `Ok`: the allgather's array, if the server has made one.
     Over(Result<Option<Values<M>>, Failure>),
 }
 
@@ -51,7 +51,7 @@ pub struct Outstanding<M: Memory> {
 }
 
 pub struct Requests<M: Memory> {
-    /// In the order of their start, which is that of their numbers.
+    /// The outstanding requests in the order of their start, which is that of their numbers.
     all: Vec<Outstanding<M>>,
     last: Id,
     fences: usize,
@@ -76,7 +76,7 @@ impl<M: Memory> Requests<M> {
         self.all.binary_search_by_key(&id, |one| one.id).ok()
     }
 
-    /// `None`: there is no such request, or it was removed.
+    /// The request with this [`Id`]; `None`: there is no such request, or it was removed.
     pub fn get(&mut self, id: Id) -> Option<&mut Outstanding<M>> {
         self.position(id).map(|at| &mut self.all[at])
     }

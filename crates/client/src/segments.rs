@@ -10,11 +10,11 @@ use wireup_wire::pmi::ReplyFields;
 use wireup_wire::shared::segment::Segment;
 
 pub struct Segments<M: Memory> {
-    /// Oldest first, each with the version at which it ends.
+    /// The mapped segments, oldest first, each with the version at which it ends.
     all: Vec<(u32, M::SharedBytes)>,
-    /// The version that is mapped.
+    /// The version of the kvs up to which segments are mapped.
     mapped: u32,
-    /// The latest version that a fence has told of.
+    /// The latest version that a fence has reported.
     latest: u32,
 }
 
@@ -43,7 +43,7 @@ impl<M: Memory> Default for Segments<M> {
 }
 
 impl Update {
-    /// Reads the server's answer; `None`: it makes no sense.
+    /// Reads the server's answer; `None`: it is malformed.
     pub fn read(fields: &ReplyFields<'_>) -> Option<Update> {
         let ends = match fields.get("ends") {
             None | Some(b"") => Vec::new(),
@@ -68,7 +68,7 @@ impl<M: Memory> Segments<M> {
         self.mapped < self.latest
     }
 
-    /// The segments that are mapped, as the server wants to be told.
+    /// The versions at which the mapped segments end, as the text of a request to the server.
     pub fn have(&self) -> Vec<u8> {
         let mut have = Vec::new();
         self.all.iter().for_each(|(end, _)| number::push_item(*end as usize, &mut have));
@@ -86,7 +86,7 @@ impl<M: Memory> Segments<M> {
         Ok(())
     }
 
-    /// The value of a key, both as they are on the wire.
+    /// The value of a key; both are in the encoding of the wire.
     pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, SegmentError> {
         for (_, part) in self.all.iter().rev() {
             let segment = Segment::read(part).map_err(|_| SegmentError::Malformed)?;

@@ -21,7 +21,7 @@ use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
 mod block;
 mod text;
 
-/// Blocks that do not form a valid placement.
+/// Why blocks do not form a valid placement.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingError {
     #[error("no block to place {job_size} ranks")]
@@ -39,7 +39,7 @@ pub enum MappingError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
     blocks: Vec<Block>,
-    /// First rank of each block within one round.
+    /// First rank of each block within one round, that is, one pass over the list of blocks.
     starts: Vec<u64>,
     /// The number of ranks that one pass over the blocks places.
     round_ranks: u64,
@@ -129,7 +129,7 @@ impl Mapping {
         runs.next().is_none().then_some(run)
     }
 
-    /// How many ranks a node has.
+    /// Number of ranks on a node.
     pub fn local_size(&self, node: NodeId) -> u32 {
         let Some(rounds) = u64::from(self.job_size).checked_div(self.round_ranks) else { return 0 };
         let rest = u64::from(self.job_size) % self.round_ranks;
@@ -140,9 +140,9 @@ impl Mapping {
     /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`. It contains only triples, because older libraries read
     /// nothing else.
     ///
-    /// All rounds are written where they fit into a PMI value, otherwise one that the reader repeats. `None` if that is
-    /// too long as well, which takes some hundred changes of ranks per node along the node list: a PMI client then
-    /// finds the ranks on its node by host name.
+    /// All rounds are written if they fit into a PMI value, otherwise one round, which the reader repeats. `None`: one
+    /// round is too long as well, which takes some hundred changes of ranks per node along the node list; a PMI client
+    /// then finds the ranks on its node by host name.
     pub fn process_mapping(&self) -> Option<Vec<u8>> {
         // One byte is for the terminating NUL in the client's buffer.
         let len_max = VALUE_LEN_MAX - 1;
@@ -150,7 +150,7 @@ impl Mapping {
             .or_else(|| text::one_round(&self.blocks, self.job_size).filter(|text| text.len() <= len_max))
     }
 
-    /// The runs of ranks that one round assigns to a node.
+    /// The runs of ranks that one pass over the list of blocks assigns to a node.
     fn runs_of(&self, node: NodeId) -> impl Iterator<Item = (u64, u64)> {
         self.blocks.iter().zip(&self.starts).filter(move |(block, _)| holds(block, node)).map(move |(block, start)| {
             let first = start + u64::from(node.0 - block.first_node) * u64::from(block.ppn);

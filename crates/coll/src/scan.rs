@@ -168,7 +168,8 @@ impl RingScan {
         self.own.is_some() && self.children.iter().all(Option::is_some)
     }
 
-    /// Takes the surroundings of this subtree, and sends each child those of its subtree.
+    /// Handles the surroundings of this subtree: sends each child those of its subtree, and returns those of this
+    /// peer's processes.
     fn on_down(&mut self, down: Down) -> Result<RingProgress, Refused> {
         self.total.take().ok_or(Refused::TooEarly)?;
         let own = self.own.iter().flatten().map(|value| Up { count: 1, left: value.clone(), right: value.clone() });
@@ -205,7 +206,8 @@ impl RingScan {
 /// The tag of all messages of a ring.
 const TAG: Tag = Tag { collective: Collective::Ring, form: Form::Data };
 
-/// The surroundings of each of `ups`, which are adjacent within `outer`.
+/// The surroundings of each element of `ups`, which follow one another in the ring; `outer`: the surroundings of all of
+/// them together.
 fn surroundings(ups: &[Up], outer: Down) -> Vec<Down> {
     let mut downs = vec![Down::default(); ups.len()];
     let (mut before, mut left) = (outer.before, outer.left);

@@ -65,7 +65,7 @@ pub enum Hop {
     Child(AgentId),
 }
 
-/// The shape; it consists of two numbers, so it is cheap to copy.
+/// The shape of a tree of agents; it consists of two numbers, so it is cheap to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tree {
     count: u32,
@@ -151,7 +151,7 @@ impl Tree {
     }
 
     /// `root` and its descendants, level by level. Agents that were added to the tree are left out, unless `root` is
-    /// one.
+    /// such an agent.
     pub fn subtree(&self, root: AgentId) -> Subtree {
         Subtree { tree: *self, level: root.0..root.0.saturating_add(1), at: root.0 }
     }

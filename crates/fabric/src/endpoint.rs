@@ -1,8 +1,8 @@
-//! One endpoint for datagrams to and from any process.
+//! An endpoint that exchanges datagrams with any other endpoint of its kind.
 //!
-//! A provider writes datagrams only into memory that was posted before they arrive. So receives are posted ahead, and
-//! each again when its datagram was read. Completions of sends only free their slots: they are read when there is no
-//! free slot, and wake nobody.
+//! A provider writes datagrams only into memory that was posted before they arrive. So receives are posted in advance,
+//! and each is posted again once its datagram was read. Completions of sends only free their slots: they are read when
+//! there is no free slot, and wake nobody.
 
 use crate::library::Library;
 use crate::objects::{Completed, Objects, Posted, Way};
@@ -12,10 +12,10 @@ use crate::{ADDRESS_LEN_MAX, Error};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 
-/// Memory of receives that are posted ahead (bytes). Chosen, as the room of a socket for UDP: the windows of several
-/// peers while the process computes; providers may allow fewer receives.
+/// Memory of receives that are posted in advance (bytes). Chosen, like the socket buffer for UDP: the windows of
+/// several peers while the process computes; providers may allow fewer receives.
 const RECEIVED_LEN_MAX: usize = 1 << 20;
-/// Sends under way: a window of one peer. More wait for a moment.
+/// Maximum number of sends in progress: the window of one peer. Further sends must wait.
 const SENDS_MAX: usize = 128;
 
 /// The number of a peer's address in the provider's address vector.
@@ -23,13 +23,13 @@ const SENDS_MAX: usize = 128;
 pub struct Peer(u64);
 
 pub struct Endpoint {
-    // Closed before their memory is freed.
+    // The first field, because the objects must be closed before the memory of `sends` and `receives` is freed.
     objects: Objects,
     sends: Pool,
     receives: Pool,
-    /// Slots that no operation uses.
+    /// Slots of `sends` that no operation uses.
     free: Vec<usize>,
-    /// Slots of receives that are to be posted.
+    /// Slots of `receives` that are to be posted.
     unposted: Vec<usize>,
     prefixes: (usize, usize),
     datagram_len: usize,
@@ -41,7 +41,7 @@ impl Endpoint {
     /// Opens an endpoint with the best provider that works.
     ///
     /// # Errors
-    /// There is none, or no libfabric.
+    /// No provider works, or libfabric is missing.
     pub fn open() -> Result<Endpoint, Error> {
         let library = Library::open()?;
         let found = Found::search(library)?;
@@ -78,23 +78,23 @@ impl Endpoint {
             address,
         };
         endpoint.post();
-        // What has arrived since then makes the descriptor readable.
+        // From now on, an arriving datagram makes the descriptor readable.
         endpoint.objects.may_wait();
         Ok(endpoint)
     }
 
-    /// Readable when a datagram has arrived after [`Endpoint::receive`] has returned `None`.
+    /// A descriptor that is readable when a datagram has arrived after [`Endpoint::receive`] has returned `None`.
     pub fn fd(&self) -> c_int {
         self.fd
     }
 
-    /// Where this endpoint is reached, for others: what is common to endpoints that understand each other, then the
-    /// provider's address.
+    /// The address at which other endpoints reach this one: the kind, which is equal for all endpoints that understand
+    /// each other, then the provider's address.
     pub fn address(&self) -> &[u8] {
         &self.address
     }
 
-    /// Longest datagram (bytes).
+    /// Maximum length of a datagram, in bytes.
     pub fn datagram_len(&self) -> usize {
         self.datagram_len
     }
@@ -104,7 +104,7 @@ impl Endpoint {
         address.len() == self.address.len() && address[..KIND_LEN] == self.address[..KIND_LEN]
     }
 
-    /// For [`Endpoint::send`]; `None`: this endpoint cannot reach that address.
+    /// Prepares an address for [`Endpoint::send`]; `None`: this endpoint cannot reach that address.
     pub fn peer(&mut self, address: &[u8]) -> Option<Peer> {
         if !self.understands(address) {
             return None;
@@ -112,7 +112,8 @@ impl Endpoint {
         self.objects.insert(&address[KIND_LEN..]).map(Peer)
     }
 
-    /// `false`: there is no room now. A datagram that cannot be sent at all counts as lost on its way.
+    /// Sends a datagram; `false`: there is no room now. A datagram that can never be sent counts as lost on the
+    /// network.
     pub fn send(&mut self, to: Peer, bytes: &[u8]) -> bool {
         if self.free.is_empty() {
             self.reclaim();
@@ -129,7 +130,7 @@ impl Endpoint {
         posted != Posted::Later
     }
 
-    /// The length of the next datagram; what does not fit into the buffer is cut off.
+    /// Receives the next datagram, and returns its length; what does not fit into the buffer is cut off.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
         loop {
             let (slot, len) = match self.objects.completed(Way::Receive) {
@@ -142,14 +143,14 @@ impl Endpoint {
             let len = self.receives.copy_out(slot, self.prefixes.1, len, buffer);
             self.unposted.push(slot);
             self.post();
-            // Providers may receive packets of their own, which are no longer than their prefix.
+            // Providers may receive packets of their own, which contain nothing after the prefix.
             if len > 0 {
                 return Some(len);
             }
         }
     }
 
-    /// Posts the receives that are not posted yet, as far as there is room.
+    /// Posts the receives that are not posted yet, as far as the provider has room.
     fn post(&mut self) {
         let len = self.prefixes.1 + self.datagram_len;
         while let Some(slot) = self.unposted.pop() {

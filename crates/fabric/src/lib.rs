@@ -1,16 +1,16 @@
 //! libfabric, opened at run time: one endpoint for unreliable datagrams (`FI_EP_DGRAM`).
 //!
-//! A crate of its own, because all declarations of libfabric and the `unsafe` code that calls it are here, compared
-//! with its headers by a test; `bootstrap` above it sees endpoints only, and works where the library is missing.
+//! A crate of its own, because it holds all declarations of libfabric, which a test compares with the headers, and the
+//! `unsafe` code that calls it; `bootstrap` sees only endpoints, and works where the library is missing.
 //!
 //! ```text
 //!   Endpoint ── send ──► slots of a pool ──► provider      (a completion frees the slot)
 //!            ◄─ receive ─ slots that are posted ahead ◄──  (read, copied, posted again)
 //! ```
 //!
-//! `sys` has the declarations, `library` opens the library, `provider` chooses what to use, `objects` makes and closes
-//! the library's objects, `pool` is memory that providers read and write. The standard library is not used: `libwireup`
-//! has none.
+//! `sys` has the declarations, `library` opens the library, `provider` chooses a provider, `objects` makes and closes
+//! the library's objects, `pool` is memory that providers read and write. The standard library is not used, because
+//! `libwireup` has none.
 #![no_std]
 extern crate alloc;
 #[cfg(test)]
@@ -28,5 +28,5 @@ mod tests;
 pub use endpoint::{Endpoint, Peer};
 pub use library::Error;
 
-/// Longest address of an endpoint (bytes). Providers for datagrams have 16 to 32; the rest is room for those to come.
+/// Maximum length of an endpoint's address (bytes). Providers for datagrams use 16 to 32; the rest is for future ones.
 pub const ADDRESS_LEN_MAX: usize = provider::KIND_LEN + objects::NAME_LEN_MAX;

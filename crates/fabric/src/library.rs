@@ -5,20 +5,20 @@ use core::ffi::{CStr, c_int, c_void};
 
 const SONAME: &CStr = c"libfabric.so.1";
 
-/// Why there is no endpoint.
+/// Why an endpoint could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// There is no `libfabric.so.1`, or it cannot be loaded, or it is too old.
     Missing,
-    /// No provider has datagrams here, or those that have are excluded by `FI_PROVIDER`.
+    /// No provider offers datagrams on this machine, or `FI_PROVIDER` excludes those that do.
     NoProvider,
-    /// There is no memory.
+    /// No memory is left.
     Memory,
-    /// A call has failed, with this number of `fi_errno`.
+    /// A call of libfabric has failed with this error number (`fi_errno`).
     Call { what: &'static str, number: c_int },
 }
 
-/// The library's functions that are not inline. It stays open until the process ends.
+/// The library's functions that are not inline. The library stays open until the process ends.
 #[derive(Clone, Copy)]
 pub struct Library {
     pub getinfo: GetInfo,
@@ -30,7 +30,7 @@ pub struct Library {
 impl Library {
     /// The library reads its settings (`FI_…`) from the environment when it is first asked for providers.
     pub fn open() -> Result<Library, Error> {
-        // SAFETY: the name ends with a zero byte. What the library does when it is loaded is its own affair.
+        // SAFETY: the name ends with a zero byte. The library's initialisers are trusted like its functions.
         let handle = unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(Error::Missing);
@@ -48,7 +48,7 @@ impl Library {
 }
 
 /// # Safety
-/// The handle is that of an open library.
+/// `handle` is the handle of an open library.
 unsafe fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void, Error> {
     // SAFETY: guaranteed by the caller; the name ends with a zero byte.
     let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };

@@ -1,5 +1,5 @@
-//! The library's objects of one endpoint, behind calls that cannot be misused: made one after the other, closed in the
-//! other order.
+//! The libfabric objects of one endpoint, behind calls that cannot be misused: they are closed in the reverse of the
+//! order in which they were made.
 
 use crate::library::{Error, Library};
 use crate::pool::Pool;
@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-/// Longest address that a provider may have (bytes).
+/// Maximum length of a provider's address, in bytes.
 pub const NAME_LEN_MAX: usize = 128;
 
-/// Closed from the first to the last; null: not made.
+/// The objects, in the order in which they are closed; null: not made.
 pub struct Objects {
     ep: *mut Ep,
-    /// The memory of sends, and that of receives, if the provider wants it registered.
+    /// Registrations of the memory of sends and of the memory of receives, if the provider needs them.
     regions: [*mut Mr; 2],
     sends: *mut Cq,
     receives: *mut Cq,
@@ -25,29 +25,29 @@ pub struct Objects {
     fabric: *mut Fabric,
 }
 
-/// Which way data go.
+/// Direction of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Send,
     Receive,
 }
 
-/// What a read of a completion queue has returned.
+/// The result of reading a completion queue.
 pub enum Completed {
-    /// An operation with this context, of this many bytes.
+    /// An operation with this context has completed; it transferred this many bytes.
     Done(*mut c_void, usize),
-    /// An operation with this context that has failed.
+    /// An operation with this context has failed.
     Failed(*mut c_void),
     Nothing,
 }
 
-/// Whether an operation has begun.
+/// The result of starting an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
     Yes,
     /// The operation has not begun, because the queue is full; the caller tries again later.
     Later,
-    /// The operation cannot be carried out, now or later.
+    /// The operation can never be carried out.
     Never,
 }
 
@@ -69,7 +69,8 @@ impl Drop for Objects {
             self.fabric.cast(),
         ];
         for fid in in_order.into_iter().filter(|fid| !fid.is_null()) {
-            // SAFETY: every object begins with a `fid`; each is open, is closed once, and after those that use it.
+            // SAFETY: every object begins with a `fid`; each is open, and is closed once, after the objects that use
+            // it.
             unsafe { ((*(*fid).ops).close)(fid) };
         }
     }
@@ -89,7 +90,7 @@ impl Objects {
         };
         let info = choice.info();
         let none = ptr::null_mut();
-        // SAFETY: `info` is what the library has told, and outlives the calls; each object is used after it was made.
+        // SAFETY: `info` came from the library, and outlives the calls; each object is used only after it was made.
         unsafe {
             checked("opening a fabric", (library.fabric)((*info).fabric_attr, &mut all.fabric, none))?;
             let domain = (*(*all.fabric).ops).domain;
@@ -154,7 +155,7 @@ impl Objects {
 
     pub fn enable(&self) -> Result<(), Error> {
         let fid = self.ep.cast::<Fid>();
-        // SAFETY: the endpoint is open, with all that it needs.
+        // SAFETY: the endpoint is open, and bound to all objects that it needs.
         let result = unsafe { ((*(*fid).ops).control)(fid, sys::ENABLE, ptr::null_mut()) };
         checked("enabling the endpoint", result)
     }
@@ -169,15 +170,16 @@ impl Objects {
         Ok(name)
     }
 
-    /// A descriptor that is readable when receives may have completed, after [`Objects::may_wait`].
+    /// A descriptor that is readable when receives may have completed since [`Objects::may_wait`] returned `true`.
     pub fn descriptor(&self) -> Result<c_int, Error> {
         let (fid, mut fd) = (self.receives.cast::<Fid>(), -1);
-        // SAFETY: the queue is open, and was opened with a descriptor to wait for.
+        // SAFETY: the queue is open, and was opened with a descriptor for waits (`WAIT_FD`).
         let result = unsafe { ((*(*fid).ops).control)(fid, sys::GETWAIT, (&raw mut fd).cast()) };
         checked("asking for a descriptor", result).map(|()| fd)
     }
 
-    /// `false`: receives have completed meanwhile. `true`: the descriptor is not readable before one does.
+    /// Whether the caller may wait on the descriptor; `false`: receives have completed meanwhile, and must be read
+    /// first.
     pub fn may_wait(&self) -> bool {
         let mut fid = self.receives.cast::<Fid>();
         // SAFETY: both objects are open.
@@ -195,7 +197,7 @@ impl Objects {
         (count == 1).then_some(number)
     }
 
-    /// The next completion.
+    /// Reads the next completion.
     pub fn completed(&self, way: Way) -> Completed {
         let queue = if way == Way::Send { self.sends } else { self.receives };
         let mut entry = CqEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
@@ -216,7 +218,7 @@ impl Objects {
         if result == 1 { Completed::Failed(entry.op_context) } else { Completed::Nothing }
     }
 
-    /// Sends `len` bytes of a slot to a place.
+    /// Sends `len` bytes of a slot to the peer with this number in the address vector.
     pub fn send(&self, pool: &Pool, slot: usize, len: usize, to: u64) -> Posted {
         let descriptor = self.region(Way::Send);
         // SAFETY: the endpoint is enabled; the slot is not reused before the operation completes, and the pool outlives

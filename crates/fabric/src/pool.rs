@@ -1,10 +1,10 @@
-//! Memory that a provider reads and writes: slots of one length.
+//! Memory that a provider reads and writes, divided into slots of equal length.
 //!
 //! ```text
 //! | slot 0: fi_context2 (64 bytes) | data | slot 1 …        data: the provider's prefix, then a datagram
 //! ```
 //!
-//! An operation's context points to the slot, so that its completion tells which one it is.
+//! An operation's context points to its slot, so that the completion identifies the slot.
 
 use crate::sys::CONTEXT_LEN;
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
@@ -23,13 +23,13 @@ pub struct Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout; no operation is under way any more, and nothing points there.
+        // SAFETY: allocated with this layout; no operation is in progress any more, and nothing points to the memory.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 
 impl Pool {
-    /// `None`: there is no memory.
+    /// Allocates the slots; `None`: no memory is left.
     pub fn new(count: usize, data_len: usize) -> Option<Pool> {
         let slot_len = (CONTEXT_LEN + data_len).next_multiple_of(ALIGN);
         let layout = Layout::from_size_align(slot_len.checked_mul(count.max(1))?, ALIGN).ok()?;
@@ -42,46 +42,46 @@ impl Pool {
         self.layout.size() / self.slot_len
     }
 
-    /// The memory of the whole pool: its beginning and its length.
+    /// The memory of the whole pool: its start and its length.
     pub fn memory(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), self.layout.size())
     }
 
-    /// For an operation on this slot.
+    /// The context for an operation on this slot.
     pub fn context(&self, slot: usize) -> *mut c_void {
         assert!(slot < self.count(), "a slot of this pool");
-        // SAFETY: within the memory.
+        // SAFETY: the result lies within the pool's memory.
         unsafe { self.base.as_ptr().add(slot * self.slot_len) }.cast()
     }
 
-    /// The slot of a completed operation.
+    /// The slot of a completed operation; `None`: the context is not from this pool.
     pub fn slot(&self, context: *mut c_void) -> Option<usize> {
         let distance = (context as usize).checked_sub(self.base.as_ptr() as usize)?;
         let slot = distance / self.slot_len;
         (distance % self.slot_len == 0 && slot < self.count()).then_some(slot)
     }
 
-    /// Where the slot's data begin.
+    /// The start of the slot's data.
     pub fn data(&self, slot: usize) -> *mut u8 {
         // SAFETY: a slot is longer than its context.
         unsafe { self.context(slot).cast::<u8>().add(CONTEXT_LEN) }
     }
 
-    /// Copies bytes into a slot that no operation uses, behind its prefix; the pointer and the length of all. What does
-    /// not fit is cut off.
+    /// Copies bytes into a slot that no operation uses, after its prefix; returns the pointer and the length of both.
+    /// Bytes that do not fit are cut off.
     pub fn fill(&mut self, slot: usize, prefix: usize, bytes: &[u8]) -> (*mut u8, usize) {
         let len = bytes.len().min(self.data_len - prefix);
         let data = self.data(slot);
-        // SAFETY: within the slot, which the provider does not use now.
+        // SAFETY: the bytes lie within the slot, which the provider does not use now.
         unsafe { data.add(prefix).copy_from_nonoverlapping(bytes.as_ptr(), len) };
         (data, prefix + len)
     }
 
-    /// Copies what has arrived in a slot, `len` bytes with the prefix; the length of what is behind it, at most that of
-    /// the buffer.
+    /// Copies the content of a slot into `buffer`, where `len` bytes including the prefix have arrived. Returns the
+    /// length of the content after the prefix, at most that of the buffer.
     pub fn copy_out(&self, slot: usize, prefix: usize, len: usize, buffer: &mut [u8]) -> usize {
         let len = len.min(self.data_len).saturating_sub(prefix).min(buffer.len());
-        // SAFETY: within the slot, whose operation is complete.
+        // SAFETY: the bytes lie within the slot, whose operation is complete.
         unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.data(slot).add(prefix), len) };
         len
     }

@@ -1,24 +1,24 @@
-//! Chooses a provider, and what of it to use.
+//! Chooses a provider, and its properties.
 //!
-//! The library lists what it has, the best first: devices before `udp`, other interfaces before the loopback one. Its
+//! The library lists its providers, the best first: devices before `udp`, other interfaces before the loopback one. Its
 //! variable `FI_PROVIDER` restricts the list, `FI_UDP_IFACE` the interfaces of `udp`. A provider that is layered on
-//! another one (`verbs;ofi_rxd`) has a reliability of its own, and is left out. Ranks understand each other if their
-//! endpoints are of one kind: the protocol, and the format of addresses.
+//! another one (`verbs;ofi_rxd`) is left out, because it retransmits too. Ranks understand each other if their
+//! endpoints are of one kind: they have the same protocol and format of addresses.
 
 use crate::library::{Error, Library};
 use crate::sys::{self, Info};
 use core::ffi::CStr;
 use core::ptr;
 
-/// Bytes in front of an address: the protocol and the format, each u32 LE.
+/// Length of the kind, which precedes an address: the protocol and the address format, each u32 LE.
 pub const KIND_LEN: usize = 8;
 
-/// A provider whose datagrams are shorter cannot carry the proof of a connection (bytes).
+/// Minimum length of a provider's datagrams (bytes): shorter ones cannot carry the handshake of a connection.
 const DATAGRAM_LEN_MIN: usize = 512;
-/// Longest datagram that is used (bytes): InfiniBand has no longer ones, and other providers' memory stays bounded.
+/// Maximum length of a datagram (bytes): that of InfiniBand; it also bounds the memory for other providers.
 const DATAGRAM_LEN_MAX: usize = 4_096;
 
-/// What the library has found; freed at the end.
+/// The list of providers that the library has returned; freed when this is dropped.
 pub struct Found {
     library: Library,
     first: *mut Info,
@@ -30,15 +30,15 @@ pub struct Choice<'a>(&'a Info);
 
 impl Drop for Found {
     fn drop(&mut self) {
-        // SAFETY: the list came from the library; choices do not outlive this value.
+        // SAFETY: the list came from the library; no `Choice` outlives this value.
         unsafe { (self.library.freeinfo)(self.first) };
     }
 }
 
 impl Found {
     pub fn search(library: Library) -> Result<Found, Error> {
-        // SAFETY: an empty structure is made, with all of its parts, and filled in; the library copies it; it is freed
-        // once.
+        // SAFETY: the library makes an empty structure with all its parts, which is filled in here; `getinfo` copies
+        // it, and it is freed once.
         unsafe {
             let hints = (library.dupinfo)(ptr::null());
             let Some(wanted) = hints.as_mut() else { return Err(Error::Memory) };
@@ -54,11 +54,11 @@ impl Found {
         }
     }
 
-    /// What can be used, the best first.
+    /// The providers that can be used, the best first.
     pub fn choices(&self) -> impl Iterator<Item = Choice<'_>> {
         let mut next = self.first;
         core::iter::from_fn(move || {
-            // SAFETY: the list belongs to this value, and nobody changes it.
+            // SAFETY: this value owns the list, and nothing changes it.
             let info = unsafe { next.as_ref() }?;
             next = info.next;
             Some(Choice(info))
@@ -84,19 +84,19 @@ impl Choice<'_> {
             && !self.is_link_local()
     }
 
-    /// Whether its address is a link-local one of IPv6, which other hosts cannot use.
+    /// Whether the provider's address is an IPv6 link-local one, which other hosts cannot use.
     fn is_link_local(&self) -> bool {
-        // The first bytes of the address in `struct sockaddr_in6`.
+        // Offset of the address in `struct sockaddr_in6`.
         const AT: usize = 8;
         if self.0.addr_format != sys::SOCKADDR_IN6 || self.0.src_addrlen < AT + 16 || self.0.src_addr.is_null() {
             return false;
         }
-        // SAFETY: the library has so many bytes there.
+        // SAFETY: the address has at least `AT + 16` bytes, as checked above.
         let ip = unsafe { self.0.src_addr.cast::<u8>().add(AT).cast::<[u8; 2]>().read() };
         ip[0] == 0xfe && ip[1] & 0xc0 == 0x80
     }
 
-    /// Bytes that are equal for endpoints that can talk with each other, and different for others.
+    /// Bytes that are equal for endpoints that understand each other, and different for others.
     pub fn kind(&self) -> [u8; KIND_LEN] {
         // SAFETY: the library fills in all parts.
         let protocol = unsafe { (*self.0.ep_attr).protocol };
@@ -111,13 +111,13 @@ impl Choice<'_> {
         unsafe { (*self.0.ep_attr).max_msg_size }.min(DATAGRAM_LEN_MAX)
     }
 
-    /// How many sends, and how many receives, may be under way.
+    /// Maximum numbers of sends and of receives in progress.
     pub fn depths(&self) -> (usize, usize) {
         // SAFETY: the library fills in all parts.
         unsafe { ((*self.0.tx_attr).size.max(1), (*self.0.rx_attr).size.max(1)) }
     }
 
-    /// Bytes in front of what is sent, and of what is received, that are the provider's.
+    /// Number of bytes that the provider needs in front of each send, and of each receive.
     pub fn prefixes(&self) -> (usize, usize) {
         // SAFETY: the library fills in all parts.
         let (len, sending, receiving) =

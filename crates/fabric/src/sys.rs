@@ -1,5 +1,5 @@
-//! The parts of libfabric that we use: types of `rdma/*.h`, libfabric 1.5 to 2.x (checked against 1.17's headers by a
-//! test).
+//! The declarations of libfabric that this crate uses: types of `rdma/*.h`, libfabric 1.5 to 2.x (a test compares them
+//! with the headers of 1.17).
 //!
 //! Most functions of the headers are inline: they call through tables in the library's objects. Structures that the
 //! library allocates are declared as far as they are used.
@@ -8,7 +8,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-/// The version of the interface that these declarations follow: the first one where `mr_mode` has bits.
+/// The interface version that these declarations follow: the first one in which `mr_mode` is a set of flags.
 pub const VERSION: u32 = 1 << 16 | 5;
 
 pub const MSG: u64 = 1 << 1;
@@ -36,7 +36,7 @@ pub const SOCKADDR_IN6: u32 = 3;
 pub const EAGAIN: isize = 11;
 pub const EAVAIL: isize = 259;
 
-/// `struct fi_context2`: the library's own while an operation goes on.
+/// Size of `struct fi_context2`, which the library uses during an operation.
 pub const CONTEXT_LEN: usize = 64;
 
 /// `struct fi_info`.
@@ -163,7 +163,7 @@ pub struct CqErrEntry {
     pub src_addr: u64,
 }
 
-/// `struct fid`: how every object begins.
+/// `struct fid`: the first part of every object.
 #[repr(C)]
 pub struct Fid {
     pub fclass: usize,

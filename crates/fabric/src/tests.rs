@@ -1,5 +1,5 @@
-//! Endpoints in one process, where libfabric is installed, and the declarations against its headers, where a compiler
-//! and they are.
+//! Tests of endpoints in one process, where libfabric is installed, and of the declarations, where a C compiler and
+//! libfabric's headers are installed.
 
 use super::*;
 use crate::sys::*;
@@ -11,7 +11,7 @@ use std::string::String;
 use std::vec::Vec;
 use std::{eprintln, format, vec};
 
-/// `None`: the library is not installed, and the tests may be skipped.
+/// Opens an endpoint; `None`: the library is not installed, and the tests may be skipped.
 fn open() -> Option<Endpoint> {
     match Endpoint::open() {
         Ok(endpoint) => Some(endpoint),
@@ -23,7 +23,7 @@ fn open() -> Option<Endpoint> {
     }
 }
 
-/// Whether the descriptor is readable, within so many milliseconds.
+/// Whether the descriptor is or becomes readable within `ms` milliseconds.
 fn is_readable(endpoint: &Endpoint, ms: c_int) -> bool {
     let mut one = libc::pollfd { fd: endpoint.fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry.
@@ -60,7 +60,7 @@ fn slots_are_used_again_and_the_descriptor_tells_when_to_read() {
     let (Some(mut one), Some(mut other)) = (open(), open()) else { return };
     let (to, back) = (one.peer(other.address()).unwrap(), other.peer(one.address()).unwrap());
     let mut buffer = [0; 8];
-    // More than there are slots, in either direction.
+    // More datagrams than there are slots, in either direction.
     for nth in 0..2_000_u64 {
         assert_eq!(other.receive(&mut buffer), None);
         assert!(nth % 100 != 0 || !is_readable(&other, 0), "nothing has arrived");
@@ -87,13 +87,13 @@ fn addresses_of_other_kinds_are_refused() {
 #[test]
 fn nothing_is_left_open() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // The first one initialises the library.
+    // The first endpoint initialises the library, which keeps descriptors open.
     let Some(first) = open() else { return };
     let with_one = descriptors();
     let many: Vec<_> = (0..5).filter_map(|_| open()).collect();
     assert!(many.len() == 5 && descriptors() > with_one);
     drop(many);
-    // Tests beside this one open some, too: wait until they have closed them.
+    // Tests that run at the same time open descriptors too: wait until they have closed them.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while descriptors() > with_one {
         assert!(std::time::Instant::now() < until, "{} instead of {with_one}", descriptors());
@@ -102,7 +102,7 @@ fn nothing_is_left_open() {
     drop(first);
 }
 
-/// Sizes, offsets and constants according to C.
+/// Compares sizes, offsets and constants with a C compiler's.
 #[test]
 fn declarations_match_the_c_headers() {
     macro_rules! offsets {

@@ -36,18 +36,18 @@ pub struct Section {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// With dashes, as in help texts and messages; the first one is the flag's identity.
+    /// The flag's names with dashes, as in help texts and messages; the first one is the flag's identity.
     pub names: &'static [&'static str],
     pub takes: Takes,
     /// The flag's help without its default. If empty, the flag is accepted, but neither listed nor suggested.
     pub help: &'static str,
     /// The value if the flag is not given.
     pub default: Option<&'static str>,
-    /// Few users need it: only `--help-all` lists it.
+    /// Whether only `--help-all` lists the flag, because few users need it.
     pub is_advanced: bool,
 }
 
-/// Commands explain a flag in words of their own.
+/// Flags with the same first name are equal, because commands explain the same flag in different words.
 impl PartialEq for Flag {
     fn eq(&self, other: &Flag) -> bool {
         self.name() == other.name()
@@ -61,9 +61,9 @@ impl Eq for Flag {}
 pub enum Takes {
     Nothing,
     Word(&'static str),
-    /// A number; 0 if no number follows.
+    /// A number; the value is 0 if no number follows.
     MaybeNumber(&'static str),
-    /// A word, but only behind `=`; else it is empty.
+    /// A word directly after `=`; without `=` the value is empty.
     Attached(&'static str),
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 pub enum Error {
     #[error("unknown flag {flag}; {}", suggestion(nearest, command))]
     Unknown { flag: String, nearest: Option<&'static str>, command: &'static str },
-    /// A flag of other launchers.
+    /// A flag that only other launchers have, with a hint what to use instead.
     #[error("unknown flag {flag}; {hint}")]
     Foreign { flag: String, hint: &'static str },
     #[error("{flag} needs a value: {flag} {wants}")]
@@ -38,7 +38,7 @@ fn suggestion(nearest: &Option<&str>, command: &str) -> String {
     }
 }
 
-/// For commands that only print it.
+/// The text of the error, for commands that only print it.
 impl From<Error> for String {
     fn from(error: Error) -> String {
         error.to_string()

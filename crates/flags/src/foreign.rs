@@ -8,7 +8,7 @@ const FOREIGN: &[(&[&str], &str, &str)] = &[
         "links are encrypted by default; --plain-links turns that off"),
     (&["ntasks", "num-procs"], "n", "the number of ranks is -n N"),
     (&["ntasks-per-node", "tasks-per-node", "ranks-per-node", "pernode"], "ppn", "ranks on each node: --ppn N"),
-    // Open MPI's mpirun, too, takes it for ranks on each node.
+    // In Open MPI's mpirun, too, `-N` is the number of ranks on each node.
     (&["N"], "ppn", "srun and flux mean nodes by it, mpirun ranks per node; for N ranks per node use --ppn N, for N \
         nodes name them with --hosts or use --virtual-nodes N"),
     (&["nodelist", "w", "nodes"], "hosts", "hosts are named with --hosts 'n[0-3]'"),
@@ -19,7 +19,7 @@ const FOREIGN: &[(&[&str], &str, &str)] = &[
         "parameters of Open MPI are set by variables, --env OMPI_MCA_name=value; wireup mpiexec takes this flag"),
     (&["cpu-bind", "cpu_bind"], "bind-to", "ranks are bound with --bind-to core"),
     (&["rsh", "launcher", "launcher-exec", "bootstrap"], "remote-shell", "the remote shell is --remote-shell CMD"),
-    // Every command has --help.
+    // A hint for all commands: it names the flag `--help`, which every command has.
     (&["version", "V"], "help", "wireup version shows the version"),
     (&["time", "t"], "timeout", "the job ends after --timeout SECONDS"),
 ];

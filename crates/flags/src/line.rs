@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// In the order typed.
+    /// The flags in the order typed.
     pub given: Vec<Given>,
     pub words: Vec<OsString>,
 }
@@ -30,12 +30,12 @@ impl Line {
         self.given.iter().any(|given| given.is(flag))
     }
 
-    /// Every value that was given, in order.
+    /// Every value of the flag that was given, in order.
     pub fn all<T>(&self, flag: Flag, read: impl Fn(&Value) -> Result<T, Error>) -> Result<Vec<T>, Error> {
         self.given.iter().filter(|given| given.is(flag)).map(|given| read(&given.value)).collect()
     }
 
-    /// The last value that was given; the ones before must be valid too.
+    /// The last value of the flag that was given; the ones before must be valid too.
     pub fn last<T>(&self, flag: Flag, read: impl Fn(&Value) -> Result<T, Error>) -> Result<Option<T>, Error> {
         Ok(self.all(flag, read)?.pop())
     }

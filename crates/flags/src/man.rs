@@ -3,7 +3,7 @@
 use crate::command::{Command, Words};
 use roff::{Roff, bold, roman};
 
-/// What a line of an introduction begins with that is the command's synopsis.
+/// The beginning of the line of a command's introduction that is its synopsis.
 const USAGE: &str = "usage: ";
 
 /// A page of section 1, filled from top to bottom.

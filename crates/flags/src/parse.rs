@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Every command has both. They end the reading.
+/// Flags that every command has; they end the parsing.
 const HELP: &Flag = &Flag::switch(&["--help", "-h"], "Show this text.");
 const HELP_ALL: &Flag = &Flag::switch(&["--help-all"], "Show all flags.");
 
@@ -112,7 +112,7 @@ impl Command {
         self.flags().chain([HELP, HELP_ALL]).find(|flag| flag.names.iter().any(|one| undashed(one) == name))
     }
 
-    /// Whether it is certainly meant as a flag.
+    /// Whether a word is certainly meant as a flag.
     fn is_long_flag(&self, word: &OsStr) -> bool {
         let typed = word.to_str().and_then(|word| word.strip_prefix("--"));
         typed.and_then(|typed| typed.split('=').next()).is_some_and(|name| name.len() > 1 && self.find(name).is_some())

@@ -30,7 +30,7 @@ impl<T> Slot<T> for Option<T> {
     }
 }
 
-/// Every value counts, in the order typed.
+/// Every value is appended, in the order typed.
 impl<T> Slot<T> for Vec<T> {
     fn put(&mut self, value: T) {
         self.push(value);

@@ -1,4 +1,4 @@
-//! Finds the addresses of members that this one does not know (S2's address requests).
+//! Finds the addresses of group members that this member does not know (S2's address requests).
 //!
 //! ```text
 //!   me ── where is 77? ──► the member nearest to 77 that I know ──► its own answer, or a member nearer to 77
@@ -16,7 +16,7 @@ use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// What waits for the address of a member.
+/// A request or message that waits until the address of a member is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Waiter {
     /// A request for the address itself.
@@ -40,21 +40,21 @@ impl Waiter {
 
 #[derive(Default)]
 pub struct Addresses {
-    /// Addresses received in answers, by the member's place, without those that the shape contains.
+    /// Addresses received in answers, by the member's place in the group; not those of members that the shape knows.
     cached: BTreeMap<u32, Peer>,
-    /// Questions that are not answered yet, by number.
+    /// Questions that are not answered yet, by question number.
     questions: BTreeMap<u32, Question>,
     last: u32,
-    /// Number of questions sent since the last `take_asked`.
+    /// Number of questions sent since the last call of [`Addresses::take_asked`].
     asked: u64,
-    /// What waits for the address of a member, by the member's place.
+    /// Requests and messages that wait for the address of a member, by the member's place.
     waiting: BTreeMap<u32, Vec<Waiter>>,
 }
 
 struct Question {
     member: u32,
     distance: u32,
-    /// The place of the member that was asked.
+    /// The place in the group of the member that was asked; `None`: nobody was asked yet.
     asked: Option<u32>,
 }
 
@@ -64,12 +64,12 @@ impl Addresses {
         linked.or_else(|| self.cached.get(&member))
     }
 
-    /// The members whose addresses are held, with those of the shape.
+    /// The members whose addresses are known, from the shape or from answers.
     pub fn known<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
         shape.known().map(|(_, peer)| peer).chain(self.cached.values())
     }
 
-    /// Adds `waiter` to those that wait for this member's address, and sends a question if it is the first of them.
+    /// Adds `waiter` to the waiters for this member's address. The first waiter for a member sends a question.
     pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Vec<Send>) {
         let waiting = self.waiting.entry(member).or_default();
         waiting.push(waiter);
@@ -81,7 +81,7 @@ impl Addresses {
         }
     }
 
-    /// Members that have been asked and have not answered yet.
+    /// The members to which a question was sent that they have not answered yet.
     pub fn asked<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
         self.questions.values().filter_map(|question| self.get(shape, question.asked?))
     }
@@ -91,12 +91,12 @@ impl Addresses {
         core::mem::take(&mut self.asked)
     }
 
-    /// Whether something waits for this member's address: a new message must then queue behind it.
+    /// Whether a message or request waits for this member's address: a new message must then queue behind it.
     pub fn is_awaited(&self, member: u32) -> bool {
         self.waiting.contains_key(&member)
     }
 
-    /// What waited for a member's address.
+    /// Removes and returns the waiters for a member's address.
     pub fn take_waiting(&mut self, member: u32) -> Vec<Waiter> {
         self.waiting.remove(&member).unwrap_or_default()
     }
@@ -108,7 +108,7 @@ impl Addresses {
         waiting.filter_map(|waiter| waiter.request()).collect()
     }
 
-    /// Answers another member's question, with the member that is looked for or the known one nearest to it.
+    /// Answers another member's question: with the peer that it asks for, or with the known peer nearest to that one.
     pub fn answer(&self, context: u64, shape: &Shape, (member, question): (u32, u32)) -> Option<Vec<u8>> {
         let (place, peer) = self.nearest(shape, member)?;
         let mut payload = Vec::new();
@@ -116,8 +116,8 @@ impl Addresses {
         Some(Message { context, kind: MessageKind::ThereIs { member: place, question }, payload: &payload }.encode())
     }
 
-    /// Takes an answer. Returns the peer in it, and its place if it is the member looked for; otherwise asks the
-    /// nearest member that is known now.
+    /// Handles an answer. Returns the peer in it, and the peer's place if it is the member that was searched for;
+    /// otherwise asks the nearest member that is known now.
     ///
     /// # Errors
     /// There is no such question, or the peer in the answer is no nearer than the member that was asked.
@@ -145,7 +145,7 @@ impl Addresses {
         Ok((peer, None))
     }
 
-    /// Asks the nearest member that is known now.
+    /// Sends the question to the known member that is nearest to the one searched for.
     fn repeat(&mut self, context: u64, shape: &Shape, number: u32, out: &mut Vec<Send>) {
         let Some(member) = self.questions.get(&number).map(|question| question.member) else { return };
         let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };

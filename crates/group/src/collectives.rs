@@ -1,4 +1,4 @@
-//! The collectives of one group: those in progress, and the messages that arrived for them early.
+//! The collectives of one group that are in progress, and messages that arrived for later steps or collectives.
 
 use crate::algorithms::{Algorithm, Outcome, Step};
 use crate::mail::{Key, Mail};
@@ -18,16 +18,16 @@ pub struct Collectives {
     next_epoch: u32,
     running: BTreeMap<u32, Running>,
     mail: Mail,
-    /// Number of steps begun that wait for messages, since the last `take_rounds`.
+    /// Number of steps since the last `take_rounds` that wait for messages.
     rounds: u64,
 }
 
 /// A collective in progress.
 struct Running {
     algorithm: Box<dyn Algorithm>,
-    /// Links on which the current step waits.
+    /// Links from which the current step still needs a message.
     receives: Vec<Link>,
-    /// Number of messages sent and received so far, by link.
+    /// Number of messages sent and of messages received so far, by link.
     sent: Vec<u32>,
     received: Vec<u32>,
 }
@@ -43,17 +43,17 @@ impl Collectives {
         Collectives { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default(), rounds: 0 }
     }
 
-    /// Returns the number of steps begun that wait for messages, since the last call.
+    /// Returns the number of steps since the last call that wait for messages.
     pub fn take_rounds(&mut self) -> u64 {
         core::mem::take(&mut self.rounds)
     }
 
-    /// Messages that wait for their collectives.
+    /// Messages that arrived before their collective needed them.
     pub fn mail(&self) -> &Mail {
         &self.mail
     }
 
-    /// Takes the number of the next collective. All members take the same numbers in the same order.
+    /// Allocates the number of the next collective. All members allocate the same numbers in the same order.
     pub fn next_epoch(&mut self) -> u32 {
         self.next_epoch += 1;
         self.next_epoch - 1
@@ -67,7 +67,7 @@ impl Collectives {
         (epoch, self.advance(epoch, out))
     }
 
-    /// Takes a message of a step, which is kept until its collective waits for it.
+    /// Handles a message of a step; the message is kept until its collective needs it.
     ///
     /// # Errors
     /// The collective has completed, or a message of this step is kept already.
@@ -135,7 +135,7 @@ enum Progress {
 }
 
 impl Running {
-    /// Goes on to the next step if all messages of the current one are there.
+    /// Moves to the next step if all messages of the current step have arrived.
     fn step(&mut self, epoch: u32, shape: &mut Shape, mail: &mut Mail) -> Result<Progress, Malformed> {
         let keys: Vec<Key> = self.receives.iter().map(|link| self.key(epoch, *link, shape)).collect();
         if !keys.iter().all(|key| mail.has(key)) {
@@ -151,13 +151,13 @@ impl Running {
         Ok(Progress::Sends(sends))
     }
 
-    /// What identifies the next message on a link.
+    /// The key of the next message on a link.
     fn key(&self, epoch: u32, link: Link, shape: &Shape) -> Key {
         let from = shape.peer(link).rank;
         Key { epoch, step: self.received[index(link)], toward: link.side.opposite(), from }
     }
 
-    /// Counts a message on a link; returns how many there were before.
+    /// Counts a message on a link; returns the number of earlier ones.
     fn count(&mut self, link: Link, is_received: bool) -> u32 {
         let counts = if is_received { &mut self.received } else { &mut self.sent };
         counts[index(link)] += 1;

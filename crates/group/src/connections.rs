@@ -11,11 +11,11 @@
 //!   dialling, and a hello arrives: the connection that the lower rank dialled stays
 //! ```
 //!
-//! An end that has sent Close sends only Agree after it, and after Agree nothing; its messages wait. The other end
-//! declines if it waits for a message of this one, because it notices the end of a rank by its connection. An end that
-//! agrees has received everything, and dials again only when the other end has too. A hello carries the number of
-//! connections of the pair that were closed in this way: the hello of a dial that was given up is recognised by a
-//! number that is too low, however late it arrives.
+//! An end that has sent Close sends only Agree after it, and after Agree nothing; messages queue meanwhile. The other
+//! end declines if it waits for a message of this rank, because it notices that a rank has exited by its connection. An
+//! end that agrees has received everything, and dials again only when the other end has received everything too. A
+//! hello carries the number of connections of the pair that were closed in this way: the hello of an abandoned dial has
+//! a number that is too low, however late it arrives.
 //!
 //! A hello that arrives after the rank's goodbye is refused: it belongs to a dial that the rank gave up before it left.
 
@@ -27,7 +27,7 @@ pub type Number = u64;
 /// What one end of a connection says to the other about the connection itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// The sender leaves the job in order, rather than by a failure.
+    /// The sender leaves the job in an orderly way, so its closed connection is no failure.
     Goodbye,
     /// The sender does not need the connection any more and asks to close it.
     Close,
@@ -41,12 +41,12 @@ enum State {
     Open {
         number: Number,
         was_dialled: bool,
-        /// Time of the last use; the clock counts the uses of all connections.
+        /// Value of the counter `uses` when this connection was last used.
         used: u64,
         /// The peer has declined to close the connection, and no message has passed since.
         is_kept: bool,
     },
-    /// This end has said Close and waits for the peer's answer.
+    /// This end has sent Close and waits for the peer's answer.
     Asked {
         number: Number,
         was_dialled: bool,
@@ -71,15 +71,15 @@ impl State {
 #[derive(Default)]
 pub struct Connections {
     peers: BTreeMap<u32, State>,
-    /// How many connections were closed by agreement, by peer.
+    /// Number of connections that were closed by agreement, by peer.
     closed: BTreeMap<u32, u32>,
     open: usize,
     uses: u64,
-    /// Whether this rank has said goodbye to all others.
+    /// Whether this rank has said goodbye to all its peers.
     is_leaving: bool,
 }
 
-/// Where messages for a rank go.
+/// How to send messages to a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     Open(Number),
@@ -116,12 +116,12 @@ impl Connections {
         self.closed.get(&peer).copied().unwrap_or(0)
     }
 
-    /// The rank is being dialled.
+    /// Records that the caller is dialling rank `to`.
     pub fn on_dial(&mut self, to: u32, number: Number) {
         self.put(to, State::Dialling(number));
     }
 
-    /// The peer of a connection that this process has dialled has proved which rank it is.
+    /// This process's dial has succeeded: the peer has proved that it is rank `to`.
     pub fn on_dialled(&mut self, to: u32, number: Number) {
         self.put_open(to, number, true, false);
     }
@@ -175,17 +175,17 @@ impl Connections {
         is_current && !self.is_leaving
     }
 
-    /// This rank says goodbye to all others.
+    /// Records that this rank has said goodbye to all its peers.
     pub fn on_leaving(&mut self) {
         self.is_leaving = true;
     }
 
-    /// A rank has said goodbye.
+    /// Records that a peer has said goodbye.
     pub fn on_left(&mut self, peer: u32) {
         self.put(peer, State::Left);
     }
 
-    /// A message was sent to this peer or received from it.
+    /// Records that a message was sent to this peer or received from it.
     pub fn on_used(&mut self, peer: u32) {
         self.uses += 1;
         if let Some(State::Open { used, is_kept, .. }) = self.peers.get_mut(&peer) {
@@ -244,13 +244,13 @@ impl Connections {
         true
     }
 
-    /// Number of connections that are open.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// Number of connections that are being closed: they wait for the peer's answer, or for news that everything has
-    /// arrived.
+    /// Number of connections that are being closed: they wait for the peer's answer, or for confirmation that
+    /// everything has arrived.
     pub fn closing(&self) -> usize {
         self.peers.values().filter(|state| matches!(state, State::Asked { .. } | State::Yielding(_))).count()
     }

@@ -1,20 +1,21 @@
-//! Groups that some members of another group make by themselves (as `MPI_Comm_create_group`).
+//! Creates groups from a list of members of another group, without the other members (as `MPI_Comm_create_group`).
 //!
 //! Each member looks up its two neighbours of the new ring in the other group, and sends them the hashes of the name
-//! and of the list of members, and the new group's context. When both have sent the same, the graph is built. A member
-//! that sends another list under this name disagrees.
+//! and of the list of members, and the new group's context. Once both neighbours have sent the same, the graph is
+//! built. A member that sends another list under this name disagrees, which fails the creation.
 //!
-//! The context is derived from the name, the list and how many groups this member has made of both, so it is the same
-//! for all of them.
+//! The context is derived from the name, the list and how many groups this member has created with both, so all members
+//! derive the same context.
 
 use crate::message::{Malformed, Message, MessageKind};
 use crate::outbox::Outbox;
 use crate::request::{Context, Failure, Request, derived};
 use crate::shape::Peer;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Most announcements kept for groups that this process has not begun to make. Chosen: far more than a process can be
-/// behind.
+/// Maximum number of announcements kept for groups that this process has not begun to create. Chosen: far more groups
+/// than a process can lag behind.
 const EARLY_MAX: usize = 65_536;
 
 /// The sender of an announcement, a member of the other group.
@@ -24,7 +25,7 @@ pub struct Sender {
     pub place: u32,
 }
 
-/// What a member tells its neighbours in a group that is being made.
+/// The message that a member sends to its neighbours in a group that is being created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Announcement {
     pub name: u64,
@@ -32,34 +33,34 @@ pub struct Announcement {
     pub context: Context,
 }
 
-/// A group that is being made.
+/// A group that is being created.
 pub struct Creation {
     pub request: Request,
-    /// The existing group that the members belong to.
+    /// The existing group whose members create this one.
     pub of: Context,
     own: Announcement,
     pub me: u32,
     /// Places of the members in the existing group, in the order of the new one.
     pub members: Vec<u32>,
-    /// The neighbours, when they are found.
+    /// The two neighbours; `None`: the neighbour's address is not known yet.
     left: Option<Peer>,
     right: Option<Peer>,
     /// Ranks that have announced the same name, list and context.
-    agreed: Vec<u32>,
+    agreed: BTreeSet<u32>,
 }
 
 #[derive(Default)]
 pub struct Creations {
-    /// Groups whose neighbours are not all found, or have not all agreed.
+    /// Groups for which a neighbour's address or its matching announcement is missing.
     in_progress: Vec<Creation>,
     /// Groups whose graph is being built.
     building: Vec<Building>,
-    /// Groups given up before both neighbours were found: context, reason, number of neighbours that are still to be
+    /// Groups given up before both neighbours' addresses were known: context, reason, number of neighbours still to be
     /// informed.
     ended: Vec<(Context, Failure, usize)>,
-    /// Announcements of groups that this process has not begun to make: sender, the group it came through, content.
+    /// Announcements of groups that this process has not begun to create: sender, existing group, announcement.
     early: Vec<(Sender, Context, Announcement)>,
-    /// For each existing group, hash of a name and hash of a list: how many groups were made of them, less one.
+    /// For an existing group, the hash of a name and the hash of a list: number of groups created with these, less one.
     made: Vec<(Context, u64, u64, u32)>,
 }
 
@@ -69,22 +70,22 @@ struct Building {
     members: Vec<u32>,
 }
 
-/// A group that this process has begun to make.
+/// A group whose creation this process has started.
 pub struct Begun {
     pub context: Context,
-    /// The places of the left and the right neighbour in the other group; `None`: this process is the only member.
+    /// The left and the right neighbour's place in the existing group; `None`: this process is the only member.
     pub neighbours: Option<(u32, u32)>,
-    /// What was heard about the group already.
+    /// Announcements for this group that arrived before, with what follows from each.
     pub heard: Vec<(Sender, Heard)>,
 }
 
-/// What follows from an announcement.
+/// What follows from an announcement that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     Nothing,
-    /// The neighbours of this group may be complete.
+    /// Both neighbours of this group may now have agreed.
     Agreed(Context),
-    /// The sender has another list for a group that this process makes.
+    /// The sender has another list of members for a group that this process creates.
     Disagrees {
         own: Context,
         others: Context,
@@ -92,7 +93,7 @@ pub enum Heard {
 }
 
 impl Announcement {
-    /// `from`: this member's place in the other group.
+    /// `from`: this member's place in the existing group `of`.
     fn encode(&self, of: Context, from: u32) -> Vec<u8> {
         let payload: Vec<u8> = [self.name, self.members, self.context].into_iter().flat_map(u64::to_le_bytes).collect();
         Message { context: of, kind: MessageKind::Creates { from }, payload: &payload }.encode()
@@ -107,17 +108,17 @@ impl Announcement {
 }
 
 impl Creation {
-    /// The neighbours that are found.
+    /// The neighbours whose addresses are known.
     pub fn found(&self) -> impl Iterator<Item = &Peer> {
         [&self.left, &self.right].into_iter().flatten()
     }
 
-    /// Ranks of neighbours that are found and have not announced the group yet.
+    /// Ranks of neighbours whose addresses are known but whose announcement has not arrived.
     fn awaited(&self) -> impl Iterator<Item = u32> {
         self.found().map(|peer| peer.rank).filter(|rank| !self.agreed.contains(rank))
     }
 
-    /// The neighbours, if both are found and agree.
+    /// Both neighbours, if their addresses are known and they have sent the same announcement.
     fn complete(&self) -> Option<(&Peer, &Peer)> {
         let (left, right) = (self.left.as_ref()?, self.right.as_ref()?);
         (self.agreed.contains(&left.rank) && self.agreed.contains(&right.rank)).then_some((left, right))
@@ -125,10 +126,10 @@ impl Creation {
 }
 
 impl Creations {
-    /// Begins to make a group of these members of `of`, in which this process has the place `own`.
+    /// Starts to create a group of these members of `of`, in which this process has the place `own`.
     ///
     /// # Errors
-    /// This process is none of the members, or one of them is there twice.
+    /// This process is not in `members`, or a member appears twice.
     pub fn start_creation(
         &mut self,
         (request, of, own): (Request, Context, u32),
@@ -150,7 +151,7 @@ impl Creations {
         let neighbours = Some((members[(me + size - 1) % size], members[(me + 1) % size]));
         let members = members.to_vec();
         let creation =
-            Creation { request, of, own, me: me as u32, members, left: None, right: None, agreed: Vec::new() };
+            Creation { request, of, own, me: me as u32, members, left: None, right: None, agreed: BTreeSet::new() };
         self.in_progress.push(creation);
         let concerns =
             |(_, through, heard): &mut (Sender, Context, Announcement)| *through == of && heard.name == own.name;
@@ -160,7 +161,7 @@ impl Creations {
         Ok(Begun { context, neighbours, heard })
     }
 
-    /// The announcement that this member sends for a group that it begins to make.
+    /// The announcement that this member sends for a group that it starts to create.
     fn announcement(&mut self, of: Context, name: &[u8], members: &[u32]) -> Announcement {
         let members = hash(members.iter().flat_map(|member| member.to_le_bytes()));
         let name = hash(name.iter().copied());
@@ -180,7 +181,7 @@ impl Creations {
         self.in_progress.iter_mut().find(|creation| creation.own.context == context)
     }
 
-    /// Takes a group whose neighbours are found and agree, to build its graph.
+    /// Moves a group whose neighbours are known and agree to `building`, so that the caller builds its graph.
     pub fn take_complete(&mut self, context: Context) -> Option<(Creation, Peer, Peer)> {
         let at = self.position(context)?;
         let (left, right) = self.in_progress[at].complete()?;
@@ -190,7 +191,7 @@ impl Creations {
         Some((creation, left, right))
     }
 
-    /// The ranks that groups in the making wait for.
+    /// The ranks whose announcements the groups being created wait for.
     pub fn awaited(&self) -> impl Iterator<Item = u32> {
         self.in_progress.iter().flat_map(Creation::awaited)
     }
@@ -199,13 +200,13 @@ impl Creations {
         self.in_progress.iter().position(|creation| creation.own.context == context)
     }
 
-    /// Forgets a group whose graph is built, or never will be.
+    /// Removes a group from `building`: its graph has been built, or never will be.
     pub fn on_built(&mut self, context: Context) {
         self.building.retain(|building| building.own.context != context);
     }
 
-    /// Gives up a group that is being made, and informs its neighbours, which inform theirs; `false`: it is not being
-    /// made.
+    /// Gives up a group that is being created, and informs its neighbours, which inform theirs; `false`: no such group
+    /// is being created.
     pub fn end(&mut self, out: &mut Outbox, context: Context, failure: Failure) -> bool {
         let Some(at) = self.position(context) else { return false };
         let creation = self.in_progress.swap_remove(at);
@@ -218,8 +219,8 @@ impl Creations {
         true
     }
 
-    /// A neighbour in a group that is being made has been found: sends it this member's announcement, or the reason if
-    /// the group was given up meanwhile.
+    /// The address of a neighbour in a group that is being created is known now: sends it this member's announcement,
+    /// or the reason if the group was given up meanwhile.
     pub fn on_neighbour(&mut self, out: &mut Outbox, context: Context, peer: &Peer, is_left: bool) {
         if let Some(at) = self.ended.iter().position(|(ended, ..)| *ended == context) {
             let (_, failure, missing) = &mut self.ended[at];
@@ -244,13 +245,13 @@ impl Creations {
         self.in_progress.iter().filter(|creation| is_wanted(creation)).map(|creation| creation.own.context).collect()
     }
 
-    /// Takes another rank's announcement of a group of members of `of`.
+    /// Handles another rank's announcement of a group of members of `of`.
     ///
     /// # Errors
-    /// `EARLY_MAX` early announcements wait already.
+    /// `EARLY_MAX` early announcements are kept already.
     pub fn hear(&mut self, from: Sender, of: Context, heard: Announcement) -> Result<Heard, Malformed> {
         if let Some(creation) = self.get_mut(heard.context) {
-            creation.agreed.push(from.rank);
+            creation.agreed.insert(from.rank);
             return Ok(Heard::Agreed(heard.context));
         }
         let begun = self.in_progress.iter().map(|creation| (creation.of, creation.own, &creation.members[..]));
@@ -269,7 +270,7 @@ impl Creations {
     }
 }
 
-/// A number for these bytes (FNV-1a).
+/// A 64-bit hash of these bytes (FNV-1a).
 fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,16 +1,16 @@
-//! Messages of groups that do not exist here yet, which are kept, and of groups that were given up, which are dropped.
+//! Keeps messages of groups that do not exist in this process yet, and drops messages of groups that were given up.
 
 use crate::message;
 use crate::request::Context;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Most contexts remembered of groups that were given up, whose late messages are dropped.
+/// Maximum number of given-up groups whose contexts are remembered, so that their late messages are dropped.
 const GONE_MAX: usize = 1024;
 
 #[derive(Default)]
 pub struct EarlyMessages {
-    /// Messages kept, each with the rank that has sent it.
+    /// Messages kept, each with the rank of its sender.
     kept: Vec<(u32, Vec<u8>)>,
     bytes: usize,
     gone: VecDeque<Context>,
@@ -25,7 +25,7 @@ impl EarlyMessages {
         }
     }
 
-    /// Takes the messages of a group, which exists now.
+    /// Removes and returns the messages kept for a group, which exists now.
     pub fn take(&mut self, context: Context) -> Vec<(u32, Vec<u8>)> {
         let is_of_group =
             |(_, bytes): &mut (u32, Vec<u8>)| message::decode(bytes).is_ok_and(|message| message.context == context);

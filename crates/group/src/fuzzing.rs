@@ -1,5 +1,5 @@
-//! What must hold for members of a group, whatever another rank sends them. The fuzz target `group` searches for
-//! violations.
+//! Checks what must hold for members of a group, whatever messages other ranks send them. The fuzz target `group`
+//! searches for violations.
 
 use crate::algorithms::{Algorithm, Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
 use crate::in_memory::{Ranks, Wrong};
@@ -10,11 +10,11 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Ranks and what one of them is to do, as the input says: its first byte is the number of ranks, then each step takes
-/// a few bytes.
+/// Runs a group as the input says: its first byte gives the number of ranks, and each step that a rank takes reads a
+/// few more bytes.
 ///
-/// No message makes a member panic, never end, or end a request twice; as long as all messages are those of members and
-/// no rank is lost, every request ends.
+/// No message may make a member panic or loop forever, or complete a request twice; as long as all messages come from
+/// members and no rank is lost, every request completes.
 pub fn group(input: &[u8]) {
     if let Ok(message) = message::decode(input) {
         assert_eq!(message.encode(), input, "a message that decodes is the encoded one");
@@ -31,7 +31,7 @@ pub fn group(input: &[u8]) {
     world.end();
 }
 
-/// The rest of the input; zeros behind its end.
+/// The rest of the input, followed by zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -41,7 +41,7 @@ impl<'a> Bytes<'a> {
         *first
     }
 
-    /// A number that is small, or any.
+    /// Reads a number: usually below 255, sometimes any `u32`.
     fn number(&mut self) -> u32 {
         match self.next() {
             255 => u32::from_le_bytes([self.next(), self.next(), self.next(), self.next()]),
@@ -60,10 +60,10 @@ impl<'a> Bytes<'a> {
 struct World {
     ranks: Ranks,
     size: u32,
-    /// Groups of all ranks.
+    /// Contexts of the groups that contain all ranks.
     contexts: Vec<Context>,
     started: Vec<(u32, Request)>,
-    /// A rank is lost, or a message is none of a member's.
+    /// Whether a rank was lost or a message injected, so that requests may fail.
     is_disturbed: bool,
 }
 
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// A message that no member has sent: of any bytes, or one that is under way with a byte changed.
+    /// Injects a message that no member has sent: random bytes, or a message in flight with one byte changed.
     fn inject(&mut self, input: &mut Bytes<'_>) {
         let (to, from) = (input.number() % self.size, input.number());
         let context = self.context(input);
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// A message from one member to another, with its receive; or a group of two; or the search for an address.
+    /// Starts a tagged message between two members and its receive, or a group of the two, or a search for an address.
     fn start_between_two(&mut self, input: &mut Bytes<'_>) {
         let (of, what) = (self.context(input), input.next());
         let (one, other) = (u32::from(input.next()) % self.size, u32::from(input.next()) % self.size);
@@ -201,7 +201,7 @@ impl World {
         self.collect(other);
     }
 
-    /// Whether a rank is told that the group of all can be used; the first request of each is for that.
+    /// Whether a rank has reported that the group of all ranks can be used, which is each rank's first request.
     fn has_formed(&self, rank: u32) -> bool {
         matches!(self.ranks.results.get(&self.started[rank as usize]), Some(Ok(Done::Group(Some(WORLD)))))
     }
@@ -218,7 +218,7 @@ impl World {
     }
 
     fn collect(&mut self, rank: u32) {
-        // What follows a wrong output is collected as well.
+        // After a wrong output, collects the remaining outputs too.
         while let Err(wrong) = self.ranks.collect(rank) {
             self.check(Err(wrong));
         }

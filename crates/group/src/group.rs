@@ -1,4 +1,4 @@
-//! One group of a process: its collectives, the addresses of its members, and the messages between two of them.
+//! One group of a process: its collectives, the addresses of its members, and tagged messages between two members.
 
 use crate::addresses::Addresses;
 use crate::algorithms::Algorithm;
@@ -15,14 +15,15 @@ pub struct Group {
     pub collectives: Collectives,
     pub addresses: Addresses,
     pub tagged: Tagged,
-    /// What the callers wait for, by epoch.
+    /// The callers' requests that wait for collectives, by the collective's epoch.
     pub requests: BTreeMap<u32, (Request, Then)>,
     pub failed: Option<Failure>,
-    /// The group that this one is being made from: some members may have failed in it, and never join this one.
+    /// The group from which this one is being made: if a member fails there, it never joins this group, which fails
+    /// too.
     pub made_from: Option<Context>,
-    /// Whether place `n` of the group is rank `n` of the job. The driver then finds the addresses of members.
+    /// Whether place `n` of the group is rank `n` of the job, so that the driver finds the addresses of members itself.
     pub is_known: bool,
-    /// Peers of the shape that were reported to the driver, and the number of the shape's links at that time.
+    /// Ranks of the shape's peers that were reported to the driver, and the shape's number of links at the last report.
     learnt: BTreeSet<u32>,
     learnt_links: usize,
 }
@@ -38,10 +39,10 @@ pub enum Then {
     Join,
 }
 
-/// The processes that a process waits for.
+/// The processes for whose messages a process waits.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Awaited {
-    /// Ranks whose parts in collectives, in the making of groups or in searches for addresses are missing.
+    /// Ranks whose messages are missing in collectives, in the creation of groups or in searches for addresses.
     pub parts: BTreeSet<u32>,
     /// Ranks from which a receive expects a message.
     pub senders: BTreeSet<u32>,
@@ -93,7 +94,7 @@ impl Group {
     }
 
     /// Queues an `Output::Learnt` for each other member that the shape knows and that was not reported before. Returns
-    /// one of these members that is lost; `None` if there is none or the group has failed.
+    /// the rank of one of these members that is lost; `None` if none is lost or the group has failed.
     pub fn learn(&mut self, out: &mut Outbox) -> Option<u32> {
         let Group { collectives: Collectives { shape, .. }, learnt, learnt_links, failed, .. } = self;
         if core::mem::replace(learnt_links, shape.links()) == shape.links() {
@@ -107,7 +108,7 @@ impl Group {
         lost.filter(|_| failed.is_none()).map(|peer| peer.rank)
     }
 
-    /// Adds those whom this process waits for in this group.
+    /// Adds the ranks that this process waits for in this group to `awaited`.
     pub fn add_awaited(&self, context: Context, awaited: &mut Awaited) {
         let shape = self.shape();
         awaited.parts.extend(self.collectives.awaited());
@@ -121,12 +122,12 @@ impl Group {
         }
     }
 
-    /// Bytes of messages that wait for a collective or a receive.
+    /// Size of the messages that wait for a collective or a receive, in bytes.
     pub fn kept_bytes(&self) -> usize {
         self.collectives.mail().bytes() + self.tagged.bytes()
     }
 
-    /// Bytes of messages of a rank that wait for a collective or a receive.
+    /// Size of the messages from `rank` that wait for a collective or a receive, in bytes.
     pub fn kept_bytes_of(&self, rank: u32) -> usize {
         self.collectives.mail().bytes_of(rank) + self.tagged.bytes_of(rank)
     }

@@ -21,12 +21,12 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Messages of one rank that wait here for a group, a collective or a receive (bytes). Chosen: much more than start-up
-/// protocols need. Of a rank with more the driver takes no further messages until they are wanted (see
-/// [`Groups::is_behind`]).
+/// Maximum size of one rank's messages that wait here for a group, a collective or a receive, in bytes. Chosen: much
+/// more than start-up protocols need. From a rank that exceeds it, the driver reads no further messages until they are
+/// wanted (see [`Groups::is_behind`]).
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// What a process has done since its start.
+/// Counters of what a process has done since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
@@ -66,9 +66,9 @@ impl Groups {
         request
     }
 
-    /// Makes a group, for a driver that finds the address of each member; `find` is by place. `is_known`: it is the
-    /// group of all ranks, and its places are their ranks. All members call this with the same context, see
-    /// [`derived`]. No message is sent.
+    /// Makes a group without messages, for a driver that finds the address of each member itself; `find` is by place.
+    /// `is_known`: it is the group of all ranks, so a place is a rank. All members call this with the same context, see
+    /// [`derived`].
     pub fn form_whole(&mut self, context: Context, (me, size): (u32, u32), is_known: bool, find: &dyn Fn(u32) -> Peer) {
         let mut group = Group::new(context, Shape::whole(me, size, find));
         group.is_known = is_known;
@@ -118,7 +118,7 @@ impl Groups {
                 self.build(request, context, None, Shape::new(0, 1, own.clone(), own.clone()));
             }
             Ok(Begun { context, neighbours: Some((left, right)), heard }) => {
-                // Another member may have given up already.
+                // Another member may have given up the group already, and its message may have arrived.
                 self.take_early(context);
                 self.toward(of, left, Waiter::Neighbour(context, true));
                 self.toward(of, right, Waiter::Neighbour(context, false));
@@ -141,7 +141,7 @@ impl Groups {
         }
     }
 
-    /// Builds a group's graph if its neighbours are found and agree.
+    /// Builds a group's graph if both its neighbours are known and agree.
     fn go_on_with(&mut self, context: Context) {
         let Some((creation, left, right)) = self.creations.take_complete(context) else { return };
         let Creation { request, of, me, members, .. } = creation;
@@ -159,7 +159,7 @@ impl Groups {
         self.build(request, context, Some(of), Shape::new(me, size, left, right));
     }
 
-    /// Gives up a group that is being made, and drops its late messages; `false`: it is not being made.
+    /// Gives up a group that is being created, and drops its late messages; `false`: no such group is being created.
     fn end_creation(&mut self, context: Context, failure: Failure) -> bool {
         let is_ended = self.creations.end(&mut self.out, context, failure);
         if is_ended {
@@ -168,21 +168,22 @@ impl Groups {
         is_ended
     }
 
-    /// Starts a collective. All members start the same ones in the same order.
+    /// Starts a collective. All members must start the same collectives in the same order.
     pub fn start(&mut self, of: Context, algorithm: Box<dyn Algorithm>) -> Request {
         let request = self.out.request();
         self.start_algorithm(request, of, algorithm, Then::Tell);
         request
     }
 
-    /// Asks for the address of a member.
+    /// Looks up the address of a member.
     pub fn locate(&mut self, of: Context, member: u32) -> Request {
         let request = self.out.request();
         self.toward(of, member, Waiter::Address(request));
         request
     }
 
-    /// Sends bytes to a member, which receives them by the tag. Over when they have left.
+    /// Sends bytes to a member, which receives them by `tag`. The request completes once the message is handed to the
+    /// driver.
     pub fn send_tagged(&mut self, to: u32, of: Context, tag: u32, payload: &[u8]) -> Request {
         let request = self.out.request();
         let from = self.shape(of).map_or(0, |shape| shape.me);
@@ -211,7 +212,7 @@ impl Groups {
         self.groups.values_mut().any(|group| group.tagged.cancel(request))
     }
 
-    /// Whom this process waits for.
+    /// The ranks that this process waits for.
     pub fn awaited(&self) -> Awaited {
         let mut awaited = Awaited::default();
         self.groups.iter().for_each(|(context, group)| group.add_awaited(*context, &mut awaited));
@@ -220,9 +221,9 @@ impl Groups {
         awaited
     }
 
-    /// Whether more messages of this rank wait here than should, and none of them is what this process waits for. Then
-    /// the driver takes no more of them, so that the rank cannot fill this process's memory. It stays connected: it has
-    /// done nothing wrong, and its messages are taken as soon as this process wants one of them.
+    /// Whether more messages of this rank wait here than should, and this process waits for none from it. Then the
+    /// driver reads no more of them, so that the rank cannot fill this process's memory. The rank stays connected: it
+    /// has broken no rule, and its messages are read as soon as this process waits for one of them.
     pub fn is_behind(&self, rank: u32) -> bool {
         let groups = || self.groups.values();
         let all = self.early.bytes() + groups().map(Group::kept_bytes).sum::<usize>();
@@ -241,7 +242,7 @@ impl Groups {
         self.groups.get(&of).map(Group::shape)
     }
 
-    /// Forgets a group; what is in progress fails.
+    /// Removes a group; its requests in progress fail.
     pub fn free(&mut self, context: Context) {
         let Some(mut group) = self.groups.remove(&context) else { return };
         self.early.forget(context);
@@ -251,10 +252,10 @@ impl Groups {
         group.stop().into_iter().for_each(|request| self.out.done(request, Err(Failure::Cancelled)));
     }
 
-    /// A message of another rank.
+    /// Handles a message from another rank.
     ///
     /// # Errors
-    /// No correct process sends this. The link to it should be closed.
+    /// The message is not one that a correct process sends. The connection to its sender should be closed.
     pub fn on_message(&mut self, from: u32, bytes: &[u8]) -> Result<(), Malformed> {
         let Message { context, kind, payload } = message::decode(bytes)?;
         let failure = match kind {
@@ -314,7 +315,7 @@ impl Groups {
         Ok(())
     }
 
-    /// A rank is lost: fails the groups that it was in.
+    /// Records that a rank is lost, and fails the groups that it was in.
     pub fn on_lost(&mut self, rank: u32) {
         self.out.lost.insert(rank);
         let with: Vec<Context> = self.groups.iter().filter(|(_, group)| group.has(rank)).map(|(at, _)| *at).collect();
@@ -330,7 +331,7 @@ impl Groups {
         self.out.poll()
     }
 
-    /// A group that has not failed, and has this member.
+    /// The group `of`, if it has not failed and has this member.
     fn usable(&mut self, of: Context, member: u32) -> Result<&mut Group, Failure> {
         let group = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
         match group.failed {
@@ -375,7 +376,7 @@ impl Groups {
         }
     }
 
-    /// Serves a waiter, whose member's address is known now.
+    /// Serves a waiter once its member's address is known.
     fn go_on(&mut self, peer: Peer, waiter: Waiter) {
         match waiter {
             Waiter::Address(request) => self.out.done(request, Ok(Done::Peer(peer))),
@@ -435,7 +436,7 @@ impl Groups {
         }
     }
 
-    /// Updates the counts, sends `sends` and reports a completed collective, after a change of a group.
+    /// Updates the counts, sends `sends` and reports a completed collective, after a group has changed.
     fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
         if let Some(group) = self.groups.get_mut(&context) {
             let questions = group.addresses.take_asked();
@@ -478,7 +479,7 @@ impl Groups {
         self.out.done(request, result);
     }
 
-    /// Fails a group of which a rank is lost or disagrees, and informs the members that this one has links to.
+    /// Fails a group in which a rank is lost or disagrees, and informs the members that this process has links to.
     fn fail(&mut self, context: Context, failure: Failure) {
         let Some(group) = self.groups.get_mut(&context).filter(|group| group.failed.is_none()) else { return };
         group.failed = Some(failure);

@@ -1,8 +1,8 @@
-//! All ranks of a job in one process: carries the messages of their groups from one to the other, and counts them.
+//! All ranks of a job in one process: carries the messages of their groups from rank to rank, and counts them.
 //!
-//! The caller decides which message arrives next; those from one rank to another keep their order. So a test can choose
-//! at random; a simulation delivers them in the order of sending, as a network does where all messages take the same
-//! time.
+//! The caller decides which message arrives next; messages from one rank to another keep their order. A test can choose
+//! at random; a simulation delivers messages in the order of sending, as a network does where all messages take the
+//! same time.
 
 use crate::{Context, Done, Failure, Groups, Malformed, Output, Peer, Request};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,23 +11,23 @@ use alloc::vec::Vec;
 
 pub struct Ranks {
     pub members: Vec<Groups>,
-    /// Results of requests that are over and that nobody has taken yet, by rank and request.
+    /// Results of completed requests that no caller has removed yet, by rank and request.
     pub results: BTreeMap<(u32, Request), Result<Done, Failure>>,
     pub traffic: Vec<Traffic>,
-    /// The longest chain of messages, of which each was sent on the arrival of the one before.
+    /// Length of the longest chain of messages in which each message was sent when the one before arrived.
     pub rounds: u64,
-    /// For each rank, the ranks whose addresses it has.
+    /// For each rank, the ranks whose addresses it has learnt.
     pub learnt: Vec<BTreeSet<u32>>,
     under_way: VecDeque<UnderWay>,
     lost: Vec<bool>,
 }
 
-/// What a rank has sent.
+/// Counters of the messages that a rank has sent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     pub messages: u64,
     pub bytes: u64,
-    /// The ranks that it has sent messages to, or has had messages from, and how many it has sent.
+    /// For each rank that this one has sent messages to or received messages from, the number sent to it.
     pub peers: BTreeMap<u32, u64>,
 }
 
@@ -35,8 +35,8 @@ pub struct UnderWay {
     pub from: u32,
     pub to: u32,
     pub message: Vec<u8>,
-    /// Position of the message, from 1, in the longest chain of messages each of which was sent on the arrival of the
-    /// one before.
+    /// Position of the message, from 1, in the longest chain of messages in which each was sent when the one before
+    /// arrived.
     round: u64,
 }
 
@@ -45,16 +45,16 @@ pub struct UnderWay {
 pub enum Wrong {
     /// Rank `from` sends to a rank whose address it does not know.
     Unknown { from: u32, to: u32 },
-    /// Rank `by` has learnt its own address, or an address that is not the one of the rank it is said to belong to.
+    /// Rank `by` has learnt its own address, or a wrong address of another rank.
     Learnt { by: u32, peer: Peer },
-    /// A request has ended twice.
+    /// A request has completed twice.
     Twice { by: u32, request: Request },
-    /// A message was refused.
+    /// Rank `by` refused a message of rank `from`.
     Refused { by: u32, from: u32 },
 }
 
 impl Ranks {
-    /// Ranks that know nothing of each other.
+    /// Creates ranks that do not know each other's addresses.
     pub fn apart(own: impl IntoIterator<Item = Peer>) -> Ranks {
         let members: Vec<Groups> = own.into_iter().map(Groups::new).collect();
         let size = members.len();
@@ -77,22 +77,22 @@ impl Ranks {
         self.members[rank as usize].own().clone()
     }
 
-    /// A rank starts to make a group of the ring of all ranks.
+    /// Rank `rank` starts to form the group of all ranks, in the order of ranks.
     pub fn form(&mut self, context: Context, rank: u32) -> Request {
         let size = self.size();
         let (left, right) = (self.own((rank + size - 1) % size), self.own((rank + 1) % size));
         self.members[rank as usize].form(context, rank, size, left, right)
     }
 
-    /// The messages that have not arrived, in the order in which they were sent.
+    /// The messages that were sent and have not arrived, in the order of sending.
     pub fn under_way(&self) -> &VecDeque<UnderWay> {
         &self.under_way
     }
 
-    /// Takes what a rank wants to send, after something was started on it.
+    /// Collects a rank's outputs after an operation was started on it.
     ///
     /// # Errors
-    /// The rank is wrong.
+    /// The rank has broken a rule, see [`Wrong`].
     pub fn collect(&mut self, rank: u32) -> Result<(), Wrong> {
         self.collect_after(rank, 0)
     }
@@ -101,7 +101,7 @@ impl Ranks {
     /// [`Ranks::under_way`].
     ///
     /// # Errors
-    /// A rank is wrong.
+    /// A rank has broken a rule, see [`Wrong`].
     pub fn deliver(&mut self, place: usize) -> Result<Option<u32>, Wrong> {
         let Some(UnderWay { from, to, .. }) = self.under_way.get(place) else { return Ok(None) };
         let (from, to) = (*from, *to);
@@ -111,15 +111,15 @@ impl Ranks {
         Ok(Some(to))
     }
 
-    /// Takes the message that was sent first, for a caller that carries messages itself.
+    /// Removes the message that was sent first, for a caller that carries messages itself.
     pub fn take_sent(&mut self) -> Option<UnderWay> {
         self.under_way.pop_front()
     }
 
-    /// A message that was taken arrives.
+    /// Delivers a message that [`Ranks::take_sent`] has returned.
     ///
     /// # Errors
-    /// A rank is wrong.
+    /// A rank has broken a rule, see [`Wrong`].
     pub fn arrive(&mut self, UnderWay { from, to, message, round }: UnderWay) -> Result<(), Wrong> {
         if self.lost[to as usize] {
             return Ok(());
@@ -133,16 +133,16 @@ impl Ranks {
     /// Delivers all messages in the order of sending, including those that are sent in reaction.
     ///
     /// # Errors
-    /// A rank is wrong.
+    /// A rank has broken a rule, see [`Wrong`].
     pub fn settle(&mut self) -> Result<(), Wrong> {
         while self.deliver(0)?.is_some() {}
         Ok(())
     }
 
-    /// A rank ends; those that know it notice.
+    /// Ends a rank; the ranks that can send to it notice the loss.
     ///
     /// # Errors
-    /// A rank is wrong.
+    /// A rank has broken a rule, see [`Wrong`].
     pub fn lose(&mut self, rank: u32) -> Result<(), Wrong> {
         self.lost[rank as usize] = true;
         for me in (0..self.size()).filter(|me| *me != rank) {
@@ -193,7 +193,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Whether `from` can send to `to`: over a connection that either has made, or by an address that it has learnt.
+    /// Whether `from` can send to `to`: they have a connection, or `from` has learnt the address of `to`.
     fn reaches(&self, from: u32, to: u32) -> bool {
         self.traffic[from as usize].peers.contains_key(&to) || self.learnt[from as usize].contains(&to)
     }
@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn the_longest_chain_and_the_traffic_are_those_of_the_definitions() {
         let mut ranks = ring(100);
-        // The graph: 6 steps; a message has 17 bytes, and the peer's number, the address and its length.
+        // Building the graph takes 6 steps; a message has 17 header bytes, the rank, the address and the address's
+        // length.
         assert_eq!((ranks.rounds, ranks.results.len()), (6, 100));
         assert!(ranks.traffic.iter().all(|traffic| (traffic.messages, traffic.bytes) == (12, 12 * (17 + 8 + 15))));
         assert!(ranks.learnt.iter().all(|learnt| learnt.len() == 14));

@@ -1,6 +1,6 @@
 //! The ranks' own network: groups of processes that exchange messages among themselves, without the agents.
 //!
-//! A crate of its own, because the simulator and the fuzz targets carry its messages in memory, and `libwireup` over
+//! A crate of its own, because the simulator and the fuzz targets carry its messages in memory, but `libwireup` over
 //! sockets: it forbids `unsafe`, has no standard library, and depends on no other crate of wireup, not even on PMI.
 //!
 //! ```text
@@ -13,13 +13,14 @@
 //! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring.
 //! Nothing else grows with P, except the results that a caller asks for.
 //!
-//! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` what it has in progress.
-//! `mail` keeps messages that arrive before they are wanted, `early_messages` those that arrive before their group is
-//! made; `creation` makes groups of a list of members; [`algorithms`] are what a group can do, one file each.
+//! [`Groups`] holds a process's groups and only routes; `group` is one of them, `collectives` its collectives in
+//! progress. `mail` keeps messages that arrive before they are wanted, `early_messages` those that arrive before their
+//! group is made; `creation` makes groups from a list of members; [`algorithms`] has one file for each collective.
 //! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
 //! unreliable network reliable.
+//! unreliable network reliable.
 //!
-//! Messages are bytes for a rank. The driver carries them and keeps the order of those from one rank to another.
+//! A message is a byte string for a rank. The driver carries messages, and keeps the order of those between two ranks.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.
 //!
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube instead of a ring).

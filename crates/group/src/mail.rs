@@ -1,11 +1,11 @@
-//! Messages that have arrived before their receiver wants them.
+//! Messages of collectives that have arrived before this process waits for them.
 
 use crate::shape::Side;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Identifies a step's message: from which rank, in which of the group's collectives, in which step, sent towards which
-/// side.
+/// Identifies a message of a collective: its sender, the collective, the step, and the side of the ring towards which
+/// it was sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     pub epoch: u32,
@@ -21,18 +21,18 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Keeps a message; `false`: one of the same step is kept already.
+    /// Keeps a message; `false`: a message with this key is kept already.
     pub fn put(&mut self, key: Key, payload: Vec<u8>) -> bool {
         self.bytes += payload.len() + size_of::<Key>();
         self.steps.insert(key, payload).is_none()
     }
 
-    /// Bytes of all messages.
+    /// Size of all kept messages, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of a rank's messages.
+    /// Size of the kept messages of a rank, in bytes.
     pub fn bytes_of(&self, rank: u32) -> usize {
         let of_rank = self.steps.iter().filter(|(key, _)| key.from == rank);
         of_rank.map(|(_, payload)| payload.len() + size_of::<Key>()).sum()

@@ -14,12 +14,12 @@
 //!      6: member a makes a group of others: its name, list, context (u64)
 //! ```
 //!
-//! A stream carries them with their length in front; a datagram carries one.
+//! On a stream, each message is preceded by its length; a datagram carries one message.
 
 use alloc::vec::Vec;
 use thiserror::Error;
 
-/// Bytes that no correct member sends.
+/// The error for bytes that no correct member sends.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("not a message between members of a group")]
 pub struct Malformed;

@@ -1,4 +1,4 @@
-//! What a process's groups hand to their driver: messages, addresses of ranks, and completed requests.
+//! The outputs of a process's groups for their driver: messages, addresses of ranks, and completed requests.
 
 use crate::message::{Message, MessageKind};
 use crate::request::{Context, Done, Failure, Request};
@@ -21,7 +21,7 @@ pub enum Output {
 }
 
 pub struct Outbox {
-    /// This process.
+    /// The rank and address of this process.
     pub own: Peer,
     pub lost: BTreeSet<u32>,
     last_request: Request,
@@ -51,7 +51,7 @@ impl Outbox {
         self.queue.push_back(Output::Done { request, result });
     }
 
-    /// Tells a member that a group has failed, unless the member is lost or the failure itself says that it knows.
+    /// Informs a member that a group has failed, unless the member is lost or is the rank that caused the failure.
     pub fn tell_failure(&mut self, context: Context, failure: Failure, to: u32) {
         let (kind, rank) = match failure {
             Failure::Lost { rank } => (MessageKind::Failed { rank }, rank),

@@ -1,4 +1,4 @@
-//! What reductions do with numbers.
+//! The arithmetic of reductions: number types and operations.
 
 use crate::message::Malformed;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// Whether the result does not depend on how the operands are bracketed. Sums of floating-point numbers do.
+    /// Whether the result is independent of how the operands are bracketed, which floating-point sums are not.
     pub fn is_exact(self) -> bool {
         !matches!((self.number, self.op), (Number::F64, Op::Sum))
     }
@@ -37,7 +37,7 @@ impl Reduce {
         self.number != Number::F64 || matches!(self.op, Op::Sum | Op::Min | Op::Max)
     }
 
-    /// Combines two vectors of numbers (8 bytes each, native order), `left` being of the members further left.
+    /// Combines two vectors of numbers (8 bytes each, native byte order); `left` belongs to the members further left.
     pub fn combine(self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed> {
         let ((left, []), (right, [])) = (left.as_chunks::<8>(), right.as_chunks::<8>()) else { return Err(Malformed) };
         if left.len() != right.len() {
@@ -64,7 +64,7 @@ impl Reduce {
                 let (a, b) = (i64::from_ne_bytes(left), i64::from_ne_bytes(right));
                 if self.op == Op::Min { a.min(b) } else { a.max(b) }.to_ne_bytes()
             }
-            // The other operations give the same bits as without a sign.
+            // The other operations on signed numbers give the same bits as on unsigned ones.
             Number::I64 => Reduce { number: Number::U64, ..self }.one(left, right),
             Number::F64 => {
                 let (a, b) = (f64::from_ne_bytes(left), f64::from_ne_bytes(right));

@@ -1,11 +1,11 @@
-//! What a caller starts in a group: the numbers of groups and requests, and how a request ends.
+//! Numbers of groups and requests, and how a request ends.
 
 use crate::shape::Peer;
 use alloc::vec::Vec;
 
 /// Identifies a group.
 pub type Context = u64;
-/// Identifies what a caller has started.
+/// Identifies an operation that a caller has started.
 pub type Request = u64;
 
 /// The group of all ranks.
@@ -14,17 +14,17 @@ pub const WORLD: Context = 1;
 /// Why a request has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// This rank of the group is gone.
+    /// A rank of the group has exited or cannot be reached.
     Lost { rank: u32 },
-    /// Members have started different collectives, or a message is not one that a correct member sends.
+    /// Members have started different collectives, or a message came that no correct member sends.
     Malformed,
-    /// The group was given up.
+    /// The group was freed.
     Cancelled,
     /// There is no such group.
     NoGroup,
     /// The group has no such member.
     NoMember,
-    /// This rank makes a group of the same name with other members, or with another order of them.
+    /// This rank creates a group of the same name with other members, or with the same members in another order.
     Disagrees { rank: u32 },
 }
 
@@ -38,7 +38,8 @@ pub enum Done {
     Peer(Peer),
 }
 
-/// The context of a group made from another: a mixture in which different origins practically never meet (splitmix64).
+/// The context of a group made from another: a hash, so that contexts of different origin practically never collide
+/// (splitmix64).
 pub fn derived(of: Context, epoch: u32, first: u32) -> Context {
     let mut mixed = of ^ (u64::from(epoch) << 32 | u64::from(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for factor in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {

@@ -1,4 +1,4 @@
-//! Lists of byte strings in one message: a length (u32 LE) before each.
+//! Encodes a list of byte strings in one message: a length (u32 LE) before each string.
 
 use crate::message::Malformed;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ pub fn push(out: &mut Vec<u8>, row: &[u8]) {
     out.extend_from_slice(row);
 }
 
-/// Takes the first row off.
+/// Removes and returns the first row.
 pub fn take_row<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let (len, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
     let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or(Malformed)?;

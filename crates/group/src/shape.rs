@@ -2,15 +2,15 @@
 
 use alloc::vec::Vec;
 
-/// Another process: its rank in the job, and the address at which it takes connections.
+/// Another process: its rank in the job, and the address at which it accepts connections.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     pub rank: u32,
-    /// Bytes that only the endpoints understand; at most 255.
+    /// Address bytes, at most 255, which only the transport interprets.
     pub address: Vec<u8>,
 }
 
-/// The direction around the ring.
+/// The direction along the ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Side {
     Left,
@@ -26,7 +26,7 @@ impl Side {
     }
 }
 
-/// The member at distance `2^power` on one side.
+/// A link to the member at distance `2^power` on one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     pub side: Side,
@@ -47,7 +47,7 @@ impl Link {
 pub struct Shape {
     pub me: u32,
     pub size: u32,
-    /// Neighbours to the left, by power.
+    /// Peers on the left: entry `n` is at distance `2^n`.
     left: Vec<Peer>,
     right: Vec<Peer>,
 }
@@ -69,7 +69,7 @@ impl Shape {
         shape
     }
 
-    /// How many distances there are below the size: `ceil(log2 size)`.
+    /// Number of powers of two below the size: `ceil(log2 size)`.
     pub fn powers(&self) -> usize {
         powers(self.size)
     }
@@ -81,18 +81,18 @@ impl Shape {
         }
     }
 
-    /// How many links are known.
+    /// Number of known links.
     pub fn links(&self) -> usize {
         self.left.len() + self.right.len()
     }
 
-    /// Adds the members at the next distance.
+    /// Adds the two members at the next power of two.
     pub fn extend(&mut self, left: Peer, right: Peer) {
         self.left.push(left);
         self.right.push(right);
     }
 
-    /// The members that are known, with their places; some may appear twice.
+    /// The known members, with their places; a member may appear twice.
     pub fn known(&self) -> impl Iterator<Item = (u32, &Peer)> {
         let size = u64::from(self.size);
         let at = move |distance: u64| ((u64::from(self.me) + distance) % size) as u32;

@@ -4,19 +4,19 @@ use crate::request::Request;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// The sender's place, and the tag.
+/// The sender's place in the group, and the tag.
 pub type Source = (u32, u32);
 
 #[derive(Default)]
 pub struct Tagged {
-    /// Messages for which no receive was started, with the ranks that have sent them.
+    /// Messages for which no receive was started, each with the rank of its sender.
     arrived: BTreeMap<Source, VecDeque<(u32, Vec<u8>)>>,
     arrived_bytes: usize,
     wanted: BTreeMap<Source, VecDeque<Request>>,
 }
 
 impl Tagged {
-    /// Takes a message of a rank; returns the request that it completes, if a receive waits for it.
+    /// Handles a message from a rank; returns the request that it completes, if a receive waits for it.
     pub fn on_message(&mut self, source: Source, rank: u32, payload: &[u8]) -> Option<Request> {
         if let Some(wanted) = self.wanted.get_mut(&source) {
             let request = wanted.pop_front();
@@ -44,12 +44,12 @@ impl Tagged {
         message
     }
 
-    /// Bytes of messages for which no receive was started.
+    /// Size of the messages for which no receive was started, in bytes.
     pub fn bytes(&self) -> usize {
         self.arrived_bytes
     }
 
-    /// Bytes of messages from `rank` for which no receive was started.
+    /// Size of the messages from `rank` for which no receive was started, in bytes.
     pub fn bytes_of(&self, rank: u32) -> usize {
         let of_rank = self.arrived.values().flatten().filter(|(from, _)| *from == rank);
         of_rank.map(|(_, message)| message.len()).sum()
@@ -60,7 +60,7 @@ impl Tagged {
         self.wanted.keys().map(|(from, _)| *from)
     }
 
-    /// Gives up a receive; `false`: there is no such one.
+    /// Cancels a receive; `false`: no receive with this request waits.
     pub fn cancel(&mut self, request: Request) -> bool {
         let found = self.wanted.iter_mut().find_map(|(source, wanted)| {
             let at = wanted.iter().position(|one| *one == request)?;

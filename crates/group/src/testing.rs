@@ -1,5 +1,5 @@
-//! All members of a group in one process. Messages of a pair are delivered in their order, those of different pairs in
-//! any order.
+//! All members of a group in one process. Messages between a pair of members are delivered in order, those of different
+//! pairs in any order.
 
 use crate::in_memory::Ranks;
 use crate::{Context, Done, Failure, Groups, Peer, Request, WORLD};
@@ -16,12 +16,12 @@ pub fn peer(rank: u32) -> Peer {
 }
 
 impl Bench {
-    /// Members that know nothing of each other.
+    /// Creates members that do not know each other's addresses.
     pub fn apart(size: u32, seed: u64) -> Bench {
         Bench { ranks: Ranks::apart((0..size).map(peer)), seed }
     }
 
-    /// A group of all.
+    /// Creates members that have formed the group of all ranks.
     pub fn new(size: u32, seed: u64) -> Bench {
         let mut bench = Bench::apart(size, seed);
         let formed =
@@ -36,7 +36,7 @@ impl Bench {
         &mut self.ranks.members[rank as usize]
     }
 
-    /// Every member starts something; runs until nothing is under way.
+    /// Starts a request on every member; runs until no message is in flight.
     pub fn all(&mut self, mut start: impl FnMut(&mut Groups, u32) -> Request) -> Vec<Request> {
         let requests = (0..self.ranks.size()).map(|me| {
             let request = start(self.member(me), me);
@@ -51,7 +51,7 @@ impl Bench {
         requests
     }
 
-    /// Every member starts a collective of a group; the results.
+    /// Starts a collective of group `of` on every member; returns the results.
     pub fn collective(
         &mut self,
         of: Context,
@@ -98,7 +98,7 @@ impl Bench {
         self.ranks.collect(me).expect("the rank is correct");
     }
 
-    /// A member dies; those that have a link to it notice.
+    /// Ends a member; the members that can send to it notice the loss.
     pub fn kill(&mut self, rank: u32) {
         self.ranks.lose(rank).expect("the ranks are correct");
     }

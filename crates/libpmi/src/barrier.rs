@@ -75,7 +75,7 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, st
         if group as usize == GROUP_SELF {
             return Ok(());
         }
-        // The answers of two barriers would differ only by their tags.
+        // Only one barrier at a time: answers to several would differ only by their tags.
         let Barrier::Idle = job.barrier else {
             return Err(Code::FAIL);
         };

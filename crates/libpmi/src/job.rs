@@ -33,7 +33,7 @@ pub extern "C" fn PMI_Finalize() -> c_int {
     returned(state::finalize())
 }
 
-/// Takes no lock and runs no `exit` handlers: another thread may be in a barrier that never ends.
+/// `PMI_Abort` takes no lock and runs no `exit` handlers: another thread may be in a barrier that never ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -> c_int {
     // SAFETY: see the top of the file.

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char,
     }))
 }
 
-/// Puts are sent at once, so nothing is left to do before the barrier.
+/// `PMI_KVS_Commit` does nothing: puts are sent at once, and the barrier makes them visible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Commit(kvsname: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn PMI_KVS_Get(
     }))
 }
 
-/// Few servers can create a kvs; the others refuse.
+/// `PMI_KVS_Create`: few servers can create a kvs; the others refuse.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Create(kvsname: *mut c_char, length: c_int) -> c_int {
     returned(with_job(|job| {

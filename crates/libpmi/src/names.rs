@@ -11,7 +11,7 @@ use wireup_wire::pmi::Request;
 /// `PMI_MAX_PORT_NAME`: the size of the port buffer that every caller provides.
 const PORT_ROOM: c_int = 1024;
 
-/// Returns the port of a look-up.
+/// Publishes, looks up or unpublishes a name; returns the port of a look-up.
 fn ask(job: &mut Job, name: &[u8], wish: Wish<'_>) -> Result<Vec<u8>> {
     let found = match &mut job.with {
         With::Singleton(local) => local.name(name, wish),

@@ -18,7 +18,7 @@ use wireup_wire::pmi::{Dialect, Request};
 pub enum Barrier {
     Idle,
     UnderWay,
-    /// Another barrier was called in between. A server ends barriers in their order, so this one has ended too.
+    /// Another barrier was called in between. A server ends barriers in order, so the split barrier has ended too.
     Over(Result),
 }
 
@@ -27,7 +27,7 @@ pub struct Job {
     pub rank: u32,
     pub size: u32,
     pub spawned: bool,
-    /// Fetched on first use.
+    /// The name of the job's kvs; `None`: it was not fetched yet.
     pub kvsname: Option<Vec<u8>>,
     pub appnum: Option<c_int>,
     /// The longest kvs name, key and value, each including its zero byte.

@@ -1,4 +1,4 @@
-//! The two functions of Cray's PMI that Chapel looks for: any bytes.
+//! The two functions of Cray's PMI that Chapel looks for: collectives of arbitrary bytes.
 // SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
 use crate::state::{JOB, Job};
@@ -8,14 +8,14 @@ use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::job::MAX_LEN;
 use wireup_wire::hex;
 
-/// Bytes of one exchange: values of servers are text.
+/// Bytes that one exchange carries, two hexadecimal digits each, because the values of servers are text.
 const PIECE_LEN: usize = MAX_LEN / 2;
 
 fn length(len: c_int) -> Result<usize> {
     usize::try_from(len).map_err(|_| Code::INVALID_LENGTH)
 }
 
-/// Each rank's bytes, one after the other.
+/// Gathers the bytes of all ranks into `all`, in the order of the ranks.
 ///
 /// # Safety
 /// `len` bytes may be read, and as many for each rank may be written.

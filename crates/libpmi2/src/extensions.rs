@@ -14,7 +14,7 @@ use wireup_client::requests::{CollectiveKind, Id};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
-/// The opaque handle; never dereferenced.
+/// The opaque handle of a request; never dereferenced.
 pub type Request = *mut c_void;
 
 /// The value and the row length that the caller passed.

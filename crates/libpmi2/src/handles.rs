@@ -10,7 +10,7 @@ use wireup_wire::shared::rows;
 /// Where the result of an allgather is written when the request is finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Into {
-    /// The function that waits states it.
+    /// Where the function that waits for the request says.
     Later,
     Buffer(*mut u8),
     Shared(*mut *const c_void),
@@ -40,7 +40,7 @@ impl Array {
 pub struct Handles {
     /// Result buffers of unfinished allgathers whose callers stated them at the start.
     places: Vec<(Id, Into)>,
-    /// MVAPICH's functions have one request of each kind and no handles.
+    /// The unfinished requests of MVAPICH's functions, which have no handles: at most one of each kind.
     pub only_fence: Option<Id>,
     pub only_gather: Option<Id>,
     pub only_shared: Option<Id>,
@@ -54,7 +54,7 @@ impl Handles {
         }
     }
 
-    /// Removes and returns the place that the request was started with.
+    /// Removes the result buffer that the request was started with, and returns it.
     pub fn take_place(&mut self, id: Id) -> Into {
         let at = self.places.iter().position(|(of, _)| *of == id);
         at.map_or(Into::Later, |at| self.places.swap_remove(at).1)

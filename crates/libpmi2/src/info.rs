@@ -11,7 +11,7 @@ use wireup_client::escape::double;
 use wireup_client::number;
 use wireup_wire::pmi::Request;
 
-/// Whether it is an attribute of the node or of the job.
+/// Whether an attribute is one of the node or of the job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Node { wait: bool },

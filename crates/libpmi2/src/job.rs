@@ -41,7 +41,7 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
     c_int::from(JOB.is_initialised())
 }
 
-/// Takes no lock and runs no `exit` handlers: another thread may be in a fence that never ends.
+/// `PMI2_Abort` takes no lock and runs no `exit` handlers: another thread may be in a fence that never ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     // SAFETY: see the top of the file.

@@ -15,7 +15,7 @@ enum Call {
     Unpublish,
 }
 
-/// All three calls, in one function because that is smaller.
+/// Publishes, looks up or unpublishes a name: one function for all, which makes the library smaller.
 ///
 /// # Safety
 /// See the top of the file.

@@ -79,7 +79,7 @@ fn a_get_requests_the_map_only_after_a_publishing_fence() {
     assert_eq!(found(&mut job, b"b"), Ok(Some(b"old".to_vec())));
     assert_eq!(found(&mut job, b"c"), Ok(None));
 
-    // A fence that has published nothing causes no request.
+    // After a fence that has published nothing, a get sends no request.
     let fence = job.start_fence();
     peer.say(&fence_over(fence, 1));
     job.finish(fence).unwrap();
@@ -164,7 +164,7 @@ fn arrays_of_both_forms_may_complete_in_any_order() {
         assert_eq!(into_buffer(&mut job, id, 3, 4), Ok(b"v;\0\0\0\0\0\0long".to_vec()));
         assert_eq!(job.is_over(id), Err(Code::INVALID_ARG));
     }
-    // Another rank passed another maximum length.
+    // Another rank has passed a greater maximum length.
     peer.give(&gather_over(ids[1]), &[&array(&[b"a", b"b", b"longer"], 6, rows::Form::Packed)]);
     assert_eq!(into_buffer(&mut job, ids[1], 3, 4), Err(Code::INVALID_VAL_LENGTH));
     assert_eq!(job.finish(ids[1]), Err(Code::INVALID_ARG));
@@ -194,7 +194,7 @@ fn an_arena_is_mapped_once_and_freed_arrays_are_reported() {
         finish(&mut job, ids[1], Into::Shared(&mut pointer)).unwrap();
         assert_eq!(core::slice::from_raw_parts(pointer.cast::<u8>(), 8), b"own\0two!");
     }
-    // The first array was read; the second is still held.
+    // The first array has been dropped, so its slot is reported as free; the second array is still held.
     let next = job.start_allgather(b"own", 4, true);
     assert!(peer.heard()[0].contains(";freed=2;"));
     job.handles.release(pointer).unwrap();
@@ -214,7 +214,7 @@ fn an_arena_is_mapped_once_and_freed_arrays_are_reported() {
 fn shared_rows_can_be_read_and_released_once() {
     let (mut job, mut peer) = job(2);
     let mut pointers = vec![];
-    // As requested; then with another row length, and packed, where a copy is made.
+    // An array with the requested row length; then one with another, and a packed one, of which copies are made.
     for (stride, form) in [(8, rows::Form::Rows), (4, rows::Form::Rows), (8, rows::Form::Packed)] {
         let id = job.start_allgather(b"own", 8, true);
         peer.give(&gather_over(id), &[&array(&[b"own", b"yes"], stride, form)]);
@@ -259,7 +259,7 @@ fn a_refused_request_fails_all_outstanding_requests() {
     assert_eq!(job.finish(over), Ok(()));
     assert_eq!(job.is_over(fence), Ok(true));
     assert_eq!(job.finish(fence), Err(Code::FAIL));
-    // A request that is started now fails too.
+    // A request that is started after the connection has broken fails too.
     let late = job.start_fence();
     assert_eq!(job.finish(late), Err(Code::FAIL));
     assert_eq!(job.put(b"k", b"v"), Err(Code::FAIL));

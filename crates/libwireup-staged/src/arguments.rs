@@ -1,24 +1,24 @@
-//! The border with C: what callers pass becomes a type that is safe to use, once, where a function begins.
+//! The C interface: turns each argument of a replaced C function into a type that is safe to use, once per call.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::iter::from_fn;
 use core::marker::PhantomData;
 use core::ptr;
 
-/// A parameter of a function that replaces one of the C library.
+/// A type for the parameters of the functions that replace functions of the C library.
 pub trait Argument {
-    /// What the caller passes.
+    /// The C type in which the caller passes the argument.
     type C;
 
     /// # Safety
-    /// `given` is what the C library's function demands at this place, until the function returns.
+    /// `given` meets the requirements of the replaced C function for this argument until the replacement returns.
     unsafe fn from_c(given: Self::C) -> Self;
 
-    /// What the caller has passed.
+    /// The argument in its C type, unchanged.
     fn to_c(self) -> Self::C;
 }
 
-/// Types that are passed on as they are.
+/// Implements `Argument` for types that are passed on unchanged.
 macro_rules! plain {
     ($($type:ty),*) => {$(
         impl Argument for $type {
@@ -37,8 +37,8 @@ macro_rules! plain {
 
 plain!(c_int, c_uint, c_long, isize, usize, u64, *const c_void, *mut c_void, *mut c_char, *mut u64, *mut libc::pid_t);
 
-/// A text of the caller, or null. It is read only when somebody looks at it: where nothing is staged, the kernel alone
-/// judges a pointer.
+/// A C string passed by the caller, or null. It is read only when its text is asked for: if no files are staged, an
+/// invalid pointer reaches only the kernel, which reports it.
 #[derive(Clone, Copy)]
 pub struct CText<'a>(*const c_char, PhantomData<&'a CStr>);
 
@@ -69,9 +69,10 @@ impl<'a> CText<'a> {
         self.0.is_null()
     }
 
-    /// `None`: null.
+    /// The text; `None` if the pointer is null.
     pub fn text(self) -> Option<&'a CStr> {
-        // SAFETY: it is a text that ends with a zero, as `from_c` demands of what is not null, or was one in Rust.
+        // SAFETY: the pointer is not null, so it is a text that ends with a zero, as `from_c` demands, or comes from a
+        // `CStr`.
         (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) })
     }
 
@@ -79,18 +80,18 @@ impl<'a> CText<'a> {
         self.text().map(CStr::to_bytes)
     }
 
-    /// Whether it is null or has no characters.
+    /// Whether the pointer is null or the text is empty.
     pub fn is_empty(self) -> bool {
         self.bytes().is_none_or(<[u8]>::is_empty)
     }
 
-    /// Whether it begins at the root.
+    /// Whether the path begins with a slash.
     pub fn is_absolute(self) -> bool {
         self.bytes().is_some_and(|bytes| bytes.starts_with(b"/"))
     }
 }
 
-/// A list of texts that ends with a null; or none at all: the words of a program, its environment.
+/// A null-terminated array of C strings (arguments or environment of a program), or a null pointer.
 #[derive(Clone, Copy)]
 pub struct Words<'a>(*const *const c_char, PhantomData<&'a CStr>);
 
@@ -114,7 +115,7 @@ impl<'a> Words<'a> {
     pub fn all(self) -> impl Iterator<Item = CText<'a>> + Clone {
         let mut next = self.0;
         from_fn(move || {
-            // SAFETY: `from_c` demands null or a list that ends with a null, behind which nothing is read.
+            // SAFETY: `from_c` demands null or a list that ends with a null; nothing after that null is read.
             let word = unsafe { next.as_ref() }.filter(|word| !word.is_null())?;
             next = next.wrapping_add(1);
             Some(CText(*word, PhantomData))
@@ -122,20 +123,20 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A list of texts that is being made in memory that is lent.
+/// A null-terminated array of C strings that is being built in the borrowed array `room`.
 pub struct NewWords<'a> {
     room: &'a mut [*const c_char],
     len: usize,
 }
 
 impl<'a> NewWords<'a> {
-    /// One of `room` stays for the null at the end.
+    /// The last element of `room` is reserved for the terminating null.
     pub fn new(room: &'a mut [*const c_char]) -> Option<NewWords<'a>> {
         *room.first_mut()? = ptr::null();
         Some(NewWords { room, len: 0 })
     }
 
-    /// `None`: there is no room; the list is as it was.
+    /// `None`: the array is full; the list is unchanged.
     pub fn push(&mut self, text: CText<'a>) -> Option<()> {
         *self.room.get_mut(self.len + 1)? = ptr::null();
         self.room[self.len] = text.0;
@@ -148,7 +149,7 @@ impl<'a> NewWords<'a> {
     }
 }
 
-/// A function that replaces the C library's of this name. The body gets what is safe to use.
+/// Defines a function that replaces the C library's function of this name. Its body works on [`Argument`] types.
 macro_rules! interposed {
     ($(#[$note:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
         $(#[$note])*

@@ -1,9 +1,9 @@
-//! Answers the dynamic loader's question which file to open for a library (`LD_AUDIT`, rtld-audit(7)).
+//! Tells the dynamic loader which file to open for a library (`LD_AUDIT`, see rtld-audit(7)).
 //!
-//! A name without a folder is searched in the folders of `RPATH`, `LD_LIBRARY_PATH` and `RUNPATH`, and then in the
-//! system's list. The loader itself looks whether each of these folders exists. So for a staged program the search is
-//! made here, in the same order (`search`), and the loader gets its result. Where something is not known here, it
-//! searches by itself.
+//! A library name without a slash is searched in the directories of `RPATH`, `LD_LIBRARY_PATH` and `RUNPATH`, and then
+//! in the system's list. The loader itself would check each of these directories in the file system. So for a staged
+//! program this library searches in the same order (`search`) and gives the loader the result. If it lacks information
+//! for the search, the loader searches by itself.
 
 use crate::arguments::{Argument, CText, interposed};
 use crate::kernel::{self, File};
@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use wireup_redirect::{Found, Text, Walk, cache};
 
-/// `LA_SER_ORIG`: the loader asks about the name as the object states it, not about a path that it tries for it.
+/// `LA_SER_ORIG`: the loader passes the name as the object states it, not a path that it tries for this name.
 const ORIGINAL: c_uint = 1;
 
 /// The beginning of the loader's `struct link_map`, which is public.
@@ -35,7 +35,7 @@ const DT_STRTAB: i64 = 5;
 const DT_RPATH: i64 = 15;
 const DT_RUNPATH: i64 = 29;
 
-/// How many answers stay readable: the loader copies each before it asks for the next library.
+/// Number of results that stay valid: the loader copies each one before it asks for the next library.
 const ANSWERS: usize = 16;
 
 struct State {
@@ -55,10 +55,10 @@ enum Whether {
     No,
 }
 
-/// The loader asks one question at a time: it holds a lock.
+/// State of the audit functions. The loader calls only one of them at a time, because it holds a lock.
 struct Shared(UnsafeCell<State>);
 
-// SAFETY: only the functions that the loader calls use it, one at a time.
+// SAFETY: only the audit functions use the state, and the loader calls one at a time.
 unsafe impl Sync for Shared {}
 
 static STATE: Shared = Shared(UnsafeCell::new(State {
@@ -70,11 +70,11 @@ static STATE: Shared = Shared(UnsafeCell::new(State {
 }));
 
 fn state() -> &'static mut State {
-    // SAFETY: only the functions that the loader calls use it, one at a time, and none keeps it.
+    // SAFETY: only the audit functions use the state; the loader calls one at a time, and none keeps the reference.
     unsafe { &mut *STATE.0.get() }
 }
 
-/// The number of an object, where the loader keeps it.
+/// The audit interface's cookie of a loaded object: memory of the loader that holds a number for the object.
 pub struct Cookie(*mut usize);
 
 impl Argument for Cookie {
@@ -91,23 +91,23 @@ impl Argument for Cookie {
 
 impl Cookie {
     fn number(&self) -> Option<usize> {
-        // SAFETY: the loader passes one of its own, or null.
+        // SAFETY: the loader passes a pointer to a cookie of its own, or null.
         unsafe { self.0.as_ref() }.copied()
     }
 }
 
 interposed! {
     fn la_version(offered: c_uint) -> c_uint {
-        // 0: the loader goes on without its questions. What is used here is the same in all versions of its interface,
-        // but on these processors the first one loses registers in which functions get large values.
+        // The result 0 turns auditing off. All versions of the audit interface have what is used here, but on aarch64
+        // version 1 does not save the registers in which functions receive large values.
         let is_safe = cfg!(not(target_arch = "aarch64")) || offered >= 2;
         if is_safe && staged().is_some() { offered } else { 0 }
     }
 }
 
 interposed! {
-    /// Gives a library the name of its original, which programs are told (`dladdr`), and learns where it searches for
-    /// others.
+    /// Renames a copied library in the loader to its original, so that `dladdr` reports that path, and notes the
+    /// directories in which this library's own dependencies are searched.
     fn la_objopen(object: *mut c_void, _namespace: isize, cookie: Cookie) -> c_uint {
         let Some(staged) = staged() else { return 0 };
         // SAFETY: the loader passes one of its objects, whose name ends with a zero, and whose dynamic section ends
@@ -132,7 +132,7 @@ interposed! {
         let given = name.as_ptr();
         let (Some(staged), Some(text)) = (staged(), name.bytes()) else { return given };
         if text.contains(&b'$') {
-            // The loader has not yet expanded `$ORIGIN` and the like.
+            // The loader has not yet expanded `$ORIGIN` or similar in this name.
             return given;
         }
         if !text.contains(&b'/') {
@@ -142,8 +142,8 @@ interposed! {
         let mut walk = Walk::new();
         match staged.resolve(&mut walk, text, None, true) {
             Found::Unknown => given,
-            // A file that does not exist has no copy either, so its copy's path is returned: the loader fails to open
-            // that and searches on. A null result would end the search, depending on `errno`.
+            // If the file does not exist, its copy does not exist either: with the copy's path the loader fails to open
+            // it and searches on. A null result would end the search, depending on `errno`.
             Found::Absent | Found::Copy if is_reachable(staged) => {
                 state().answer(walk.copy().to_bytes()).unwrap_or(given)
             }
@@ -162,7 +162,7 @@ impl State {
         Some(answer.as_ptr())
     }
 
-    /// Where the library of this name is, for an object that asks for it.
+    /// The path of the library `name` for the object that requests it; `None`: the loader must search.
     fn library(&mut self, staged: &Staged, name: &[u8], object: usize) -> Option<*const c_char> {
         if self.is_staged == Whether::Unknown {
             self.is_staged = if is_staged(staged) { Whether::Yes } else { Whether::No };
@@ -188,14 +188,14 @@ impl State {
     }
 }
 
-/// Notes where an object searches.
+/// Notes the directories in which the loader searches for the dependencies of an object.
 ///
 /// # Safety
 /// The object's name ends with a zero, its dynamic section with a null, and the loader has mapped its strings.
 unsafe fn learn(staged: &Staged, object: &LinkMap, cookie: usize) {
     let (mut strings, mut rpath, mut runpath) = (0, 0, 0);
     let mut entry = object.dynamic;
-    // SAFETY: guaranteed by the caller: nothing behind the null is read.
+    // SAFETY: guaranteed by the caller: nothing after the `DT_NULL` entry is read.
     while let Some(found) = unsafe { entry.as_ref() }.filter(|entry| entry.tag != DT_NULL) {
         match found.tag {
             DT_STRTAB => strings = found.value,
@@ -206,10 +206,10 @@ unsafe fn learn(staged: &Staged, object: &LinkMap, cookie: usize) {
         entry = entry.wrapping_add(1);
     }
     if strings < object.address {
-        // The loader has not made an address of it.
+        // The value is still an offset: the loader has not yet added the object's base address.
         strings += object.address;
     }
-    // The first is of no use where there is the second.
+    // The loader ignores `RPATH` if there is a `RUNPATH`.
     let offset = if runpath == 0 { rpath } else { runpath };
     let folders = &mut state().folders;
     folders.forget(cookie);
@@ -231,13 +231,13 @@ unsafe fn learn(staged: &Staged, object: &LinkMap, cookie: usize) {
     }
 }
 
-/// Whether the copies are where they were: not after `chroot`.
+/// Whether the copies can still be reached at their paths, which is not the case after `chroot`.
 fn is_reachable(staged: &Staged) -> bool {
     let mut tree = Text::new();
     tree.push(staged.map.tree()).is_some() && kernel::permits(tree.from(0), libc::F_OK).is_ok()
 }
 
-/// The path of the running program, as the user has named it.
+/// The path of the running program: if it is a copy, the path of its original.
 fn running(staged: &Staged, into: &mut Text) -> Option<()> {
     into.fill(|into| kernel::read_link(c"/proc/self/exe", into))?;
     if staged.map.original(into.as_bytes()).is_some() {
@@ -246,7 +246,7 @@ fn running(staged: &Staged, into: &mut Text) -> Option<()> {
     Some(())
 }
 
-/// Whether the running program is staged: others find their own libraries.
+/// Whether the running program is staged; for other programs the loader searches libraries itself.
 fn is_staged(staged: &Staged) -> bool {
     let (mut path, mut walk) = (Text::new(), Walk::new());
     running(staged, &mut path).is_some() && staged.resolve(&mut walk, path.as_bytes(), None, true) == Found::Copy

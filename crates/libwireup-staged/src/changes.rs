@@ -12,8 +12,8 @@ type Mode = libc::mode_t;
 const HERE: c_int = libc::AT_FDCWD;
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-/// Replaces a function that changes one file. `[path, …]`: its path, the folder where that begins, whether a link is
-/// followed, and whether it makes something new.
+/// Replaces a function that changes one file. `[path, …]`: the path, the directory to which it is relative, whether a
+/// final symbolic link is followed, and whether the call creates a file.
 macro_rules! changes {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)*
@@ -72,7 +72,7 @@ changes! {
     fn lremovexattr([path, HERE, false, false], key: CText<'_>);
 }
 
-/// Replaces a function that changes an open file: its owner may do so although it is open to be read only.
+/// Replaces a function that changes the metadata of an open file, which works even if the file is open read-only.
 macro_rules! changes_open {
     ($(fn $name:ident(fd: c_int $(, $after:ident: $after_type:ty)*);)*) => {$(
         interposed! {
@@ -120,7 +120,7 @@ fn permitted(folder: c_int, path: CText<'_>, role: Role) -> Result<(), c_int> {
             Err(if found == Found::Absent { libc::ENOENT } else { libc::EROFS })
         }
         (Found::Copy | Found::Absent, Role::Name) => Err(libc::EROFS),
-        // What is outside is reached through a folder of copies: the call would need another path.
+        // A file outside the copies was reached by a path relative to a directory of copies: the call cannot use it.
         (Found::Unknown | Found::Original | Found::Folder, _) if is_within() => Err(libc::EXDEV),
         (Found::Unknown, _) if names_open_copy(path) => Err(libc::EXDEV),
         (Found::Unknown | Found::Original | Found::Folder, _) => Ok(()),

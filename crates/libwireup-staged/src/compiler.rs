@@ -1,4 +1,4 @@
-//! What the compiler calls for copies and comparisons; in ordinary programs the C library has these functions.
+//! Memory functions to which the compiler generates calls; in ordinary programs the C library provides them.
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::asm;
@@ -17,7 +17,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
     }
     #[cfg(not(target_arch = "x86_64"))]
     for at in 0..len {
-        // Volatile, so that the compiler does not see that this is `memcpy`.
+        // Volatile, so that the compiler does not turn this loop into a call of `memcpy`, that is, of itself.
         // SAFETY: guaranteed by the caller.
         unsafe { ptr::write_volatile(to.add(at), ptr::read(from.add(at))) };
     }
@@ -29,7 +29,8 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if to.cast_const() <= from {
-        // SAFETY: guaranteed by the caller; it copies from the first byte to the last.
+        // SAFETY: guaranteed by the caller; `memcpy` copies from the first byte to the last, so an overlap does no
+        // harm.
         return unsafe { memcpy(to, from, len) };
     }
     for at in (0..len).rev() {
@@ -95,7 +96,7 @@ unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let mut len = 0;
-    // SAFETY: guaranteed by the caller: it ends with a zero.
+    // SAFETY: guaranteed by the caller: the text ends with a zero.
     while unsafe { ptr::read_volatile(text.add(len)) } != 0 {
         len += 1;
     }

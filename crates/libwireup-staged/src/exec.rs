@@ -1,4 +1,4 @@
-//! Functions that start a program.
+//! Replaces C functions that start a program.
 
 use crate::arguments::{CText, Words, interposed};
 use crate::kernel::{self, Harmless, harmless};
@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_int, c_void};
 use wireup_redirect::Text;
 
 const HERE: c_int = libc::AT_FDCWD;
-/// Where programs are searched without `PATH`, as by glibc.
+/// Directories in which a program is searched if `PATH` is not set, as in glibc.
 const USUAL: &[u8] = b"/bin:/usr/bin";
 
 type List = *const *const c_char;
@@ -24,7 +24,7 @@ fn real_execve(Command { path, words, env }: Command<'_>) -> c_int {
     call_real!(execve(path => *const c_char, words => List, env => List) -> c_int, by_kernel)
 }
 
-/// Calls the C library's `execvpe`, which runs a file without a `#!` line by the shell.
+/// Calls the C library's `execvpe`, which runs a file without a `#!` line with the shell.
 fn real_execvpe(command: Command<'_>) -> c_int {
     let Command { path, words, env } = command;
     let by_path = |_| real_execve(command);
@@ -63,7 +63,7 @@ interposed! {
     }
 }
 
-/// `path`: a name that is searched in the folders of `PATH`, unless it has a slash.
+/// Starts a program. `command.path`: a name that is searched in the directories of `PATH`, unless it has a slash.
 pub fn search_and_execute(command: Command<'_>) -> c_int {
     let Some((name, search)) = searched(command.path) else { return execute_or_shell(command) };
     let mut is_denied = false;
@@ -90,7 +90,7 @@ fn execute_or_shell(command: Command<'_>) -> c_int {
     }
 }
 
-/// The name that is to be searched, and the folders; `None`: the C library finds it.
+/// The program's name and the directories of `PATH`; `None`: the C library makes the search.
 fn searched(file: CText<'_>) -> Option<(&[u8], &'static [u8])> {
     staged()?;
     let name = file.bytes()?;
@@ -99,7 +99,7 @@ fn searched(file: CText<'_>) -> Option<(&[u8], &'static [u8])> {
 }
 
 fn in_folder(path: &mut Text, folder: &[u8], name: &[u8]) -> Option<()> {
-    // An empty one is the working folder.
+    // An empty entry in `PATH` means the working directory.
     if !folder.is_empty() {
         path.push(folder)?;
         path.push(b"/")?;
@@ -179,7 +179,7 @@ interposed! {
 }
 
 impl Spawn {
-    /// Decides what to start. A relative path is left alone if there are file actions, which may change the directory.
+    /// Decides what to start. A relative path is not changed if there are file actions, which may change the directory.
     fn decide(self, plan: &mut Plan, path: CText<'_>) -> Start {
         if !self.actions.is_null() && !path.is_absolute() { Start::Same } else { plan.decide(HERE, path) }
     }
@@ -215,7 +215,7 @@ interposed! {
                 Start::Copy | Start::Script { .. } => {
                     return spawn.start(&mut Plan::new(), Command { path: path.into(), words, env });
                 }
-                // It may be what is to be started: the C library finds it.
+                // This file may be the program to start, and it is not staged: leave the search to the C library.
                 Start::Same | Start::Path if kernel::permits(path, libc::X_OK).is_ok() => break,
                 Start::Same | Start::Path => {}
             }

@@ -1,4 +1,4 @@
-//! Functions of the C library that look at files by name, or open them.
+//! Replaces C functions that examine files by name, or open them.
 
 use crate::arguments::{CText, interposed};
 use crate::kernel;
@@ -24,7 +24,7 @@ interposed! {
     }
 }
 
-/// The permission bits in what the C library has told about a file.
+/// The file mode in a structure that the C library has filled for `stat` or `statx`.
 enum Bits<'a> {
     Plain(&'a mut u32),
     Extended(&'a mut u16),
@@ -59,7 +59,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Puts the write bits of the original at `path` into what was told about its copy.
+    /// Replaces the write bits of a copy in the structure by those of the original at `path`.
     #[inline(never)]
     fn show_original(&mut self, path: &[u8]) {
         let Some(staged) = staged() else { return };
@@ -70,7 +70,7 @@ impl Bits<'_> {
         }
     }
 
-    /// As [`Bits::show_original`] for an open file, if that is a copy: no copy has write bits.
+    /// Does the same as [`Bits::show_original`] for an open file, if the file is a copy: copies have no write bits.
     #[inline(never)]
     fn show_original_of_open(&mut self, fd: c_int) {
         let Some(staged) = staged() else { return };
@@ -84,8 +84,8 @@ impl Bits<'_> {
     }
 }
 
-/// Replaces a function that looks at a file: of a copy it tells the original's write bits. `[path, …]`: its path, the
-/// folder where that begins, and whether a link is followed.
+/// Replaces a function of the `stat` family: for a copy it reports the original's write bits. `[path, …]`: the path,
+/// the directory to which it is relative, and whether a symbolic link is followed.
 macro_rules! looks {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)*
@@ -117,7 +117,7 @@ macro_rules! looks {
     )*};
 }
 
-/// Replaces a function that looks at an open file.
+/// Replaces a function of the `stat` family that takes a file descriptor.
 macro_rules! looks_open {
     ($(fn $name:ident($($before:ident: $before_type:ty,)* [$fd:ident]);)*) => {$(
         interposed! {
@@ -164,7 +164,7 @@ looks_open! {
     fn __fxstat64(version: c_int, [fd]);
 }
 
-/// Replaces a function that asks what is permitted. A copy may not be written, whatever its bits say.
+/// Replaces a function of the `access` family. Write access to a copy is denied, whatever its mode.
 macro_rules! asks {
     ($(fn $name:ident(
         $($folder:ident: c_int,)? [$path:ident, $begins:expr, $follows:expr],
@@ -195,7 +195,7 @@ asks! {
     fn faccessat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], mode: c_int, flags: c_int);
 }
 
-/// A type for a parameter that may be missing.
+/// The type of a parameter that not every function has: the name only tells the macro that the function has it.
 macro_rules! only {
     ($name:ident, $type:ty) => {
         $type
@@ -224,7 +224,7 @@ macro_rules! opens {
                 match real.known() {
                     // SAFETY: as in [`call_real`].
                     Some(real) => unsafe { real($($folder,)? path, flags $(, $mode)?) },
-                    // The loader is still at work, and may hold a lock that a look-up would want.
+                    // The loader is still running, and may hold a lock that looking up the function would need.
                     None => kernel::open($begins, path, flags, mode),
                 }
             }
@@ -260,7 +260,7 @@ fn created(path: CText<'_>, mode: Mode) -> c_int {
     unsafe { open(path.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
 }
 
-/// What `fopen` opens in a mode.
+/// The flags with which `fopen` opens a file for this mode string.
 fn flags_of(mode: CText<'_>) -> c_int {
     let mode = mode.bytes().unwrap_or_default();
     let access = if mode.contains(&b'+') { libc::O_RDWR } else { libc::O_WRONLY };
@@ -272,7 +272,7 @@ fn flags_of(mode: CText<'_>) -> c_int {
     }
 }
 
-/// Replaces a function that opens a stream.
+/// Replaces a function that opens a stream (`fopen`).
 macro_rules! streams {
     ($(fn $name:ident;)*) => {$(
         interposed! {
@@ -294,7 +294,7 @@ streams! {
     fn fopen64;
 }
 
-/// Replaces a function that opens another file for a stream.
+/// Replaces a function that opens another file for an existing stream (`freopen`).
 macro_rules! streams_again {
     ($(fn $name:ident;)*) => {$(
         interposed! {
@@ -302,7 +302,7 @@ macro_rules! streams_again {
                 let mut walk = Walk::new();
                 let (path, error) = match opening(&mut walk, HERE, path, &mut flags_of(mode)) {
                     Use::Path(path) => (path, None),
-                    // The stream is closed nevertheless: nothing can be opened by this path.
+                    // As in C, the old stream is closed even on failure: the empty path cannot be opened.
                     Use::Error(number) => (c"".as_ptr(), Some(number)),
                 };
                 let stream = call_real!($name(

@@ -1,5 +1,5 @@
-//! System calls without a C library: the loader opens this library for its questions before it has opened any other,
-//! and looks for none.
+//! System calls without a C library: the loader opens this library as its auditor before it has loaded any other
+//! library, and loads no C library for it.
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_long};
@@ -48,22 +48,22 @@ pub enum Harmless {
     End = libc::SYS_exit_group as isize,
 }
 
-/// The call's result, or a negative number of an error.
+/// The result of the system call, or a negative error number.
 pub fn harmless(which: Harmless, [first, second, third, fourth]: [usize; 4]) -> isize {
     // SAFETY: see [`Harmless`].
     unsafe { call(which as c_long, [first, second, third, fourth, 0, 0]) }
 }
 
-/// A system call that writes into memory that it is lent.
+/// A system call that writes into a buffer.
 enum Filling<'a> {
     WorkingFolder,
-    /// Where a link leads.
+    /// The target of a symbolic link.
     Link(&'a CStr),
     Read(&'a File),
     ReadAt(&'a File, u64),
 }
 
-/// The length of what was written, or a negative number of an error.
+/// The number of bytes written, or a negative error number.
 fn fill(what: Filling<'_>, into: &mut [u8]) -> isize {
     let (at, len) = (into.as_mut_ptr() as usize, into.len());
     let (number, arguments) = match what {
@@ -73,8 +73,8 @@ fn fill(what: Filling<'_>, into: &mut [u8]) -> isize {
         Filling::ReadAt(file, from) => (libc::SYS_pread64, [file.0, at, len, from as usize]),
     };
     let [first, second, third, fourth] = arguments;
-    // SAFETY: each of these calls writes no more than the length that it is given, into memory that is lent to it, and
-    // reads a path to its zero.
+    // SAFETY: each of these calls writes at most `len` bytes into the borrowed buffer, and reads a path up to its
+    // terminating zero.
     unsafe { call(number, [first, second, third, fourth, 0, 0]) }
 }
 
@@ -89,18 +89,18 @@ fn done(result: isize) -> Result<(), c_int> {
     if result < 0 { Err(-result as c_int) } else { Ok(()) }
 }
 
-/// Whether there is something, be it a link that leads nowhere.
+/// Whether the path exists; a symbolic link without a target exists too.
 pub fn exists(path: &CStr) -> Result<(), c_int> {
-    // O_PATH opens everything, without a look at its bits.
+    // With `O_PATH`, opening does not depend on the file's permission bits.
     File::open_as(path, libc::O_PATH | libc::O_NOFOLLOW).map(drop)
 }
 
-/// Where a link leads: the length of the text.
+/// Reads the target of a symbolic link into `into`; returns its length.
 pub fn read_link(path: &CStr, into: &mut [u8]) -> Option<usize> {
     usize::try_from(fill(Filling::Link(path), into)).ok()
 }
 
-/// Where a link leads, for a caller in C: the length of the text, or a negative number of an error.
+/// Reads the target of a symbolic link for a C caller; returns its length, or a negative error number.
 ///
 /// # Safety
 /// `into` is memory of `len` bytes to which the caller may write.
@@ -111,11 +111,11 @@ pub unsafe fn read_link_for_c(folder: c_int, path: *const c_char, into: *mut c_c
 
 pub fn working_folder(into: &mut [u8]) -> Option<usize> {
     let read = fill(Filling::WorkingFolder, into);
-    // With the final zero; a folder that cannot be reached does not begin with a slash.
+    // The length includes the final zero; the kernel's text for an unreachable directory does not begin with a slash.
     usize::try_from(read).ok().and_then(|len| len.checked_sub(1)).filter(|_| into[0] == b'/')
 }
 
-/// The path of an open file; its length.
+/// Writes the path of an open file into `into`; returns its length.
 pub fn path_of(fd: c_int, into: &mut [u8]) -> Option<usize> {
     let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let (mut left, mut digits) = (u32::try_from(fd).ok()?, 1);
@@ -130,7 +130,7 @@ pub fn path_of(fd: c_int, into: &mut [u8]) -> Option<usize> {
     len.filter(|len| *len < into.len() && into[0] == b'/')
 }
 
-/// `open`, with its result as the C library returns it.
+/// `open`, with -1 and `errno` for an error, as the C library returns it.
 pub fn open(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     let arguments = [folder as usize, path as usize, flags as usize, mode as usize];
     crate::real::returned(harmless(Harmless::Open, arguments)) as c_int
@@ -150,7 +150,7 @@ impl File {
         done(opened).map(|()| File(opened as usize))
     }
 
-    /// Reads from the current place until the memory is full or the file has ended.
+    /// Reads from the current position until `into` is full or the file ends.
     pub fn read(&self, into: &mut [u8]) -> usize {
         let mut len = 0;
         while len < into.len() {
@@ -181,22 +181,22 @@ impl Drop for File {
     }
 }
 
-/// Memory that is zero, in whole pages; those that are not touched cost nothing. It stays.
+/// Zeroed memory in whole pages, never freed. Pages that are not touched cost nothing.
 pub fn memory(bytes: usize) -> Option<&'static mut [u8]> {
     mapped(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, usize::MAX)
 }
 
 fn mapped(bytes: usize, rights: c_int, flags: c_int, fd: usize) -> Option<&'static mut [u8]> {
-    // SAFETY: the kernel chooses a place that nobody uses, for as long as nobody gives it back ([`Pages`] does so when
-    // nothing borrows them). Bytes that cannot be written are lent by [`File::map`] to be read only.
+    // SAFETY: the kernel chooses addresses that are not in use. They stay mapped until [`Pages`] unmaps its own, when
+    // nothing borrows them. [`File::map`] lends its memory, which cannot be written, for reading only.
     unsafe {
         let at = call(libc::SYS_mmap, [0, bytes, rights as usize, flags as usize, fd, 0]);
         (at > 0).then(|| core::slice::from_raw_parts_mut(at as *mut u8, bytes))
     }
 }
 
-/// Memory from the kernel, given back at the end. After `vfork` in the same memory nobody does so if the new program
-/// has started: it is needed only there where a program calls with a list of its own, so rarely.
+/// Memory from the kernel, unmapped on drop. If a process after `vfork` executes a program, it is not unmapped in the
+/// memory shared with the parent: a rare leak, only for calls that need a new list of arguments or variables.
 pub struct Pages(&'static mut [u8]);
 
 impl Pages {
@@ -204,18 +204,18 @@ impl Pages {
         memory(bytes).map(Pages)
     }
 
-    /// Room for so many pointers, which are null, and the bytes behind it, which are zero.
+    /// Returns `pointers` null pointers at the beginning of the memory, and the zeroed bytes after them.
     pub fn split(&mut self, pointers: usize) -> Option<(&mut [*const c_char], &mut [u8])> {
         let (head, rest) = self.0.split_at_mut_checked(pointers.checked_mul(size_of::<*const c_char>())?)?;
-        // SAFETY: pages are aligned for pointers, the head has room for so many, any bytes are pointers, and it stays
-        // borrowed.
+        // SAFETY: pages are aligned for pointers, `head` has room for `pointers` of them, any bytes are a valid raw
+        // pointer, and `head` stays borrowed.
         Some((unsafe { core::slice::from_raw_parts_mut(head.as_mut_ptr().cast(), pointers) }, rest))
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: they came from the kernel with this length, and nothing borrows them any more.
+        // SAFETY: the pages came from the kernel with this length, and nothing borrows them any more.
         unsafe { call(libc::SYS_munmap, [self.0.as_mut_ptr() as usize, self.0.len(), 0, 0, 0, 0]) };
     }
 }

@@ -8,23 +8,22 @@
 //!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘                └──► redirect (without I/O)
 //! ```
 //!
-//! `arguments` makes of what C passes types that are safe to use, `real` calls the C library's function of the same
-//! name, `kernel` makes system calls: nearly all `unsafe` code is in these three.
+//! `arguments` turns C arguments into types that are safe to use, `real` calls the C library's function of the same
+//! name, `kernel` makes system calls: nearly all `unsafe` code is in these three modules.
 //!
-//! The variable `WIREUP_STAGED` names a map: which names are staged, and the folder of the copies. A copy is only ever
-//! read: a call that would change it fails as on a read-only file system, also by way of an open folder. A call that
-//! this library does not understand, a path that is very long, and whatever is not staged go to the C library
-//! unchanged.
+//! The variable `WIREUP_STAGED` contains the path of a map: which paths are staged, and the directory of the copies. A
+//! copy is only ever read: a call that would change it fails as on a read-only file system, also if it uses a
+//! descriptor of a directory of copies. Calls that this library does not understand, very long paths and paths that are
+//! not staged go to the C library unchanged.
 //!
-//! Each function takes no lock and allocates nothing, so that it can be called where its original can: in a signal
-//! handler, after `fork`. Those that look at files use less than 4 KiB of the stack, those that start programs less
-//! than 16 KiB.
+//! No function takes a lock or allocates, so it can be called wherever the replaced function can: in a signal handler,
+//! after `fork`. Functions for files use less than 4 KiB of the stack, functions that start programs less than 16 KiB.
 //!
 //! Not covered: static programs, other C libraries than glibc, programs with special rights (the loader ignores both
 //! variables for them), direct system calls, and what the C library opens for itself (`glob`, `nftw`, `scandir`): they
 //! use the originals.
 //!
-//! The functions have no version: with one they would not take the place of those of the C library.
+//! The exported symbols have no version: versioned ones would not take precedence over those of the C library.
 #![no_std]
 #[cfg(not(feature = "bare"))]
 extern crate std;
@@ -57,8 +56,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     }
 }
 
-/// What the unwind tables of compiled-in memory functions name, which have nothing to clean up: unwinding goes on to
-/// the caller. Not every linker leaves out those tables.
+/// The unwind tables of the compiled-in memory functions refer to this function, and not every linker leaves those
+/// tables out. There is nothing to clean up: unwinding continues in the caller.
 #[cfg(feature = "bare")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() -> libc::c_int {

@@ -6,13 +6,13 @@ use crate::staged::{look, names_open_copy, staged};
 use core::ffi::{c_char, c_int};
 use wireup_redirect::{Found, Walk};
 
-/// The path to be given to the function that was called, or the error to be returned.
+/// The path that the C library's function is called with, or the error that is returned without a call.
 pub enum Use {
     Path(*const c_char),
     Error(c_int),
 }
 
-/// For a call that only reads.
+/// Decides for a call that only reads.
 pub fn reading(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool) -> Use {
     match look(walk, folder, path, follows) {
         Found::Unknown => Use::Path(path.as_ptr()),
@@ -22,7 +22,7 @@ pub fn reading(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool) -
     }
 }
 
-/// For a call that changes what it names, or makes it (`makes`).
+/// Decides for a call that changes the file at `path`, or creates it (`makes`).
 pub fn changing(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool, makes: bool) -> Use {
     match look(walk, folder, path, follows) {
         Found::Unknown if leads_to_copy(folder, path) => Use::Error(libc::EROFS),
@@ -40,7 +40,7 @@ pub fn changing(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool, 
     }
 }
 
-/// For `open`, with the flags to be given to it.
+/// Decides for `open`; may change the `flags` that the C library's `open` gets.
 pub fn opening(walk: &mut Walk, folder: c_int, path: CText<'_>, flags: &mut c_int) -> Use {
     const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
     let changes = *flags & libc::O_ACCMODE != libc::O_RDONLY || *flags & libc::O_TRUNC != 0;
@@ -67,8 +67,8 @@ pub fn opening(walk: &mut Walk, folder: c_int, path: CText<'_>, flags: &mut c_in
     }
 }
 
-/// Whether a name of which nothing is known leads to a copy after all: through an open folder or file, or because it is
-/// too long to be walked.
+/// Whether a path that `look` could not resolve leads to a copy after all: through an open directory or file, or
+/// because the path is too long for `look`.
 fn leads_to_copy(folder: c_int, path: CText<'_>) -> bool {
     let Some(staged) = staged() else { return false };
     let Some(text) = path.bytes() else { return staged.has(folder) };

@@ -47,7 +47,7 @@ unsafe fn read_link(folder: c_int, path: CText<'_>, into: *mut c_char, len: usiz
             let mut target = Text::new();
             if let Some(target) = target_told_by_kernel(path, &mut target) {
                 let fits = target.len().min(len);
-                // SAFETY: guaranteed by the caller; the text is not in that memory.
+                // SAFETY: guaranteed by the caller; `target` does not overlap the caller's memory.
                 unsafe { ptr::copy_nonoverlapping(target.as_ptr(), into.cast(), fits) };
                 return fits as isize;
             }
@@ -62,8 +62,7 @@ unsafe fn read_link(folder: c_int, path: CText<'_>, into: *mut c_char, len: usiz
     real::returned(unsafe { kernel::read_link_for_c(folder, used, into, len) })
 }
 
-/// The original of what the kernel says about a copy: the program that runs, a file that is open. `None`: it is no
-/// copy.
+/// The original's path for a `/proc` link that leads to a copy, such as `/proc/self/exe`. `None`: it leads to no copy.
 #[inline(never)]
 fn target_told_by_kernel<'t>(path: CText<'_>, target: &'t mut Text) -> Option<&'t [u8]> {
     let path = path.text().filter(|path| path.to_bytes().starts_with(b"/proc/"))?;
@@ -73,21 +72,21 @@ fn target_told_by_kernel<'t>(path: CText<'_>, target: &'t mut Text) -> Option<&'
 
 interposed! {
     fn realpath(path: CText<'_>, into: *mut c_char) -> *mut c_char {
-        // SAFETY: the caller's memory has the length of the longest path, or it is null.
+        // SAFETY: the caller's memory has room for `PATH_MAX` bytes, or `into` is null.
         unsafe { real_path(path, into) }
     }
 }
 
 interposed! {
     fn __realpath_chk(path: CText<'_>, into: *mut c_char, _room: usize) -> *mut c_char {
-        // SAFETY: the caller's memory has the length of the longest path, or it is null.
+        // SAFETY: the caller's memory has room for `PATH_MAX` bytes, or `into` is null.
         unsafe { real_path(path, into) }
     }
 }
 
 interposed! {
     fn canonicalize_file_name(path: CText<'_>) -> *mut c_char {
-        // SAFETY: no memory is given.
+        // SAFETY: `into` is null, so no memory of the caller is written.
         unsafe { real_path(path, ptr::null_mut()) }
     }
 }
@@ -115,7 +114,8 @@ unsafe fn real_path(path: CText<'_>, into: *mut c_char) -> *mut c_char {
     };
     let found = call_real!(realpath(used => *const c_char, into => *mut c_char) -> *mut c_char, null);
     if !found.is_null() {
-        // SAFETY: the C library has written a text there, with a zero at its end. Its end moves to its beginning.
+        // SAFETY: `realpath` has written a text there that ends with a zero; its tail, the original's path, moves to
+        // the front.
         unsafe {
             if let Some(text) = original(CStr::from_ptr(found).to_bytes()) {
                 ptr::copy(text.as_ptr(), found.cast(), text.len() + 1);
@@ -141,8 +141,8 @@ unsafe fn put(text: &[u8], into: *mut c_char) -> *mut c_char {
 }
 
 interposed! {
-    /// A working folder among the copies would be one for static programs too, which may write there: it is the
-    /// original.
+    /// Changes to the original directory instead of its copy: static programs started there use the working directory
+    /// without this library, and could write to the copies.
     fn chdir(path: CText<'_>) -> c_int {
         let mut walk = Walk::new();
         let used = match reading(&mut walk, libc::AT_FDCWD, path, true) {

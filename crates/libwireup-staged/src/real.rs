@@ -1,8 +1,7 @@
-//! What this library needs of the C library: the functions behind those that it replaces, the number of the last error,
-//! and the environment.
+//! What this library needs from the C library: the functions that it replaces, `errno`, and the environment.
 //!
-//! They are weak: where the loader opens this library for its questions there is no C library, and none of them is
-//! called. `dlsym` may be missing later, too: before glibc 2.34 it is in a library of its own.
+//! The symbols are weak: when the loader opens this library as its auditor, there is no C library, and none of these
+//! functions is called. Later, too, `dlsym` may be missing: before glibc 2.34 it is in a separate library.
 
 use crate::arguments::{Argument, CText, Words};
 use core::arch::global_asm;
@@ -13,14 +12,14 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 global_asm!(
     ".weak dlsym", ".weak __errno_location", ".weak environ",
-    // The compiler takes the address of a function for one that is not null: this one is read.
+    // The compiler assumes that a function's address is not null, so the address is stored in a variable and read.
     ".pushsection .data.rel,\"aw\"", ".balign 8", ".globl wireup_staged_dlsym", ".hidden wireup_staged_dlsym",
     "wireup_staged_dlsym: .quad dlsym", ".popsection",
 );
 
 unsafe extern "C" {
     safe static wireup_staged_dlsym: AtomicUsize;
-    /// The table of all [`Real`]s: the linker defines its ends.
+    /// Start of the table of all [`Real`]s; the linker defines the symbols of its start and end.
     safe static __start_wireup_real: u8;
     safe static __stop_wireup_real: u8;
     safe fn __errno_location() -> *mut c_int;
@@ -34,7 +33,7 @@ pub struct Real {
     at: AtomicPtr<c_void>,
 }
 
-/// A [`Real`] with its type.
+/// A [`Real`] together with the type of its function.
 pub struct Function<F>(&'static Real, PhantomData<F>);
 
 /// The name of a function as a C string.
@@ -61,12 +60,12 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// Calls the C library's function of this name with `argument => its type in C`; `fail`: where there is none.
+/// Calls the C library's function of this name with `argument => its C type`; calls `fail` if there is none.
 macro_rules! call_real {
     ($name:ident($($argument:expr => $type:ty),* $(,)?) -> $result:ty, $fail:expr) => {
         match $crate::real::real!($name: unsafe extern "C" fn($($type),*) -> $result).get() {
-            // SAFETY: these are the arguments that this library's function of this name has got, whose caller
-            // guarantees them; a path among them may be one in their place, which ends with a zero and is still there.
+            // SAFETY: these are the arguments of the replacing function, whose caller guarantees them; a path may have
+            // been replaced by another one, which ends with a zero and is still alive.
             Some(real) => unsafe { real($($argument),*) },
             None => $fail(libc::ENOSYS),
         }
@@ -74,14 +73,14 @@ macro_rules! call_real {
 }
 pub(crate) use call_real;
 
-/// Set when the table is complete. Before, the C library's look-up of a function may need memory of an allocator that
-/// is just opening files.
+/// Set when all functions have been looked up. Before that, `get` looks up a function on first use, but `known` does
+/// not: `dlsym` may need memory from an allocator that is just opening files.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn ready() {
     let ends = (&raw const __start_wireup_real)..(&raw const __stop_wireup_real);
     let len = (ends.end.addr() - ends.start.addr()) / size_of::<Real>();
-    // SAFETY: the linker has put the table together from entries of this type and nothing else, one behind the other.
+    // SAFETY: the linker has placed all entries, which are of this type, one after another between the two symbols.
     let all = unsafe { core::slice::from_raw_parts(ends.start.cast::<Real>(), len) };
     for real in all {
         real.find();
@@ -111,8 +110,8 @@ impl Real {
             return core::ptr::null_mut();
         }
         type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-        // SAFETY: the loader has put the address of the C library's function of this name there before anything here
-        // runs, or null; it has these parameters, and the name ends with a zero.
+        // SAFETY: the loader has stored the address of `dlsym`, or null, there before any code of this library runs;
+        // `dlsym` has these parameters, and the name ends with a zero.
         let found = unsafe { core::mem::transmute::<usize, Find>(dlsym)(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.at.store(found, Ordering::Relaxed);
         found
@@ -126,14 +125,14 @@ impl<F: Copy> Function<F> {
         Function(real, PhantomData)
     }
 
-    /// `None`: it is too early, or this C library has no such function.
+    /// `None`: the function has not been looked up yet, or this C library does not have it.
     #[inline(always)]
     pub fn known(&self) -> Option<F> {
         Self::typed(self.0.at.load(Ordering::Relaxed))
     }
 
-    /// `None`: this C library has no such function. Only what runs before the table is complete, when there is one
-    /// thread, looks here.
+    /// `None`: this C library has no such function. Looks the function up if the table is not complete yet; at that
+    /// time the process has one thread.
     #[inline(always)]
     pub fn get(&self) -> Option<F> {
         Self::typed(self.0.get())
@@ -142,18 +141,18 @@ impl<F: Copy> Function<F> {
     #[inline(always)]
     fn typed(at: *mut c_void) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        // SAFETY: it is the address of a function of this type, as `of_type` demands, and not null.
+        // SAFETY: `at` is not null, and is the address of a function of type `F`, as `of_type` demands.
         (!at.is_null()).then(|| unsafe { core::mem::transmute_copy::<*mut c_void, F>(&at) })
     }
 }
 
-/// The number of this thread's last error.
+/// `errno` of this thread.
 fn errno() -> &'static Cell<c_int> {
-    // SAFETY: it points to this thread's number for as long as the thread exists, and a cell stays on its thread.
+    // SAFETY: the pointer is valid for as long as the thread exists, and a `Cell` stays on its thread.
     unsafe { &*__errno_location().cast() }
 }
 
-/// What a call that failed returns; the caller finds the number of the error in `errno`.
+/// Sets `errno` and returns -1, as a C function that failed.
 pub fn fail(number: c_int) -> c_int {
     errno().set(number);
     -1
@@ -165,7 +164,7 @@ pub fn null<T>(number: c_int) -> *mut T {
     core::ptr::null_mut()
 }
 
-/// The result of a system call as the C library returns it.
+/// Converts the kernel's result of a system call into that of the C library: -1 and `errno` for an error.
 pub fn returned(result: isize) -> isize {
     match c_int::try_from(-result) {
         Ok(number @ 1..) => fail(number) as isize,
@@ -185,12 +184,12 @@ pub fn last_error() -> c_int {
 }
 
 pub fn environment() -> Words<'static> {
-    // SAFETY: the C library defines it, as a list of texts that ends with a null. Those that use it do not change it at
-    // the same time.
+    // SAFETY: the C library defines `environ` as a null-terminated array of texts. Its users do not change it at the
+    // same time.
     unsafe { Words::from_c(environ) }
 }
 
-/// A variable of the environment as it is now.
+/// The current value of an environment variable.
 pub fn variable(name: &[u8]) -> Option<&'static [u8]> {
     let mut all = environment().all().filter_map(CText::bytes);
     all.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))

@@ -1,4 +1,4 @@
-//! The folders in which the loader searches for a library that is named without one, and what is in them.
+//! The directories in which the loader searches for a library whose name has no slash, and what they contain.
 
 use crate::kernel::{self, File};
 use crate::staged::Staged;
@@ -9,7 +9,7 @@ use wireup_redirect::{Found, Text, Walk};
 const FOLDERS_MAX: usize = 128;
 const TEXT_MAX: usize = 16 << 10;
 
-/// In these the loader looks first, before the folder itself: for certain processors.
+/// Subdirectories, for certain processors, in which the loader looks before the directory itself.
 #[cfg(target_arch = "x86_64")]
 const SPECIAL: [&[u8]; 6] = [b"glibc-hwcaps", b"tls", b"haswell", b"xeon_phi", b"avx512_1", b"x86_64"];
 #[cfg(target_arch = "aarch64")]
@@ -20,29 +20,29 @@ struct Folder {
     object: usize,
     from: u16,
     to: u16,
-    /// Whether the folder comes from the program itself, not from one of its libraries.
+    /// Whether the directory is listed in the program itself, not in one of its libraries.
     is_main: bool,
     /// Whether the folder is in the object's `RUNPATH`, which applies to this object only.
     is_own: bool,
 }
 
-/// The folders in which the loader searches for libraries because objects name them, in the order of the objects.
+/// The directories that loaded objects name (`RPATH`, `RUNPATH`), in the order in which the objects were loaded.
 pub struct Folders {
     text: [u8; TEXT_MAX],
     len: usize,
     all: [Folder; FOLDERS_MAX],
     count: usize,
-    /// Whether some objects' folders are not known, so that the loader may find a library that a search does not.
+    /// Whether the list is incomplete, so that the loader may find a library that a search here would not.
     is_open: bool,
 }
 
 /// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Has {
-    /// A copy, at the path at which the walk has ended.
+    /// A copy, whose path is in the walk.
     Copy,
     Nothing,
-    /// The search does not tell; the loader itself must search.
+    /// The search here cannot decide; the loader itself must search.
     Unknown,
 }
 
@@ -52,7 +52,7 @@ impl Folders {
         Folders { text: [0; TEXT_MAX], len: 0, all: [none; FOLDERS_MAX], count: 0, is_open: false }
     }
 
-    /// An object of this number is new: another may have had it before.
+    /// Removes the directories of an object, because its number now belongs to a new object.
     pub fn forget(&mut self, object: usize) {
         let mut kept = 0;
         for at in 0..self.count {
@@ -64,7 +64,7 @@ impl Folders {
         self.count = kept;
     }
 
-    /// `origin`: the folder of the object.
+    /// Adds a directory of an object. `origin`: the directory of the object, which replaces `$ORIGIN`.
     pub fn add(&mut self, object: usize, is_main: bool, is_own: bool, folder: &[u8], origin: &[u8]) {
         let mut path = Text::new();
         let rest = folder.strip_prefix(b"$ORIGIN").or_else(|| folder.strip_prefix(b"${ORIGIN}"));
@@ -83,7 +83,7 @@ impl Folders {
         self.count += 1;
     }
 
-    /// Where a text is, or can be put.
+    /// The range of a path in `text`; a new path is appended.
     fn place(&mut self, path: &[u8]) -> Option<(u16, u16)> {
         let known = self.all[..self.count].iter().find(|folder| self.path(folder) == path);
         if let Some(known) = known {
@@ -101,9 +101,10 @@ impl Folders {
     }
 }
 
-/// Searches as the loader does for an object: in its own folders and those of the program, then in those of the
-/// environment; `RUNPATH` comes behind these, and takes the place of the others. The objects in between, which have led
-/// to this one, are not known: if one of them names a folder that has a library of this name, the loader searches.
+/// Searches as the loader does for an object: in the `RPATH` of the object and of the program, then in
+/// `LD_LIBRARY_PATH`, then in the object's `RUNPATH`, which also disables all `RPATH`s. The loader also searches the
+/// `RPATH` of the objects that led to this one, which are not known here: if a directory of any other object has such a
+/// library, the result is `Unknown`.
 pub fn first(folders: &Folders, staged: &Staged, walk: &mut Walk, object: usize, name: &[u8]) -> Has {
     if folders.is_open {
         return Has::Unknown;
@@ -145,7 +146,7 @@ pub fn first(folders: &Folders, staged: &Staged, walk: &mut Walk, object: usize,
     Has::Nothing
 }
 
-/// What a folder has of this name.
+/// Whether a directory has a library of this name.
 fn has(staged: &Staged, walk: &mut Walk, folder: &[u8], name: &[u8]) -> Has {
     if !folder.starts_with(b"/") || folder.contains(&b'$') {
         return Has::Unknown;
@@ -161,7 +162,7 @@ fn has(staged: &Staged, walk: &mut Walk, folder: &[u8], name: &[u8]) -> Has {
         let there = match found {
             Found::Absent => continue,
             Found::Copy => kernel::exists(walk.copy()),
-            // The loader would look there too.
+            // The directory is not staged, but the loader would look there too.
             Found::Unknown => kernel::exists(path),
             Found::Original | Found::Folder => kernel::exists(walk.original()),
         };

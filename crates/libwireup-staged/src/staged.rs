@@ -1,4 +1,4 @@
-//! What is staged for this process, and what a path means to it.
+//! The staged files of this process, and which file a path means to it.
 
 use crate::arguments::CText;
 use crate::kernel::{self, File};
@@ -8,18 +8,18 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use wireup_redirect::walk::System;
 use wireup_redirect::{Found, Map, Text, Walk, resolve};
 
-/// The environment variable that names the map.
+/// The environment variable that contains the path of the map.
 const VARIABLE: &[u8] = b"WIREUP_STAGED=";
-/// A longer environment is not read: as much as the kernel passes on to a program at most, with the usual limit of a
-/// stack.
+/// Most bytes of an environment that is read: as much as the kernel passes on to a program at most, with the usual
+/// stack limit.
 const ENVIRONMENT_MAX: usize = 4 << 20;
 
-/// The staged files of this process, made once and kept.
+/// The staged files of this process, created once and never freed.
 pub struct Staged {
     pub map: Map<'static>,
-    /// `WIREUP_STAGED=…`
+    /// The environment entry `WIREUP_STAGED=…`.
     pub variable: &'static CStr,
-    /// The value of `LD_LIBRARY_PATH` at the start.
+    /// The value of `LD_LIBRARY_PATH` at program start.
     pub search: &'static [u8],
 }
 
@@ -36,7 +36,7 @@ pub fn staged() -> Option<&'static Staged> {
     let mut known = STAGED.load(Ordering::Acquire);
     if known.is_null() {
         let made = Staged::read().unwrap_or(nothing());
-        // Of two threads that come here at once, one wins; the other's memory stays unused.
+        // If two threads get here at once, the first one's result is used; the memory of the second one is wasted.
         known = match STAGED.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(other) => other,
@@ -46,7 +46,7 @@ pub fn staged() -> Option<&'static Staged> {
     (known != nothing()).then(|| unsafe { &*known })
 }
 
-/// A test tells what is staged.
+/// Sets the staged files in a test.
 #[cfg(test)]
 pub fn install(staged: Staged) {
     STAGED.store(std::boxed::Box::into_raw(std::boxed::Box::new(staged)), Ordering::Release);
@@ -97,7 +97,7 @@ impl Staged {
         Some(path.from(self.map.tree().len()))
     }
 
-    /// Whether an open file is a copy, or a folder of copies.
+    /// Whether an open descriptor is that of a copy, or of a directory of copies.
     pub fn has(&self, fd: c_int) -> bool {
         let mut path = Text::new();
         fd >= 0 && path.fill(|into| kernel::path_of(fd, into)).is_some() && self.map.original(path.as_bytes()).is_some()
@@ -116,7 +116,7 @@ impl System for Kernel {
     }
 }
 
-/// Finds what a path means to this process: `folder` is an open one, or `AT_FDCWD`.
+/// Finds what a path means to this process. `folder`: the open directory to which it is relative, or `AT_FDCWD`.
 pub fn look(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool) -> Found {
     let Some(staged) = staged() else { return Found::Unknown };
     let Some(path) = path.bytes() else { return Found::Unknown };
@@ -126,7 +126,7 @@ pub fn look(walk: &mut Walk, folder: c_int, path: CText<'_>, follows: bool) -> F
     look_from(staged, walk, folder, path, follows)
 }
 
-/// Apart, so that only it needs the memory for another path.
+/// A function of its own, so that only calls with an open directory need the stack space for another path.
 #[inline(never)]
 fn look_from(staged: &Staged, walk: &mut Walk, folder: c_int, path: &[u8], follows: bool) -> Found {
     let mut place = Text::new();
@@ -136,7 +136,7 @@ fn look_from(staged: &Staged, walk: &mut Walk, folder: c_int, path: &[u8], follo
     }
 }
 
-/// The original of a path in the tree.
+/// The original path of a path among the copies; `None`: the path is not in the tree of copies.
 pub fn original(path: &[u8]) -> Option<&[u8]> {
     staged()?.map.original(path).filter(|original| !original.is_empty())
 }

@@ -1,8 +1,9 @@
-//! Decides what `exec` runs for a path: its copy, its original or a script's interpreter; makes arguments and
-//! environment for it.
+//! Decides what `exec` runs for a path (its copy, its original or a script's interpreter) and prepares the arguments
+//! and the environment.
 //!
-//! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program
-//! for example, is the original, and so is what it sees of itself; only where there is no original it is the copy.
+//! The copy of a program is started only if the dynamic loader will load this library into it. Otherwise, for example
+//! for a static program, the original is started, which sees originals only. If there is no original, the copy is
+//! started anyway.
 
 use crate::arguments::{CText, NewWords, Words};
 use crate::kernel::{self, File, Pages};
@@ -13,13 +14,13 @@ use core::ptr;
 use wireup_redirect::program::{BEGIN_LEN, Program, program};
 use wireup_redirect::{Found, Text, Walk};
 
-/// Most arguments of a script for which the list is on the stack; longer lists get memory from the kernel.
+/// Most arguments of a script for which the list is built on the stack; a longer list gets memory from the kernel.
 const WORDS_SMALL: usize = 64;
 /// How many words more than the caller's a script's list may have: the interpreter, its argument, the script, and the
 /// null at the end.
 const WORDS_MORE: usize = 4;
 
-/// What a caller wants to start.
+/// The program that a caller wants to start, with its arguments and environment.
 #[derive(Clone, Copy)]
 pub struct Command<'a> {
     pub path: CText<'a>,
@@ -27,28 +28,28 @@ pub struct Command<'a> {
     pub env: Words<'a>,
 }
 
-/// How a program is started: one type for all functions, which keeps the library small.
+/// Starts a program. One type for all functions of the `exec` family, which keeps the library small.
 pub type Call<'a> = &'a mut dyn FnMut(Command<'_>) -> c_int;
 
-/// What is started.
+/// What is started for a path.
 pub enum Start {
-    /// What the caller has named.
+    /// The path that the caller passed.
     Same,
-    /// This path, with nothing else known about it.
+    /// The original at the path to which the path resolves.
     Path,
-    /// The copy.
+    /// The copy of the program.
     Copy,
-    /// An interpreter, with the script's name among its words; `is_copy`: of the interpreter too.
+    /// An interpreter, with the script's path among its arguments; `is_copy`: the copy of the interpreter is started.
     Script {
         is_copy: bool,
     },
     Error(c_int),
 }
 
-/// Decides what is started for a path ([`Plan::decide`]); has the buffers for that, because nothing is allocated.
+/// Decides what is started for a path ([`Plan::decide`]); contains the buffers for that, since nothing is allocated.
 pub struct Plan {
     walk: Walk,
-    /// The beginning of the file, and a zero; for a script the two words of its first line end with zeros.
+    /// The beginning of the file and a zero. In a script, interpreter and argument in the first line end with zeros.
     begin: [u8; BEGIN_LEN + 1],
     interpreter: usize,
     argument: Option<usize>,
@@ -91,14 +92,15 @@ impl Plan {
             Err(libc::EACCES) => Start::Path,
             Err(number) => Start::Error(number),
             Ok(Is::Dynamic) => Start::Copy,
-            // `Other` must be the original, unless there is none.
+            // The original is started unless it does not exist: the copy of an `Other` program would not load the
+            // library.
             Ok(Is::Other) if kernel::exists(self.walk.original()) == Err(libc::ENOENT) => Start::Copy,
             Ok(Is::Other) => Start::Path,
             Ok(Is::Script) => self.of_script(),
         }
     }
 
-    /// What the copy is, on which the walk has ended.
+    /// The kind of the copy at which `walk` has ended.
     fn read(&mut self, is_plain: bool) -> Result<Is, c_int> {
         let file = File::open(self.walk.copy())?;
         kernel::permits(self.walk.copy(), libc::X_OK)?;
@@ -108,7 +110,7 @@ impl Plan {
             return Ok(if found == Program::Dynamic { Is::Dynamic } else { Is::Other });
         };
         if !is_plain {
-            // Its interpreter would get a name that begins at the open folder.
+            // The interpreter would need a path of the script relative to the open directory.
             return Ok(Is::Other);
         }
         let at = |word: &[u8]| word.as_ptr().addr() - self.begin.as_ptr().addr();
@@ -134,7 +136,7 @@ impl Plan {
         }
     }
 
-    /// Calls with the program, its words and its environment.
+    /// Calls `call` with the program that `start` selects, its arguments and its environment.
     pub fn call(&self, start: &Start, asked: Command<'_>, call: Call<'_>) -> Result<c_int, c_int> {
         let Some(staged) = staged() else { return Ok(call(asked)) };
         match start {
@@ -146,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// The script's name takes the place of the first word.
+    /// Calls `call` with the script's interpreter. In its arguments the script's path replaces the script's `argv[0]`.
     fn call_interpreter(
         &self,
         staged: &Staged,
@@ -175,12 +177,12 @@ impl Plan {
     }
 }
 
-/// The text that begins at this place.
+/// The zero-terminated text that begins at `at`.
 fn word(begin: &[u8], at: usize) -> &CStr {
     begin.get(at..).and_then(|rest| CStr::from_bytes_until_nul(rest).ok()).unwrap_or_default()
 }
 
-/// What a copy is.
+/// Kinds of a copy that is to be executed.
 enum Is {
     Dynamic,
     Script,
@@ -197,8 +199,8 @@ fn is_dynamic(path: &CStr) -> bool {
 
 const LOADED: [&[u8]; 2] = [b"LD_AUDIT=", b"LD_PRELOAD="];
 
-/// Calls with an environment to which the variables of this library were added; with the caller's, if they are there,
-/// or there is no memory.
+/// Calls `call` with the variables of this library added to the environment; with the caller's environment if they are
+/// already there, or if memory is short.
 fn with_library(staged: &Staged, command: Command<'_>, call: Call<'_>) -> c_int {
     let env = command.env;
     let entries = || env.all().filter_map(CText::text);
@@ -216,12 +218,12 @@ fn with_library(staged: &Staged, command: Command<'_>, call: Call<'_>) -> c_int 
     call(Command { env, ..command })
 }
 
-/// The value of a variable (`NAME=`), empty without one.
+/// The value of a variable; `name` ends with `=`. Empty if the variable is not set.
 fn value<'a>(env: Words<'a>, name: &[u8]) -> &'a [u8] {
     env.all().filter_map(CText::bytes).find_map(|entry| entry.strip_prefix(name)).unwrap_or_default()
 }
 
-/// `None`: there is not enough memory for the list or for the texts.
+/// Builds an environment with this library's variables. `None`: `room` or `texts` is too small.
 fn variables_in<'m>(
     room: &'m mut [*const core::ffi::c_char],
     mut texts: &'m mut [u8],
@@ -252,7 +254,7 @@ fn variables_in<'m>(
     Some(list)
 }
 
-/// The result of a call as the C library returns it.
+/// The result of a call in the C library's form: -1 and `errno` for an error.
 pub fn returned(result: Result<c_int, c_int>) -> c_int {
     result.unwrap_or_else(real::fail)
 }

@@ -1,5 +1,5 @@
-//! Replaces C functions that make a file or folder with a unique name (`mkstemp` and the like), so that none is made
-//! among the copies.
+//! Replaces C functions that create a file or directory with a unique name (`mkstemp` and the like), so that they
+//! create none among the copies.
 
 use crate::arguments::{CText, interposed};
 use crate::means::{Use, changing};
@@ -7,15 +7,16 @@ use crate::real::{call_real, fail, null};
 use core::ffi::{c_char, c_int};
 use wireup_redirect::Walk;
 
-/// The error, if a name made from this one would be that of a copy, or lie in a folder in which nothing can be made.
+/// The error, if a file named after this template would be a copy, or would lie in a directory of copies.
 #[inline(never)]
 fn refused(path: CText<'_>) -> Option<c_int> {
     let mut walk = Walk::new();
-    // An existing file of this name does not matter, since the name will change: the folder decides.
+    // An existing file with the template's name does not matter, since the name will change: the directory decides.
     match changing(&mut walk, libc::AT_FDCWD, path, false, true) {
         Use::Error(libc::EEXIST) => Some(libc::EROFS),
         Use::Error(number) => Some(number),
-        // The caller's memory is changed, so it is this path: the kernel, too, follows the links in it.
+        // The C library must fill in the caller's template, so the path cannot be replaced; the kernel follows its
+        // links.
         Use::Path(_) => None,
     }
 }

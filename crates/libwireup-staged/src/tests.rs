@@ -1,5 +1,5 @@
-//! The functions of this library, called one by one against a real folder: copies lie in a tree of their own, and say
-//! `copy`; the originals say `original`. Only what needs the loader or a program of its own is tested elsewhere
+//! Calls the functions of this library one by one on a real directory: copies lie in a separate tree and contain the
+//! text `copy`; originals contain `original`. Only what needs the loader or a separate program is tested elsewhere
 //! (`dev/programs/staged/shown.c`).
 
 mod changed;
@@ -25,7 +25,7 @@ use wireup_redirect::{Map, StagedKind};
 
 const HERE: c_int = libc::AT_FDCWD;
 
-/// Files, and what they contain where it is not `original`. Those in `env` are staged as a folder, `app/run` by itself.
+/// Files and their modes. `env` is staged as a directory, `app/run` as a single file.
 const FILES: [(&str, u32); 9] = [
     ("env/data", 0o644),
     ("env/open", 0o666),
@@ -38,12 +38,12 @@ const FILES: [(&str, u32); 9] = [
     ("outside/secret", 0o644),
 ];
 
-/// A real folder of which a part is staged.
+/// A temporary directory of which a part is staged.
 struct Shown {
     folder: tempfile::TempDir,
 }
 
-/// All tests of this process share one: what is staged is known once in a process.
+/// The directory that all tests of this process share: a process determines only once what is staged.
 fn shown() -> Arc<Shown> {
     static SHOWN: Mutex<Weak<Shown>> = Mutex::new(Weak::new());
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ impl Shown {
         for (name, mode) in FILES {
             shown.write(&root.join(name), "original", mode);
             if !name.starts_with("outside") {
-                // No copy has write bits.
+                // Copies are stored without write bits.
                 shown.write(&tree.join(name), "copy", mode & !0o222);
             }
         }
@@ -92,7 +92,7 @@ impl Shown {
         }
         install(shown.staged(&links));
         let search = format!("/none:/etc:{}:/usr/bin:/bin", root.join("env/bin").display());
-        // SAFETY: every test first comes here, one at a time, and the only other thread is the one that starts them.
+        // SAFETY: every test begins here, one at a time, and the only other thread is the one that starts the tests.
         unsafe { std::env::set_var("PATH", search) };
         shown
     }
@@ -104,7 +104,7 @@ impl Shown {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its bits");
     }
 
-    /// What is staged, as the keeper tells it.
+    /// A map of the staged files, as the keeper writes it.
     fn staged(&self, links: &[(&str, &Path)]) -> Staged {
         let mut names = Names::default();
         let root = self.root();
@@ -138,12 +138,12 @@ impl Shown {
         self.folder.path().join("shared")
     }
 
-    /// The folder of the copies; below it they have their original paths.
+    /// The directory of the copies; the path of a copy below it is the original's path.
     fn tree_folder(&self) -> PathBuf {
         self.folder.path().join("store/tree")
     }
 
-    /// Where the copies of what is in `root` lie.
+    /// The directory of the copies of the files in `root`.
     fn tree(&self) -> PathBuf {
         let root = self.root();
         self.tree_folder().join(root.strip_prefix("/").expect("an absolute path"))
@@ -170,14 +170,14 @@ fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("no zeros")
 }
 
-/// A descriptor that is closed at the end.
+/// A descriptor that is closed when this value is dropped.
 struct Fd(OwnedFd);
 
 impl Fd {
     #[track_caller]
     fn new(fd: c_int) -> Fd {
         assert!(fd >= 0, "errno {}", last_error());
-        // SAFETY: it was just opened, for the caller.
+        // SAFETY: the call has just opened the descriptor for this test.
         Fd(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -185,13 +185,13 @@ impl Fd {
         std::os::fd::AsRawFd::as_raw_fd(&self.0)
     }
 
-    /// Where the kernel says that it is.
+    /// The path of the open file, as the kernel reports it.
     fn path(&self) -> PathBuf {
         fs::read_link(format!("/proc/self/fd/{}", self.number())).expect("its name")
     }
 }
 
-/// What a call has opened: `copy`, `original`, or the number of its error.
+/// The content of the file that a call has opened (`copy` or `original`), or its error number.
 #[track_caller]
 fn opened(fd: c_int) -> String {
     if fd < 0 {
@@ -201,13 +201,13 @@ fn opened(fd: c_int) -> String {
     fs::read_to_string(fd.path()).unwrap_or_else(|error| format!("{:?}: {error}", fd.path()))
 }
 
-/// The call has failed with this error.
+/// Asserts that the call has failed with this error.
 #[track_caller]
 fn fails(result: c_int, number: c_int) {
     assert_eq!((result, last_error()), (-1, number));
 }
 
-/// From now on this thread has a working folder of its own.
+/// Gives this thread a working directory of its own.
 fn alone() {
     // SAFETY: no memory is passed.
     assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0);
@@ -219,13 +219,13 @@ fn text(memory: &[u8]) -> String {
 }
 
 /// # Safety
-/// It ends with a zero.
+/// `text` ends with a zero.
 unsafe fn text_at(text: *const c_char) -> String {
     // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Each name of the list of symbols has a function here: the linker says nothing if it has none.
+/// Each symbol in the version script must have a function here: the linker does not report a missing one.
 #[test]
 fn every_exported_name_has_a_function() {
     let sources = [

@@ -1,7 +1,7 @@
-//! Functions that start a program and get its words one by one.
+//! Functions that start a program and get its arguments as variadic parameters (`execl` and the like).
 //!
-//! Rust has no functions with a variable number of parameters. So a few instructions note where they are: some in
-//! registers, the rest on the stack.
+//! Stable Rust cannot define variadic functions. So a few assembler instructions pass the places of the arguments: the
+//! first ones are in registers, the rest on the stack.
 
 use crate::arguments::{Argument, CText, NewWords, Words};
 use crate::exec::{execute, search_and_execute};
@@ -17,10 +17,10 @@ const IN_REGISTERS: usize = 5;
 #[cfg(target_arch = "aarch64")]
 const IN_REGISTERS: usize = 7;
 
-/// Words that need no memory from the kernel.
+/// Number of arguments for which the list needs no memory from the kernel.
 const SMALL: usize = 64;
 
-/// Stores the words that came in registers, calls with their place and that of the others, and returns.
+/// Pushes the argument registers, calls `$to` with the address of these and of the arguments on the stack, and returns.
 #[cfg(target_arch = "x86_64")]
 macro_rules! pass_on {
     ($to:literal) => {
@@ -54,7 +54,7 @@ macro_rules! words {
     };
 }
 
-// A test calls them under other names: under these it would replace its own.
+// Under a test these symbols have other names: with their own names they would replace the test program's functions.
 #[cfg(not(test))]
 words!("execl", "wireup_staged_execl");
 #[cfg(not(test))]
@@ -70,7 +70,7 @@ words!("tested_execlp", "wireup_staged_execlp");
 
 type List = *const *const c_char;
 
-/// Where the words of a call are: the first ones in registers that were put on the stack, the others behind them.
+/// The arguments of a call: the first ones came in registers and were pushed on the stack, the others are after them.
 #[derive(Clone, Copy)]
 struct Given {
     registers: List,
@@ -85,12 +85,12 @@ impl Given {
         unsafe { if at < IN_REGISTERS { *self.registers.add(at) } else { *self.stack.add(at - IN_REGISTERS) } }
     }
 
-    /// Calls with a list of the words, and with the place of the null at their end.
+    /// Calls `call` with a list of the arguments, and with the index of the null at their end.
     ///
     /// # Safety
-    /// The words are texts, and end with a null.
+    /// The arguments are C strings, and a null follows them.
     unsafe fn with_list(self, call: impl FnOnce(Words<'_>, usize) -> c_int) -> c_int {
-        // SAFETY: guaranteed by the caller: nothing behind the null is read.
+        // SAFETY: guaranteed by the caller: nothing after the null is read.
         let word = |at: usize| unsafe { CText::from_c(self.at(at)) };
         let mut count = 0;
         while !word(count).is_null() {
@@ -126,7 +126,7 @@ unsafe extern "C" fn wireup_staged_execl(path: *const c_char, registers: List, s
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wireup_staged_execle(path: *const c_char, registers: List, stack: List) -> c_int {
     let given = Given { registers, stack };
-    // SAFETY: guaranteed by the caller: behind the null is the environment.
+    // SAFETY: guaranteed by the caller: the environment follows the null.
     unsafe {
         let path = CText::from_c(path);
         given.with_list(|words, end| execute(Command { path, words, env: Words::from_c(given.at(end + 1).cast()) }))

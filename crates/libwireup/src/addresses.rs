@@ -1,4 +1,4 @@
-//! Where ranks are reached: at the sockets that the server has given to them, and in networks of the program's own.
+//! Addresses of ranks: of the sockets that the server has bound for them, and in networks of the program's own.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn wu_listen_address(ctx: *mut Ctx, rank: u32, address: *m
     })
 }
 
-/// The name of a network: letters, digits, `-`, `_` and `.`.
+/// Checks the name of a network: letters, digits, `-`, `_` and `.`.
 ///
 /// # Safety
 /// As [`text::bytes`](wireup_capi::text::bytes).

@@ -1,4 +1,4 @@
-//! Collectives.
+//! The collectives of `wireup.h`.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -10,11 +10,11 @@ use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Number, Op, Operation, Reduce, View};
 
-/// Longest value of `wu_allgatherv` (bytes): what both engines can carry, so that members need not tell each other the
-/// longest.
+/// Maximum length of a value of `wu_allgatherv` (bytes): both engines can carry it, so members need not exchange the
+/// maximum of their lengths.
 const VALUE_LEN_MAX: usize = 65_278;
 
-/// Members for which NCCL and PyTorch take one id by default.
+/// Number of members per unique id by default, as in NCCL and PyTorch.
 const RANKS_PER_ID: u32 = 128;
 
 type UniqueId = [u8; UNIQUE_ID_LEN];
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn wu_allgather_view(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_view_release(view: *mut View) {
     if !view.is_null() {
-        // SAFETY: it came from this library, and the program uses neither it nor its rows afterwards.
+        // SAFETY: the view came from this library, and the program uses neither it nor its rows afterwards.
         drop(unsafe { Box::from_raw(view) });
     }
 }
@@ -138,9 +138,9 @@ pub unsafe extern "C" fn wu_unique_ids(
     })
 }
 
-/// Whether this member makes an id: the members are divided into `count` parts of consecutive ones, the first parts
-/// one larger than the others if need be, and the first member of each part makes its id. NCCL divides ranks the same
-/// way (`firstRankFromRoot` in `bootstrap.cc`).
+/// Whether this member makes an id: the members are divided into `count` parts of consecutive members, where the first
+/// parts may be longer by one, and the first member of each part makes its id. NCCL divides ranks in the same way
+/// (`firstRankFromRoot` in `bootstrap.cc`).
 fn makes_id(rank: u32, size: u32, count: u32) -> bool {
     let (length, longer) = (size / count, size % count);
     let in_longer = longer * (length + 1);
@@ -186,7 +186,7 @@ fn reduction(number: c_int, op: c_int) -> Result<Reduce> {
     if reduce.is_defined() { Ok(reduce) } else { Err(Status::ARG) }
 }
 
-/// The numbers of a reduction.
+/// Copies the numbers of a reduction; returns their bytes and their length.
 ///
 /// # Safety
 /// `count` numbers may be read at `from`.

@@ -1,4 +1,4 @@
-//! What a process has sent to other ranks.
+//! `wu_counts`: counters of what a process has done in the network of ranks.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 

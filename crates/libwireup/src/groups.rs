@@ -1,4 +1,4 @@
-//! Groups.
+//! The groups of `wireup.h`: created, divided, described and freed.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use wireup_bootstrap::{Context, Engine, Error, Group, Wanted};
 
-/// Longest colour (bytes).
+/// Maximum length of a colour, in bytes.
 const COLOUR_LEN_MAX: usize = 255;
 
 #[unsafe(no_mangle)]
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn wu_group_free(group: *mut GroupHandle) -> c_int {
     if group.is_null() {
         return Status::ARG.0;
     }
-    // SAFETY: it came from this library, and the program does not use it afterwards.
+    // SAFETY: the group came from this library, and the program does not use it afterwards.
     let GroupHandle { ctx, group } = *unsafe { Box::from_raw(group) };
     // SAFETY: see the top of the file.
     returned(|| unsafe { handle(ctx)? }.look(|context| context.free(group)))

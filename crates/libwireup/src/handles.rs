@@ -1,4 +1,4 @@
-//! What C programs hold: contexts, groups, requests.
+//! The objects to which C programs hold pointers: contexts, groups, requests.
 
 use crate::helper::Helper;
 use crate::rows::Rows;
@@ -13,7 +13,7 @@ use wireup_capi::net::Errno;
 /// Length of an `ncclUniqueId`, in bytes.
 pub const UNIQUE_ID_LEN: usize = 128;
 
-/// Counts the forks that led to this process.
+/// Number of forks between the process that loaded this library and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 pub extern "C" fn on_fork() {
@@ -28,11 +28,11 @@ pub struct Ctx {
     lost: Option<u32>,
 }
 
-/// Where the context is.
+/// The owner of the context.
 #[allow(clippy::large_enum_variant)] // There are few in a process.
 enum ContextHolder {
     Alone(Context),
-    /// A context that a helper thread shares, so that it makes progress.
+    /// A context that is shared with a helper thread, which makes progress on it.
     Shared(Helper),
 }
 
@@ -43,12 +43,12 @@ pub struct GroupHandle {
 
 pub struct Req {
     pub ctx: *mut Ctx,
-    /// None: cancelled.
+    /// `None`: the request was cancelled.
     pub request: Option<Request>,
     pub sink: Sink,
 }
 
-/// Where a result goes.
+/// Where to write a request's result.
 #[derive(Clone, Copy, Debug)]
 pub enum Sink {
     Nothing,
@@ -56,7 +56,7 @@ pub enum Sink {
         to: *mut u8,
         len: usize,
     },
-    /// As `Bytes`, but nothing is written if the result is empty.
+    /// Like `Bytes`, but nothing is written if the result is empty.
     SomeBytes {
         to: *mut u8,
         len: usize,
@@ -66,12 +66,12 @@ pub enum Sink {
         len: usize,
     },
     NewRows(*mut *mut Rows),
-    /// The values that are not empty, which are `count` unique ids.
+    /// The members' values that are not empty, which must be `count` unique ids.
     UniqueIds {
         to: *mut *mut Rows,
         count: u32,
     },
-    /// Where they are: `len` bytes of all members together.
+    /// The address of all rows, which have `len` bytes in total.
     View {
         rows: *mut *const u8,
         view: *mut *mut View,
@@ -87,7 +87,7 @@ pub enum Sink {
 
 impl Ctx {
     /// # Errors
-    /// A thread is wanted, and the system has no room for it.
+    /// A helper thread is wanted, and cannot be started.
     pub fn new(context: Context, has_thread: bool) -> core::result::Result<Ctx, Errno> {
         let holder =
             if has_thread { ContextHolder::Shared(Helper::start(context)?) } else { ContextHolder::Alone(context) };
@@ -113,7 +113,7 @@ impl Ctx {
         })
     }
 
-    /// The context, without its thread.
+    /// The context, after its helper thread, if any, has ended.
     pub fn into_context(self) -> Option<Context> {
         match self.holder {
             ContextHolder::Alone(context) => Some(context),
@@ -153,7 +153,7 @@ pub unsafe fn handle<'a, T>(pointer: *mut T) -> Result<&'a mut T> {
     unsafe { pointer.as_mut() }.ok_or(Status::ARG)
 }
 
-/// Bytes of a C program.
+/// The bytes that a C program passes.
 ///
 /// # Safety
 /// `len` bytes may be read at `pointer`, and do not change during the call.
@@ -166,15 +166,15 @@ pub unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8]> {
     }
 }
 
-/// A place that must be given if something is written there.
+/// Checks the place for a result: it must not be null if `len` is above 0.
 pub fn room(pointer: *mut u8, len: usize) -> Result<*mut u8> {
     if pointer.is_null() && len > 0 { Err(Status::ARG) } else { Ok(pointer) }
 }
 
-/// Waits for what was started, or hands it to the program.
+/// Waits for a request if `req` is null; otherwise hands the request to the program.
 ///
 /// # Safety
-/// The pointers in `sink` and `req` may be written, those in `sink` until the request is over.
+/// The pointers in `sink` and `req` may be written, those in `sink` until the request has completed.
 pub unsafe fn go_on(ctx: *mut Ctx, request: Request, sink: Sink, req: *mut *mut Req) -> Result {
     let one = Req { ctx, request: Some(request), sink };
     if req.is_null() {
@@ -191,7 +191,7 @@ pub unsafe fn go_on(ctx: *mut Ctx, request: Request, sink: Sink, req: *mut *mut 
 /// # Safety
 /// As [`go_on`].
 pub unsafe fn finish(one: &Req, ms: c_int) -> Result {
-    // SAFETY: the program keeps the context until its requests are over.
+    // SAFETY: the program keeps the context until its requests have completed.
     let ctx = unsafe { handle(one.ctx)? };
     let request = one.request.as_ref().ok_or(Status::CANCELLED)?;
     if let Sink::View { rows, view, len } = one.sink {

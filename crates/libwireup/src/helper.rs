@@ -1,11 +1,11 @@
-//! The thread that a program may ask for: it makes progress while the program is outside the library.
+//! The helper thread that a program may request: it makes progress while the program is outside the library.
 //!
 //! ```text
 //!   program ── a call ──► lock ──► context    (while a call waits, the program has the lock and makes the progress)
 //!   thread ── readable, or due ──► lock ──► context.worker.progress()
 //! ```
 //!
-//! The thread waits without the lock. It ends in `wu_close`.
+//! The thread waits without the lock. `wu_close` ends it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use wireup_capi::job_slot::Lock;
 use wireup_capi::net::{Epoll, Errno, Timer};
 use wireup_capi::thread::Thread;
 
-/// The tokens of the thread's descriptors.
+/// The tokens of the descriptors that the thread waits for.
 const NETWORK: u64 = 0;
 const WAKE: u64 = 1;
 
@@ -26,20 +26,20 @@ pub struct Helper {
 
 struct Shared {
     context: Context,
-    /// Readable when the thread is to look at the fields below.
+    /// Readable when the thread should check the fields below.
     wake: Timer,
-    /// The network's descriptor that the thread waits for.
+    /// The network's descriptor, once the thread waits for it.
     watched: Option<c_int>,
     is_over: bool,
 }
 
-// SAFETY: nothing in a context belongs to a thread: its memory is that of the C library, and its descriptors those of
-// the process. What is counted or borrowed in it is so only within it, and it is accessed only under the lock.
+// SAFETY: nothing in a context depends on the thread: its memory is from the C library, its descriptors belong to the
+// process. Its reference counts and borrows do not leave it, and it is accessed only under the lock.
 unsafe impl Send for Shared {}
 
 impl Helper {
     /// # Errors
-    /// The system has no room for a thread, or no descriptor.
+    /// A thread cannot be started, or no descriptor is free.
     pub fn start(context: Context) -> Result<Helper, Errno> {
         let (wake, epoll) = (Timer::new()?, Epoll::new()?);
         epoll.watch(wake.fd(), WAKE, false, true)?;
@@ -51,7 +51,7 @@ impl Helper {
         Ok(helper)
     }
 
-    /// Runs `work` while the thread stands back.
+    /// Runs `work` on the context, which the thread does not use meanwhile.
     pub fn with<T>(&self, work: impl FnOnce(&mut Context) -> T) -> T {
         self.shared.with(|shared| {
             let result = work(&mut shared.context);
@@ -62,7 +62,7 @@ impl Helper {
         })
     }
 
-    /// Ends the thread.
+    /// Ends the thread, and returns the context.
     pub fn stop(self) -> Option<Context> {
         self.shared.with(|shared| {
             shared.is_over = true;
@@ -81,14 +81,14 @@ fn serve(shared: &Lock<Shared>, epoll: &Epoll) {
 }
 
 impl Shared {
-    /// Does what is possible; how long to wait then (ms; negative: without limit). `None`: the thread is to end.
+    /// Makes progress; returns how long to wait afterwards (ms; negative: without limit). `None`: the thread must end.
     fn turn(&mut self, epoll: &Epoll) -> Option<c_int> {
         self.wake.clear();
         if self.is_over {
             return None;
         }
         let Some((fd, _)) = self.context.worker.watched() else { return Some(-1) };
-        // If the kernel has no memory for that, the thread looks again soon.
+        // If the kernel has no memory for this, the thread tries again soon.
         if self.watched.is_none() && epoll.watch(fd, NETWORK, false, true).is_err() {
             return Some(RETRY_MS);
         }
@@ -98,5 +98,5 @@ impl Shared {
     }
 }
 
-/// After a failed system call. Chosen: soon for a person, and seldom for a processor.
+/// Time to the next attempt after a failed system call (ms). Chosen: unnoticed by a person, and cheap for a processor.
 const RETRY_MS: c_int = 100;

@@ -1,11 +1,12 @@
 //! `libwireup.so.0`: the bootstrap library for C programs.
 //!
-//! A crate of its own, because it is linked as a C library: its symbols, its own allocator and panic handler, and all
-//! the pointers that C passes. What they do is in `wireup-bootstrap`, which programs in Rust can use as well.
+//! A crate of its own, because it is linked as a C library: it has the C symbols, its own allocator and panic handler,
+//! and handles all pointers that C passes. The functionality is in `wireup-bootstrap`, which Rust programs can use as
+//! well.
 //!
 //! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `names` `counts`):
-//! each function checks its pointers, makes slices and calls `wireup-bootstrap`. `handles` are what C programs hold,
-//! `helper` is the thread that they may ask for.
+//! each function checks its pointers, makes slices and calls `wireup-bootstrap`. `handles` defines the objects that C
+//! programs hold, `helper` the thread that they may request.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]

@@ -1,4 +1,4 @@
-//! Services that are published and looked up by name within the session.
+//! Services that are published and looked up by name within a session.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -18,7 +18,7 @@ unsafe fn short<'a>(of: *const c_char) -> Result<&'a [u8]> {
     unsafe { required(of) }.and_then(|text| if text.len() > NAME_LEN_MAX { Err(Status::ARG) } else { Ok(text) })
 }
 
-/// Asks the server; a refusal becomes `refused`.
+/// Sends a request to the server; if the server refuses it, returns `refused`.
 ///
 /// # Safety
 /// As [`handle`].
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn wu_publish(ctx: *mut Ctx, name: *const c_char, value: *
     returned(|| unsafe {
         let (name, value) = (short(name)?, short(value)?);
         ask(ctx, Status::EXISTS, |job| match job.name(name, Wish::Publish(value)) {
-            // Servers do not tell why they refuse.
+            // Servers do not say why they refuse: if the name is not published, the reason is not that it exists.
             Err(Code::OTHER) if job.name(name, Wish::LookUp).is_err() => Err(Code::FAIL),
             answer => answer.map(drop),
         })

@@ -1,4 +1,4 @@
-//! `wu_open` to `wu_close`, and what is known of a context.
+//! `wu_open`, `wu_close`, and the functions that query or drive a whole context.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -33,7 +33,7 @@ const OPEN_ENGINE: u64 = 1;
 const OPEN_START: u64 = 2;
 const OPEN_TRANSPORT: u64 = 4;
 const OPEN_CONNECTIONS_MAX: u64 = 8;
-/// A flag alone: `OpenParams` has no field for it.
+/// A flag without a field in `OpenParams`.
 const OPEN_THREAD: u64 = 16;
 const OPEN_NAME: u64 = 32;
 
@@ -42,21 +42,21 @@ struct Choices {
     engine: Option<Engine>,
     start: Start,
     transport: Transport,
-    /// 0: no bound.
+    /// Maximum number of open connections; 0: no limit.
     connections_max: u32,
     has_thread: bool,
-    /// Empty: this library has the inherited socket.
+    /// The name of a secondary library; empty: this context uses the inherited PMI socket.
     name: Vec<u8>,
 }
 
-/// The descriptor of `PMI_FD`.
+/// The process's one inherited PMI conversation (`PMI_FD`).
 static SLOT: JobSlot<()> = JobSlot::new();
-/// Whether there is a context that uses the process's inherited PMI conversation.
+/// Whether a context exists that uses the inherited PMI conversation.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
-/// Why `wu_open` has failed, with a terminating zero.
+/// The text of the latest failure of `wu_open`, with a terminating zero.
 static OPEN_ERROR: Lock<Vec<u8>> = Lock::new(Vec::new());
-/// The rank whose loss made a `wu_open` fail; -1: none.
+/// The rank whose loss made the latest failed `wu_open` fail; -1: none.
 static LOST: AtomicI64 = AtomicI64::new(-1);
 
 #[unsafe(no_mangle)]
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
     returned(|| open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
 }
 
-/// Keeps a text for `wu_error` about a failure that is no [`Error`].
+/// Keeps a text for `wu_error` about a failure for which there is no [`Error`].
 fn refused(status: Status, text: &str) -> c_int {
     keep(text.as_bytes());
     status.0
@@ -89,7 +89,7 @@ fn keep(text: &[u8]) {
     OPEN_ERROR.with(|kept| *kept = [text, &[0]].concat());
 }
 
-/// What the caller has chosen; fields that are not set are 0.
+/// Reads the caller's parameters; fields that are not set are 0.
 ///
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
@@ -139,7 +139,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
 
 fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
     // A process has one inherited PMI conversation, which the context without a name uses. A context with a name uses
-    // that conversation too if the launcher offers no others. Without a launcher there is no conversation.
+    // it too if the launcher offers no further conversations. Without a launcher there is no conversation.
     let has_inherited = name.is_empty() || (!secondary_client::is_offered() && has_launcher());
     if has_inherited && IS_OPEN.swap(true, Ordering::AcqRel) {
         keep(b"this process has a context without a name: give this one a name (WU_OPEN_NAME), which needs wireup run");
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
     if ctx.is_null() {
         return Status::ARG.0;
     }
-    // SAFETY: it came from `wu_open`, and the program does not use it afterwards.
+    // SAFETY: the context came from `wu_open`, and the program does not use it afterwards.
     let ctx = *unsafe { Box::from_raw(ctx) };
     if !ctx.is_of_this_process() {
         return Status::STATE.0;

@@ -1,4 +1,4 @@
-//! The job's pairs.
+//! The job's key-value pairs: put, fence and get.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -16,7 +16,7 @@ pub unsafe fn required<'a>(of: *const c_char) -> Result<&'a [u8]> {
     unsafe { text::bytes(of) }.filter(|text| !text.is_empty()).ok_or(Status::ARG)
 }
 
-/// The room for a text.
+/// Checks the buffer for a text, and converts its length.
 pub fn room_at(to: *const c_char, room: usize) -> Result<c_int> {
     c_int::try_from(room).ok().filter(|room| !to.is_null() && *room > 0).ok_or(Status::ARG)
 }

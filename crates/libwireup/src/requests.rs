@@ -1,4 +1,4 @@
-//! Requests.
+//! The requests of `wireup.h`: waited for, tested, cancelled and freed.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are
 // checked.
 
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn wu_wait(req: *mut Req, ms: c_int) -> c_int {
 /// # Safety
 /// As for every function here.
 unsafe fn wait(req: *mut Req, ms: c_int) -> Result {
-    // SAFETY: guaranteed by the caller; the handle is freed once, when the request is over.
+    // SAFETY: guaranteed by the caller; the handle is freed once, when the request has completed.
     unsafe {
         let result = finish(handle(req)?, ms);
         if result != Err(Status::TIMEOUT) {
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn wu_free(req: *mut Req) -> c_int {
     if req.is_null() {
         return Status::ARG.0;
     }
-    // SAFETY: see the top of the file; it came from this library, and the program does not use it afterwards.
+    // SAFETY: see the top of the file; the request came from this library, and the program does not use it afterwards.
     returned(|| unsafe {
         let one = *Box::from_raw(req);
         handle(one.ctx)?.look(|context| one.request.iter().for_each(|request| context.worker.forget(request)))
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
     returned(|| unsafe {
         let one = handle(req)?;
         handle(one.ctx)?.look(|context| {
-            // What is over keeps its result.
+            // A request that has completed keeps its result.
             if let Some(request) = one.request.take_if(|request| !context.worker.test(request)) {
                 context.worker.forget(&request);
             }

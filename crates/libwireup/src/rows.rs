@@ -1,10 +1,10 @@
-//! Values of different lengths, as a C program gets them.
+//! Values of different lengths, in the form in which a C program gets them.
 
 use crate::status::Status;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// As in `wireup.h`; what its pointers refer to lies behind it.
+/// `wu_rows` of `wireup.h`, followed by the memory to which its pointers lead.
 #[repr(C)]
 pub struct Rows {
     count: usize,
@@ -27,13 +27,13 @@ impl Rows {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_rows_release(rows: *mut Rows) {
     if !rows.is_null() {
-        // SAFETY: it came from `Rows::new`, and the program does not use it afterwards.
+        // SAFETY: the rows came from `Rows::new`, and the program does not use them afterwards.
         let Rows { own, .. } = *unsafe { Box::from_raw(rows) };
         drop(own);
     }
 }
 
-/// The length of several rows.
+/// The total length of `count` rows of `len` bytes.
 pub fn total(len: usize, count: u32) -> crate::status::Result<usize> {
     len.checked_mul(count as usize).ok_or(Status::ARG)
 }

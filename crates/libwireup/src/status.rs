@@ -1,4 +1,4 @@
-//! Return codes, and texts about failures.
+//! Return codes, and texts that describe failures.
 
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -6,7 +6,7 @@ use wireup_bootstrap::{Error, FabricError, Failure};
 use wireup_capi::number as decimal;
 use wireup_capi::secondary_client::{LIBRARIES_MAX, NotJoined};
 
-/// A code other than success.
+/// A return code other than success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status(pub c_int);
 
@@ -27,7 +27,7 @@ impl Status {
 
 pub type Result<T = ()> = core::result::Result<T, Status>;
 
-/// Runs the body of a C function; returns what the function returns.
+/// Runs the body of a C function, and converts the result to a return code.
 pub fn returned(body: impl FnOnce() -> Result) -> c_int {
     match body() {
         Ok(()) => 0,
@@ -49,7 +49,8 @@ pub fn status(error: Error) -> Status {
     }
 }
 
-/// A description of a failure. No formatting: the standard library's needs an unwinder, which this library has not.
+/// A description of a failure. It uses no formatting, because the standard library's needs an unwinder, which this
+/// library does not have.
 pub fn words(error: Error) -> Vec<u8> {
     let text = match error {
         Error::Server(_) => {
@@ -99,7 +100,7 @@ pub fn words(error: Error) -> Vec<u8> {
     text.into()
 }
 
-/// A text with a number in it, which is not negative.
+/// A text that contains a number, which must not be negative.
 fn sentence(text: &str, number: impl TryInto<usize>, end: &str) -> Vec<u8> {
     let mut words = Vec::from(text);
     decimal::push(number.try_into().unwrap_or_default(), &mut words);

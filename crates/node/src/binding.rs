@@ -18,7 +18,7 @@ use wireup_wire::job::{BindTo, Binding, Object, Over};
 /// The CPUs of `ranks` ranks, in the order of local ranks; `None`: the rank is not bound.
 ///
 /// # Errors
-/// The machine does not describe an object, or has none of the cpus that are named.
+/// The machine does not report an object of the kind in `binding`, or has none of the CPUs that are listed.
 pub fn sets(binding: &Binding, machine: &Machine, ranks: usize) -> io::Result<Vec<Option<CpuSet>>> {
     let machine = match &binding.cpus {
         None => machine.clone(),
@@ -43,10 +43,10 @@ pub fn sets(binding: &Binding, machine: &Machine, ranks: usize) -> io::Result<Ve
     }
 }
 
-/// Objects of a level that ranks may use.
+/// The objects of a kind (threads, cores, caches, ...), each with those of its CPUs that ranks may use.
 ///
 /// # Errors
-/// The machine does not describe it.
+/// The machine does not report objects of this kind.
 pub fn objects(machine: &Machine, object: Object) -> io::Result<Vec<CpuSet>> {
     match object {
         Object::Thread => Ok(machine.threads()),
@@ -60,11 +60,12 @@ pub fn objects(machine: &Machine, object: Object) -> io::Result<Vec<CpuSet>> {
     }
 }
 
-/// Most ranks of a node in a picture. Chosen: more than a node has cores today; a frame has room for it.
+/// Most ranks of a node in a picture. Chosen: more than a node has cores today, and the picture still fits into a
+/// frame.
 const LINES_MAX: usize = 512;
 
-/// A picture of how the ranks of a plan are bound on this machine. `None`: this cannot be found out, so the ranks
-/// cannot be started either.
+/// A picture of how the ranks of a plan are bound on this machine. `None`: the binding cannot be determined, which also
+/// makes the start of the ranks fail.
 pub fn picture_of(plan: &SpawnPlan) -> Option<String> {
     let machine = Machine::this().ok()?;
     let sets = sets(&plan.binding, &machine, plan.ranks.len()).ok()?;
@@ -102,7 +103,7 @@ fn drawn(sockets: &[CpuSet], cores: &[CpuSet], set: &CpuSet) -> String {
     sockets.iter().map(of_socket).collect()
 }
 
-/// The CPUs of a list, as far as ranks may use them.
+/// The CPUs in a list, without those that ranks may not use.
 fn named(list: &str, machine: &Machine) -> io::Result<CpuSet> {
     let set = CpuSet::parse(list).unwrap_or_default().intersection(machine.allowed());
     match set.is_empty() {
@@ -116,8 +117,8 @@ fn none_of(what: &str, machine: &Machine) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
-/// Divides the node's CPUs evenly. `always`: ranks that would be free are bound to all CPUs of the node, because these
-/// are not all of the machine's.
+/// Divides the node's CPUs evenly. `always`: ranks that would not be bound are bound to all CPUs of the node, because
+/// the node has only a part of the machine's CPUs.
 fn even(machine: &Machine, ranks: usize, always: bool) -> Vec<Option<CpuSet>> {
     match machine.even(ranks) {
         Even::Cores { shares, .. } | Even::Domains { shares, .. } => shares.into_iter().map(Some).collect(),
@@ -145,7 +146,7 @@ fn within(machine: &Machine, to: Object, count: usize, over: Option<Over>, ranks
 }
 
 impl MappedObject {
-    /// The parts of a place; if the parts are larger than the place, the part around it.
+    /// The parts (objects to bind to) that overlap `place`, each limited to `place` unless the part contains all of it.
     fn new(place: &CpuSet, parts: &[CpuSet]) -> MappedObject {
         let overlapping = parts.iter().filter(|part| !part.intersection(place).is_empty());
         let is_larger = |part: &CpuSet| part.intersection(place) == *place;
@@ -157,7 +158,7 @@ impl MappedObject {
     fn take(&mut self, count: usize) -> CpuSet {
         let len = self.choices.len();
         let count = count.min(len);
-        // A rank whose objects would go around the end starts over, so that they are neighbours.
+        // If a rank's objects would wrap around the end, it takes the first ones instead, so that they are neighbours.
         if self.next % len + count > len {
             self.next += len - self.next % len;
         }
@@ -168,7 +169,7 @@ impl MappedObject {
     }
 }
 
-/// The order in which local ranks go to places.
+/// The order in which local ranks are assigned to the objects of `--map-by`.
 struct Order {
     places: usize,
     step: usize,
@@ -188,7 +189,7 @@ impl Order {
 
     fn place(&self, rank: usize) -> usize {
         let turn = rank / self.together * self.step;
-        // With a step, the second round begins one further, until all places have had their turn.
+        // With a step, each further round begins one place later, until all places have had their turn.
         let round = turn / self.places.next_multiple_of(self.step);
         (turn % self.places.next_multiple_of(self.step) + round % self.step) % self.places
     }

@@ -15,12 +15,12 @@ use wireup_wire::peer::{SpawnError, SpawnStep};
 /// Variables that say which devices of a node a process may use. The values are valid on that node only.
 pub const NAMES: [&str; 5] =
     ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"];
-/// The variable for each vendor's devices, with the vendor's PCI number; NVIDIA's devices are found by their own files.
+/// The variable and the PCI vendor number for each vendor's devices; NVIDIA's are found by their device files instead.
 const AMD: (&str, &str) = ("ROCR_VISIBLE_DEVICES", "0x1002");
 const INTEL: (&str, &str) = ("ZE_AFFINITY_MASK", "0x8086");
 const NVIDIA: &str = "CUDA_VISIBLE_DEVICES";
 
-/// A list of devices, as one variable gives it.
+/// The devices in the value of one environment variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct List {
     name: &'static str,
@@ -72,7 +72,7 @@ fn divide(batch: &mut Batch, per_rank: usize, root: &Path) -> Result<(), SpawnEr
     Ok(())
 }
 
-/// The lists of devices that the environment sets; otherwise the devices found by the kernel.
+/// The lists of devices that environment variables set; if none is set, the devices that the kernel reports.
 fn offered(env: &[Vec<u8>], seen: &[List]) -> Vec<List> {
     let set = |name: &'static str| Some(List { name, devices: devices(value_of(env, name)?) });
     let lists: Vec<List> = NAMES.into_iter().filter_map(set).collect();
@@ -83,7 +83,7 @@ fn value_of<'e>(env: &'e [Vec<u8>], name: &str) -> Option<&'e [u8]> {
     env.iter().rev().find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// The devices of a list. `-1` or a value that is no device ends the list, as in CUDA.
+/// The devices in a variable's value. `-1` or a value that is no device ends the list, as in CUDA.
 fn devices(value: &[u8]) -> Vec<Vec<u8>> {
     let words = value.split(|byte| *byte == b',').map(|word| word.trim_ascii());
     words.take_while(|word| !matches!(*word, b"" | b"-1" | b"NoDevFiles")).map(<[u8]>::to_vec).collect()
@@ -149,7 +149,7 @@ mod tests {
         batch.processes.iter().map(|process| String::from_utf8_lossy(&process.env.join(&b' ')).into_owned()).collect()
     }
 
-    /// A machine with these files.
+    /// The root of a machine's file system that has these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

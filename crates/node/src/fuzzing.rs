@@ -25,8 +25,8 @@ const TERMS: Terms<'_> = Terms { encrypt: true, listener: AgentId(1), binding: b
 /// Longest content of a message that this file makes for a peer (bytes).
 const CONTENT_LEN_MAX: usize = 900;
 
-/// A handshake of which one end is ours. The first byte says who is at the other one: a stranger, or an agent that
-/// knows the secret and has its own idea of what the messages contain; and in which pieces its bytes arrive.
+/// Runs a handshake with one real end. The first byte of `input` selects the other end (a stranger, or an agent that
+/// knows the secret but puts arbitrary content into its messages) and the size of the pieces in which its bytes arrive.
 pub fn handshake(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let piece = if first >> 3 == 0 { bytes.len().max(1) } else { usize::from(first >> 3) };
@@ -58,7 +58,7 @@ fn stranger_listens(bytes: &[u8], piece: usize) {
     assert_eq!(output.len(), hello_len, "a stranger is answered");
 }
 
-/// An agent's hello contains these bytes.
+/// A dialling agent whose hello contains these bytes.
 fn agent_dials(content: &[u8], piece: usize, has_aes: bool) {
     let cipher = if has_aes { Cipher::Aes } else { Cipher::ChaCha };
     let prologue = TERMS.prologue();
@@ -85,7 +85,7 @@ fn agent_dials(content: &[u8], piece: usize, has_aes: bool) {
     }
 }
 
-/// An agent's answer contains these bytes.
+/// A listening agent whose answer contains these bytes.
 fn agent_listens(content: &[u8], piece: usize) {
     let (mut output, mut answer) = (Vec::new(), Vec::new());
     let dialler = Handshake::dial(&SECRET, TERMS, &hello(), &mut output).expect("a handshake");
@@ -106,7 +106,7 @@ fn hello() -> Hello {
     Hello { version: PROTOCOL_VERSION, agent: AgentId(3), host: "n3".into(), pid: 7, role: Role::Direct }
 }
 
-/// Bytes that arrive in pieces, until the handshake is over.
+/// Feeds the bytes to the handshake in pieces, until it has completed or failed.
 fn fed(mut handshake: Handshake, bytes: &[u8], piece: usize, output: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
     for piece in bytes.chunks(piece) {
         match handshake.on_bytes(piece, output)? {
@@ -121,9 +121,9 @@ fn is_waiting(progress: &Progress) -> bool {
     matches!(progress, Progress::Wait(handshake) if handshake.heard().is_none())
 }
 
-/// An encrypted link: the bytes of all pieces arrive, however they are cut; of a changed stream nothing arrives that
-/// was not sent. The input is the length of the parts that arrive at once, the limit of one call, the place of a
-/// changed byte and its change, then the pieces' lengths.
+/// Checks an encrypted link: the bytes of all pieces arrive, however the stream is cut; from a stream that was changed,
+/// only bytes that were sent arrive. `input`: the length of the parts that arrive at once, the limit of one call, the
+/// position of a changed byte and its change, then the lengths of the pieces.
 pub fn sealed(input: &[u8]) {
     let Some(([part, limit, low, high, bits, rest @ ..], lengths)) = input.split_first_chunk::<8>() else { return };
     let (mut here, mut there) = ends();
@@ -181,7 +181,7 @@ fn opened(end: &mut Sealed, wire: &[u8], part: usize) -> (Vec<u8>, bool) {
     (plain, true)
 }
 
-/// The first message of a link over UCX, and messages of any lengths for a link.
+/// Checks the first message of a link over UCX, and messages of any length on a link.
 pub fn ucx_opening(input: &[u8]) {
     let bytes = Bytes::copy_from_slice(input);
     if let Some(opening) = Opening::decode(&bytes) {
@@ -229,7 +229,7 @@ pub fn ucx_opening(input: &[u8]) {
     }
 }
 
-/// An agent's recording, and the spool of a detached job.
+/// Checks the decoding of an agent's recording, and of the spool of a detached job.
 pub fn recording(input: &[u8]) {
     if let Ok(recording) = Recording::read(input) {
         for entry in recording.map_while(Result::ok) {
@@ -252,13 +252,13 @@ pub fn recording(input: &[u8]) {
     assert!(input.starts_with(&again), "the records are not those of the file");
 }
 
-/// The lines of a step. The first byte is the length of the parts in which the others arrive.
+/// Checks the decoding of a step's lines. The first byte is the length of the parts in which the other bytes arrive.
 pub fn step_lines(input: &[u8]) {
     let Some((&part, bytes)) = input.split_first() else { return };
     let (mut whole, mut cut) = (Lines::default(), Lines::default());
     let lines = whole.push(bytes);
     let parts: Vec<String> = bytes.chunks(usize::from(part).max(1)).flat_map(|part| cut.push(part)).collect();
-    // The head of a line that is too long is lost where it arrives in parts.
+    // Of a line that is too long, the beginning is lost if the line arrives in several parts.
     assert!(lines == parts || bytes.len() > 8 << 10, "the lines depend on the split");
     for line in lines {
         if let Some(said) = Said::read(&line) {

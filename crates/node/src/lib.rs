@@ -9,10 +9,10 @@
 //!   doctor/     `wireup doctor`
 //! ```
 //!
-//! [`binding`] and [`devices`] give each rank its cpus and GPUs; [`hosts`] reads and writes lists of hosts;
-//! [`sendable`] and [`staged_store`] are the program that is sent to nodes and the folder of staged files there;
-//! [`stacks`] takes the call stacks of ranks; [`record`] and [`trace`] write recordings and profiles; [`progress`] is
-//! the line that shows a waiting user what goes on; `remedy` and `spawn_error` make messages of errors.
+//! [`binding`] and [`devices`] give each rank its CPUs and GPUs; [`hosts`] reads and writes lists of hosts;
+//! [`sendable`] makes the program file that is sent to nodes; [`staged_store`] finds a node's folder of staged files;
+//! [`stacks`] takes the call stacks of ranks; [`record`] and [`trace`] write recordings and profiles; [`progress`]
+//! shows a waiting user what is going on; `remedy` and `spawn_error` turn errors into messages.
 
 pub mod agent;
 pub mod binding;
@@ -34,14 +34,14 @@ pub mod staged_store;
 pub mod trace;
 mod transport;
 
-/// The user's folder for one kind of file: that of the XDG variable, else `in_home` in the home directory. `None`:
-/// neither variable is an absolute path.
+/// The user's folder for one kind of file: the value of the XDG variable, or else `in_home` in the home directory.
+/// `None`: neither that variable nor `HOME` is an absolute path.
 pub fn user_folder(variable: &str, in_home: &str) -> Option<std::path::PathBuf> {
     let absolute = |name| std::env::var_os(name).map(std::path::PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(in_home)))
 }
 
-/// Allows forks in processes with several threads, since the harness runs tests in threads and tests fork.
+/// Allows forks in processes with several threads: the test harness runs tests in threads, and tests fork.
 #[cfg(test)]
 mod test_forks {
     #[used]
@@ -49,8 +49,8 @@ mod test_forks {
     static BEFORE_MAIN: extern "C" fn() = allow;
 
     extern "C" fn allow() {
-        // SAFETY: the children of tests use what their test owns; an inconsistent copy of the harness's state could
-        // only fail the test.
+        // SAFETY: a test's child uses only data of its own test; an inconsistent copy of the harness's state could at
+        // most make the test fail.
         unsafe { wireup_os::process::allow_threads_at_forks() }
     }
 }

@@ -1,9 +1,9 @@
-//! A line on a terminal for a person who waits: shown after a second, written again in place, erased at the end.
+//! A progress line on a terminal for a waiting user: shown after a second, updated in place, erased at the end.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Shorter waits show nothing (chosen).
+/// During the first second of a wait no line is shown (chosen).
 const QUIET: Duration = Duration::from_secs(1);
 /// The time between two updates of the line (chosen).
 const REFRESH: Duration = Duration::from_millis(200);
@@ -36,17 +36,17 @@ impl Progress {
         write(&format!("{ERASE}{}", cut(&format!("wireup: {}", text()), columns())));
     }
 
-    /// Time in which [`Progress::show`] shows nothing.
+    /// Time until [`Progress::show`] may show or update the line.
     pub fn until_due(&self) -> Duration {
         self.due.saturating_duration_since(Instant::now())
     }
 
-    /// Whole seconds since the wait began.
+    /// Whole seconds since the waiting began.
     pub fn seconds(&self) -> u64 {
         self.begun.elapsed().as_secs()
     }
 
-    /// Erases the line; the next text shows it again.
+    /// Erases the line; the next `show` writes it again.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             write(ERASE);

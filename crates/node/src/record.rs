@@ -1,6 +1,6 @@
 //! Writes and reads recordings of an agent's inputs, which the simulator replays bit for bit.
 //!
-//! A file holds the agent's configuration and then, until it ends, every input with its time, each as a 4-byte
+//! A file contains the agent's configuration and then every input with its time until the agent ends; each is a 4-byte
 //! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its
 //! owner can read it.
 
@@ -18,7 +18,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, SessionSpec};
 use wireup_wire::session::SessionSnapshot;
 
-/// Longest record (bytes): more than one read of a link.
+/// Longest record in a file (bytes). Chosen: more than one read of a link returns.
 const RECORD_LEN_MAX: usize = 128 << 20;
 
 /// File mode of a recording: only its owner can read it.
@@ -37,7 +37,7 @@ pub struct Header {
 
 impl From<&AgentConfig> for Header {
     fn from(config: &AgentConfig) -> Header {
-        // A replay uses the architecture of its own machine.
+        // `arch` is not recorded, since a replay uses the architecture of its own machine.
         let AgentConfig { agent, session, born, parent, snapshot, arch: _ } = config.clone();
         Header { agent, session, born, parent, snapshot }
     }
@@ -49,8 +49,8 @@ impl From<Header> for AgentConfig {
     }
 }
 
-/// Recorder of an agent's inputs; the default one records nothing. If the recording cannot be continued, for example
-/// because the disk is full, it ends, and the job goes on.
+/// Records an agent's inputs; the default recorder records nothing. If writing fails, for example because the disk is
+/// full, the recording ends, and the job goes on.
 #[derive(Default)]
 pub struct Recorder {
     file: Option<BufWriter<File>>,
@@ -83,8 +83,8 @@ impl Recorder {
         }
     }
 
-    /// Call it when the state machine has no outputs left and before the agent sleeps, so that after a kill only the
-    /// last turn is missing.
+    /// Writes what has been recorded so far. Call it when the state machine has no outputs left and before the agent
+    /// sleeps, so that after a kill only the last turn is missing.
     pub fn flush(&mut self) {
         let asked = self.asked;
         if std::mem::replace(&mut self.written, asked) != asked {
@@ -139,7 +139,7 @@ impl<R: Read> Recording<R> {
 impl<R: Read> Iterator for Recording<R> {
     type Item = io::Result<Recorded>;
 
-    /// An incomplete last record (because the agent was killed) ends the recording.
+    /// The next record. An incomplete last record, left by an agent that was killed, ends the recording.
     fn next(&mut self) -> Option<Self::Item> {
         let body = read_record(&mut self.input).transpose()?;
         Some(body.and_then(|body| peer::decode(&body).map_err(not_ours)))

@@ -1,4 +1,4 @@
-//! Adds advice to error messages of agents and launchers.
+//! Adds advice for the user to error messages of agents and launchers.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
-//! Makes the form of this program that is sent to nodes: without symbols and line tables, which running it does not
-//! need.
+//! Makes the file of this program that is sent to nodes: without symbols and line tables, which are not needed to run
+//! it.
 //!
-//! The file ends with the last segment; the table of sections is gone. A debugger finds the symbols in the file that
-//! was built: the build id is the same.
+//! The file ends with the last segment; the section table is removed. A debugger finds the symbols in the file that was
+//! built, which has the same build id.
 
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use wireup_os::files;
 
-/// A file in memory with the part of this program that is loaded.
+/// A memory file with the part of this program that is loaded at run time.
 ///
 /// # Errors
 /// `/proc` is not mounted, or memory is short.
@@ -34,7 +34,7 @@ pub fn program_len() -> io::Result<u64> {
     Ok(File::from(program()?).metadata()?.len())
 }
 
-/// Where the last segment ends in the file; `None`: this is not a program of a 64-bit machine.
+/// Offset at which the last segment ends in the file; `None`: the file is no 64-bit ELF program.
 fn loaded_len(bytes: &[u8]) -> Option<usize> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -68,7 +68,7 @@ mod tests {
         bytes
     }
 
-    /// This test's own program, with all its line tables, lists its tests all the same.
+    /// This test program, which has all its line tables, can still list its tests after they were removed.
     #[test]
     fn the_sendable_program_is_smaller_and_still_runs() {
         let own = "/proc/self/exe";
@@ -80,7 +80,7 @@ mod tests {
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         let listed = Command::new(&place).arg("--list").output().unwrap();
         assert!(String::from_utf8_lossy(&listed.stdout).contains("the_sendable_program_is_smaller_and_still_runs"));
-        // The smaller program is not changed when it is sent in its turn.
+        // Making the sendable form of the smaller program changes nothing, so a node can send it on.
         assert_eq!(sendable(place.to_str().unwrap()), bytes);
     }
 

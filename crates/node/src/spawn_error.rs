@@ -1,9 +1,9 @@
-//! Makes a [`SpawnError`], the report of a process that could not be started, from an error of the system.
+//! Makes a [`SpawnError`], the report of a process that could not be started, from a system error.
 
 use std::io;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// The error that `what` could not be made at this step. An `io::Error` without an errno is kept as text, with errno 0.
+/// The error that `what` failed at this step. An `io::Error` without an errno is kept as text, with errno 0.
 pub fn spawn_error(step: SpawnStep, what: impl Into<String>, error: &io::Error) -> SpawnError {
     let what = what.into();
     match error.raw_os_error() {

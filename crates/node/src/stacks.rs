@@ -1,5 +1,5 @@
-//! `wireup stacks`: a process of its own that takes the call stacks of an agent's ranks, so that a tool that hangs or
-//! needs much memory does not hold up the agent.
+//! `wireup stacks`: a separate process that takes the call stacks of an agent's ranks, so that a tool that hangs or
+//! needs much memory does not delay the agent.
 //!
 //! ```text
 //!   agent ── RANK:PID... ──► wireup stacks ── py-spy, eu-stack or gdb, one for each rank, few at a time
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each tool may run for [`TOOL_MAX`], all tools together for [`STACKS_NS_MAX`]. For a rank that runs Python, the stack
-//! shows the functions of its script. Of a process with several threads only the first thread is shown. Calls inside
-//! an MPI function are left out: they differ from moment to moment in ranks that wait for the same thing.
+//! shows the Python functions. In a process with several threads only the first thread is shown. Calls inside an MPI
+//! function are omitted: ranks that wait for the same thing would differ in them from moment to moment.
 //!
 //! With Yama (`kernel.yama.ptrace_scope` 1) a process may be traced only by its ancestors, and by a process that it
 //! named with `PR_SET_PTRACER` and that process's descendants. Each rank names its agent before it executes its program
@@ -30,15 +30,15 @@ use wireup_wire::limits::{STACK_CALL_LEN_MAX, STACK_CALLS_MAX, STACKS_NS_MAX};
 use wireup_wire::peer::{self, Calls, Stack, folded};
 use wireup_wire::signal::SIGCONT;
 
-/// Longest time for one tool. Chosen: gdb takes a second or two for a program with many libraries.
+/// Longest time for one tool. Chosen: gdb takes one or two seconds for a program with many libraries.
 const TOOL_MAX: Duration = Duration::from_secs(5);
-/// Number of tools at work at the same time: each may take a cpu from a rank.
+/// Number of tools that run at the same time: each may take a CPU from a rank.
 const TOOLS_AT_ONCE: usize = 4;
 /// Most bytes of a tool's output that are read.
 const ANSWER_LEN_MAX: usize = 256 << 10;
 /// Prefixes of the names of communication functions; calls inside such a function are not shown.
 const COMMUNICATION: [&str; 6] = ["MPI_", "PMPI_", "mpi_", "pmpi_", "PMIx_", "shmem_"];
-/// Programs that run another one and wait for it: that one's stack is shown.
+/// Shells, which run another program and wait for it: the stack of that program is shown instead.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
 
 /// A tool that prints the call stack of a process.
@@ -60,13 +60,13 @@ const NATIVE: [Tool; 2] = [
     },
 ];
 
-/// Takes the stacks of the ranks that the words `RANK:PID` name, and writes them to standard output.
+/// Takes the stacks of ranks, given as words `RANK:PID`, and writes them to standard output.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let processes = args.filter_map(|word| {
         let (rank, pid) = word.to_str()?.split_once(':')?;
         Some((Rank(rank.parse().ok()?), pid.parse().ok()?))
     });
-    // The tools are in this process's group, as `StackTaker` has made it.
+    // All tools are in this process's group, which `StackTaker` has created, and are killed with it.
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
@@ -93,7 +93,7 @@ fn take(processes: VecDeque<(Rank, u32)>) -> Vec<Stack> {
     })
 }
 
-/// The process that the user wants to see: not a shell that waits for its only child.
+/// The process whose stack is of interest to the user: if `pid` is a shell that waits for its only child, that child.
 pub fn innermost(pid: u32) -> u32 {
     let is_shell = SHELLS.iter().any(|shell| program_name(pid) == *shell);
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -103,7 +103,7 @@ pub fn innermost(pid: u32) -> u32 {
     }
 }
 
-/// The file name of the program that a process executes; empty: unknown.
+/// The file name of the program that a process executes; empty if it cannot be determined.
 fn program_name(pid: u32) -> OsString {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     exe.file_name().unwrap_or_default().to_owned()
@@ -160,7 +160,7 @@ impl Tool {
         command.env_remove("DEBUGINFOD_URLS");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // At the same time: the tool waits while either pipe is full.
+        // Both streams are read at the same time: the tool blocks while either pipe is full.
         let read = std::thread::scope(|scope| {
             let said = scope.spawn(|| stderr.map_or(Ok(Vec::new()), |stream| read_all(stream, until)));
             let answer = stdout.map_or(Ok(Vec::new()), |stream| read_all(stream, until));
@@ -187,8 +187,9 @@ impl Tool {
     }
 }
 
-/// Where tools are looked for: the rank may have an environment with its own Python tools. Only absolute folders count:
-/// any other would be looked for in the working directory, where a stranger may have put a program of that name.
+/// The `PATH` in which tools are searched. It includes the rank's own, since the rank's environment may have its own
+/// Python tools. Only absolute directories are used: others are relative to the working directory, where another user
+/// may have put a program of that name.
 fn path_for(pid: u32) -> OsString {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let of_rank = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"PATH="));
@@ -206,7 +207,7 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads up to the end of the stream, which must come before `until`; the rest of a long text is dropped.
+/// Reads until the stream ends, at the latest at `until`; the rest of a long text is dropped.
 fn read_all(mut stream: impl Read + std::os::fd::AsFd, until: Instant) -> io::Result<Vec<u8>> {
     let (mut text, mut part) = (Vec::new(), [0; 16 << 10]);
     loop {
@@ -220,13 +221,14 @@ fn read_all(mut stream: impl Read + std::os::fd::AsFd, until: Instant) -> io::Re
     }
 }
 
-/// `#1  0x00007f1c2a2e7a6e epoll_wait@@GLIBC_2.3.2`
+/// Reads eu-stack's output: `#1 0x00007f1c2a2e7a6e epoll_wait@@GLIBC_2.3.2`.
 fn of_eu_stack(answer: &str) -> Vec<String> {
     let calls = answer.lines().filter(|line| line.starts_with('#'));
     calls.map(|line| named(line.split_whitespace().nth(2).unwrap_or_default())).collect()
 }
 
-/// `#1  0x00007f1c2a2e7a6e in epoll_wait (epfd=3) from /lib/libc.so.6`, or without an address in an inlined function.
+/// Reads gdb's output: `#1 0x00007f1c2a2e7a6e in epoll_wait (epfd=3) from /lib/libc.so.6`; inlined calls lack the
+/// address.
 fn of_gdb(answer: &str) -> Vec<String> {
     let calls = answer.lines().filter(|line| line.starts_with('#'));
     calls
@@ -238,8 +240,8 @@ fn of_gdb(answer: &str) -> Vec<String> {
         .collect()
 }
 
-/// The calls from the outermost communication function to `main`. Where programs have no names of functions, calls
-/// between two named ones count as one, and the C library's call of `main` ends the stack.
+/// The calls from the outermost communication function to `main`. In programs without symbols, consecutive unnamed
+/// calls count as one, and the C library's call of `main` ends the stack.
 fn of_interest(mut calls: Vec<String>) -> Vec<String> {
     let main = calls.iter().position(|call| call == "main").map(|main| main + 1);
     let end = main.or_else(|| calls.iter().position(|call| call.starts_with("__libc_start")));
@@ -250,7 +252,7 @@ fn of_interest(mut calls: Vec<String>) -> Vec<String> {
     calls.split_off(outermost)
 }
 
-/// A function without its symbol version.
+/// The name of a function without its symbol version.
 fn named(function: &str) -> String {
     match function.split('@').next() {
         None | Some("") => "??".to_owned(),
@@ -258,7 +260,8 @@ fn named(function: &str) -> String {
     }
 }
 
-/// The lines below `Thread 7 (idle): "MainThread"`, such as `    wait (queue.py:171)`, of the first thread.
+/// Reads py-spy's output: lines such as ` wait (queue.py:171)` below `Thread 7 (idle): "MainThread"`; first thread
+/// only.
 fn of_py_spy(answer: &str) -> Vec<String> {
     let lines = answer.lines().skip_while(|line| !line.starts_with("Thread")).skip(1);
     lines.take_while(|line| line.starts_with(' ')).map(|line| line.trim().to_owned()).collect()
@@ -307,7 +310,7 @@ mod tests {
         let killed = Tool { name: "sh", args: |_| ["-c", "kill -9 $$"].map(String::from).into(), read: of_gdb };
         let Err(Failed::Because(why)) = killed.call(std::process::id(), until) else { panic!("it is killed") };
         assert_eq!(why, "sh: it was ended by signal 9");
-        // More than fits into a pipe, before the stack.
+        // Before the stack, the tool writes more to standard error than fits into a pipe.
         let args = |_| ["-c", "head -c 200000 /dev/zero >&2; echo '#0 0x0 main'"].map(String::from).into();
         let says_much = Tool { name: "sh", args, read: of_eu_stack };
         assert_eq!(says_much.call(std::process::id(), until).ok(), Some(vec!["main".to_owned()]));

@@ -1,7 +1,7 @@
-//! Finds the folder in which a node keeps staged files: the one that the user has named, else one of this user in the
-//! node's memory.
+//! Finds the folder in which a node keeps staged files: the one named by the user, or else one of this user in
+//! `/dev/shm`.
 //!
-//! Each node finds its own: where another user has taken the usual name, the folder has a random ending
+//! Each node finds its own folder: if another user has taken the usual name, the folder's name has a random ending
 //! (`wireup_os::own_directory`).
 
 use std::io;
@@ -15,8 +15,8 @@ fn name() -> String {
     format!("wireup-stage-{}", rustix::process::geteuid().as_raw())
 }
 
-/// Finds the folder of staged files. `named`: the folder of `--stage=DIR`; empty: none was named. `None`: nothing was
-/// ever staged here.
+/// Finds the folder of staged files. `named`: the folder of `--stage=DIR`; empty: the default folder. Returns `None` if
+/// the folder does not exist, because nothing was ever staged on this node.
 ///
 /// # Errors
 /// `/dev/shm` cannot be used.
@@ -28,7 +28,7 @@ pub fn find(named: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(named.to_owned()).filter(|named| named.exists()))
 }
 
-/// Finds the folder of staged files; a folder that nobody has named is made if it is missing.
+/// Finds the folder of staged files; the default folder is created if it is missing.
 ///
 /// # Errors
 /// `/dev/shm` is missing or cannot be used.
@@ -39,7 +39,7 @@ pub fn find_or_make_default(named: &Path) -> io::Result<PathBuf> {
     Ok(named.to_owned())
 }
 
-/// The records of what was made on this node to show staged files, whatever folder keeps them.
+/// The registry of placeholders that were created on this node to show staged files, whatever folder keeps the files.
 ///
 /// # Errors
 /// `/dev/shm` is missing or cannot be used.

@@ -1,8 +1,8 @@
-//! Writes a run's time stamps as a trace that Perfetto and `chrome://tracing` open.
+//! Writes the time stamps of a run as a trace file for Perfetto and `chrome://tracing`.
 //!
-//! Each node is a process of the trace (and so is the launcher), each rank a thread; thread 0 of a node is its
-//! agent. A root agent without ranks is thread 1 of the launcher. Times are microseconds of the machine's monotonic
-//! clock since the start of the launcher.
+//! Each node is a process in the trace (and so is the launcher), each rank a thread; thread 0 of a node is its agent. A
+//! root agent without ranks is thread 1 of the launcher. Times are microseconds of the machine's monotonic clock since
+//! the start of the launcher.
 
 use crate::launcher::Stamps;
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,7 @@ use wireup_coll::Tree;
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
-/// A part of a run in which files travel or a session starts, as the launcher has seen it, with times of the launcher's
-/// clock.
+/// A part of a run (sending files, starting a session) as the launcher has seen it, with times of the launcher's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Phase {
     pub name: String,
@@ -21,7 +20,7 @@ pub struct Phase {
     pub to_ns: u64,
     pub remark: String,
     pub parts: Vec<Phase>,
-    /// Time at which each node was done (ns).
+    /// Time at which each node had completed the phase (ns).
     pub nodes: Vec<(NodeId, u64)>,
 }
 
@@ -44,7 +43,7 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
-/// What the run was.
+/// Description of the run.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(default)]
 pub struct About {
@@ -55,7 +54,7 @@ pub struct About {
     pub settings: Vec<String>,
     /// Most children of an agent in the job's tree.
     pub fanout: u32,
-    /// The machine on which the run was simulated; `None`: it was a real run.
+    /// The machine on which the run was simulated; `None`: the run was real.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<String>,
 }
@@ -81,7 +80,7 @@ pub struct Event {
 #[serde(untagged)]
 pub enum Args {
     Fence {
-        /// Time at which the last rank of the node entered, like `ts`.
+        /// Time at which the last rank of the node entered the fence (µs, like `ts`).
         last_in: f64,
         last_rank: u32,
         bytes_up: u64,
@@ -152,7 +151,7 @@ impl Scribe {
     }
 
     fn node(&mut self, part: &TracePart, level: u32) {
-        // A root without ranks is on no node of the job: it is shown with the launcher.
+        // A root agent without ranks is on no node of the job, so it is shown as a thread of the launcher.
         let (pid, tid) = if part.host.is_empty() { (LAUNCHER, 1) } else { (part.node.0 + 1, 0) };
         if pid != LAUNCHER {
             self.name("process_name", pid, 0, &format!("node {} {}", part.node, part.host));
@@ -196,7 +195,8 @@ impl Scribe {
         self.span("exit", pid, tid, rank.finalize_ns, rank.exit_ns);
     }
 
-    /// A span, unless one of its ends is missing, or all of it precedes the start of the launcher, as in a session.
+    /// Adds a span, unless one of its ends is missing, or all of it precedes the start of the launcher, as in a
+    /// session.
     fn span(&mut self, name: &str, pid: u32, tid: u32, begin_ns: u64, end_ns: u64) -> Option<&mut Event> {
         if begin_ns == 0 || end_ns < begin_ns.max(self.origin_ns) {
             return None;
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(levels.collect::<Vec<_>>(), [(LAUNCHER, 1, 0), (1, 0, 1), (4, 0, 2)]);
         let named = events.iter().filter(|event| event.name == "process_name").map(|event| event.pid);
         assert_eq!(named.collect::<Vec<_>>(), [LAUNCHER, 1, 4]);
-        // The agents of a session were there before the launcher.
+        // The agents of a session started before the launcher, so their bootstrap is not shown.
         assert!(events.iter().all(|event| event.name != "bootstrap"));
         let job = events.iter().find(|event| event.name == "receive job").expect("the job arrives");
         assert_eq!((job.ts, job.dur), (0.0, Some(1.0)));

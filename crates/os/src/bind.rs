@@ -18,7 +18,7 @@ impl CpuSet {
         CpuSet::default()
     }
 
-    /// The set whose bits are these words.
+    /// The set whose bits are in these words.
     pub fn from_words(mut words: Vec<u64>) -> CpuSet {
         while words.last() == Some(&0) {
             words.pop();

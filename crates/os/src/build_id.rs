@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-/// `PT_NOTE` and the note's type.
+/// Type of a program header for notes; `NT_GNU_BUILD_ID`: the type of the note.
 const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 const OWNER: &[u8] = b"GNU\0";
@@ -15,19 +15,19 @@ pub fn build_id() -> Option<String> {
     found.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads the first object, which is the program itself.
+/// Reads the first object, which is the program itself, and ends the iteration.
 ///
 /// # Safety
 /// Must be called by `dl_iterate_phdr` with a valid `info`; `data` points to an `Option<Vec<u8>>`.
 unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: both are valid during this call.
+    // SAFETY: `info` and `data` are valid during this call.
     let (info, found) = unsafe { (&*info, &mut *data.cast::<Option<Vec<u8>>>()) };
     for index in 0..usize::from(info.dlpi_phnum) {
-        // SAFETY: the loader gives the number of headers, and `index` is below it.
+        // SAFETY: the loader passes the number of headers, and `index` is below it.
         let header = unsafe { &*info.dlpi_phdr.add(index) };
         if header.p_type == PT_NOTE {
             let begin = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize) as *const u8;
-            // SAFETY: the segment is mapped for as long as the program runs.
+            // SAFETY: the loader has mapped the segment, for as long as the program runs.
             let notes = unsafe { std::slice::from_raw_parts(begin, header.p_memsz as usize) };
             *found = found.take().or_else(|| in_notes(notes));
         }

@@ -1,13 +1,12 @@
-//! Asks for the version of the C library that this program runs with, makes it keep freed memory, and matches names by
-//! its patterns.
+//! Functions of the C library: its version, its handling of freed memory, and its matching of file name patterns.
 
 use std::ffi::CStr;
 
-/// The version of glibc, such as `2.34`; `None`: the program is not linked to it.
+/// The version of glibc, such as `2.34`; `None`: the program is not linked to glibc.
 pub fn glibc() -> Option<String> {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: it returns a text that ends with a zero and is never freed.
+        // SAFETY: the function returns a text that ends with a zero and is never freed.
         let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
         Some(version.to_string_lossy().into_owned())
     }
@@ -23,15 +22,15 @@ const KEPT: i32 = 4 << 20;
 /// to the kernel and get new ones for each part of the stream.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it changes two numbers in the allocator.
+    // SAFETY: `mallopt` only changes two numbers in the allocator.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
         libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT / 2);
     }
 }
 
-/// Whether a shell's pattern for one file name matches it: byte by byte, since no program of ours sets a locale. A
-/// leading dot is matched by a dot only.
+/// Whether a file name matches a shell pattern. Bytes are compared, since wireup's programs set no locale. A leading
+/// dot is matched only by a dot.
 pub fn matches(pattern: &CStr, name: &CStr) -> bool {
     // SAFETY: both are texts that end with a zero, which the function reads only.
     unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), libc::FNM_PERIOD) == 0 }

@@ -1,6 +1,7 @@
 //! Reads the machine's monotonic clock as one number.
 //!
-//! All processes of one machine share it, so time stamps of launcher, agents, keepers and ranks can be compared.
+//! All processes of one machine share this clock, so time stamps of launcher, agents, keepers and ranks can be
+//! compared.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,6 +1,6 @@
-//! Asks for properties of this machine's processor.
+//! Detects properties of this machine's processor.
 
-/// Whether the processor has instructions for AES and for the products of GCM.
+/// Whether the processor has instructions for AES and for the multiplication in GCM.
 pub fn has_aes_gcm() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");

@@ -1,7 +1,7 @@
 //! Makes and changes descriptors other than sockets: pipes, sealed memory, `/dev/null`, and the descriptor table
 //! itself.
 //!
-//! Everything made here is close-on-exec.
+//! All descriptors made here are close-on-exec.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -92,11 +92,11 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
 /// and be mistaken for standard input, output or error. Rust's own start-up code does the same.
 ///
 /// # Errors
-/// One is closed and `/dev/null` is missing.
+/// A standard descriptor is closed, and `/dev/null` is missing.
 pub fn fill_standard_streams() -> io::Result<()> {
     for number in 0..3 {
-        // SAFETY: `fcntl` asks for flags; neither call touches memory. The new descriptor gets the lowest free number,
-        // which is this one, and belongs to the process from then on.
+        // SAFETY: `fcntl` only reads flags; neither call touches memory. The new descriptor gets the lowest free
+        // number, which is `number`, and belongs to the process from then on.
         let filled = unsafe {
             libc::fcntl(number, libc::F_GETFD) != -1 || libc::open(c"/dev/null".as_ptr(), access(number)) != -1
         };
@@ -114,9 +114,8 @@ fn access(number: i32) -> i32 {
 }
 
 /// Closes every descriptor of the process except `keep`.
-///
-/// Only for a process that has just been forked: any handle to a closed number is invalid afterwards.
-/// The caller must forget all other handles instead of dropping them.
+/// Only for a process that has just been forked: any handle to a closed descriptor is invalid afterwards. The caller
+/// must forget such handles instead of dropping them.
 pub fn close_all_but(keep: &[BorrowedFd<'_>]) {
     let mut numbers: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
     numbers.sort_unstable();
@@ -142,7 +141,7 @@ fn close_range(first: u32, last: u32) {
     let numbers: Vec<u32> =
         entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|n| n.parse().ok())).collect();
     for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {
-        // SAFETY: as above.
+        // SAFETY: as for `close_range`: `close` touches no memory, and nothing uses the descriptor any more.
         unsafe { libc::close(number as RawFd) };
     }
 }
@@ -163,7 +162,7 @@ pub fn own_program() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Writes all pieces. `write`: as `Write::write_vectored`.
+/// Writes all bytes of the slices. `write`: a function like `Write::write_vectored`.
 ///
 /// # Errors
 /// `write` fails.
@@ -182,7 +181,7 @@ pub fn write_all_vectored(
     Ok(())
 }
 
-/// A path at which a copy of this process finds this program: where it lies, or the kernel's own link if it has been
+/// A path at which a forked copy of this process finds the program: its own path, or `/proc/self/exe` if the file was
 /// deleted or another file has taken its name.
 pub fn path_of_own_program() -> PathBuf {
     const OWN: &str = "/proc/self/exe";

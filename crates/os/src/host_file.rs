@@ -1,11 +1,11 @@
-//! Reads host files that ranks name when they ask for processes.
+//! Reads host files that ranks pass when they spawn processes.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Most bytes that are read of a file. Chosen: some ten thousand names.
+/// Most bytes of a file that are read. Chosen: some ten thousand names.
 const LEN_MAX: u64 = 1 << 20;
 
 /// The names in a host file: the first word of each line, followed by a colon and the number of `slots=` if the
@@ -14,7 +14,7 @@ const LEN_MAX: u64 = 1 << 20;
 /// # Errors
 /// The file cannot be read, is not text, or has a `slots=` that is not a number.
 pub fn names(path: &Path) -> io::Result<Vec<String>> {
-    // Opening a pipe must not wait for its other end.
+    // Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut text = String::new();
     file.take(LEN_MAX).read_to_string(&mut text)?;

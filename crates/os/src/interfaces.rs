@@ -1,7 +1,7 @@
 //! Lists the network interfaces of this machine with their addresses.
 //!
-//! One entry per address, in the kernel's order: interface by interface within a family, IPv4 before IPv6. The caller
-//! decides which of them to use.
+//! The list has one entry per address, in the kernel's order: by interface within a family, IPv4 before IPv6. The
+//! caller decides which addresses to use.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,9 +13,9 @@ pub struct InterfaceAddress {
     /// Name of the interface, such as `eth0`.
     pub interface: String,
     pub ip: IpAddr,
-    /// Number of leading bits that all addresses of the network share.
+    /// Number of leading bits that all addresses of this network share.
     pub prefix_len: u8,
-    /// Whether the interface is switched on and, where it reports this, has a carrier.
+    /// Whether the interface is switched on and, if it reports its carrier, has one.
     pub up: bool,
     pub loopback: bool,
 }
@@ -35,7 +35,7 @@ pub fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     // SAFETY: `next` is null or an entry of the list, which stays allocated and unchanged until `list` is dropped.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
-        // SAFETY: each pointer is null or points to an address of the family that it names (getifaddrs(3)).
+        // SAFETY: each pointer is null or points to an address of the family that is named in it (getifaddrs(3)).
         let (ip, mask) = unsafe { (read_ip(entry.ifa_addr), read_ip(entry.ifa_netmask)) };
         let (Some(ip), Some(mask)) = (ip, mask) else {
             continue;

@@ -1,6 +1,6 @@
 //! Makes named Unix sockets between processes of one user on this machine.
 //!
-//! Everything made here is close-on-exec.
+//! All descriptors made here are close-on-exec.
 
 use rustix::io::retry_on_intr;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -12,16 +12,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Suffix of a socket's temporary name until it listens.
+/// Suffix of the name under which a socket is bound until it listens.
 const UNHEARD: &str = ".new";
 
-/// Number of connections that may wait at an abstract name.
+/// Number of connections to an abstract name that may wait to be accepted.
 const ABSTRACT_BACKLOG: i32 = 64;
 
-/// The process at the other end of a connection, as of the moment when it listened or connected.
+/// The process at the other end of a connection, as of the time when it called `listen` or `connect`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// Process number; 0: the process is not visible in this PID namespace.
+    /// Pid; 0: the process is not visible in this PID namespace.
     pub pid: u32,
     pub user: u32,
 }
@@ -52,7 +52,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects; the socket blocks.
+/// Connects to the socket at `path`; the returned socket is blocking.
 ///
 /// # Errors
 /// `ConnectionRefused`: no process listens there any more. `WouldBlock`: the queue of waiting connections is full.
@@ -63,7 +63,7 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes a non-blocking stream socket that listens at an abstract name, which vanishes with it.
+/// Makes a non-blocking stream socket that listens at an abstract name, which vanishes when the socket is closed.
 ///
 /// # Errors
 /// `AddrInUse`: another socket of this network namespace has the name.
@@ -74,20 +74,20 @@ pub fn listen_abstract(name: &[u8]) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to the socket that listens at an abstract name; the socket is non-blocking.
+/// Connects to the socket that listens at an abstract name; the returned socket is non-blocking.
 ///
 /// # Errors
-/// No socket of this network namespace listens there, or too many others wait to be accepted (`WouldBlock`).
+/// No socket of this network namespace listens at the name, or its queue of waiting connections is full (`WouldBlock`).
 pub fn connect_abstract(name: &[u8]) -> io::Result<OwnedFd> {
     let socket = stream()?;
     net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     Ok(socket)
 }
 
-/// Accepts the next waiting connection; the socket is non-blocking.
+/// Accepts the next waiting connection; the returned socket is non-blocking.
 ///
 /// # Errors
-/// `WouldBlock`: there is none.
+/// `WouldBlock`: no connection is waiting.
 pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
     Ok(retry_on_intr(|| net::accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))?)
 }
@@ -97,8 +97,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
 pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of `peer`. (rustix's version does not accept a pid of
-    // 0.)
+    // SAFETY: the kernel writes at most `length` bytes, the size of `peer`. (rustix's function rejects a pid of 0.)
     let result = unsafe {
         let fd = socket.as_fd().as_raw_fd();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length)
@@ -109,8 +108,8 @@ pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     }
 }
 
-/// Makes a non-blocking socket for datagrams of processes of this machine. Its abstract name begins with `kind`, and no
-/// other socket has it. Returns the name too.
+/// Makes a non-blocking socket for datagrams of processes of this machine. Its abstract name, which is also returned,
+/// begins with `kind` and is unique.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -131,10 +130,10 @@ pub struct Letter {
     from: Option<SocketAddrUnix>,
 }
 
-/// Receives one datagram; descriptors that come with it are closed.
+/// Receives one datagram; descriptors that were sent with it are closed.
 ///
 /// # Errors
-/// `WouldBlock`: there is none.
+/// `WouldBlock`: no datagram is waiting.
 pub fn receive_letter(mailbox: impl AsFd, buffer: &mut [u8]) -> io::Result<Letter> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -152,7 +151,7 @@ pub fn receive_letter(mailbox: impl AsFd, buffer: &mut [u8]) -> io::Result<Lette
 /// Answers a datagram with bytes and descriptors. Never blocks.
 ///
 /// # Errors
-/// The sender is gone, or receives nothing.
+/// The sender's socket is closed, or has no room.
 pub fn answer_letter(mailbox: impl AsFd, letter: &Letter, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let to = letter.from.as_ref().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

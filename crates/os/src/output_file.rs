@@ -1,12 +1,13 @@
 //! Opens files and folders that the user has named for output, where other users may make entries too, as in `/tmp`.
 //!
 //! Such a path is followed step by step. In a directory that every user may write to (or its group, if it has the
-//! sticky bit), an entry is used only if it belongs to this user, to root or to the owner of that directory. So a
-//! stranger who has made a link, a folder or a file there first neither chooses which file of this user is written nor
-//! owns the file that is written; links that the user has made are followed as ever. These are the kernel's rules of
-//! `fs.protected_symlinks` and `fs.protected_regular`, which not every machine has switched on, and for folders as
-//! well. (In a folder for all users without the sticky bit, where anybody can replace anything, a link can be exchanged
-//! while it is read.) From `/proc` on (`/dev/fd/3`) the kernel follows the path: nobody can make an entry there.
+//! sticky bit), an entry is used only if it belongs to this user, to root or to the owner of that directory. So another
+//! user who has created a link, a folder or a file there first can neither choose which file of this user is written
+//! nor own the file that is written; links that this user has made are followed as usual. These are the rules of the
+//! kernel's `fs.protected_symlinks` and `fs.protected_regular`, which are not enabled on every machine, applied to
+//! folders as well. (In a folder for all users without the sticky bit, where anybody can replace anything, a link can
+//! be exchanged while it is read.) From `/proc` on (`/dev/fd/3`) the kernel follows the path: nobody can create an
+//! entry there.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
@@ -18,14 +19,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// What happens to a file that exists.
+/// What happens to a file that already exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
-    /// The file is written at its end.
+    /// New output is appended to the file.
     Append,
     /// The file is emptied.
     Empty,
-    /// The file is removed, and another one is made. Devices and pipes are not replaced.
+    /// The file is removed, and a new one is created. Devices and pipes are not replaced.
     Replace,
 }
 
@@ -33,17 +34,17 @@ pub enum Existing {
 const LINKS_MAX: u32 = 40;
 /// Most attempts, since other processes may make and remove the file at the same time.
 const ATTEMPTS_MAX: u32 = 16;
-/// The kernel's number of the file system of `/proc`.
+/// The magic number of `/proc`'s file system, as in `statfs`.
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
-/// The kernel's number of file systems in user space (FUSE).
+/// The magic number of file systems in user space (FUSE), as in `statfs`.
 const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 const STICKY: u32 = 0o1000;
 const AS_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens a file to write at its end; it is made with these permission bits if it is missing.
+/// Opens a file for appending; if it is missing, it is created with these permission bits.
 ///
 /// # Errors
-/// A stranger owns a part of the path (`PermissionDenied`, with the reason), or the file cannot be opened.
+/// Another user owns a part of the path (`PermissionDenied`, with the reason), or the file cannot be opened.
 pub fn open(path: &Path, existing: Existing, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     for _ in 0..ATTEMPTS_MAX {
@@ -86,10 +87,10 @@ pub fn open(path: &Path, existing: Existing, mode: u32) -> io::Result<File> {
     Err(Errno::AGAIN.into())
 }
 
-/// Opens a folder for access to its entries (`O_PATH`). It and those on the way to it are made if they are missing.
+/// Opens a folder for access to its entries (`O_PATH`). It and its missing parent folders are created.
 ///
 /// # Errors
-/// A stranger owns a part of the path (`PermissionDenied`, with the reason), or a folder cannot be made.
+/// Another user owns a part of the path (`PermissionDenied`, with the reason), or a folder cannot be created.
 pub fn make_folder(path: &Path) -> io::Result<OwnedFd> {
     match walk(path, true)? {
         End::Folder(folder) => Ok(folder),
@@ -98,10 +99,10 @@ pub fn make_folder(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a folder in another one; it is made if it is missing. A symbolic link is not followed, whoever has made it.
+/// Opens a folder in another one; it is created if it is missing. A symbolic link is not followed, whoever has made it.
 ///
 /// # Errors
-/// A stranger owns it (`PermissionDenied`, with the reason), it is no folder, or it cannot be made.
+/// Another user owns the folder (`PermissionDenied`, with the reason), it is no folder, or it cannot be created.
 pub fn make_folder_in(above: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     match mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -112,10 +113,10 @@ pub fn make_folder_in(above: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// The end of a path.
+/// What a path leads to.
 enum End {
     Folder(OwnedFd),
-    /// An entry that is no folder; `found`: its properties, `None` if it does not exist. Never a symbolic link.
+    /// An entry that is no folder and no symbolic link; `found`: its properties, `None` if it does not exist.
     Entry {
         folder: OwnedFd,
         name: OsString,
@@ -125,7 +126,7 @@ enum End {
     InProc(OwnedFd, PathBuf),
 }
 
-/// Follows a path. `make`: all its components are to be folders, and are made.
+/// Follows a path. `make`: all components must be folders, and missing ones are created.
 fn walk(path: &Path, make: bool) -> io::Result<End> {
     let mut folder = openat(CWD, ".", AS_FOLDER, Mode::empty())?;
     let mut left: VecDeque<OsString> = VecDeque::new();
@@ -174,7 +175,7 @@ fn walk(path: &Path, make: bool) -> io::Result<End> {
     Ok(End::Folder(folder))
 }
 
-/// Puts the components of a path before those that are left.
+/// Puts the components of a path before those in `left`.
 fn prepend(left: &mut VecDeque<OsString>, path: &Path) {
     for component in path.components().rev() {
         let name = match component {
@@ -185,8 +186,9 @@ fn prepend(left: &mut VecDeque<OsString>, path: &Path) {
     }
 }
 
-/// Whether an opened entry of a directory may be used. What is mounted there was mounted by root, or is a FUSE file
-/// system: any user can mount one on an entry of their own, and it can report any user as the owner of its files.
+/// Checks whether an opened entry of a directory may be used. If a file system is mounted on it, root has mounted that,
+/// or it is a FUSE file system: any user can mount one on an entry of their own, and it can report any user as the
+/// owner of its files, so it is refused.
 fn check_opened(path: &Path, name: &OsStr, above: &Stat, opened: impl AsFd) -> io::Result<()> {
     let found = fstat(&opened)?;
     if found.st_dev == above.st_dev {
@@ -202,7 +204,7 @@ fn check_opened(path: &Path, name: &OsStr, above: &Stat, opened: impl AsFd) -> i
     Ok(())
 }
 
-/// Whether an entry of a directory may be used.
+/// Checks whether an entry of a directory may be used.
 fn check(path: &Path, name: &OsStr, above: &Stat, found: &Stat) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let owner = found.st_uid;
@@ -245,7 +247,7 @@ mod tests {
 
     const STRANGER: u32 = 61_002;
 
-    /// A folder of this user with another one in it in which all users may make entries.
+    /// A folder of this user that contains another one in which all users may create entries.
     struct Folders(tempfile::TempDir);
 
     impl Folders {
@@ -351,7 +353,7 @@ mod tests {
         drop(make_folder_in(&shared, OsStr::new("own")).unwrap());
         assert_eq!(fs::read(folders.at("precious")).unwrap(), b"precious");
         assert!(!folders.at("new").exists() && !folders.at("shared/folder/new").exists());
-        // A stranger's own folder, to which only he may write, is the user's choice.
+        // A folder of another user, to which only that user may write: the path was the user's choice, so it is used.
         fs::create_dir(folders.at("theirs")).unwrap();
         fs::write(folders.at("theirs/file"), "").unwrap();
         [folders.at("theirs/file"), folders.at("theirs")].iter().for_each(|path| {

@@ -1,19 +1,19 @@
 //! Finds or makes directories of this user in a directory where every user may make entries, such as `/tmp` or
 //! `/dev/shm`.
 //!
-//! Another user may take any name there first, so no name decides anything: an entry is used if it is a directory (no
-//! symbolic link) that the kernel says belongs to this user, in the file system of the directory above: what is mounted
-//! there may be another user's FUSE file system, which names any owner. Nobody else can make such an entry, and the
-//! sticky bit of the directory above keeps others from renaming or removing it. If the usual name is taken by somebody
-//! else, the directory is called after it with a random ending, and later processes find it in the listing of the
-//! directory above: no note is kept anywhere else, so a home directory that is missing, read-only or shared by many
-//! machines does not matter.
+//! Another user may take any name there first, so a name alone proves nothing: an entry is used if it is a directory
+//! (no symbolic link) that the kernel says belongs to this user, in the file system of the directory above: what is
+//! mounted there may be another user's FUSE file system, which can report any owner. Nobody else can create such an
+//! entry, and the sticky bit of the directory above keeps others from renaming or removing it. If another user has
+//! taken the usual name, the directory's name is the usual name with a random ending, and later processes find it in
+//! the listing of the directory above: no note is kept anywhere else, so a home directory that is missing, read-only or
+//! shared by many machines does not matter.
 //!
-//! A user has only one directory of each usual name: a process that has made one looks for another one of this user,
-//! and if there is one, removes its own and begins again. No listing is needed where the usual name is this user's; it
+//! A user has only one directory of each usual name: a process that has created one looks for another one of this user,
+//! and if there is one, removes its own and starts again. If the usual name is this user's, no listing is needed, which
 //! would take long in a full directory. A third process may have found the directory that is removed: a caller that
-//! then misses it asks again. If two are made at the same moment and others already use both, both are kept until they
-//! are empty, and later processes find the one with the usual name.
+//! then finds it missing must ask again. If two are created at the same moment and other processes already use both,
+//! both are kept until they are empty, and later processes find the one with the usual name.
 
 use crate::random;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat};
@@ -28,7 +28,7 @@ const ATTEMPTS_MAX: u32 = 32;
 const RANDOM_DIGITS: usize = 16;
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory that belongs to this user. Its permission bits are for the caller to check.
+/// A directory that belongs to this user. The caller must check its permission bits.
 #[derive(Debug)]
 pub struct OwnDirectory {
     pub path: PathBuf,
@@ -49,13 +49,14 @@ pub fn find(above: &Path, name: &str) -> io::Result<Option<OwnDirectory>> {
         return Ok(Some(usual));
     }
     match with_random_ending(&open, name) {
-        // No directory with a random ending can have been made there, since that takes a listing.
+        // Without read permission no directory with a random ending can have been made there, since that takes a
+        // listing.
         Err(Errno::ACCESS) => Ok(None),
         names => first(&open, above, &names?),
     }
 }
 
-/// The directory that [`find`] finds; one is made if there is none, with mode 0700.
+/// The directory that [`find`] finds; if there is none, it is created with mode 0700.
 ///
 /// # Errors
 /// `above` is missing or cannot be used, or the directory cannot be made.
@@ -80,7 +81,7 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
         let new = if is_taken { format!("{name}-{}", random_ending()?) } else { name.to_owned() };
         match rustix::fs::mkdirat(&open, &new, Mode::RWXU) {
             Ok(()) => {}
-            // Another process of this user may just have made the directory, which the next attempt shows.
+            // Another process may just have created an entry of this name; the next attempt will find it.
             Err(Errno::EXIST) => {
                 is_taken = own(&open, above, &new)?.is_none();
                 continue;
@@ -91,7 +92,7 @@ pub fn find_or_make(above: &Path, name: &str) -> io::Result<OwnDirectory> {
         if !is_second {
             continue;
         }
-        // Another process may be using the directory already; then it is not removed.
+        // Another directory of this user exists, so this one is removed, unless another process already uses it.
         let _ = rustix::fs::unlinkat(&open, &new, AtFlags::REMOVEDIR);
         std::thread::sleep(std::time::Duration::from_micros(random::number()? % 2000));
     }
@@ -123,7 +124,7 @@ fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirecto
             let is_usable = is_own(&stat) && stat.st_dev == device;
             Ok(is_usable.then(|| OwnDirectory { path: above.join(name), directory }))
         }
-        // Not a directory, a symbolic link, or a mount.
+        // The entry is missing, no directory, a symbolic link, or a mount.
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => Ok(None),
         // The entry is another user's private directory; an entry of this user can be examined.
         Err(error) => match rustix::fs::statat(open, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -133,8 +134,8 @@ fn own(open: &OwnedFd, above: &Path, name: &str) -> io::Result<Option<OwnDirecto
     }
 }
 
-/// Opens a directory unless something is mounted there (`EXDEV`): a mount of another user may never answer. Before
-/// Linux 5.6 it is opened.
+/// Opens a directory unless something is mounted there (`EXDEV`), since another user's mount may never answer. Before
+/// Linux 5.6 mounts are opened too.
 fn open_unmounted(open: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OPEN | OFlags::NOFOLLOW;
     match rustix::fs::openat2(open, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
@@ -188,7 +189,7 @@ mod tests {
 
     const STRANGER: u32 = 61_002;
 
-    /// A directory in which all users may make entries.
+    /// A directory in which all users may create entries.
     fn shared() -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -236,7 +237,7 @@ mod tests {
             assert_eq!(fs::symlink_metadata(&made.path).unwrap().permissions().mode() & 0o7777, 0o700, "{what}");
             assert_eq!(find_or_make(above, "mine").unwrap().path, made.path, "{what}");
             assert_eq!(found(above), Some(made.path.clone()), "{what}");
-            // The squatter leaves: what exists is still used.
+            // The usual name becomes free again: the existing directory is still used.
             let _ = fs::remove_file(&usual).or_else(|_| fs::remove_dir(&usual));
             assert_eq!(find_or_make(above, "mine").unwrap().path, made.path, "{what}");
             fs::remove_dir(&made.path).unwrap();
@@ -264,7 +265,7 @@ mod tests {
         let above = folder.path();
         let usual = above.join("mine");
         for round in 0..60 {
-            // Somebody else has the usual name: always, never, or until the others have looked.
+            // Something else has the usual name: always, never, or until the other threads have looked.
             let is_taken = round % 3 != 1;
             if is_taken {
                 fs::write(&usual, "").unwrap();

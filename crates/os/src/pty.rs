@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Opens a pseudo-terminal of the given size: (controlling end, the rank's end). The caller's own controlling terminal
-/// does not change.
+/// Opens a pseudo-terminal of the given size; returns its controlling end and the rank's end. The caller's own
+/// controlling terminal does not change.
 ///
 /// # Errors
 /// No pseudo-terminal or descriptor is left.
@@ -17,7 +17,7 @@ pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
-/// Opens a pseudo-terminal in raw mode, without a window size: (controlling end, the rank's end).
+/// Opens a pseudo-terminal in raw mode, without a window size; returns its controlling end and the rank's end.
 ///
 /// # Errors
 /// No pseudo-terminal or descriptor is left.
@@ -36,8 +36,8 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::grantpt(&master)?;
     rustix::pty::unlockpt(&master)?;
-    // Opened by its name, it might be another one: `/dev/pts` of a container need not be the instance of its
-    // `/dev/ptmx`.
+    // The rank's end is not opened by its name, which might lead to another terminal: `/dev/pts` in a container need
+    // not be the instance of its `/dev/ptmx`.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     Ok((master, slave))
@@ -77,18 +77,18 @@ impl SavedTerminal {
         Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
     }
 
-    /// Keeps these modes, those of standard input, for keepers that are forked after this process has changed them.
-    /// Only the first call has an effect.
+    /// Remembers these modes, those of standard input, for keepers that are forked after this process has changed the
+    /// modes. Only the first call has an effect.
     pub fn remember(&self) {
         let _ = REMEMBERED.set(self.clone());
     }
 
-    /// The modes that this process has kept.
+    /// The modes of standard input that `remember` has stored.
     pub fn remembered() -> Option<SavedTerminal> {
         REMEMBERED.get().cloned()
     }
 
-    /// Switches to raw mode: every key is passed on as typed, without echo and without signals.
+    /// Switches the terminal to raw mode: every key is passed on as typed, without echo and without signals.
     ///
     /// # Errors
     /// The terminal refuses.

@@ -1,15 +1,15 @@
-//! Gets random bytes of the kernel.
+//! Gets random bytes from the kernel.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
-/// Random bytes for a secret, `N` of them.
+/// `N` random bytes, suitable for a secret.
 ///
 /// # Errors
-/// The kernel has no such call.
+/// The kernel has no `getrandom`.
 ///
 /// # Panics
-/// If `N` is more than 256: the kernel may then give fewer at once.
+/// If `N` is more than 256: the kernel may return fewer bytes at once.
 pub fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let length = getrandom(&mut bytes[..], GetRandomFlags::empty())?;
@@ -17,10 +17,10 @@ pub fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A random number, which nobody else can guess.
+/// A random number that other users cannot guess.
 ///
 /// # Errors
-/// The kernel has no such call.
+/// The kernel has no `getrandom`.
 pub fn number() -> io::Result<u64> {
     bytes().map(u64::from_ne_bytes)
 }

@@ -24,7 +24,7 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Hang-ups and errors only.
+    /// Only hang-ups and errors.
     pub const NONE: Interest = Interest { readable: false, writable: false };
     pub const READABLE: Interest = Interest { readable: true, writable: false };
     pub const WRITABLE: Interest = Interest { readable: false, writable: true };
@@ -64,7 +64,7 @@ impl Reactor {
         Ok(Reactor { epoll, ready: Vec::with_capacity(EVENTS_FIRST), events: Vec::with_capacity(EVENTS_FIRST) })
     }
 
-    /// Watches `fd`; its events carry `token`.
+    /// Watches `fd`; its events contain `token`.
     ///
     /// # Errors
     /// `fd` is already watched, or cannot be watched (a regular file).
@@ -78,11 +78,11 @@ impl Reactor {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Watches `fd` for `wanted` only, or for nothing if that is empty. `watched`: what `fd` is watched for; `None`:
-    /// for nothing, not even for the end of the other side.
+    /// Watches `fd` only for `wanted`, or not at all if that is `NONE`. `watched`: what `fd` is watched for so far;
+    /// `None`: `fd` is not watched, not even for hang-ups.
     pub fn watch(&self, fd: impl AsFd, token: u64, watched: &mut Option<Interest>, wanted: Interest) {
         let wanted = (wanted != Interest::NONE).then_some(wanted);
-        // The descriptor is open and watched as `watched` says, so these calls succeed.
+        // The descriptor is open and watched as `watched` states, so these calls succeed.
         let _ = match (std::mem::replace(watched, wanted), wanted) {
             (None, Some(wanted)) => self.add(fd, token, wanted),
             (Some(_), None) => self.remove(fd),
@@ -103,7 +103,7 @@ impl Reactor {
     /// returns no events.
     ///
     /// # Errors
-    /// Only after a mistake of the caller (a closed `epoll` descriptor).
+    /// Only for a mistake of the caller (a closed `epoll` descriptor).
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<&[Event]> {
         let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
         self.ready.clear();

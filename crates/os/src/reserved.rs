@@ -1,13 +1,13 @@
-//! Keeps TCP ports for this process while programs that it starts listen on them, one after the other.
+//! Keeps TCP ports reserved for this process while programs that it starts listen on them, one after the other.
 //!
-//! A port has a listening socket, which is closed when its program has ended and replaced for the next one. `close`
-//! keeps the port: Linux resets the connections that nobody has accepted, and refuses later ones (`shutdown` of a
-//! listening socket). `renew` makes a new socket that listens on the same port, so that a program sees neither the
-//! connections of the program before it nor the options that it has set on its socket.
+//! A port has a listening socket, which is closed when its program has ended and is replaced for the next program.
+//! `close` keeps the port bound: Linux resets the connections that nobody has accepted, and refuses later ones
+//! (`shutdown` of a listening socket). `renew` makes a new socket that listens on the same port, so that a program gets
+//! neither the connections of the previous program nor the options that it had set on its socket.
 //!
 //! `SO_REUSEADDR` is set while a socket listens, or is about to: two sockets of this process may then share the port
-//! for a moment, and the kernel overlooks connections of the port that have not quite ended. A closed socket does not
-//! have it, so no other process can bind the port.
+//! for a moment, and the kernel ignores old connections of the port (`TIME_WAIT`). A closed socket does not have the
+//! option, so no other process can bind the port.
 
 use crate::files;
 use crate::socket::{listen, local_address};
@@ -16,8 +16,8 @@ use rustix::net::{self, Shutdown, sockopt};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Makes a socket that listens on the port of `closed`, which the caller can then drop. `accept` blocks on it, as
-/// programs expect.
+/// Makes a socket that listens on the port of `closed`, which the caller can then drop. The new socket is blocking, as
+/// programs expect for `accept`.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_closed_port_is_refused_to_all_and_renewed_without_the_past() {
-        // A part of the range that no other test uses.
+        // Ports that no other test uses.
         let (port, mut sockets) = bind_in_a_row(1, 23_200..=23_209, 23_203, InARow::Listen(8)).unwrap();
         let mut socket = sockets.pop().unwrap();
         let port = ("127.0.0.1", port);
@@ -67,14 +67,14 @@ mod tests {
             far.read_exact(&mut [0]).unwrap();
             let mut pending = TcpStream::connect(port).unwrap();
             pending.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            // Of no effect on the next one.
+            // The option of this socket must not affect the next socket.
             given.set_nonblocking(true).unwrap();
             close(&socket).unwrap();
             assert_eq!(pending.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
             assert!(given.accept().is_err());
             is_ours();
             close(&socket).unwrap();
-            // The side that closes first keeps the port for a while.
+            // The end that closes first keeps the port in `TIME_WAIT` for a while.
             drop(far);
             drop(near);
             socket = renew(&socket, 8).unwrap();

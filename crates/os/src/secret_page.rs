@@ -1,7 +1,7 @@
-//! Keeps a secret in a page of its own, which is left out of core dumps, is zero in a forked process, and is wiped at
-//! the end.
+//! Keeps a secret in a separate page, which is left out of core dumps, is zero in a forked process, and is wiped when
+//! it is dropped.
 //!
-//! A process of the same user can still read it (`ptrace`). Copies that callers make of it are theirs to wipe.
+//! A process of the same user can still read the page (`ptrace`). Callers must wipe copies that they make.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
@@ -23,8 +23,8 @@ impl SecretPage {
         let start = NonNull::new(start.cast::<[u8; LEN]>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let page = SecretPage { start };
         for advice in [Advice::LinuxDontDump, Advice::LinuxWipeOnFork] {
-            // SAFETY: it is our own mapping, and holds nothing yet. A kernel without this (wiping came with Linux 4.14)
-            // refuses, and the secret is then kept as any other memory is.
+            // SAFETY: this is this value's own mapping, and contains nothing yet. A kernel without the advice (wiping
+            // came with Linux 4.14) refuses, and the secret is then stored like any other memory.
             let _ = unsafe { madvise(start.as_ptr().cast(), LEN, advice) };
         }
         // SAFETY: the mapping is writable, aligned to a page, and longer than the array; nobody else has its address.
@@ -41,10 +41,10 @@ impl SecretPage {
 impl Drop for SecretPage {
     fn drop(&mut self) {
         // The kernel never gives the contents of this page to another process, but keeps them until it needs the
-        // memory. SAFETY: as in `new`; a slice of it borrows `self`, so none is left. The write is volatile, so it is
-        // not left out.
+        // memory. SAFETY: as in `new`; a reference to the page borrows `self`, so none is left. The compiler must not
+        // omit a volatile write.
         unsafe { self.start.as_ptr().write_volatile([0; LEN]) };
-        // SAFETY: exactly the range that was mapped. It cannot fail for a whole mapping.
+        // SAFETY: the range is exactly the mapping. `munmap` cannot fail for a whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), LEN) };
     }
 }
@@ -53,7 +53,7 @@ impl Drop for SecretPage {
 mod tests {
     use super::*;
 
-    /// The kernel's flags of the mapping at an address: `dd`: not dumped; `wf`: wiped on fork.
+    /// The kernel's flags for the mapping at an address: `dd`: not dumped; `wf`: wiped on fork.
     fn flags(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("the kernel lists mappings");
         let start = format!("{address:x}-");

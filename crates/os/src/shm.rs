@@ -4,8 +4,8 @@
 //! holder of its descriptor can then write to it, map it writable, truncate it, punch holes into it or remove the
 //! seals. So data that a reader has checked cannot change, and a read beyond the end cannot kill the reader.
 //!
-//! Readers map it `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As nothing writes
-//! to it, all readers share the same pages.
+//! Readers map the file with `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As
+//! nothing writes to the file, all readers share the same pages.
 
 use crate::files::memory_file;
 use rustix::fs::{FallocateFlags, SealFlags};
@@ -24,7 +24,7 @@ mod ring;
 pub use arena::ArenaMemory;
 pub use ring::{Incoming, RingReader, RingWriter, incoming};
 
-/// The step that failed when memory was made, and why.
+/// The step at which making the memory failed, and the error.
 #[derive(thiserror::Error, Debug)]
 #[error("{step} failed: {error}")]
 pub struct ShmError {
@@ -61,7 +61,7 @@ impl SealedMemory {
     pub fn new(name: &str, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, ShmError> {
         assert!(len > 0, "shared memory must not be empty");
         let fd = memory_file(name).map_err(failed("making a memory file"))?;
-        // Allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
+        // Pages are allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
         let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
         retry_on_intr(allocate).map_err(failed("allocating its pages"))?;
         let mut mapping = MappedRegion::writable(&fd, len).map_err(failed("mapping it"))?;
@@ -121,17 +121,17 @@ unsafe impl Send for MappedRegion {}
 unsafe impl Sync for MappedRegion {}
 
 impl MappedRegion {
-    /// Maps a file for writing whose descriptor only its maker has so far.
+    /// Maps a file for writing; no other process may have its descriptor yet.
     fn writable(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let region = MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, flags)?;
-        // Another thread may fork at any time, and the file cannot be sealed while a child has this mapping; so
-        // children do not inherit it. SAFETY: exactly the range that was mapped above, which no child needs.
+        // Another thread may fork at any time, and the file cannot be sealed while a child has this mapping, so
+        // children must not inherit it. SAFETY: the range is exactly the mapping above, which no child needs.
         let _ = unsafe { madvise(region.start.as_ptr(), len, Advice::LinuxDontFork) };
         Ok(region)
     }
 
-    /// Maps an arena for its maker, which writes to it repeatedly.
+    /// Maps an arena for its creator, which writes to it repeatedly.
     fn arena(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
         MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
@@ -166,8 +166,8 @@ impl MappedRegion {
 
 impl Drop for MappedRegion {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped; slices of it borrow `self`, so none is left. It cannot fail for a
-        // whole mapping.
+        // SAFETY: the range is exactly the mapping; slices of it borrow `self`, so none is left. `munmap` cannot fail
+        // for a whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
     }
 }

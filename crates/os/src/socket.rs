@@ -1,8 +1,8 @@
 //! Makes sockets: pairs between processes of this machine, which can carry descriptors, and TCP between agents.
 //!
-//! Everything made here is close-on-exec. TCP sockets are non-blocking with `TCP_NODELAY`: frames are written
-//! whole, so waiting for more data would not help. An IPv4 address seen by an IPv6 socket (IPv4-mapped) is
-//! reported as an IPv4 address.
+//! All sockets made here are close-on-exec. TCP sockets are non-blocking with `TCP_NODELAY`: frames are written whole,
+//! so waiting for more data would not help. An IPv4 address that an IPv6 socket reports as IPv4-mapped is converted to
+//! a plain IPv4 address.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -31,8 +31,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A connected pair of Unix sockets for packets, which keep their boundaries. The end of the connection is reported as
-/// that of a stream.
+/// A connected pair of Unix sockets for packets, whose boundaries are kept. The end of the connection is reported as
+/// for a stream.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -40,7 +40,7 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A non-blocking socket for datagrams to and from this address only (UDP).
+/// A non-blocking UDP socket that exchanges datagrams only with this address.
 ///
 /// # Errors
 /// No descriptor is left, or there is no route.
@@ -52,14 +52,14 @@ pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Gives a Unix socket an abstract name that begins with `kind`; its other end can read it. Returns the name. The rest
-/// of the name is random (64 bits): another process, which may be another user's, cannot take it first.
+/// Gives a Unix socket an abstract name that begins with `kind` and that the other end of the socket can read. Returns
+/// the name. The rest of the name is random (64 bits), so that no other process can take it first.
 ///
 /// # Errors
-/// The kernel has no random numbers yet, or no memory.
+/// The kernel's random numbers are not initialised yet, or there is no memory.
 pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<Vec<u8>> {
     let mut random = [0; 8];
-    // The kernel gives so few bytes whole.
+    // The kernel never returns only a part of so few bytes.
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::NONBLOCK)?;
     let own = format!("{:016x}", u64::from_ne_bytes(random));
     let name = [kind.strip_prefix(b"\0").unwrap_or(kind), own.as_bytes()].concat();
@@ -67,8 +67,8 @@ pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<Vec<u8>> {
     Ok(name)
 }
 
-/// Sends bytes and, with the first of them, up to [`FDS_MAX`] descriptors. Returns how many bytes were sent; if
-/// that is not an error, all descriptors were sent. Never raises `SIGPIPE`, never blocks.
+/// Sends bytes and, with the first of them, up to [`FDS_MAX`] descriptors. Returns how many bytes were sent; on success
+/// all descriptors were sent. Never raises `SIGPIPE`, never blocks.
 ///
 /// # Errors
 /// `WouldBlock`: nothing was sent. `ETOOMANYREFS`: the user has too many descriptors in flight; try later.
@@ -105,7 +105,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>
     Ok(message.bytes)
 }
 
-/// Waits for one descriptor. `Ok(false)`: the timeout has passed.
+/// Waits until the descriptor is ready. `Ok(false)`: the timeout has passed.
 ///
 /// # Errors
 /// Those of `poll`.
@@ -128,7 +128,7 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Binds a TCP socket. `reuse`: also to a port of sockets that have `SO_REUSEADDR` and do not listen.
+/// Binds a TCP socket. `reuse`: even to a port of other sockets, if these have `SO_REUSEADDR` and do not listen.
 fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
     sockopt::set_socket_reuseaddr(&socket, reuse)?;
@@ -139,7 +139,7 @@ fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The purpose of sockets on consecutive ports.
+/// How sockets on consecutive ports will be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InARow {
     /// The sockets listen, with this backlog.
@@ -148,7 +148,7 @@ pub enum InARow {
     Reserve,
 }
 
-/// The error that no consecutive ports are free.
+/// The error that no run of consecutive ports is free.
 #[derive(Debug)]
 pub struct NoRow {
     /// The last port that could not be bound.
@@ -162,11 +162,11 @@ impl From<NoRow> for io::Error {
     }
 }
 
-/// Binds `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of
-/// `ports`; the search begins at `first`. Returns the lowest port.
+/// Binds `count` sockets on all addresses and on consecutive ports within `ports`, for other programs, which will block
+/// in `accept`; the search begins at `first`. Returns the lowest port.
 ///
-/// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the
-/// same, so sockets that listen take such ports if there are no others.
+/// Ports that other processes have reserved are not used. A port with old connections only (`TIME_WAIT`) looks the
+/// same, so if no others are free, sockets that listen use such ports too.
 ///
 /// # Errors
 /// `AddrInUse`, `PermissionDenied`: no run of so many ports is free; or no descriptor is left.
@@ -194,7 +194,7 @@ fn in_a_row(
     let all = usize::from(*ports.end()).saturating_sub(usize::from(*ports.start())) + 1;
     let (mut run, mut base) = (Vec::with_capacity(count), first);
     let mut refused = NoRow { port: None, error: Errno::ADDRINUSE.into() };
-    // Each port is tried once, and the ports at which the search began once more.
+    // Each port is tried once; the ports at which the search began are tried a second time, for a run that spans them.
     for port in ports.clone().filter(|port| *port >= first).chain(ports).take(all + count) {
         if run.is_empty() || port < base {
             run.clear();
@@ -219,13 +219,14 @@ fn in_a_row(
     Err(refused)
 }
 
-/// Binds a socket on IPv6 and IPv4, or on IPv4 alone where there is no IPv6.
+/// Binds a socket to a port for IPv6 and IPv4, or for IPv4 alone if there is no IPv6.
 fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
     let open = |address| {
         let socket = bound(address, reuse)?;
         if let InARow::Listen(backlog) = kind {
             net::listen(&socket, backlog)?;
-            // The option is set only now: with it, `bind` might have succeeded at the port of another such socket.
+            // The option is set only after `bind`, which might otherwise have succeeded at the port of another such
+            // socket.
             sockopt::set_socket_reuseaddr(&socket, true)?;
         }
         Ok(socket)
@@ -236,9 +237,8 @@ fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
     })
 }
 
-/// Makes this socket's port available: another socket that asks for the port by its number, and has `SO_REUSEADDR`,
-/// gets it and may listen there, as long as this one does not listen. The kernel does not check which user's socket
-/// that is.
+/// Makes this socket's port available: another socket with `SO_REUSEADDR` that binds this port number gets it and may
+/// listen there, as long as this socket does not listen. The kernel does not check which user's socket that is.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -267,21 +267,21 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 /// Accepts the next connection waiting on a listening socket; returns it with the peer's address.
 ///
 /// # Errors
-/// `WouldBlock`: there is none.
+/// `WouldBlock`: no connection is waiting.
 pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, peer) = retry_on_intr(|| net::acceptfrom_with(&listener, flags))?;
-    // Without this option small messages are only slower.
+    // The error is ignored: without the option, small messages are only slower.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     let peer = peer.map(SocketAddr::try_from).ok_or(Errno::NOTCONN)??;
     Ok((socket, plain(peer)))
 }
 
-/// Starts to connect, from the address `source` if there is one. When the socket becomes writable, [`dial_result`]
-/// gives the result.
+/// Starts to connect, from the address `source` if it is given. When the socket becomes writable, [`dial_result`]
+/// returns the result.
 ///
 /// # Errors
-/// What is known at once: no descriptor, no route; `source` is not an address of this machine.
+/// Errors that are known at once: no descriptor, no route; `source` is not an address of this machine.
 pub fn dial(address: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
     if let Some(source) = source {
@@ -293,10 +293,10 @@ pub fn dial(address: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> 
     }
 }
 
-/// The result of a dial, once the socket is writable.
+/// The result of [`dial`], once the socket is writable.
 ///
 /// # Errors
-/// Why it is not connected.
+/// The error with which connecting failed.
 pub fn dial_result(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
 }
@@ -306,14 +306,14 @@ const KEEPALIVE_S_MAX: u16 = 32_767;
 /// Most probes that Linux accepts (`MAX_TCP_KEEPCNT`).
 const PROBES_MAX: u64 = 127;
 
-/// Makes an idle connection fail with `TimedOut` (or an error from the network) when the other end has answered nothing
-/// for `timeout`.
+/// Makes an idle connection fail with `TimedOut` (or an error from the network) when the other end has not answered
+/// probes for `timeout`.
 ///
 /// An idle connection is probed after half of that time and then every second (less often if that would exceed the
 /// number of probes that Linux accepts). Not for a socket that is still connecting. While sent bytes are
 /// unacknowledged, the kernel does not probe, and would retransmit them for a quarter of an hour: see [`silence`].
-/// `TCP_USER_TIMEOUT` does not help, since it also ends connections whose other end is alive but has no room, such as a
-/// stopped process.
+/// `TCP_USER_TIMEOUT` is no alternative, since it also ends connections whose other end is alive but has no room, such
+/// as a stopped process.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -329,7 +329,7 @@ pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// The state of bytes that have not been acknowledged.
+/// The state of sent bytes that the peer has not acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unacknowledged {
     Nothing,
@@ -339,7 +339,7 @@ pub enum Unacknowledged {
     Silent(Duration),
 }
 
-/// Whether the bytes written to a connection are being acknowledged.
+/// Whether the peer acknowledges the bytes written to a connection.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -385,7 +385,8 @@ fn tcp_info(fd: RawFd) -> io::Result<TcpInfo> {
 struct TcpInfo {
     state: u8,
     congestion_state: u8,
-    /// How often the oldest segment was sent again; `probes`: number of unanswered probes of a closed window.
+    /// Number of times that the oldest segment was sent again; `probes`: number of unanswered probes of a closed
+    /// window.
     retransmits: u8,
     probes: u8,
     options: [u8; 4],
@@ -401,7 +402,7 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // Without this option small messages are only slower.
+    // The error is ignored: without the option, small messages are only slower.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     Ok(socket)
 }
@@ -445,7 +446,7 @@ mod tests {
     #[test]
     fn sockets_in_a_row_skip_ports_in_use_and_begin_again_at_the_lowest() {
         let port = |socket: &OwnedFd| local_address(socket).unwrap().port();
-        // A part of the range that no other test uses.
+        // Ports that no other test uses.
         let range = 23_100..=23_119;
         let busy = listen("[::]:23110".parse().unwrap(), 1).unwrap();
         let (base, run) = bind_in_a_row(4, range.clone(), 23_108, InARow::Listen(8)).unwrap();
@@ -470,7 +471,7 @@ mod tests {
         }
         reserved.iter().for_each(|socket| offer_port(socket).unwrap());
         assert_eq!(bound(own, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        // Whoever looks for free ports does not get it, nor is anybody there yet.
+        // A search for free ports skips the offered port, and connections to it are refused.
         for kind in [InARow::Listen(8), InARow::Reserve] {
             assert_eq!(bind_in_a_row(5, range.clone(), 23_120, kind).unwrap().0, 23_125);
         }
@@ -479,7 +480,7 @@ mod tests {
             dial_result(&socket)
         });
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        // As a library does it.
+        // A library listens on the port by its number.
         let listening = listen(own, 8).unwrap();
         let dialled = dial(own, None).unwrap();
         assert!(wait(&listening, true, false, None).unwrap());

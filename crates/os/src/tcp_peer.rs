@@ -1,18 +1,18 @@
-//! Asks the kernel which user owns the other end of a TCP connection within this machine.
+//! Finds out from the kernel which user owns the other end of a TCP connection within this machine.
 //!
 //! TCP has no `SO_PEERCRED`. But the kernel knows the user of every socket of this network namespace, and the other end
-//! of a local connection is the socket with the same two addresses in reverse order. The question goes to the kernel's
-//! socket diagnostics (`NETLINK_SOCK_DIAG`, one exact look-up), or, where the kernel has none, to the row of
+//! of a local connection is the socket with the same two addresses in reverse order. The query goes to the kernel's
+//! socket diagnostics (`NETLINK_SOCK_DIAG`, one exact look-up); if the kernel has none, the user is read from
 //! `/proc/self/net/tcp`.
 //!
-//! Two details make the answer a proof:
+//! Two rules make the answer a proof:
 //!
 //! - Only an *established* socket counts. The kernel reports user 0 for sockets that belong to no process any more, or
 //!   not yet, and a look-up also finds listening sockets.
-//! - This process's end must still be established *after* the answer. As long as it is, the other end has not gone, so
-//!   no other socket can have taken the other end's address in the meantime.
+//! - This process's end must still be established *after* the answer. As long as it is, the other end has not been
+//! closed, so no other socket can have taken the other end's address in the meantime.
 //!
-//! Cost: one message to the kernel and its answer, some 10 µs.
+//! Cost: one message to the kernel and one answer, about 10 µs.
 
 use crate::socket::{TCP_ESTABLISHED, is_established, local_address, plain};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Why the other end of a connection does not count as this user's.
+/// Why a connection's other end does not count as a socket of this user.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOwn {
     #[error("its other end belongs to user {0}")]
@@ -40,28 +40,28 @@ pub enum NotOwn {
     Unknown(#[from] io::Error),
 }
 
-/// The part of the kernel that is asked.
+/// The interface of the kernel that is queried.
 #[derive(Debug)]
 enum Source {
     Diagnostics { socket: OwnedFd, sequence: u32 },
     Table,
 }
 
-/// Answers whether connections belong to the effective user of this process.
+/// Determines whether connections come from the effective user of this process.
 #[derive(Debug)]
 pub struct PeerLookup {
     source: Source,
     own: u32,
 }
 
-/// Most connections that [`PeerLookup::tried`] accepts to find its own among those of other users.
+/// Most connections that [`PeerLookup::tried`] accepts to find this process's own among those of other users.
 const STRANGERS_MAX: usize = 64;
 
 impl PeerLookup {
-    /// A lookup that is tried with a connection of this process to itself.
+    /// A lookup that has been tested with a connection of this process to itself.
     ///
     /// # Errors
-    /// No source knows whose that connection is, or there is no loopback interface.
+    /// Neither interface of the kernel knows the user of that connection, or there is no loopback interface.
     pub fn tried() -> Result<PeerLookup, NotOwn> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let near = TcpStream::connect(listener.local_addr()?)?;
@@ -76,10 +76,10 @@ impl PeerLookup {
         Err(NotOwn::NotHere)
     }
 
-    /// A lookup that asks the first source that knows `probe`, a connection of this process to itself.
+    /// A lookup that uses the first interface that knows `probe`, a connection of this process to itself.
     ///
     /// # Errors
-    /// No source knows whose `probe` is: then none can be trusted with others.
+    /// Neither interface of the kernel knows the user of `probe`, so neither can be trusted for other connections.
     pub fn new(probe: impl AsFd) -> Result<PeerLookup, NotOwn> {
         let own = rustix::process::geteuid().as_raw();
         if stands_for_others(own, &read("/proc/self/uid_map"), &read("/proc/sys/kernel/overflowuid")) {
@@ -90,14 +90,15 @@ impl PeerLookup {
             if matches!(lookup.source, Source::Table) {
                 return Err(problem);
             }
-            // Kernels without `tcp_diag` answer "not found", as for a socket that does not exist.
+            // Kernels without `tcp_diag` answer "not found", as they do for a socket that does not exist: try the
+            // table.
             lookup.source = Source::Table;
             lookup.check(&probe)?;
         }
         Ok(lookup)
     }
 
-    /// The descriptor that the lookup needs; `None`: it needs none.
+    /// The descriptor that the lookup needs, for a process that closes all others; `None`: it needs none.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {
             Source::Diagnostics { socket, .. } => Some(socket.as_fd()),
@@ -106,7 +107,7 @@ impl PeerLookup {
     }
 
     /// # Errors
-    /// The other end of `connection` is not a socket of this user, or that is not known.
+    /// The other end of `connection` is not a socket of this user, or its user is unknown.
     pub fn check(&mut self, connection: impl AsFd) -> Result<(), NotOwn> {
         let here = local_address(&connection)?;
         let there = net::getpeername(&connection).map_err(gone)?.ok_or(NotOwn::Closed)?;
@@ -118,7 +119,7 @@ impl PeerLookup {
             }
             Source::Table => row(there, here)?,
         };
-        // This is checked only now: see the head of this file.
+        // The check must come after the answer: see the head of this file.
         if !is_established(&connection)? {
             return Err(NotOwn::Closed);
         }
@@ -134,8 +135,8 @@ fn gone(error: Errno) -> NotOwn {
     if error == Errno::NOTCONN { NotOwn::Closed } else { NotOwn::Unknown(error.into()) }
 }
 
-/// Whether the kernel shows other users' sockets with this process's own number: in a user namespace, users without a
-/// number there are shown as the overflow user.
+/// Whether other users' sockets may be reported with this process's own user id: in a user namespace, users without an
+/// id there are reported as the overflow user.
 fn stands_for_others(own: u32, uid_map: &str, overflow: &str) -> bool {
     let overflow = overflow.trim().parse().unwrap_or(65_534);
     let has_all_users = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -144,12 +145,12 @@ fn stands_for_others(own: u32, uid_map: &str, overflow: &str) -> bool {
 
 fn read(path: &str) -> String {
     let mut text = String::new();
-    // Without the file, the default that `stands_for_others` knows is used.
+    // If the file is missing, `text` is empty, for which `stands_for_others` uses defaults.
     let _ = File::open(path).and_then(|file| file.take(4096).read_to_string(&mut text));
     text
 }
 
-/// `SOCK_DIAG_BY_FAMILY`: type of request and answer.
+/// `SOCK_DIAG_BY_FAMILY`: type of the request and of the answer.
 const BY_FAMILY: u16 = 20;
 /// `NLMSG_ERROR`: type of an answer that is an error number.
 const ERROR: u16 = 2;
@@ -175,7 +176,7 @@ fn ask(socket: &OwnedFd, sequence: u32, here: SocketAddr, there: SocketAddr) -> 
     net::sendto(socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut buffer = [0; 512];
     loop {
-        // The kernel answers before `sendto` returns.
+        // Without a wait: the kernel answers before `sendto` returns.
         let (length, _, from) = net::recvfrom(socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
         let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
         if from.is_some_and(|from| from.pid() == 0)
@@ -213,7 +214,7 @@ fn question(sequence: u32, here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Reads an answer; `None`: this is the answer to another question.
+/// Reads an answer; `None`: it is the answer to another request.
 fn answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Option<u32>>> {
     let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     if word(8)? != sequence {
@@ -232,8 +233,8 @@ fn answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Option<u32>>> {
     }
 }
 
-/// The user of the established socket with the address `here`, connected to `there`, as `/proc/self/net` lists it. An
-/// IPv6 socket that uses IPv4 is in the second table.
+/// The user of the established socket with the address `here`, connected to `there`, as listed in `/proc/self/net`. An
+/// IPv6 socket that uses IPv4 is listed in the second table.
 fn row(here: SocketAddr, there: SocketAddr) -> io::Result<Option<u32>> {
     let mut missing = 0;
     for path in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
@@ -266,7 +267,7 @@ fn user_in(table: impl BufRead, here: SocketAddr, there: SocketAddr) -> io::Resu
     Ok(None)
 }
 
-/// An address as the tables show it: words of the address in the order of the machine's memory, hexadecimal.
+/// An address in the form of the tables: its 32-bit words in the machine's byte order, hexadecimal.
 fn in_table(address: SocketAddr) -> String {
     let octets = match address.ip() {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -277,7 +278,7 @@ fn in_table(address: SocketAddr) -> String {
     format!("{words}:{:04X}", address.port())
 }
 
-/// The IPv6 form of an IPv4 address.
+/// The IPv4-mapped IPv6 form of an IPv4 address; an IPv6 address unchanged.
 fn mapped(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
@@ -292,13 +293,13 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    /// The end of a connection that a listener accepts, with the client's end.
+    /// Connects to a listener; returns the accepted end and the client's end.
     fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (listener.accept().unwrap().0, client)
     }
 
-    /// Both sources, each tried with a connection of this process.
+    /// A lookup with each interface of the kernel, both tested with a connection of this process.
     fn lookups() -> [PeerLookup; 2] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (probe, _client) = connection(&listener);
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// A listening socket has half of the wanted address, and the look-up of the kernel falls back to it.
+    /// If there is no exact match, the kernel's look-up falls back to a listening socket with the wanted local address.
     #[test]
     fn a_listening_socket_is_not_taken_for_the_other_end() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -354,7 +355,7 @@ mod tests {
         assert_eq!(row(at, nobody).unwrap(), None);
     }
 
-    /// A client of another user that stays until it is killed.
+    /// A client of another user, which keeps its connection until it is killed.
     struct Stranger(Child);
 
     impl Drop for Stranger {

@@ -1,5 +1,5 @@
 //! Checks what must hold for lists of infos, whatever they contain. The fuzz target `pmix_infos` searches for
-//! violations. It needs no PMIx library.
+//! violations. This file needs no PMIx library.
 
 use crate::infos::{Infos, ProcLine, c_array, c_text, proc_name};
 use crate::read::{Read, View, text_in};
@@ -8,10 +8,10 @@ use std::ffi::CStr;
 
 const KEYS: [&CStr; 6] =
     [key::RANK, key::HOSTNAME, key::PROC_DATA, key::GROUP_MEMBERSHIP, key::FABRIC_ENDPT, key::TIMEOUT];
-/// Greatest depth of lists within lists.
+/// Maximum depth of lists within lists.
 const DEPTH_MAX: u8 = 3;
 
-/// The content as which an info must be read.
+/// The content of an info as it was written, with which the content read back must agree.
 enum Written {
     Flag(bool),
     Number(i64),
@@ -19,11 +19,11 @@ enum Written {
     Proc(Vec<u8>, u32),
     Bytes(Vec<u8>),
     Procs(Vec<u32>),
-    /// Content that is only passed on.
+    /// Content that this crate does not read.
     Opaque,
 }
 
-/// Infos with the kinds and values that the input says are read as what was written, and freed.
+/// Writes infos with the kinds and values that the input says, and checks that the same values are read back.
 pub fn pmix_infos(input: &[u8]) {
     let mut input = input;
     let name = some(&mut input);

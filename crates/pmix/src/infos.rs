@@ -14,7 +14,7 @@ pub struct Infos {
     infos: Vec<PmixInfo>,
 }
 
-// SAFETY: the pointers in it lead only to memory that it owns alone.
+// SAFETY: the list's pointers lead only to memory that the list owns.
 unsafe impl Send for Infos {}
 
 impl Infos {

@@ -1,6 +1,6 @@
 //! Finds and opens the PMIx library.
 //!
-//! Its symbols are made global, since the components that it loads expect to find them there. It is never closed.
+//! The library's symbols are made global, because the components that it loads expect that. It is never closed.
 
 use crate::infos::{Infos, c_text};
 use crate::sys::functions::Functions;
@@ -10,9 +10,9 @@ use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
 use std::ptr::null_mut;
 
-/// The environment variable that names the library.
+/// The environment variable with the path of the library.
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
-/// File name by which the loader knows the library. It is the same from PMIx 2 on, so the version is read from the
+/// File name by which the loader finds the library. It is the same from PMIx 2 on, so the version is read from the
 /// library itself.
 const SONAME: &str = "libpmix.so.2";
 /// The oldest version whose server interface we support: earlier ones lack the functions to share the topology and the
@@ -30,7 +30,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Registers a job with so many ranks on this node.
+    /// Registers a job that has `locals` ranks on this node.
     pub fn register(&self, nspace: &str, locals: i32, infos: &mut Infos) -> Status {
         let nspace = c_text(nspace);
         let (first, count) = (infos.as_mut_ptr(), infos.len());
@@ -42,7 +42,7 @@ impl Library {
 /// Opens `wanted`, else the library named by the environment variable, else the first usable one in the usual places.
 ///
 /// # Errors
-/// None can be used. If a named library cannot be opened, no other is tried.
+/// No library can be used. If a named library cannot be opened, no other is tried.
 pub fn open(wanted: Option<&str>) -> Result<Library, String> {
     let named = wanted.map(String::from).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
     if let Some(named) = named {
@@ -62,7 +62,7 @@ fn missing(problem: &str) -> String {
     format!("no PMIx library ({problem}); {ADVICE}")
 }
 
-/// Why a library is not usable. The message says how to fix it.
+/// Why a library is not usable; the message says how to fix it.
 struct Refused {
     is_there: bool,
     why: String,

@@ -11,10 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wireup_wire::pmix::{FromServer, MESSAGE_LEN_MAX, pack};
 
-/// Most bytes queued for an agent that does not read: two of the largest messages. Beyond it, requests are refused.
+/// Maximum number of bytes queued for an agent that does not read: two of the largest messages. Beyond it, `send`
+/// fails.
 const WAITING_BYTES_MAX: usize = 2 * MESSAGE_LEN_MAX;
 
-/// Longest data of one message: what a frame between agents can carry, minus room for its other fields.
+/// Maximum length of the data of one message: the payload of a frame between agents, minus room for other fields.
 pub const DATA_LEN_MAX: usize = wireup_wire::limits::FRAME_PAYLOAD_MAX - (1 << 16);
 
 pub struct Outbox {
@@ -40,8 +41,8 @@ impl Outbox {
         self.wake.as_fd()
     }
 
-    /// Sends or queues a message. `false`: too much is queued already. If the socket is closed, the message is
-    /// discarded: the main thread notices that when it reads.
+    /// Sends or queues a message. `false`: too many bytes are queued already. If the agent has closed the socket, the
+    /// message is discarded: the main thread notices the closed socket when it reads.
     pub fn send(&self, message: &FromServer) -> bool {
         let bytes = pack(message);
         let mut waiting = self.lock();
@@ -58,13 +59,13 @@ impl Outbox {
 
     /// Wakes the main thread.
     pub fn nudge(&self) {
-        // A full counter also wakes the reader.
+        // If the counter is full and this fails, the descriptor is readable anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Sends queued bytes. `true`: some are still queued.
+    /// Sends queued bytes. Returns whether some are still queued.
     pub fn flush(&self) -> bool {
-        // There may be nothing to read, if an earlier read already cleared the counter.
+        // This fails, without harm, if an earlier call has already cleared the counter.
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         let mut waiting = self.lock();
         let sent = send_some(self.socket.as_fd(), &waiting);

@@ -1,4 +1,4 @@
-//! Packs values and infos into bytes, in the library's own format: other nodes use the same library.
+//! Packs values and infos into bytes in the library's own format, because other nodes use the same library.
 
 use crate::sys::constants::{kind, status};
 use crate::sys::functions::Functions;
@@ -7,17 +7,17 @@ use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// Most infos read from one packed list: far more than any event carries.
+/// Maximum number of infos read from one packed list: far more than any event carries.
 const INFOS_MAX: usize = 4096;
 
-/// A value as bytes. `None`: the library cannot pack it.
+/// Packs a value. `None`: the library cannot pack it.
 pub fn pack_value(functions: &Functions, value: &PmixValue) -> Option<Bytes> {
     let mut buffer = Packed::new();
     buffer.add(functions, std::ptr::from_ref(value).cast(), 1, kind::VALUE)?;
     Some(buffer.bytes())
 }
 
-/// Infos as bytes: their number, then the infos.
+/// Packs infos: their number, then the infos.
 pub fn pack_infos(functions: &Functions, infos: &[PmixInfo]) -> Option<Bytes> {
     let mut buffer = Packed::new();
     let count = infos.len();
@@ -28,7 +28,7 @@ pub fn pack_infos(functions: &Functions, infos: &[PmixInfo]) -> Option<Bytes> {
     Some(buffer.bytes())
 }
 
-/// Values made by the library, which also frees what they point to.
+/// Values that the library has unpacked, and whose memory it frees when this is dropped.
 pub struct Unpacked<'a, T: HoldsValue> {
     pub values: Vec<T>,
     functions: &'a Functions,
@@ -86,7 +86,7 @@ pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpack
     Some(infos)
 }
 
-/// A buffer that the library fills.
+/// A buffer that the library fills with packed data.
 struct Packed {
     buffer: PmixDataBuffer,
 }
@@ -117,7 +117,7 @@ impl Drop for Packed {
     }
 }
 
-/// A buffer that the library reads. We keep ownership of its memory.
+/// A buffer from which the library unpacks data. We keep ownership of its memory.
 struct Unpack {
     buffer: PmixDataBuffer,
     _bytes: Box<[u8]>,
@@ -129,7 +129,7 @@ impl Unpack {
         let base = bytes.as_mut_ptr().cast();
         let mut buffer = empty();
         (buffer.base, buffer.unpack) = (base, base);
-        // SAFETY: one past the end of the same allocation.
+        // SAFETY: the result is one past the end of the same allocation.
         buffer.pack = unsafe { base.add(bytes.len()) };
         (buffer.bytes_allocated, buffer.bytes_used) = (bytes.len(), bytes.len());
         Unpack { buffer, _bytes: bytes }

@@ -1,4 +1,4 @@
-//! Reads data of the library: infos, values, names.
+//! Reads the library's data: infos, values, names.
 
 use crate::sys::constants::kind;
 use crate::sys::types::{PmixInfo, PmixProc, PmixValue};
@@ -43,7 +43,7 @@ pub struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// An info without a value means true, as in the library.
+    /// Whether the value means true. An info without a value does, as in the library.
     pub fn is_true(self) -> bool {
         match self.value.kind {
             kind::UNDEF => true,
@@ -102,7 +102,7 @@ impl<'a> Read<'a> {
         unsafe { self.value.data.proc.as_ref() }
     }
 
-    /// Name and value of a variable.
+    /// Name and value, if this is an environment variable.
     pub fn variable(self) -> Option<(&'a [u8], &'a [u8])> {
         if self.value.kind != kind::ENVAR {
             return None;

@@ -61,7 +61,7 @@ impl Agent {
         self.session.finish(false);
     }
 
-    /// Tells the agent about one event at time `now`. Never blocks.
+    /// Passes one event at time `now` to the agent. Never blocks.
     pub fn handle(&mut self, now: Instant, input: Input) {
         if self.session.leaving.has_left() {
             return;
@@ -76,7 +76,7 @@ impl Agent {
         self.session.cx.links.out.pop()
     }
 
-    /// When to call `handle` with `Input::Tick` if no other input comes first.
+    /// Time at which `handle` must be called with `Input::Tick` if no other input arrives before.
     pub fn deadline(&self) -> Option<Instant> {
         self.session.deadline()
     }

@@ -44,7 +44,7 @@ impl ClockOffset {
         }
     }
 
-    /// Whether the offset is unknown and no question was sent yet.
+    /// Whether the offset is unknown and the parent was not asked for its time yet.
     pub fn is_new(&self) -> bool {
         self.rounds == 0 && self.best.is_none()
     }
@@ -71,7 +71,8 @@ impl ClockOffset {
         self.best.is_some()
     }
 
-    /// The parent, the offset to its clock and its maximum error (ns); without an answer the error is unbounded.
+    /// The parent, the offset to the parent's clock and the maximum error of the offset (ns); without an answer the
+    /// error is unbounded.
     pub fn estimate(&self) -> (AgentId, i64, u64) {
         let (offset, error) = self.best.map_or((0, u64::MAX), |(offset, round_trip)| (offset, round_trip.div_ceil(2)));
         (self.of, offset, error)
@@ -160,14 +161,14 @@ mod tests {
             process_ns,
             ..TracePart::default()
         };
-        // A chain 0 - 1 - 2; the same moment on three clocks.
+        // A chain 0 - 1 - 2; the time stamps of the three agents denote the same moment.
         let mut parts = [part(0, 0, 1_000), part(1, 500, 1_500), part(2, -700, 800)];
         parts[0].clock_error_ns = 0;
         align(&mut parts);
         assert!(parts.iter().all(|part| part.process_ns == 1_000 && part.linked_ns == 0));
         assert_eq!(parts[2].clock_offset_ns, -200);
         assert_eq!(parts[2].clock_error_ns, 20);
-        // The root has become the parent of 2.
+        // Agent 2 has lost its parent, and the root is its new parent.
         let mut parts = [part(0, 0, 1_000), part(1, 500, 1_500), part(2, -200, 800)];
         parts[2].clock_of = AgentId(0);
         align(&mut parts);

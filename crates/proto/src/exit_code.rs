@@ -45,7 +45,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
         Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized { .. } | Cause::Pmi { .. } => 1,
-        // The kernel sent SIGKILL, or wireup reports the end as if another process had sent it.
+        // The kernel killed the rank by SIGKILL; or the job was ended on request, which is reported as a SIGKILL.
         Cause::OutOfMemory | Cause::Killed { .. } => of_signal(9),
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentsMissing { .. }

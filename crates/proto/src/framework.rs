@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{AppSpec, Framework, JobSpec, ProcessOptions};
 
-/// A variable of a table.
+/// An environment variable of a framework's table.
 struct Variable {
     name: &'static str,
     value: Value,
-    /// Whether a value that the user has set takes precedence.
+    /// Whether the variable is left alone if the user has set it.
     is_default: bool,
 }
 
@@ -36,9 +36,9 @@ enum Value {
     OneThread,
     RendezvousAddress,
     RendezvousPort,
-    /// Address and port, with a colon between them.
+    /// Address and port of the rendezvous, with a colon between them.
     Rendezvous,
-    /// Path of an error file for this rank alone; the file may not exist yet.
+    /// Path of a file in which this rank alone may describe its failure; the file may not exist yet.
     ErrorFile,
     Network(NetworkValue),
 }
@@ -132,12 +132,12 @@ fn variables(process: &ProcessOptions) -> impl Iterator<Item = &'static Variable
     rank_env.iter().chain(process.framework.map_or(&[][..], table))
 }
 
-/// Number of consecutive ports that the rendezvous of a job takes; 0: the job has none.
+/// Number of consecutive ports that a job's rendezvous needs; 0: the job has no rendezvous.
 pub fn rendezvous_ports(process: &ProcessOptions) -> u16 {
     match process.framework {
         // The ranks use the store of their own agent, which needs no reserved port.
         _ if process.has_store() => 0,
-        // Programs open further stores on the ports that follow.
+        // Programs open stores of their own on the ports after that of `MASTER_PORT`.
         Some(Framework::TorchRoutable) => 4,
         _ if variables(process).any(|variable| variable.value.is_of_rendezvous()) => 1,
         _ => 0,
@@ -176,7 +176,7 @@ pub fn of_place(spec: &JobSpec, app: &AppSpec, place: &Place) -> Vec<Vec<u8>> {
     })
 }
 
-/// The variables that give the ranks of a program the rendezvous, with a numeric IP address.
+/// The variables that tell the ranks of a program the address of the rendezvous, as a numeric IP address.
 pub fn of_rendezvous(spec: &JobSpec, app: &AppSpec, rendezvous: SocketAddr) -> Vec<Vec<u8>> {
     env(spec, app, |value| match value {
         Value::RendezvousAddress => Some(rendezvous.ip().to_string()),

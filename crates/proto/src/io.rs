@@ -19,7 +19,7 @@ use wireup_wire::route::Point;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LinkId(pub u32);
 
-/// The driver's number for one call of a remote shell. Numbers are never reused.
+/// The number of one remote shell, or one step of a batch system, that an agent starts. Numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShellId(pub u32);
 
@@ -34,14 +34,14 @@ pub enum How {
     Send,
 }
 
-/// Who is at the remote end of an authenticated link.
+/// The remote end of an authenticated link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Peer {
     /// The agent's parent.
     Parent,
     /// An agent that this one started, with the incarnation that it presents.
     Child { agent: AgentId, incarnation: u32 },
-    /// Any other agent of the session: the link is not a link of the tree.
+    /// Any other agent of the session, over a link outside the tree.
     Direct(AgentId),
     /// A launcher attached to this agent, which is the root. A standing session has any number of them.
     Launcher,
@@ -129,26 +129,26 @@ pub enum Input {
     LinkUp {
         link: LinkId,
         peer: Peer,
-        /// The address at this end, for messages; empty for a link in memory.
+        /// The address at this end of the link, for messages to the user; empty for a link in memory.
         local: String,
     },
     /// This agent has connected to the parent that started it; the fields are those of
     /// [`wireup_wire::peer::Note::Dialled`].
     ParentReached { address: String, took_ns: u64, failed: String },
-    /// Bytes arrived, in order, split anywhere.
+    /// Bytes arrived on a link, in order; frames may be split anywhere.
     LinkBytes { link: LinkId, bytes: Bytes },
     /// The link is down; `problem` says why, for the user.
     LinkDown { link: LinkId, problem: Problem },
-    /// The addresses at which other agents can connect to this one, best first; or why they cannot. Reported before the
-    /// first remote shell can end, or in answer to [`Output::Listen`].
+    /// The addresses at which other agents can connect to this agent, best first; or why no agent can. Reported before
+    /// the first remote shell can end, or in answer to [`Output::Listen`].
     Listening { result: Result<Vec<String>, String> },
     /// The address of this agent in the opened transport, or why there is none.
     TransportOpened { result: Result<Point, String> },
     /// An agent could not be reached at any of its addresses; `problem` lists each address with its problem, for the
     /// user. `agent: None`: the root could not be reached at the addresses of [`Output::Rejoin`].
     DialFailed { agent: Option<AgentId>, problem: String },
-    /// A remote shell ended: its exit status and the last part of its standard error. Or it could not be started: the
-    /// error's `what` says what was tried and why it failed, for the user.
+    /// A remote shell has ended, with this exit status and this last part of its standard error; or it could not be
+    /// started: the error's `what` says what was tried and why it failed, for the user.
     ShellEnded { shell: ShellId, end: Result<(ExitStatus, String), SpawnError> },
     /// A task of a batch system's step has started this agent, or (`problem`) has failed.
     StepTold { shell: ShellId, agent: AgentId, problem: Option<Problem> },
@@ -161,7 +161,7 @@ pub enum Input {
     RankPortsReserved { result: Result<Bytes, String> },
     /// The answer to [`Output::RenewRankPorts`]: the driver listens again on the ports that this job has used.
     RankPortsRenewed { job: JobId },
-    /// At the root of a standing session: end it and its jobs. The reason is for the user.
+    /// At the root of a standing session: end the session and its jobs, for this reason, which is text for the user.
     EndSession { reason: String },
     /// A deadline has passed, and nothing else has happened.
     Tick,
@@ -174,12 +174,12 @@ pub enum Input {
 pub enum JobEvent {
     /// A rank is running (its `exec` succeeded), or could not be started.
     RankStarted { local: LocalRank, result: Result<Started, SpawnError> },
-    /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit
-    /// until `StdioClosed`.
+    /// A rank has ended and was reaped; all PMI bytes that it sent were reported before. Its output may still be in
+    /// transit until `StdioClosed`.
     RankExited {
         local: LocalRank,
         status: ExitStatus,
-        /// The kernel has killed it because memory ran out.
+        /// Whether the kernel has killed the rank because memory ran out.
         out_of_memory: bool,
     },
     /// The error file that a rank wrote at `at_ns` (ns since 1970). The report that the rank has ended follows.
@@ -250,14 +250,14 @@ pub struct PmixEnd {
     pub status: ExitStatus,
     /// The last part of what the server has written on its standard error.
     pub stderr: String,
-    /// Text about the space that is left, if the file system of the server's directory is full.
+    /// Advice about the free space, if the file system of the server's directory is full.
     pub no_room: Option<String>,
 }
 
 /// The kernel session (`setsid`) of a job's processes on one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum KernelSession {
-    /// A new session, apart from the agent's, or one for each process.
+    /// A session separate from the agent's: one for all processes, or one for each process.
     Own,
     /// The session of the agent.
     Agents,
@@ -266,14 +266,14 @@ pub enum KernelSession {
 /// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Call the remote shell for an agent's host, with the message `bootstrap` on its standard input. The driver adds
+    /// Start the remote shell for an agent's host, with the message `bootstrap` on its standard input. The driver adds
     /// the session's secret and, unless the message has addresses, its own listening addresses. `bootstrap: None`: only
     /// check whether the host answers.
     StartAgent { shell: ShellId, agent: AgentId, host: String, how: How, bootstrap: Option<Box<Bootstrap>> },
-    /// Call the batch system for a task on the host of each of these agents, with the message `bootstrap` on the
-    /// standard input of all tasks. As for `StartAgent`, the driver adds the secret and its addresses. It tells each
-    /// agent where the agent's parent listens, and reports which agents have started. The end of the step is reported
-    /// as the end of a remote shell.
+    /// Start a step of the batch system with a task on the host of each of these agents, with the message `bootstrap`
+    /// on the standard input of all tasks. As for `StartAgent`, the driver adds the secret and its addresses. It tells
+    /// each agent where the agent's parent listens, and reports which agents have started. The end of the step is
+    /// reported as the end of a remote shell.
     StartStep { shell: ShellId, agents: Vec<AgentId>, how: How, bootstrap: Box<Bootstrap> },
     /// Kill a remote shell.
     StopShell { shell: ShellId },
@@ -341,7 +341,7 @@ pub enum Output {
     CloseClient { job: JobId, client: Client },
     /// Bytes for a rank's standard input; empty: end of file.
     Write { job: JobId, local: LocalRank, bytes: Bytes },
-    /// Start (`on`) or stop reading this stream of all ranks of the job. At the start of a job it is read.
+    /// Start (`on`) or stop reading this stream of all ranks of the job. When a job starts, its streams are read.
     ReadStdio { job: JobId, stream: Stream, on: bool },
     /// Set the size of a rank's pseudo-terminal.
     Resize { job: JobId, local: LocalRank, rows: u16, columns: u16 },
@@ -352,14 +352,14 @@ pub enum Output {
     OfFamily {
         job: JobId,
         family: JobId,
-        /// The job whose ranks have spawned this one.
+        /// The job whose rank has spawned this job.
         by: JobId,
     },
-    /// A local rank of this spawned job is about to connect with the ranks that have asked for the job.
+    /// A local rank of this spawned job is about to connect to ranks of the job that has spawned it.
     MeetsFamily { job: JobId },
     /// A job has ended on this node; the driver forgets it and its memory.
     JobGone { job: JobId },
-    /// The agent has finished.
+    /// The agent has finished: the driver can exit.
     Exit,
 }
 
@@ -367,7 +367,7 @@ pub enum Output {
 pub enum SignalTarget {
     All,
     One(LocalRank),
-    /// The PMIx server process, which is killed.
+    /// The PMIx server process; the signal is SIGKILL.
     Server,
 }
 
@@ -431,14 +431,14 @@ pub struct PmixPlan {
     pub begin: Begin,
     /// How the ranks will be bound.
     pub binding: Binding,
-    /// Number of ranks of the job on this machine, as far as known.
+    /// Number of ranks of the job on this machine, as far as the agent knows.
     pub ranks_here: u32,
     pub kernel_session: KernelSession,
     /// The job's environment, which may contain settings of the library.
     pub env: Vec<Vec<u8>>,
 }
 
-/// The properties that several ranks share.
+/// The program, directory and environment that several ranks have in common.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     /// Arguments; not empty. The first one is looked up in the `PATH` of `env`.

@@ -148,7 +148,7 @@ impl Job {
         if self.up() == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
     }
 
-    /// Whether agents may still store something of the job after its end, or keep ports for it.
+    /// Whether the job may leave data or reserved ports at agents when it has ended.
     pub fn leaves_traces(&self) -> bool {
         let spec = &self.facts.spec;
         let has_data = spec.options.pmi.flavour.has_pmix() || spec.options.process.has_store();
@@ -177,7 +177,7 @@ impl Job {
 }
 
 impl JobParts {
-    /// Does what follows from an input after all parts have handled it. Returns whether the job has ended here.
+    /// Performs the actions that are due after all parts have handled an input. Returns whether the job has ended here.
     fn after_input(&mut self, cx: &mut Cx<'_>) -> bool {
         self.serve(cx, RankService::resume);
         if self.ends.failure.is_none() {
@@ -199,7 +199,8 @@ impl JobParts {
         is_over
     }
 
-    /// Lets the service of this node's ranks act, and does what it asks for.
+    /// Lets the service of this node's ranks act, and then performs the actions that the service has requested of the
+    /// job.
     pub fn serve<T>(&mut self, cx: &mut Cx<'_>, act: impl FnOnce(&mut RankService, &mut Cx<'_>) -> T) -> T {
         let result = act(&mut self.service, cx);
         for asked in std::mem::take(&mut self.service.asked) {
@@ -220,7 +221,7 @@ impl JobParts {
         self.serve(cx, |service, cx| service.pmix(cx, tell));
     }
 
-    /// Something has happened to the part of the job on this node.
+    /// Handles an event of the part of the job on this node.
     pub fn on_event(&mut self, cx: &mut Cx<'_>, event: JobEvent) {
         match event {
             JobEvent::RankStarted { local, result: Ok(started) } => self.on_started(cx, local, started),
@@ -370,7 +371,7 @@ impl JobParts {
             self.lifecycle.spawn_if_free(cx);
         }
         if let Some(agents) = self.service.collectives.exchanges.first_links(facts) {
-            // The first exchange will need direct links to these agents, so they are opened ahead.
+            // The first exchange will need direct links to these agents, so the links are opened in advance.
             cx.agent.links.prepare_peers(agents, cx.facts.id());
         }
         for missing in lost {
@@ -401,7 +402,7 @@ impl JobParts {
         }
     }
 
-    /// The link to the parent is up.
+    /// Called when the link to the parent is up.
     pub fn on_linked(&mut self, cx: &mut Cx<'_>) {
         self.lifecycle.release(cx, Wait::Link);
         if let Some(profile) = &mut cx.common.profile {
@@ -423,7 +424,7 @@ impl JobParts {
         self.serve(cx, RankService::on_tick);
     }
 
-    /// A local rank has ended.
+    /// Handles the end of a local rank.
     fn on_exited(&mut self, cx: &mut Cx<'_>, local: LocalRank, status: ExitStatus, out_of_memory: bool) {
         let Some(exit) = cx.common.ranks.on_exited(cx.agent.now, local, status, out_of_memory) else { return };
         self.serve(cx, |service, cx| service.on_rank_gone(cx, local));
@@ -456,7 +457,7 @@ impl JobParts {
         cx.fail_here(Cause::KeeperLost { problem });
     }
 
-    /// A frame from a child in the job's tree.
+    /// Handles a frame from a child in the job's tree.
     pub fn on_frame_up(&mut self, cx: &mut Cx<'_>, from: AgentId, kind: UpFrame, frame: Frame) {
         let Some(child) = cx.facts.child_index(from) else { return };
         match kind {
@@ -470,7 +471,7 @@ impl JobParts {
         }
     }
 
-    /// A frame from the parent in the job's tree; at the root, from the launcher.
+    /// Handles a frame from the parent in the job's tree; at the root, from the launcher.
     pub fn on_frame_down(&mut self, cx: &mut Cx<'_>, kind: DownFrame, frame: Frame) {
         match kind {
             DownFrame::ExchangeDown => self.on_exchange(cx, None, frame),
@@ -573,18 +574,18 @@ impl JobParts {
         }
     }
 
-    /// A linked child is gone, in a session of one run.
+    /// In a session of one run: the link to a child has broken.
     pub fn on_child_lost(&mut self, cx: &mut Cx<'_>, child: AgentId, cause: Cause) {
         self.on_agent_failed(cx, child, cause);
         cx.common.children.on_lost(child);
     }
 
-    /// At the root of a standing session: an agent of the job is lost.
+    /// At the root of a standing session: handles the loss of an agent of the job.
     pub fn on_agent_failed(&mut self, cx: &mut Cx<'_>, agent: AgentId, cause: Cause) {
         self.ends.on_agent_failed(cx, agent, cause);
     }
 
-    /// Agents have not started or linked.
+    /// Handles a report of agents that have not started or linked.
     pub fn on_missing(&mut self, cx: &mut Cx<'_>, missing: Vec<MissingAgent>) {
         if cx.facts.root {
             self.ends.on_missing((cx.now(), cx.agent.start_by), missing);
@@ -593,7 +594,7 @@ impl JobParts {
         }
     }
 
-    /// An agent is permanently lost; the root has already reported it.
+    /// Handles the permanent loss of an agent, which the root has already reported.
     pub fn on_agent_lost(&mut self, cx: &mut Cx<'_>, agent: AgentId) {
         if !cx.facts.has_agent(agent) {
             return;
@@ -655,15 +656,16 @@ impl JobParts {
         is_over
     }
 
-    /// Whether nothing of the ended ranks is pending: output, PMIx server, forwarded collectives, store writes, clock
-    /// offset.
+    /// Whether nothing of the ended ranks is awaited any more: output, PMIx server, forwarded collectives, store
+    /// writes, clock offset.
     fn is_drained(&self, cx: &Cx<'_>) -> bool {
-        // Local ranks need not wait for their collectives; but other nodes need what this one forwards.
+        // Local ranks need not wait for their collectives, but this agent may still have to forward frames for other
+        // nodes.
         let passes_on = !self.ends.is_ending() && self.service.open_collectives() > 0;
         // Without the clock offset the time stamps cannot be compared with those of other agents.
         let wants_clock =
             cx.common.profile.is_some() && !cx.facts.root && !cx.agent.clock.is_known() && !self.ends.is_forced();
-        // Ranks of other nodes may wait for what the local ranks have written before they ended.
+        // Ranks of other nodes may wait for values that the local ranks have written to the store before they ended.
         let has_writes = !self.ends.is_ending() && self.service.store.as_ref().is_some_and(|store| !store.is_drained());
         !self.service.has_server() && self.stdio.is_flushed() && !passes_on && !wants_clock && !has_writes
     }
@@ -700,7 +702,7 @@ impl JobParts {
     }
 }
 
-/// A direct link to an agent that is no neighbour in the tree could not be made, or broke.
+/// Fails the job because a direct link to an agent that is no neighbour in the tree could not be made, or broke.
 pub fn on_no_link(cx: &mut Cx<'_>, agent: AgentId, problem: String) {
     let host = cx.facts.node_of(agent).map(|node| cx.facts.name_of(node));
     let host = host.unwrap_or_else(|| format!("agent {agent}"));

@@ -53,7 +53,7 @@ pub enum LauncherOutput {
     Notice(Notice),
     /// Stop this process as `^Z` on a terminal would; the ranks were told before.
     Suspend,
-    /// Everything has ended and is written: exit with this code.
+    /// All jobs have ended and all output is written: exit with this code.
     Exit { code: u8 },
 }
 
@@ -64,16 +64,16 @@ pub enum Notice {
     Started { ranks: u32 },
     /// The first failure of a job.
     Failed(Failure),
-    /// Some ranks wait for others in a collective.
+    /// Some ranks wait for other ranks in a collective.
     Stall(StallReport),
-    /// What the ranks of a job are doing, as the user has asked or the time limit was reached.
+    /// The call stacks of the ranks of a job, because the user requested them or the time limit was reached.
     Stacks(Vec<Stack>),
     /// An event on a node that is no failure.
     Note(Note),
-    /// The user has asked for the end by a signal.
+    /// The user has requested the end of the job by a signal to the launcher.
     Interrupt {
         signal: i32,
-        /// The earlier signal that has also asked for the end; it is now followed by a kill.
+        /// The earlier signal by which the user had requested the end; now the ranks are killed.
         first: Option<i32>,
         /// Whether some ranks of the job do not run yet.
         starting: bool,

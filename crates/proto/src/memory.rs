@@ -83,7 +83,7 @@ impl Array {
     }
 }
 
-/// The text is used for the digest of a recording, for which all bytes would be too much.
+/// This text goes into the digest of a recording; with all bytes of the memory it would be too long.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

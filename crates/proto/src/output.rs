@@ -17,11 +17,11 @@ use std::fmt;
 use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
-/// Bytes of local output that may wait for credit; above it the node's ranks are no longer read.
+/// Bytes of local output that may wait for credit; with more, the node's ranks are no longer read.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
 
-/// Bytes of partial lines of all local ranks; above it long lines are shown in pieces. Chosen: a kilobyte for each of a
-/// few thousand ranks.
+/// Bytes of partial lines of all local ranks; with more, long lines are shown in pieces. Chosen: a kilobyte for each of
+/// a few thousand ranks.
 const PARTIAL_BYTES: usize = 4 << 20;
 
 /// Longest partial line (bytes) that is held back, and that is taken for a prompt.
@@ -74,7 +74,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// How to format lines.
+/// The user's options for how output lines are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
     /// Prefix each line with its origin: `[rank] ` or `[job:rank] `.
@@ -175,7 +175,7 @@ impl OutputStream {
         self.lines[local.index()] = Line::default();
     }
 
-    /// A child sent a chunk.
+    /// Queues a chunk that a child has sent.
     pub fn on_child(&mut self, child: usize, arg: u32, next: Next, bytes: Bytes) {
         self.flush_batch();
         self.queue.push_back(Chunk { arg, next, bytes, from: Some(child) });
@@ -187,7 +187,7 @@ impl OutputStream {
         self.credit = self.credit.max(credit);
     }
 
-    /// Nobody reads the output any more: it is sent without credit.
+    /// Nobody reads the output any more: sends it without credit, so that it does not wait here.
     pub fn discard(&mut self) {
         self.credit = i64::MAX / 2;
     }
@@ -210,7 +210,7 @@ impl OutputStream {
                 Some(since) if now >= since + PARTIAL_LINE_NS_MAX => {
                     self.flush_partial(local, rank_of(local), Next::Answer)
                 }
-                // The line that was listed has ended, and this is a newer one.
+                // The line that was in the list has ended, and the rank has begun a newer line.
                 Some(since) => {
                     line.listed = true;
                     self.waiting.push_back((since, local));
@@ -240,7 +240,7 @@ impl OutputStream {
         Some(chunk)
     }
 
-    /// Whether to read the node's ranks, if that has changed.
+    /// Whether to read the node's ranks; `None`: as before.
     pub fn poll_reading(&mut self) -> Option<bool> {
         let wanted = match self.own_queued + self.batch.len() {
             queued if queued > QUEUE_BYTES => false,
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(drain(&mut stream), b"[0] next\n");
     }
 
-    /// What a launcher makes of the parts: a whole line for each rank.
+    /// The parts of a long line carry their rank, so that they can be joined into a whole line for each rank.
     #[test]
     fn parts_of_long_lines_name_their_rank() {
         let mut stream = OutputStream::new(Stream::Out, style(true), 2);

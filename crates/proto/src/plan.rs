@@ -19,7 +19,7 @@ pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
     panic!("rank {rank} is outside of a job of {end} ranks")
 }
 
-/// A program, for PMIx servers.
+/// The description of a program that PMIx servers receive.
 pub fn described(app: &AppSpec) -> App {
     let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
@@ -97,7 +97,7 @@ fn rank_env(spec: &JobSpec, node: NodeId, place: &Place) -> Vec<Vec<u8>> {
         env.push(format!("PMI_JOBID={}", spec.nspace));
         env.extend(spec.spawned.as_ref().map(|_| "PMI_SPAWNED=1".to_owned()));
         if !spec.nodes[node.index()].shared {
-            // A virtual node's name is not a host name.
+            // Not for virtual nodes, several of which share a machine: their names are not host names.
             env.push(format!("PMI_HOSTNAME={}", name.rsplit_once('@').map_or(name.as_str(), |(_, host)| host)));
         }
     }
@@ -108,7 +108,7 @@ fn rank_env(spec: &JobSpec, node: NodeId, place: &Place) -> Vec<Vec<u8>> {
     env.into_iter().map(String::into_bytes).chain(framework::of_place(spec, app, place)).collect()
 }
 
-/// The variables by which the launchers of Open MPI and MVAPICH2 tell a process its place.
+/// The variables by which the launchers of Open MPI and MVAPICH2 tell a process its rank and the sizes of job and node.
 fn launcher_env(spec: &JobSpec, rank: Rank, local: LocalRank, local_size: u32) -> Vec<String> {
     let size = spec.job_size();
     let mut env = Vec::new();

@@ -13,9 +13,9 @@ use wireup_wire::job::JobSpec;
 /// One entry of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Recorded {
-    /// The standing session has started.
+    /// The driver has called [`Agent::begin`], because the session is a standing one.
     Begin(Instant),
-    /// The job in the bootstrap message.
+    /// The driver has called [`Agent::launch`] with the job in the bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
     /// The digest of the agent's outputs so far, according to the recording.
@@ -81,7 +81,7 @@ impl Default for OutputDigest {
 impl OutputDigest {
     pub fn add(&mut self, output: &Output) {
         self.outputs += 1;
-        // Writing into a number cannot fail.
+        // Adding text to the digest cannot fail.
         let _ = write!(self, "{output:?}");
     }
 

@@ -1,28 +1,28 @@
-//! Builds the bytes of a map (`map`) from the names that are staged.
+//! Builds the bytes of a map (`map`) from the staged names.
 
 use crate::map::{HEAD_LEN, Hash, MAGIC, RECORD_HEAD_LEN, StagedKind, WRITE};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// The names of a map, before it is written.
+/// The names for a map, before its bytes are built.
 #[derive(Default)]
 pub struct Names {
-    /// The records by name, each with its kind and further bytes. The flag is set for records of [`StagedKind::Bits`],
-    /// which a name may have next to another record.
+    /// The records by name, each with its kind and its further bytes. The flag in the key is set for records of
+    /// [`StagedKind::Bits`], which a name may have in addition to another record.
     all: BTreeMap<(Vec<u8>, bool), (StagedKind, Vec<u8>)>,
     bits: u32,
 }
 
 impl Names {
-    /// Adds a record, unless the name has one (write bits count apart). A record with more than 65,535 bytes of name or
-    /// content is left out: no path is that long.
+    /// Adds a record, unless the name already has one ([`StagedKind::Bits`] counts separately). A record with more than
+    /// 65,535 bytes of name or content is omitted: no path is that long.
     pub fn add(&mut self, kind: StagedKind, name: &[u8], more: &[u8]) {
         if u16::try_from(name.len()).is_ok() && u16::try_from(more.len()).is_ok() {
             self.all.entry((name.to_vec(), kind == StagedKind::Bits)).or_insert((kind, more.to_vec()));
         }
     }
 
-    /// Notes the write bits of originals.
+    /// Adds records for the write bits of originals: the most frequent bits are the default and need no records.
     pub fn add_bits<'a>(&mut self, modes: impl Iterator<Item = (&'a [u8], u32)> + Clone) {
         let mut counts = BTreeMap::new();
         modes.clone().for_each(|(_, mode)| *counts.entry(mode & WRITE).or_insert(0usize) += 1);

@@ -1,4 +1,4 @@
-//! The system's list of libraries, as `ldconfig` writes it: `/etc/ld.so.cache` of glibc 2.2 and later.
+//! Reads the system's list of libraries, as `ldconfig` writes it: `/etc/ld.so.cache` of glibc 2.2 and later.
 //!
 //! ```text
 //!   [an older list]
@@ -10,23 +10,23 @@
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEAD_LEN: usize = 48;
 const ENTRY_LEN: usize = 24;
-/// The kind and the architecture of an entry (glibc's `ldconfig.h`): libraries of glibc for this processor.
+/// Flags of an entry (kind and architecture, as in glibc's `ldconfig.h`): a glibc library for this architecture.
 const FLAGS: u32 = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
-/// The bits of an entry's flags that say for which architecture it is.
+/// The bits of an entry's flags that contain its architecture.
 const ARCHITECTURE: u32 = 0xff00;
 
-/// An entry of the list that concerns processors of this kind.
+/// An entry of the list for this architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     /// Absolute path, with a zero byte at its end.
     pub path: &'a [u8],
-    /// The library may be used on all processors of this kind, and not only on some.
+    /// Whether the library may be used on all processors of this architecture, not only on some.
     pub is_for_all: bool,
     flags: u32,
 }
 
-/// The entries of this name, in the order in which the loader looks at them; `None`: the list is damaged, and later
-/// items are meaningless.
+/// The entries for this name, in the order in which the loader tries them; `None`: the list is damaged, and later items
+/// are meaningless.
 pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Option<Entry<'a>>> {
     let head = match cache.starts_with(MAGIC) {
         true => 0,
@@ -51,7 +51,8 @@ pub fn entries<'a>(cache: &'a [u8], name: &[u8]) -> impl Iterator<Item = Option<
     })
 }
 
-/// The path of a library, with a zero at its end, if the list is not damaged and the loader would have no choice.
+/// The path of a library, with a zero at its end. `None`: the list is damaged, or the loader would have a choice of
+/// entries, or the only entry is not for all processors.
 pub fn find<'a>(cache: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut found = entries(cache, name);
     let only = found.next()?.filter(|entry| entry.is_for_all && entry.flags == FLAGS)?;

@@ -1,5 +1,5 @@
-//! Which file is used instead of a staged one where no mounts can be made: without I/O and without memory of its own,
-//! so that it serves the keeper and the library in each rank (`libwireup-staged`) alike.
+//! Determines which file is used instead of a staged one if no mounts can be made: without I/O and without allocation,
+//! so that both the keeper and the library in each rank (`libwireup-staged`) can use it.
 //!
 //! ```text
 //!   build ──► map: a table of names, which ranks share ──► walk: a path, as the kernel resolves it ──► a copy, an

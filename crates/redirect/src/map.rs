@@ -8,30 +8,30 @@
 //!   records { kind: u8, name: u16, more: u16, name, more }
 //! ```
 
-/// In the native order of bytes: the map never leaves its machine.
+/// Numbers in a map are in native byte order: a map never leaves its machine.
 pub(crate) const MAGIC: &[u8; 8] = b"WIREUPM1";
 pub(crate) const HEAD_LEN: usize = 28;
 pub(crate) const RECORD_HEAD_LEN: usize = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StagedKind {
-    /// A staged folder: all in it is in the copy, also what does not exist.
+    /// A staged folder: everything in it is taken from the copy, and a name that the copy lacks does not exist.
     Folder = b'd' as isize,
-    /// A file that was staged by itself.
+    /// A file that was staged on its own, not as part of a folder.
     File = b'f' as isize,
-    /// A symbolic link, and where it leads.
+    /// A symbolic link, with its target.
     Link = b'l' as isize,
-    /// A file in a staged folder that was not staged.
+    /// A file in a staged folder that was itself not staged; the original is used.
     Original = b'o' as isize,
-    /// A folder on the way to something staged; other names in it are not known.
+    /// A folder above something staged; the map does not have all names in it.
     Open = b'a' as isize,
-    /// A folder on the way to something staged; all that exists in it is known.
+    /// A folder above something staged; the map has the names of all entries in it.
     Closed = b'c' as isize,
-    /// Something in a closed folder that was not staged.
+    /// An entry of a closed folder that was not staged.
     Other = b'n' as isize,
     /// The folder that holds the staged copies.
     Tree = b't' as isize,
-    /// Beside another record of this name: the write bits of the original, which its copy does not have.
+    /// A record in addition to the name's other one: the write bits of the original, which its copy does not have.
     Bits = b'w' as isize,
 }
 
@@ -68,7 +68,7 @@ impl Hash {
 }
 
 impl<'a> Map<'a> {
-    /// `None`: it is not a map.
+    /// `None`: the bytes are not a map.
     pub fn read(all: &'a [u8]) -> Option<Map<'a>> {
         let head = all.get(..HEAD_LEN)?.strip_prefix(MAGIC)?;
         let number = |at: usize| Some(u32::from_ne_bytes(*head.get(at..)?.first_chunk()?) as usize);
@@ -87,7 +87,7 @@ impl<'a> Map<'a> {
         (slots.is_power_of_two() && map.tree.starts_with(b"/")).then_some(map)
     }
 
-    /// The folder of the copies: below it they have their original paths.
+    /// The folder of the copies; the path of a copy below it is the original's path.
     pub fn tree(&self) -> &'a [u8] {
         self.tree
     }
@@ -102,12 +102,12 @@ impl<'a> Map<'a> {
         self.library
     }
 
-    /// The kind of a name, and the further bytes of its record.
+    /// The kind of a name, and the further bytes of its record; `None`: the map lacks the name.
     pub fn find(&self, name: &[u8], hash: Hash) -> Option<(StagedKind, &'a [u8])> {
         self.find_where(name, hash, |kind| kind != StagedKind::Bits)
     }
 
-    /// The permission bits of an original, from those of its copy, which has no write bits.
+    /// The permission bits of an original: those of its copy, with the original's write bits.
     pub fn mode(&self, name: &[u8], mode: u32) -> u32 {
         let found = self.find_where(name, Hash::EMPTY.with(name), |kind| kind == StagedKind::Bits);
         let bits = match found.map(|(_, more)| more) {
@@ -146,7 +146,7 @@ impl<'a> Map<'a> {
         Some((StagedKind::from_byte(*record.first()?)?, texts.get(..name)?, texts.get(name..name + more)?))
     }
 
-    /// The original of a path in the tree.
+    /// The original path of a path below the folder of the copies.
     pub fn original<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         path.strip_prefix(self.tree).filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
     }

@@ -1,42 +1,43 @@
 //! Classifies an executable file, to decide whether its copy may be executed in its place.
 
-/// Number of bytes at the beginning of a file from which [`program`] tells what kind of program it is: as many as the
-/// kernel reads of a script to find its interpreter.
+/// Number of bytes at the beginning of a file from which [`program`] determines its kind: as many as the kernel reads
+/// of a script to find its interpreter.
 pub const BEGIN_LEN: usize = 256;
-/// Longest path of a dynamic loader that is compared (bytes).
+/// Longest path of a dynamic loader (bytes) that [`program`] examines.
 pub const LOADER_LEN: usize = 64;
 
 const HEADER_LEN: usize = 64;
 const SEGMENT_LEN: usize = 56;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
-/// A note of Go's linker: the length of its name, then, behind the length of its content, its type and its name.
+/// A note of Go's linker: first the length of its name; then, after the length of its content, its type and its name.
 const GO: [&[u8]; 2] = [&[4, 0, 0, 0], b"\x04\0\0\0Go\0\0"];
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-/// What may be started instead of an original.
+/// The kind of an executable file, which decides whether its copy may be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program<'a> {
-    /// A program that is linked to glibc, whose loader reads `LD_PRELOAD` and `LD_AUDIT`.
+    /// A program that uses glibc's dynamic loader, which reads `LD_PRELOAD` and `LD_AUDIT`.
     Dynamic,
-    /// A script, with the interpreter in its first line and the argument there.
+    /// A script, with the interpreter and the argument in its first line.
     Script { interpreter: &'a [u8], argument: Option<&'a [u8]> },
-    /// A static program, one of another C library or another machine, or no program: it must be the original. So must
-    /// one of Go, which calls the kernel directly and would look beside the copy for its files.
+    /// A static program, a program for another C library or another machine, or no program: the original must be
+    /// started. The same holds for Go programs, which call the kernel directly and would look for their files next to
+    /// the copy.
     Other,
 }
 
 /// Number of bytes at the beginning of a library from which [`is_library`] tells for which processor it was built.
 pub const LIBRARY_LEN: usize = 20;
 
-/// Whether a library can be loaded by a program of this machine; the loader goes on to the next folder where it cannot.
+/// Whether a program of this machine can load a library; the loader skips a library that it cannot load.
 pub fn is_library(begin: &[u8]) -> bool {
     let machine = begin.get(18..20).map(|machine| u16::from_le_bytes([machine[0], machine[1]]));
-    // An ELF file of 64 bits, the lowest byte first.
+    // A 64-bit, little-endian ELF file.
     begin.starts_with(b"\x7fELF\x02\x01") && machine == Some(MACHINE)
 }
 
-/// `begin`: the first bytes of the file; `read`: reads others from a place on, as many as fit.
+/// Classifies a file. `begin`: its first bytes; `read`: reads further bytes from an offset on, as many as fit.
 pub fn program<'a>(begin: &'a [u8], mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Program<'a> {
     if begin.starts_with(b"#!") {
         return match interpreter(begin) {
@@ -53,7 +54,7 @@ pub fn program<'a>(begin: &'a [u8], mut read: impl FnMut(u64, &mut [u8]) -> usiz
 fn is_dynamic(begin: &[u8], read: &mut impl FnMut(u64, &mut [u8]) -> usize) -> Option<bool> {
     let header = begin.get(..HEADER_LEN)?;
     let half = |at: usize| Some(u16::from_le_bytes(*header.get(at..)?.first_chunk()?));
-    // 64 bits, little-endian.
+    // Not a 64-bit, little-endian ELF file for this machine.
     if !header.starts_with(b"\x7fELF\x02\x01") || half(18)? != MACHINE || usize::from(half(54)?) != SEGMENT_LEN {
         return None;
     }
@@ -125,7 +126,7 @@ mod tests {
             |interpreter: &'static [u8], argument: Option<&'static [u8]>| Program::Script { interpreter, argument };
         assert_eq!(kind(b"#!/bin/sh\n"), script(b"/bin/sh", None));
         assert_eq!(kind(b"#! /usr/bin/env  python3 -u \nrest"), script(b"/usr/bin/env", Some(b"python3 -u")));
-        // The kernel keeps the end of a line from another system.
+        // The kernel keeps the carriage return at the end of a line.
         assert_eq!(kind(b"#!/bin/sh\r\n"), script(b"/bin/sh\r", None));
         for bad in [&b"#!\n"[..], b"#! \n", b"", b"#!/bin/sh", b"\x7fELF", b"echo\n", b"#!/bin/\0sh\n"] {
             assert_eq!(kind(bad), Program::Other);
@@ -155,7 +156,7 @@ mod tests {
         };
         assert_eq!(kind(&changed(18, 8)), Program::Other);
         assert_eq!(kind(&changed(4, 1)), Program::Other);
-        // No segments, as if it were static; segments that are not there; another C library.
+        // No segments, as if the program were static; segments beyond the end of the file; another C library.
         assert_eq!(kind(&changed(56, 0)), Program::Other);
         assert_eq!(kind(&own[..HEADER_LEN + 10]), Program::Other);
         let at = own.windows(9).position(|window| window == b"ld-linux-").expect("its loader");

@@ -1,4 +1,4 @@
-//! Paths in memory of one length, followed by a zero.
+//! Paths in buffers of fixed size, terminated by a zero.
 
 use core::ffi::{CStr, c_char};
 
@@ -34,14 +34,14 @@ impl Text {
         self.bytes[self.len] = 0;
     }
 
-    /// Lets `fill` write a text; it returns its length.
+    /// Lets `fill` write a text and return its length. `None`: `fill` failed, and the text is now empty.
     pub fn fill(&mut self, fill: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<()> {
         let len = fill(&mut self.bytes).filter(|len| *len < LEN_MAX);
         self.cut(len.unwrap_or(0));
         len.map(drop)
     }
 
-    /// Puts bytes instead of the first `len`.
+    /// Replaces the first `len` bytes by others. `None`: the text would be too long, and is unchanged.
     pub fn replace_begin(&mut self, len: usize, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_sub(len)?.checked_add(bytes.len()).filter(|end| *end < LEN_MAX)?;
         self.bytes.copy_within(len..self.len, bytes.len());
@@ -54,7 +54,7 @@ impl Text {
         &self.bytes[..self.len]
     }
 
-    /// From this place on, with the final zero.
+    /// The text from offset `at` on, terminated by a zero.
     pub fn from(&self, at: usize) -> &CStr {
         CStr::from_bytes_until_nul(self.bytes.get(at..=self.len).unwrap_or(&[0])).unwrap_or(c"")
     }

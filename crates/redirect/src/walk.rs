@@ -7,40 +7,40 @@ use core::ffi::CStr;
 /// Most symbolic links that are followed, as in the kernel.
 const LINKS_MAX: u32 = 40;
 
-/// The memory of a walk: two paths.
+/// The buffers for resolving one path.
 #[derive(Default)]
 pub struct Walk {
-    /// The folder of the copies, then the original path so far: without links, `.`, `..` and double slashes.
+    /// The folder of the copies, followed by the original path so far, without links, `.`, `..` and double slashes.
     path: Text,
     /// Length of the folder of the copies within `path`, in bytes.
     tree: usize,
-    /// What is still to be walked.
+    /// The part of the path that is not resolved yet.
     rest: Text,
     hash: Option<Hash>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Nothing is known: the kernel gets the path as it is.
+    /// The map does not know this path: the kernel gets the path as it is.
     Unknown,
-    /// [`Walk::original`]: the kernel gets this path, with nothing else known about it.
+    /// Use [`Walk::original`], which may or may not exist: the map knows nothing else about it.
     Original,
-    /// [`Walk::copy`]: a copy, whether it exists or not.
+    /// Use [`Walk::copy`], which may or may not exist.
     Copy,
-    /// The path does not exist: it leads through a closed folder, which has no such name.
+    /// The path does not exist: it leads through a closed folder that has no such name.
     Absent,
-    /// A folder on the way to something staged; [`Walk::original`].
+    /// A folder above something staged; use [`Walk::original`].
     Folder,
 }
 
-/// What kind of path the walk has reached so far.
+/// The kind of the path that has been resolved so far.
 #[derive(Clone, Copy)]
 enum State {
-    /// A folder on the way; whether it is closed.
+    /// A folder above something staged; `true`: it is closed.
     Way(bool),
-    /// In a staged folder whose path has this length (with that of the copies).
+    /// A path in a staged folder; the number is the length of that folder's path, including that of the copies' folder.
     Within(usize),
-    /// A file that was staged by itself.
+    /// A file that was staged on its own.
     File,
 }
 
@@ -50,11 +50,11 @@ enum Step {
     Name,
 }
 
-/// What the walk asks its system for.
+/// What resolving a path needs from the system.
 pub trait System {
     /// Writes the working folder's path; returns its length.
     fn working_folder(&self, into: &mut [u8]) -> Option<usize>;
-    /// Whether there is a folder.
+    /// Whether there is a folder at this path.
     fn is_folder(&self, path: &CStr) -> bool;
 }
 
@@ -82,7 +82,7 @@ impl Walk {
         hash
     }
 
-    /// Appends a name of the rest.
+    /// Appends the name at `from..to` of `rest` to the path.
     fn push(&mut self, from: usize, to: usize) -> Option<()> {
         let hash = self.hash();
         let name = &self.rest.as_bytes()[from..to];
@@ -103,27 +103,27 @@ impl Walk {
         map.find(&self.path.as_bytes()[self.tree..], hash)
     }
 
-    /// What a folder on the way is, after a step up.
+    /// The state after `..` has led to a folder above something staged.
     fn way(&mut self, map: &Map<'_>) -> State {
         State::Way(matches!(self.find(map), Some((StagedKind::Closed, _))))
     }
 
-    /// Appends the rest of the path, from `at` on, which was not resolved.
+    /// Appends the unresolved rest of the path, from offset `at` on.
     fn with_rest(&mut self, at: usize, found: Found) -> Found {
         let rest = &self.rest.as_bytes()[at..];
         let done = match rest.is_empty() {
             true => Some(()),
             false => self.path.push(b"/").and_then(|()| self.path.push(rest)),
         };
-        // The root itself.
+        // An empty path after the copies' folder stands for the root.
         let done =
             done.and_then(|()| if self.path.as_bytes().len() == self.tree { self.path.push(b"/") } else { Some(()) });
         if done.is_some() { found } else { Found::Unknown }
     }
 }
 
-/// Finds what a path means. `folder`: where a relative path begins, if that is not the working folder. `follows`:
-/// whether a link at the end is followed.
+/// Resolves a path. `folder`: the folder in which a relative path begins, if that is not the working folder. `follows`:
+/// whether a symbolic link at the end is followed.
 pub fn resolve(
     map: &Map<'_>,
     walk: &mut Walk,
@@ -154,7 +154,7 @@ fn begin(map: &Map<'_>, walk: &mut Walk, path: &[u8], folder: Option<&[u8]>, sys
     walk.rest.push(path)
 }
 
-/// `None`: nothing is known.
+/// `None`: the kernel gets the path as the caller passed it.
 fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Option<Found> {
     let mut state = State::Way(false);
     let (mut at, mut links, mut is_changed, mut is_folder) = (0, 0, false, false);
@@ -168,7 +168,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
         }
         let (from, to) = (at + slashes, at + slashes + len);
         at = to;
-        // A slash or a dot at the end demands a folder: links are followed before it.
+        // A slash or a dot at the end requires a folder, so a link before it is followed.
         let is_last = to == walk.rest.as_bytes().len();
         is_folder = false;
         let step = match &walk.rest.as_bytes()[from..to] {
@@ -186,7 +186,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
             }
             (Step::Up, State::Within(root)) => {
                 is_folder = true;
-                // The kernel finds nothing behind a name that is no folder.
+                // In the kernel, `..` after a name that is no folder fails.
                 if !system.is_folder(walk.copy()) {
                     return Some(walk.with_rest(from, Found::Copy));
                 }
@@ -241,7 +241,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
 }
 
 impl Walk {
-    /// The kernel goes on from here.
+    /// Leaves the rest of the path to the kernel; `None` if the path so far is as the caller passed it.
     fn kernel(&mut self, at: usize, is_changed: bool) -> Option<Found> {
         is_changed.then(|| self.rest_of(at))
     }

@@ -42,7 +42,7 @@ impl Answer {
     }
 }
 
-/// `0-3,7`.
+/// Numbers as ranges: `0-3,7`.
 fn ranges(numbers: &BTreeSet<u32>) -> String {
     let mut text = String::new();
     let mut left = numbers.iter().copied().peekable();

@@ -139,7 +139,7 @@ mod tests {
         }
         age(1, 20);
         age(0, 30);
-        // It is used again.
+        // The oldest cache file is used again, so it is not the one that is removed.
         digests.of_folder(&path(0)).keep();
         keep(FILES_MAX);
         assert_eq!((find(0), find(1), find(2)), (Some([0; 32]), None, Some([2; 32])));

@@ -39,7 +39,7 @@ pub struct FileSystem {
     pub name: String,
     /// Many nodes may read this file system at once. True for FUSE, since its server may read from the network.
     pub is_network: bool,
-    /// Adding or removing a name changes the times of its folder, so an unchanged folder need not be read again.
+    /// Adding or removing a name changes the times of its folder, so the names of an unchanged folder need not be read.
     pub folders_have_times: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct FileSystem {
 const WITH_TIMES: [&str; 4] = ["NFS", "Lustre", "GPFS", "Ceph"];
 
 impl FileSystem {
-    /// `None` if the path cannot be reached. Symbolic links are followed.
+    /// The file system of a path, with symbolic links followed; `None`: the path cannot be reached.
     pub fn of(path: &Path) -> Option<FileSystem> {
         // The width of the field differs between platforms, the number has 32 bits.
         Some(FileSystem::of_number(rustix::fs::statfs(path).ok()?.f_type as u32))
@@ -64,7 +64,7 @@ impl FileSystem {
             }
             None => {
                 let known = name(LOCAL);
-                // A folder of several layers has the times of the uppermost one.
+                // A folder of an overlay of several layers has only the times of the uppermost one.
                 let folders_have_times = known.as_deref().is_some_and(|name| name != "overlayfs");
                 let name = known.unwrap_or_else(|| format!("type {number:#x}"));
                 FileSystem { name, is_network: false, folders_have_times }

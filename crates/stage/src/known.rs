@@ -24,7 +24,7 @@ const KEPT_LEN_MAX: u64 = 256 << 20;
 /// than this (chosen: the libraries of a large environment).
 const UNUSED_MAX: usize = 4096;
 
-/// Length of the check at the beginning of a file.
+/// Length of the check at the beginning of a cache file (bytes).
 pub(crate) const CHECK_LEN: usize = 8;
 
 /// Identifies one state of a file: device, inode number, length, seconds and nanoseconds of its two times.
@@ -51,7 +51,7 @@ impl Identity {
         self.0[0]
     }
 
-    /// How old its last change is (s).
+    /// The age of the file's last change (s).
     pub(crate) fn age_s(&self, now_s: i64) -> i64 {
         now_s - (self.0[3] as i64).max(self.0[5] as i64)
     }
@@ -66,14 +66,14 @@ pub(crate) fn now_s() -> i64 {
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // It has the mode 0600.
+    // `NamedTempFile` creates files with the mode 0600.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;
     file.persist(path)?;
     Ok(())
 }
 
-/// The contents of a file that is kept; empty if it cannot be read or is too long.
+/// The contents of a cache file; empty if it cannot be read or is too long.
 pub(crate) fn read(path: &Path) -> Vec<u8> {
     let is_small = fs::metadata(path).is_ok_and(|meta| meta.len() <= KEPT_LEN_MAX);
     if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() }
@@ -112,7 +112,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// What is in a file; nothing if there is no such file, or a damaged one.
+    /// The values in a cache file; none if there is no such file, or a damaged one.
     pub fn read(path: &Path) -> Known {
         let bytes = read(path);
         let found = opened(&bytes).and_then(|kept| postcard::take_from_bytes::<Vec<(Identity, usize)>>(kept).ok());
@@ -120,7 +120,7 @@ impl Known {
         Known { used: vec![false; old.len()], old, values: values.to_owned(), ..Known::default() }
     }
 
-    /// Writes it, if there is something new. `false`: there is not.
+    /// Writes the cache file, if there are new values; returns `false` if there are none.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(read.find(&old), Some(&b"value"[..]));
         assert_eq!(read.find(&with(|stat| stat.st_size = 8)), None);
         assert_eq!(read.find(&with(|stat| stat.st_ctime = 2)), None);
-        // A time that was set back changes the other time.
+        // Setting back the modification time changes the time of the last status change.
         let time = Timespec { tv_sec: 1, tv_nsec: 0 };
         let times = Timestamps { last_access: time, last_modification: time };
         utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();

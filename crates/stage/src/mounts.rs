@@ -19,7 +19,7 @@ pub struct Mounts {
 struct Mount {
     id: u32,
     parent: u32,
-    /// The path within the file system that is mounted.
+    /// The path within its file system of the folder that is mounted.
     root: PathBuf,
     point: PathBuf,
     kind: String,

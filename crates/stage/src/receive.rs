@@ -101,18 +101,19 @@ mod tests {
         stream
     }
 
-    /// What a node says when it has had this much of the stream.
+    /// The answers of a node that has received this beginning of the stream.
     fn said(store: &Store, stream: &[u8]) -> String {
         let mut answers = Vec::new();
         receive(store, Buffered::new(stream), &mut answers, || ()).unwrap();
         String::from_utf8(answers).unwrap()
     }
 
-    /// Sends a set to some stores; how it ends on each.
+    /// Sends a set to some stores; returns the outcome of each.
     fn send(set: &Set, stores: &[Store]) -> Vec<Option<Answer>> {
         let mut sending = Sending::new(set, stores.len() as u32);
         let mut stream = Vec::new();
-        // Each node answers what it lacks when it has the name, and then the manifest; the rest ends it.
+        // Each node answers what it lacks after the name, and again after the manifest; its third answer is the
+        // outcome.
         for line in 0..3 {
             stream.extend(pull(&mut sending, 1_000));
             for (rank, store) in stores.iter().enumerate() {
@@ -141,7 +142,7 @@ mod tests {
             let two = files.path().strip_prefix("/").unwrap().join("two");
             assert_eq!(look(&kept, store.form(), |root| fs::read(root.join(two)).unwrap()), [2; 6_000]);
         }
-        // The second time nothing travels but the name.
+        // The second time only the set's name is sent.
         let mut sending = Sending::new(&set, 1);
         let name = pull(&mut sending, 1_000);
         assert!(name.len() < 40);
@@ -184,17 +185,17 @@ mod tests {
         let contents = pull(&mut sending, 100_000);
         let first = contents.len();
         stream.extend(contents);
-        // In the first piece, which is the beginning of the first content.
+        // Damages a byte in the first piece, which is the beginning of the first content.
         let damaged = stream.len() - first * 9 / 10;
         stream[damaged] ^= 1;
-        // The second round is asked for by what is missing then.
+        // The node's last list of missing contents asks for the second round.
         let said = |stream: &[u8]| said(&store, stream);
         assert_eq!(said(&stream), "lacks\nmissing 0-1\nmissing 0\nfailed the launcher stopped sending\n");
         sending.output(0, b"missing 0\n");
         let again = pull(&mut sending, 100_000);
         assert!(again.len() < first * 8 / 10);
         stream.extend(again);
-        // What had arrived of the stream that broke off is still there.
+        // Contents that arrived before the stream broke off are still in the store.
         assert_eq!(said(&stream), "lacks\nmissing 0\nmissing 0\nkept\n");
         sending.output(0, b"kept\n");
         assert_eq!((sending.next(9).unwrap(), sending.kept()), (Next::Over, 1));

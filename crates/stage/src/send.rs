@@ -39,12 +39,12 @@ pub struct Sending<'a> {
 struct Node {
     /// The incomplete line that the node has written.
     line: Vec<u8>,
-    /// The rounds in which it has answered.
+    /// The number of rounds in which the node has answered.
     rounds: u32,
     end: Option<Answer>,
 }
 
-/// What is to be sent next.
+/// The next part of the stream, or the reason why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     Bytes(Vec<u8>),
@@ -95,7 +95,7 @@ impl<'a> Sending<'a> {
         Ok(Next::Bytes(out))
     }
 
-    /// A node has written something.
+    /// Handles output of a node.
     pub fn output(&mut self, node: u32, bytes: &[u8]) {
         let Some(at) = self.nodes.get_mut(node as usize) else { return };
         for byte in bytes {
@@ -148,7 +148,7 @@ impl<'a> Sending<'a> {
         (self.bytes_wanted.saturating_sub(self.sender.bytes_left()), self.bytes_wanted)
     }
 
-    /// Bytes of the stream so far.
+    /// The number of bytes of the stream that were sent so far.
     pub fn bytes_sent(&self) -> u64 {
         self.bytes_sent
     }

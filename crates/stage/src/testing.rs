@@ -12,14 +12,14 @@ pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Bytes that LZ4 does not make fewer.
+/// Bytes that LZ4 cannot compress.
 pub(crate) fn noise(seed: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// The forms that can be tested here: with root both.
+/// The forms that can be tested here: both if images can be mounted, as by root.
 pub(crate) fn forms() -> Vec<Form> {
     let folder = home();
     let mut forms = vec![Form::Tree];
@@ -31,14 +31,14 @@ pub(crate) fn forms() -> Vec<Form> {
     forms
 }
 
-/// Takes what a sender has until it waits.
+/// Passes to `take` what a sender has to send until it must wait for answers.
 pub(crate) fn pull(sender: &mut Sender, mut take: impl FnMut(Vec<u8>)) {
     while let Some(part) = sender.next_part().unwrap() {
         take(part);
     }
 }
 
-/// Sends a set to a store; how many bytes of contents were sent.
+/// Sends a set to a store; returns how many bytes of contents were sent.
 pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
     let mut receiving = store.receive(set.clone())?;
     let mut sender = Sender::new(set);
@@ -72,7 +72,7 @@ pub(crate) fn look<T: Send>(kept: &InUse, form: Form, look: impl FnOnce(&Path) -
     })
 }
 
-/// The set that lies there, under the names of the original.
+/// The set of the staged files as they can be seen, under the names of the originals.
 pub(crate) fn set_of(kept: &InUse, form: Form, folder: &Path) -> Set {
     look(kept, form, |root| {
         let there = Set::collect([&*root.join(folder.strip_prefix("/").unwrap())]).unwrap();

@@ -6,9 +6,9 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Most threads that are tracked in calls at the same time; calls nested in those of further threads are counted, too.
+/// Most threads that are tracked in calls at the same time; calls nested in those of further threads are also counted.
 const THREADS_MAX: usize = 64;
-/// The longest list of preloaded libraries from which this one is removed.
+/// Longest value of `LD_PRELOAD` (bytes) from which this library is removed.
 const LIST_BYTES: usize = 8192;
 
 unsafe extern "C" {
@@ -33,10 +33,10 @@ impl Drop for Mark {
     }
 }
 
-/// Marks an outermost call. `None`: this process is not counted, or the call is nested in another PMIx call.
+/// Marks an outermost call of this thread. `None`: this process is not counted, or the call is nested in another one.
 pub fn outer() -> Option<(&'static Page, Mark)> {
     let page = page()?;
-    // SAFETY: no arguments.
+    // SAFETY: the functions have no arguments.
     let (process, thread) = unsafe { (getpid() as u64, pthread_self()) };
     if page.pid.load(Relaxed) != process || INSIDE.iter().any(|entry| entry.load(Relaxed) == thread) {
         return None;
@@ -45,16 +45,16 @@ pub fn outer() -> Option<(&'static Page, Mark)> {
     Some((page, Mark(free)))
 }
 
-/// Declares this process to be the rank, unless a process already is. Returns whether it was declared now.
+/// Registers this process as the rank, unless a process is registered already. `true`: it was registered by this call.
 pub fn claim() -> bool {
-    // SAFETY: no arguments.
+    // SAFETY: the function has no arguments.
     page().is_some_and(|page| page.pid.compare_exchange(0, unsafe { getpid() } as u64, Relaxed, Relaxed).is_ok())
 }
 
-/// Programs that the rank starts are no ranks: they are to find its environment without this library.
+/// Removes this library from the environment, because programs that the rank starts are not ranks and must not load it.
 pub fn clean_environment() {
-    // SAFETY: the strings end in 0. Other threads that use the environment now race with the PMIx library's own changes
-    // of it anyway.
+    // SAFETY: the strings end in 0. The PMIx library changes the environment at this time too, so threads that use it
+    // now would have a race anyway.
     unsafe {
         unsetenv(c"WIREUP_TAP_PAGE".as_ptr());
         let list = getenv(c"LD_PRELOAD".as_ptr());
@@ -68,7 +68,7 @@ pub fn clean_environment() {
     }
 }
 
-/// Writes the other entries of a list, and a 0. Returns their length; `None`: there is no room for them.
+/// Writes the list without `entry`, and a 0, to `rest`. Returns its length; `None`: `rest` is too short.
 fn without(list: &[u8], entry: &[u8], rest: &mut [u8]) -> Option<usize> {
     if list.len() >= rest.len() {
         return None;

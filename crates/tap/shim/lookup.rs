@@ -1,4 +1,4 @@
-//! Finds the functions of the PMIx library behind those of the same name here.
+//! Finds the functions of the PMIx library that the functions of the same name in this library replace.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 const RTLD_LAZY: c_int = 1;
 const RTLD_NOLOAD: c_int = 4;
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
-/// More than the longest path.
+/// Longest path (`PATH_MAX`) and a zero.
 const PATH_BYTES: usize = 4097;
 
-/// The library where the first function was found, or one that needs it.
+/// Handle of the library in which the first function was found, or of a library that depends on it.
 static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// `Dl_info`.
@@ -42,8 +42,8 @@ unsafe extern "C" {
 
 core::arch::global_asm!(".weak dlsym", ".weak dlopen", ".weak dlclose", ".weak dladdr", ".weak dl_iterate_phdr");
 
-/// Whether the process has these functions. The compiler takes no function for null unless its address is hidden from
-/// it.
+/// Whether the process has these functions. The compiler assumes that a function's address is not null, unless the
+/// address is hidden from it (`black_box`).
 fn has_dl() -> bool {
     use core::hint::black_box;
     let needed = [dlsym as *const (), dlopen as *const (), dlclose as *const ()];
@@ -51,13 +51,13 @@ fn has_dl() -> bool {
     needed.into_iter().chain(more).all(|function| black_box(function as usize) != 0)
 }
 
-/// The function of the PMIx library behind this one; 0: there is none.
+/// The PMIx library's function of this name; 0: there is none. `kept`: stores the result.
 pub fn real(name: &CStr, kept: &AtomicUsize) -> usize {
     let known = kept.load(Acquire);
     if known != 0 || !has_dl() {
         return known;
     }
-    // Once one is found, the others come from the same library: another copy may be loaded later.
+    // After the first function, the others are taken from the same library: a second copy may be loaded later.
     let library = LIBRARY.load(Acquire);
     if !library.is_null() {
         // SAFETY: the handle is never closed, the string ends in 0.
@@ -66,7 +66,7 @@ pub fn real(name: &CStr, kept: &AtomicUsize) -> usize {
         return found;
     }
     let mut found = next(name);
-    // A library that was opened by `dlopen`, or belongs to one that was, is not among those that follow this one.
+    // `RTLD_NEXT` does not search libraries opened with `dlopen`, nor their dependencies.
     if found.is_null() {
         found = of_library(c"libpmix.so.2", name);
     }
@@ -77,8 +77,8 @@ pub fn real(name: &CStr, kept: &AtomicUsize) -> usize {
     found as usize
 }
 
-/// Finds the definition of `name` that follows this library's own in the loader's order; null: there is none. The
-/// library that has it is kept from being unloaded.
+/// Finds the definition of `name` that follows this library's own in the loader's order; null: there is none. Prevents
+/// the library with the definition from being unloaded.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the strings end in 0.
     unsafe {
@@ -92,7 +92,7 @@ fn next(name: &CStr) -> *mut c_void {
 
 fn place(address: *const c_void) -> Option<DlInfo> {
     let mut place = DlInfo { file: null_mut(), base: null_mut(), symbol: null_mut(), address: null_mut() };
-    // SAFETY: the structure is writable.
+    // SAFETY: `place` is a writable `Dl_info`.
     let is_known = !address.is_null() && unsafe { dladdr(address, &raw mut place) } != 0 && !place.file.is_null();
     is_known.then_some(place)
 }
@@ -106,8 +106,8 @@ pub fn own_file() -> Option<&'static CStr> {
     place(own_file as *const c_void).map(|place| unsafe { CStr::from_ptr(place.file) })
 }
 
-/// The function that a library which is loaded already, or one of those it needs, has by that name. The library stays
-/// loaded.
+/// The function `name` of a library that is already loaded, or of its dependencies. Prevents the library from being
+/// unloaded.
 fn of_library(file: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: the strings end in 0; the handle is open until it is closed here.
     unsafe {
@@ -135,9 +135,9 @@ struct Nth {
     name: [u8; PATH_BYTES],
 }
 
-/// Copies the name of one object. Libraries must not be opened within, since the loader holds a lock.
+/// Copies the name of one loaded object. A library must not be opened in this callback, since the loader holds a lock.
 unsafe extern "C" fn copy_nth(object: *const Object, _: usize, nth: *mut c_void) -> c_int {
-    // SAFETY: the arguments are the loader's and those of `of_any_library`.
+    // SAFETY: the loader passes a valid object, and `of_any_library` a pointer to an `Nth`.
     unsafe {
         let nth = &mut *nth.cast::<Nth>();
         if nth.skip > 0 {
@@ -146,7 +146,7 @@ unsafe extern "C" fn copy_nth(object: *const Object, _: usize, nth: *mut c_void)
         }
         let name = (*object).name;
         let bytes = if name.is_null() { &[] } else { CStr::from_ptr(name).to_bytes() };
-        // The last byte stays 0. A name that is too long is none.
+        // The last byte stays 0. A name that is too long is treated as empty.
         let bytes = if bytes.len() < PATH_BYTES { bytes } else { &[] };
         nth.name.fill(0);
         for (to, from) in nth.name.iter_mut().zip(bytes) {
@@ -156,17 +156,16 @@ unsafe extern "C" fn copy_nth(object: *const Object, _: usize, nth: *mut c_void)
     }
 }
 
-/// Looks in each library of the process: a package may have renamed its PMIx library, or have loaded it for itself
-/// alone.
+/// Searches each loaded library: a package may have renamed its PMIx library, or have loaded it with `RTLD_LOCAL`.
 fn of_any_library(name: &CStr) -> *mut c_void {
     let mut nth = Nth { skip: 0, name: [0; PATH_BYTES] };
     for number in 0.. {
         nth.skip = number;
-        // SAFETY: the function only uses what it is given.
+        // SAFETY: the callback uses only its arguments.
         if unsafe { dl_iterate_phdr(copy_nth, (&raw mut nth).cast()) } == 0 {
             break;
         }
-        // The program itself has no name.
+        // The program itself has an empty name.
         let Ok(file) = CStr::from_bytes_until_nul(&nth.name) else { continue };
         if file.is_empty() {
             continue;

@@ -1,8 +1,9 @@
-//! Preloaded into a rank: counts and times its calls of the PMIx library, each of which goes on to that library
+//! The library that a rank preloads: counts and times the rank's calls of the PMIx library, each of which is passed on
 //! unchanged.
 //!
-//! It needs no other library, allocates nothing and writes nothing but the shared page (`page`). The symbols that it
-//! calls are those of the rank's own C library; they are weak, because older ones have `dlsym` in a library of its own.
+//! It needs no other library, allocates nothing and writes only to the shared page (`page`). The functions that it
+//! calls are those of the rank's own C library; they are weak symbols, because in older C libraries `dlsym` is in a
+//! separate library.
 #![no_std]
 #![allow(non_snake_case, reason = "the names of the PMIx library")]
 
@@ -23,7 +24,7 @@ type Status = c_int;
 type OpDone = Option<unsafe extern "C" fn(Status, *mut c_void)>;
 
 const SUCCESS: Status = 0;
-/// `PMIX_ERR_NOT_SUPPORTED`.
+/// `PMIX_ERR_NOT_SUPPORTED`, the result if the PMIx library has no function of the name.
 const NOT_SUPPORTED: Status = -47;
 
 #[repr(C)]
@@ -43,20 +44,20 @@ unsafe extern "C" {
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: ends the process.
+    // SAFETY: `abort` only ends the process.
     unsafe { abort() }
 }
 
-/// The shared page; null: there is none, so nothing is counted.
+/// The shared page; null: there is none, so no calls are counted.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
-/// When the libraries of this process were loaded.
+/// Time at which the loader had loaded this process's initial libraries (ns).
 static LOADED_NS: AtomicU64 = AtomicU64::new(0);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
-/// Runs when the libraries of the process are loaded, before its own code.
+/// Runs when the initial libraries of the process are loaded, before the program's own code.
 extern "C" fn start() {
     const O_RDWR_CLOEXEC: c_int = 2 | 0o2_000_000;
     const READ_WRITE: c_int = 1 | 2;
@@ -85,19 +86,19 @@ extern "C" fn start() {
 }
 
 fn page() -> Option<&'static Page> {
-    // SAFETY: null, or the mapping, which stays and is only accessed by atomics.
+    // SAFETY: the pointer is null or that of the mapping, which is never unmapped and only accessed by atomics.
     unsafe { PAGE.load(Acquire).as_ref() }
 }
 
 fn now_ns() -> u64 {
     const MONOTONIC: c_int = 1;
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: the structure is writable.
+    // SAFETY: `time` is a writable `timespec`.
     unsafe { clock_gettime(MONOTONIC, &mut time) };
     (time.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanoseconds as u64)
 }
 
-/// Calls the real function of that name and type.
+/// Calls the PMIx library's function of this name and type.
 macro_rules! real {
     ($name:literal, fn($($argument:ident: $type:ty),* $(,)?)) => {{
         static KEPT: AtomicUsize = AtomicUsize::new(0);
@@ -107,12 +108,12 @@ macro_rules! real {
         }
         // SAFETY: the PMIx library's function of this name has this type.
         let function: unsafe extern "C" fn($($type),*) -> Status = unsafe { core::mem::transmute(found) };
-        // SAFETY: the arguments are the caller's.
+        // SAFETY: the arguments are passed on from the caller.
         unsafe { function($($argument),*) }
     }};
 }
 
-/// Counts what happens within `call`.
+/// Makes a call and counts it, unless it is nested in another PMIx call.
 fn timed(family: Family, call: impl FnOnce() -> Status) -> Status {
     let Some((page, _mark)) = outer() else { return call() };
     let from_ns = now_ns();
@@ -137,13 +138,13 @@ extern "C" fn PMIx_Init(process: *mut c_void, infos: *mut c_void, count: usize) 
 #[unsafe(no_mangle)]
 extern "C" fn PMIx_Finalize(infos: *const c_void, count: usize) -> Status {
     if let Some((page, _mark)) = outer() {
-        // Libraries of one process initialise and finalize one after the other: the last one counts.
+        // Several libraries of a process may initialise and finalize PMIx in sequence: the last time is kept.
         page.finalize_ns.store(now_ns(), Relaxed);
     }
     timed(Family::Finalize, || real!(c"PMIx_Finalize", fn(infos: *const c_void, count: usize)))
 }
 
-/// `pmix_value_t`: the type, then a union of which only these parts are read.
+/// `pmix_value_t`: the type, then a union of which only two members are read.
 #[repr(C)]
 struct Value {
     kind: u16,
@@ -164,7 +165,7 @@ struct Bytes {
     length: usize,
 }
 
-/// The length of a text or an array of bytes; 0 for others.
+/// The length in bytes of a value that is a text or a byte object; 0 for other values.
 ///
 /// # Safety
 /// `value` is null or a value of the PMIx library.
@@ -187,7 +188,7 @@ unsafe fn length(value: *const Value) -> u64 {
 extern "C" fn PMIx_Put(scope: u8, key: *const c_char, value: *mut c_void) -> Status {
     let call = || real!(c"PMIx_Put", fn(scope: u8, key: *const c_char, value: *mut c_void));
     let Some((page, _mark)) = outer() else { return call() };
-    // SAFETY: the caller's value.
+    // SAFETY: the caller passes a valid `pmix_value_t` or null.
     let sent = unsafe { length(value.cast()) };
     let from_ns = now_ns();
     let status = call();
@@ -218,7 +219,7 @@ extern "C" fn PMIx_Get(
     let from_ns = now_ns();
     let status = call();
     let to_ns = now_ns();
-    // SAFETY: on success the library has stored a value there.
+    // SAFETY: on success the library has stored a pointer to a value in `*value`.
     let received = if status == SUCCESS && !value.is_null() { unsafe { length((*value).cast()) } } else { 0 };
     page.add(Family::Get, 0, received, from_ns, to_ns);
     status
@@ -231,10 +232,10 @@ struct Process {
     rank: u32,
 }
 
-/// Whether a fence is one of all ranks: no list, or one entry that means all.
+/// Whether a fence is one of all ranks: without a list of processes, or with one entry for all ranks.
 ///
 /// # Safety
-/// `processes` is null or as long as `count` says.
+/// `processes` is null or has `count` entries.
 unsafe fn is_of_all(processes: *const Process, count: usize) -> bool {
     const WILDCARD: u32 = u32::MAX - 1;
     // SAFETY: as the caller promises.
@@ -245,7 +246,7 @@ unsafe fn is_of_all(processes: *const Process, count: usize) -> bool {
 extern "C" fn PMIx_Fence(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize) -> Status {
     let call =
         || real!(c"PMIx_Fence", fn(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize));
-    // SAFETY: the caller's list.
+    // SAFETY: the caller passes a list with `count` entries, or null.
     let of_all = unsafe { is_of_all(processes.cast(), count) };
     if !of_all {
         return timed(Family::Other, call);
@@ -258,9 +259,9 @@ extern "C" fn PMIx_Fence(processes: *const c_void, count: usize, infos: *const c
     status
 }
 
-/// A fence that goes on while the rank does; its end is seen in its callback.
+/// A non-blocking fence that has not completed; its callback notes its end.
 struct Pending {
-    /// 0: free; 1: taken.
+    /// 0: the entry is free; 1: it is in use.
     state: AtomicUsize,
     done: AtomicUsize,
     data: AtomicPtr<c_void>,
@@ -280,14 +281,14 @@ static PENDING: [Pending; PENDING_MAX] = [const {
 }; PENDING_MAX];
 
 unsafe extern "C" fn fence_done(status: Status, pending: *mut c_void) {
-    // SAFETY: the pointer is that of a static entry, which `PMIx_Fence_nb` has filled.
+    // SAFETY: the pointer is that of a static entry, which `PMIx_Fence_nb` has filled in.
     let pending = unsafe { &*pending.cast::<Pending>() };
     if let Some(page) = page() {
         page.fence_ends(pending.number.load(Relaxed), pending.from_ns.load(Relaxed), now_ns());
     }
     let (done, data) = (pending.done.load(Relaxed), pending.data.load(Relaxed));
     pending.state.store(0, Release);
-    // SAFETY: the caller's own callback, which is not null.
+    // SAFETY: the function is the caller's own callback, which is not null.
     unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(Status, *mut c_void)>(done)(status, data) };
 }
 
@@ -313,7 +314,7 @@ extern "C" fn PMIx_Fence_nb(
             )
         )
     };
-    // SAFETY: the caller's list.
+    // SAFETY: the caller passes a list with `count` entries, or null.
     let of_all = unsafe { is_of_all(processes.cast(), count) };
     let (Some(own), true) = (done, of_all) else { return call(done, data) };
     let Some((page, _mark)) = outer() else { return call(Some(own), data) };
@@ -327,7 +328,7 @@ extern "C" fn PMIx_Fence_nb(
     pending.from_ns.store(from_ns, Release);
     let status = call(Some(fence_done), (&raw const *pending).cast_mut().cast());
     if status != SUCCESS {
-        // It is over already, or has failed: there will be no callback.
+        // The fence has completed at once, or has failed: its callback will not be called.
         page.fence_ends(number, from_ns, now_ns());
         pending.state.store(0, Release);
     }

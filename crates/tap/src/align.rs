@@ -1,5 +1,5 @@
-//! Brings the clocks of all nodes onto the clock of rank 0's node: no rank leaves a fence before the last one has
-//! entered it.
+//! Shifts the recorded times of all nodes to the clock of rank 0's node. It uses that no rank leaves a fence before the
+//! last rank has entered it.
 
 use crate::page::FENCES_KEPT;
 use crate::record::Record;
@@ -28,7 +28,7 @@ struct Bounds {
     most: i128,
 }
 
-/// Moves the times of nodes whose clocks cannot be right.
+/// Shifts the times of nodes whose clocks contradict that of rank 0's node.
 pub fn align(records: &mut BTreeMap<u32, Record>) -> Clocks {
     let mut clocks = Clocks::default();
     let Some(first) = records.values().next().map(|record| record.node.clone()) else { return clocks };
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn times_that_contradict_each_other_are_not_moved() {
         let mut records = of(0);
-        // Fence 0 says that the clock is ahead, fence 1 that it is behind.
+        // The times of fence 0 show that the clock is ahead, those of fence 1 that it is behind.
         for record in records.values_mut().filter(|record| record.node == "n1") {
             let times = &mut record.tally.fence_times;
             times[0] = (times[0].0 + 5_000, times[0].1 + 5_000);

@@ -1,7 +1,7 @@
-//! Records of all ranks, brought to the tap of rank 0 through a folder that all nodes see.
+//! Brings the records of all ranks to the tap of rank 0, through a folder on a file system that all nodes share.
 //!
-//! Rank 0 makes the folder when it knows the job's name. Each node has one file in it, to which its taps append. If the
-//! folder is not there any more, nobody waits for a record.
+//! Rank 0 creates the folder as soon as it knows the job's name. Each node has one file in it, to which the node's taps
+//! append. If the folder no longer exists, no tap waits for records.
 
 use crate::place::RANKS_MAX;
 use crate::record::{RECORD_BYTES, Record};
@@ -14,27 +14,28 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The folder is polled at intervals of 1/4 of the time waited so far, within `LOOK_MIN` and `LOOK_MAX`, so that
-/// polling makes no wait much longer.
+/// The folder is polled at intervals of 1/4 of the time waited so far, but at least `LOOK_MIN` and at most `LOOK_MAX`,
+/// so that polling makes no wait much longer.
 const LOOK_PART: u32 = 4;
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
-/// If the number of ranks is not known: time without a new record after which no more are expected.
+/// Time without a new record after which no more are expected, if the number of ranks is not known.
 const QUIET: Duration = Duration::from_millis(500);
-/// Files in the folder that are looked at, besides one for each rank.
+/// Most files in the folder that are read, in addition to one for each rank.
 const FILES_MORE: usize = 64;
-/// Refused files that are named; further ones are only counted.
+/// Number of refused files whose names are reported; further ones are only counted.
 const REFUSED_MAX: usize = 8;
-/// A record whose rank ended this long before this rank's `exec` is of an earlier job: clocks of nodes differ less.
+/// A record whose rank ended this long before this rank's `exec` is from an earlier job: clocks of nodes differ by
+/// less.
 const EARLIER_NS: u64 = 60_000_000_000;
 
-/// A folder that was not changed for this long counts as abandoned: rank 0's tap was killed before it removed it.
+/// A folder that has not changed for this long counts as abandoned: rank 0's tap was killed before it removed it.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Entries of the user's folder that are examined to find folders that are left behind.
+/// Most entries of the user's folder that are examined to find abandoned folders.
 const SWEPT_MAX: usize = 10_000;
 const PREFIX: &str = ".wireup-tap-";
 
-/// The folder of one job.
+/// The folder for the records of one job.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -50,10 +51,10 @@ impl Folder {
         &self.0
     }
 
-    /// Makes the folder, for this user only.
+    /// Creates the folder, accessible to this user only.
     ///
     /// # Errors
-    /// The folder cannot be made, or exists and belongs to somebody else.
+    /// The folder cannot be created, or exists and belongs to another user.
     pub fn create(&self) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.check(),
@@ -70,19 +71,19 @@ impl Folder {
     /// Adds a record to the file of its node.
     ///
     /// # Errors
-    /// The folder is missing or foreign, or cannot be written to.
+    /// The folder is missing or belongs to another user, or cannot be written to.
     pub fn leave(&self, record: &Record) -> io::Result<()> {
         self.check()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = record.node.replace('/', "_");
         let mut file: File = open(self.0.join(format!("node-{name}")), flags, Mode::RUSR | Mode::WUSR)?.into();
-        // In one call, so that records of several ranks do not mix.
+        // The record is written in one call, so that records of several ranks do not mix.
         file.write_all(&record.encode())
     }
 
-    /// Waits until the records of all ranks are there, at most until `deadline`; then removes the folder.
+    /// Waits until the records of all ranks have arrived, at most until `deadline`; then removes the folder.
     pub fn collect(&self, own: &Record, deadline: Instant) -> Gathered {
-        // Another job may have removed the folder, if it seemed to be left behind (`STALE`).
+        // Another job may have removed the folder, if it seemed to be abandoned (`STALE`).
         let _ = self.create();
         let begin = Instant::now();
         let (mut gathered, mut changed) = (self.look(own), begin);
@@ -105,9 +106,9 @@ impl Folder {
         gathered
     }
 
-    /// What cannot be removed is the user's to see.
+    /// Removes the folder. Errors are ignored: the user will see what is left.
     fn remove(&self) {
-        // Under another name first, so that no tap adds a file to what is being removed.
+        // The folder is renamed first, so that no tap adds a file while it is being removed.
         let mut name = self.0.clone().into_os_string();
         name.push(".read");
         let renamed = PathBuf::from(name);
@@ -115,10 +116,10 @@ impl Folder {
         let _ = fs::remove_dir_all(path);
     }
 
-    /// Adds a record, once rank 0 has made the folder; waits for it so long.
+    /// Adds a record to the folder; waits up to `wait` for rank 0 to create the folder.
     ///
     /// # Errors
-    /// The folder is not there, or is foreign, or cannot be written to.
+    /// The folder does not exist, belongs to another user, or cannot be written to.
     pub fn leave_within(&self, record: &Record, wait: Duration) -> io::Result<()> {
         let deadline = Instant::now() + wait;
         loop {
@@ -134,7 +135,7 @@ impl Folder {
     fn look(&self, own: &Record) -> Gathered {
         let mut gathered = Gathered::default();
         gathered.records.insert(own.rank, own.clone());
-        // A change of the folder makes a network file system look at the server's list.
+        // After a change of the folder, a network file system reads its entries from the server again.
         let scratch = self.0.join(".look");
         let _ = fs::write(&scratch, b"").and_then(|()| fs::remove_file(&scratch));
         let Ok(entries) = fs::read_dir(&self.0) else { return gathered };
@@ -156,8 +157,8 @@ impl Folder {
     }
 }
 
-/// Removes folders that this user's taps have left there: rank 0's was killed. A job that runs longer makes its folder
-/// again.
+/// Removes abandoned folders of this user's taps in `parent`, left when rank 0's tap was killed. If the job of such a
+/// folder still runs, its tap creates the folder again.
 fn sweep(parent: &Path, own: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten().take(SWEPT_MAX) {
@@ -183,7 +184,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Only this rank's own record.
+    /// A result with only this rank's own record.
     pub fn alone(own: Record) -> Gathered {
         Gathered { records: BTreeMap::from([(own.rank, own)]), ..Gathered::default() }
     }

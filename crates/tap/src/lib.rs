@@ -1,4 +1,4 @@
-//! Stands between a launcher and one of its ranks, whichever launcher that is, and times the rank's start.
+//! Runs between any launcher and one of its ranks, and measures the rank's startup.
 //!
 //! ```text
 //!   launcher ── fork, exec ──► tap ── fork, exec ──► the rank's program
@@ -7,8 +7,8 @@
 //!                             └─ tally, effort ──► record ── gather: a folder ──► the tap of rank 0
 //! ```
 //!
-//! `place` is what the launcher says by the environment, `process` what the kernel says. `shim/` is the preloaded
-//! library, a program text of its own that shares `page` with this crate.
+//! `place` reads what the launcher tells by the environment, `process` what the kernel tells. `shim/` is the preloaded
+//! library, a separately compiled program that shares `page` with this crate.
 
 mod align;
 mod gather;

@@ -1,5 +1,5 @@
-//! The links between a rank and its PMI server: one, or with `PMI_PORT` as many as the rank opens. Requests are counted
-//! on the first link only.
+//! The links between a rank and its PMI server: one, or with `PMI_PORT` as many as the rank opens. Only requests on the
+//! first link are counted.
 
 use crate::observer::Observer;
 use crate::port::Port;
@@ -25,16 +25,16 @@ enum First {
     #[default]
     None,
     Open(Box<Relay>),
-    /// The link has closed in both directions; its observer is kept.
+    /// The link has been closed in both directions; its observer is kept.
     Over(Box<Observer>),
 }
 
-/// What a call of [`Links::wait`] has seen.
+/// What has happened during a call of [`Links::wait`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Happened {
     pub on_links: bool,
     pub signal: bool,
-    /// The rank has sent its first bytes.
+    /// Whether the rank has sent its first bytes.
     pub first_words: bool,
 }
 
@@ -52,7 +52,7 @@ impl Links {
         self.port.iter().flat_map(Port::fds).chain(relays).collect()
     }
 
-    /// `None`: the rank has no link yet.
+    /// The observer of the first link; `None`: the rank has no link yet.
     pub fn observer(&self) -> Option<&Observer> {
         match &self.first {
             First::Open(relay) => Some(&relay.observer),
@@ -65,7 +65,7 @@ impl Links {
         self.relays().next().is_some()
     }
 
-    /// Delivers what the rank had sent before it exited, waiting up to `limit` for a slow server.
+    /// Delivers the bytes that the rank had sent before it exited; waits up to `limit` for a slow server.
     pub fn carry_last_words(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while self.are_open() && Instant::now() < deadline {
@@ -73,7 +73,7 @@ impl Links {
             let holds_requests = self.relays().any(Relay::holds_requests);
             match self.wait(None, Some(Duration::from_millis(1))) {
                 Ok(happened) if happened.on_links || holds_requests => {}
-                // No more bytes are left to deliver.
+                // Nothing has happened and no requests are held, so no more bytes are left to deliver.
                 Ok(_) | Err(_) => return,
             }
         }
@@ -84,7 +84,7 @@ impl Links {
         first.into_iter().chain(&self.further)
     }
 
-    /// Waits for the links and for signals, for `limit` at most, and carries what has come.
+    /// Waits at most `limit` for events of links and for signals, and passes on the bytes that have arrived.
     ///
     /// # Errors
     /// No memory is left.
@@ -101,7 +101,8 @@ impl Links {
         for relay in self.relays() {
             let mut at = [None; 2];
             for (at, (fd, flags)) in at.iter_mut().zip(relay.interest().into_iter().flatten()) {
-                // `poll` reports a hang-up even of descriptors without flags, and would return at once every time.
+                // A descriptor without flags is not polled, since `poll` reports hang-ups of it and would return at
+                // once every time.
                 if !flags.is_empty() {
                     *at = Some(ready.len());
                     ready.push(PollFd::from_borrowed_fd(fd, flags));
@@ -165,7 +166,7 @@ mod tests {
 
     const ANSWER: [u8; 21] = *b"cmd=barrier_out rc=0\n";
 
-    /// Runs the links until the rank's side is done.
+    /// Runs the links until `rank`, the rank's end of the test, has returned.
     fn with_rank(links: &mut Links, rank: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             let rank = scope.spawn(rank);
@@ -233,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_server_that_is_slow_gets_what_a_rank_has_sent_before_its_end() {
-        // The server begins at different moments between two looks of the tap.
+        // The server begins to read at a different time in each round, relative to the intervals at which the tap
+        // waits.
         (0..10).for_each(|round| a_server_that_begins_late_gets_all(Duration::from_micros(2_000 + 100 * round)));
     }
 
@@ -241,7 +243,7 @@ mod tests {
         let (rank, own) = wireup_os::socket::pair().expect("a pair");
         let (to_server, server) = wireup_os::socket::pair().expect("a pair");
         let mut links = Links::of_socket(Relay::new(own, to_server, Observer::blind()));
-        // Until neither the server nor the tap takes more.
+        // Sends until neither the server nor the tap takes more bytes.
         let (mut sent, mut refused) = (0, 0);
         while refused < 5 {
             match wireup_os::socket::send(&rank, &[b'x'; 4096], &[]) {

@@ -1,13 +1,13 @@
 //! Parses a copy of the PMI messages between a rank and its server, to count and time the requests.
 //!
-//! It only looks: if it cannot read the bytes, it stops counting and the bytes go on.
+//! It never changes the bytes: if it cannot parse them, it stops counting, and the bytes are still passed on.
 
 use crate::page::{Family, Page};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyReader, Request, RequestReader};
 
-/// Most unanswered requests that are remembered; further requests are not counted.
+/// Most unanswered requests that are tracked; further requests are not counted.
 const OUTSTANDING_MAX: usize = 1024;
 /// Longest job name that is kept (bytes).
 pub const JOB_MAX: usize = 128;
@@ -27,9 +27,9 @@ pub struct Observer {
     replies: ReplyReader,
     outstanding: VecDeque<Outstanding>,
     pub page: Box<Page>,
-    /// The name that the server has given to the job; empty: none yet.
+    /// The name that the server has given to the job; empty: not known yet.
     pub job: Vec<u8>,
-    /// The bytes could not be parsed as PMI; nothing is counted any more.
+    /// Whether bytes could not be parsed as PMI, so that nothing is counted any more.
     pub is_lost: bool,
 }
 
@@ -65,7 +65,7 @@ impl Observer {
             let command = envelope.request.command();
             let of_all = match &envelope.request {
                 Request::Barrier { group } => group.is_none_or(|group| group.starts_with(b"WORLD")),
-                // A non-blocking fence, which only wireup's own libraries use.
+                // A non-blocking fence of all ranks, a request that only wireup's own libraries make.
                 Request::FenceNb { .. } => true,
                 _ => false,
             };
@@ -76,7 +76,7 @@ impl Observer {
             }
             let fence = of_all.then(|| self.page.fence_begins(now_ns));
             if command == Command::Abort {
-                // An abort has no answer.
+                // An abort has no answer, so it is counted when it is sent.
                 self.page.add(family, sent, 0, now_ns, now_ns);
             } else if self.outstanding.len() < OUTSTANDING_MAX {
                 self.outstanding.push_back(Outstanding { command, family, fence, sent, from_ns: now_ns });
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::tally::Tally;
 
-    /// The bytes arrive one by one, or all at once.
+    /// Feeds the lines to an observer in pieces of at most `chunk` bytes.
     fn watch(lines: &[(bool, &str)], chunk: usize) -> (Observer, Tally) {
         let mut observer = Observer::default();
         for (at, (is_sent, text)) in lines.iter().enumerate() {
@@ -173,7 +173,7 @@ mod tests {
             assert_eq!((tally.fences, tally.fence_times[0], tally.finalize_ns), (1, (16, 17), 18));
             let put = tally.family(Family::Put);
             assert_eq!((put.calls, put.sent, put.received, put.wait_ns), (1, 36, 20, 1));
-            // The end was not answered.
+            // The finalize request was not answered, so it is not counted.
             assert_eq!(tally.family(Family::Finalize).calls, 0);
         }
     }

@@ -1,4 +1,4 @@
-//! The page of memory that a rank's preloaded library and the tap share. Compiled into both.
+//! The page of memory that a rank's preloaded library and the tap share. This file is compiled into both.
 
 #![allow(dead_code, reason = "each of the two uses a part")]
 
@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 pub const VARIABLE: &str = "WIREUP_TAP_PAGE";
 pub const MAGIC: u64 = u64::from_le_bytes(*b"wuptap01");
 
-/// The fences whose time stamps are kept; of later ones only sums are.
+/// Number of fences whose time stamps are kept; for later fences only sums are kept.
 pub const FENCES_KEPT: usize = 8;
 
 /// Kinds of requests.
@@ -17,20 +17,20 @@ pub const FENCES_KEPT: usize = 8;
 #[repr(usize)]
 pub enum Family {
     Init,
-    /// What the server says about itself and the job.
+    /// Information about the server and the job.
     Info,
     Put,
     Commit,
     Fence,
     Get,
-    /// Names, new processes, groups.
+    /// Publishing names, spawning processes, groups.
     Other,
     Finalize,
 }
 
 pub const FAMILIES: usize = 8;
 
-/// All requests of one kind.
+/// Sums over all requests of one kind.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Sums {
@@ -38,7 +38,7 @@ pub struct Sums {
     /// Bytes from the rank to the server.
     pub sent: AtomicU64,
     pub received: AtomicU64,
-    /// Time until the answers.
+    /// Total time between requests and their answers.
     pub wait_ns: AtomicU64,
     pub longest_ns: AtomicU64,
 }
@@ -47,9 +47,9 @@ pub struct Sums {
 #[repr(C)]
 pub struct Page {
     pub magic: AtomicU64,
-    /// The process that counts here: the first that called `PMIx_Init`.
+    /// Pid of the process whose calls are counted: the first that called `PMIx_Init`.
     pub pid: AtomicU64,
-    /// When the loader had loaded that process's initial libraries (ns).
+    /// Time at which the loader had loaded that process's initial libraries (ns).
     pub loaded_ns: AtomicU64,
     pub first_ns: AtomicU64,
     pub finalize_ns: AtomicU64,
@@ -82,7 +82,7 @@ impl Page {
         self.last_ns.fetch_max(to_ns, Relaxed);
     }
 
-    /// A fence of all ranks begins; returns its number.
+    /// Notes that the rank enters a fence of all ranks; returns the fence's number.
     pub fn fence_begins(&self, now_ns: u64) -> usize {
         let number = self.fences.fetch_add(1, Relaxed) as usize;
         if let Some(at) = self.fence_in_ns.get(number) {

@@ -1,26 +1,26 @@
-//! Reads the rank's place in its job, and the way to its PMI server, from the environment that the launcher has set.
+//! Reads from the launcher's environment variables the rank's place in its job, and how it reaches its PMI server.
 
 use std::fmt;
 
-/// More ranks than any job has.
+/// Limit on ranks, to recognize invalid numbers: more ranks than any job has.
 pub const RANKS_MAX: u32 = 1 << 20;
 
-/// The kind of descriptor that `PMI_FD` names. It may be closed, if the variable was inherited from an outer job.
+/// The kind of the descriptor in `PMI_FD`. It may be closed, if the variable was inherited from an outer job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Socket {
-    /// No descriptor that can be relayed.
+    /// The descriptor is closed, or cannot be relayed.
     None,
     /// A socket whose other end is wireup's own PMI server.
     Ours,
     Other,
 }
 
-/// How the rank reaches its server.
+/// The ways to its server that the launcher offers the rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offers {
-    /// A connected socket: its number.
+    /// The number of a connected socket (`PMI_FD`).
     pub fd: Option<i32>,
-    /// An address to connect to.
+    /// Whether there is an address to connect to (`PMI_PORT`).
     pub port: bool,
     pub pmix: bool,
 }
@@ -38,14 +38,14 @@ impl fmt::Display for Offers {
 pub struct Place {
     pub offers: Offers,
     pub rank: u32,
-    /// `None`: the launcher does not say.
+    /// Number of ranks; `None`: the launcher does not tell it.
     pub size: Option<u32>,
-    /// A name that all ranks of the job know from the start, and no other job has.
+    /// A name that all ranks of the job know from the start, and that no other job has.
     pub job: Option<String>,
-    /// The name of the Slurm job step (`slurm-JOB.STEP`), which all ranks of the step know. Ranks that another launcher
-    /// starts in an allocation find such a name in their environment, too.
+    /// The name of the Slurm job step (`slurm-JOB.STEP`), which all ranks of the step know. Ranks of another launcher
+    /// in a Slurm allocation have such a name in their environment, too.
     pub step: Option<String>,
-    /// The launcher's name, as far as a variable tells.
+    /// The launcher's name, as far as the environment tells.
     pub launcher: &'static str,
 }
 
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// The variables in which a launcher says how many ranks there are, if it offers only PMIx.
+/// The variables in which a launcher that offers only PMIx passes the number of ranks.
 fn sizes(launcher: &str) -> &'static [&'static str] {
     match launcher {
         "srun" => &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
@@ -149,7 +149,7 @@ mod tests {
         let inner = [&outer[..], &pmix].concat();
         let place = read_under("Open MPI", Socket::None, &inner).unwrap();
         assert_eq!((place.offers.fd, place.rank, place.size, place.job.as_deref()), (None, 1, Some(2), Some("j")));
-        // The live socket is the inner job's; PMIx may be the outer one's.
+        // The open socket belongs to the inner job; the PMIx variables may be those of the outer job.
         let place = read_under("Hydra", Socket::Other, &inner).unwrap();
         assert_eq!((place.offers.fd, place.rank, place.size, place.job), (Some(7), 3, Some(4), None));
         assert_eq!(read_under("wireup", Socket::Ours, &inner).unwrap().job.as_deref(), Some("j"));

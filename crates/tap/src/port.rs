@@ -20,21 +20,21 @@ pub struct Port {
     lookup: PeerLookup,
 }
 
-/// A connection of the rank, and one to the server that is being made.
+/// A connection of the rank, and the connection to the server that is being established for it.
 struct Dial {
     rank: OwnedFd,
     server: OwnedFd,
-    /// Addresses that were not tried yet.
+    /// Addresses of the server that have not been tried yet.
     rest: Vec<SocketAddr>,
     deadline: Instant,
 }
 
-/// Both ends of a link: the rank's, the server's.
+/// Both ends of a link: the rank's socket and the server's.
 pub type Ends = (OwnedFd, OwnedFd);
 
 impl Port {
     /// # Errors
-    /// The server's address is none, no port is left here, or the kernel does not tell whose connections are.
+    /// The server's address is invalid, no port is left, or the kernel does not report the users of connections.
     pub fn listen(server: &str) -> io::Result<Port> {
         let mut servers: Vec<SocketAddr> = server.to_socket_addrs()?.collect();
         // Addresses are taken from the end, so that the first one is tried first.
@@ -46,12 +46,12 @@ impl Port {
     }
 
     /// # Errors
-    /// Does not fail.
+    /// None for an open listener.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The descriptors that it has before the first connection.
+    /// The descriptors that the port has before the first connection.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.lookup.descriptor().into_iter().chain([self.listener.as_fd()])
     }
@@ -60,7 +60,7 @@ impl Port {
         self.dials.len()
     }
 
-    /// What to wait for. `has_room`: one more connection may be taken.
+    /// The descriptors and events to wait for. `has_room`: whether another connection may be accepted.
     pub fn interest(&self, has_room: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let dials = self.dials.iter().map(|dial| (dial.server.as_fd(), PollFlags::OUT));
         dials.chain(has_room.then(|| (self.listener.as_fd(), PollFlags::IN))).collect()
@@ -70,7 +70,8 @@ impl Port {
         self.dials.iter().map(|dial| dial.deadline).min()
     }
 
-    /// Goes on, in the order of [`Port::interest`]. Returns the links that have been made.
+    /// Continues after a wait; `happened`: events in the order of [`Port::interest`]. Returns links that are now
+    /// complete.
     pub fn step(&mut self, happened: &[PollFlags]) -> Vec<Ends> {
         let now = Instant::now();
         let count = self.dials.len();
@@ -79,11 +80,11 @@ impl Port {
             if flags.is_empty() && now < dial.deadline {
                 self.dials.push(dial);
             } else if !flags.is_empty() && socket::dial_result(&dial.server).is_ok() {
-                // Requests are small, and each waits for its answer.
+                // Requests are small, and the rank waits for each answer, so they are sent without delay.
                 let _ = set_tcp_nodelay(&dial.rank, true).and_then(|()| set_tcp_nodelay(&dial.server, true));
                 made.push((dial.rank, dial.server));
             } else {
-                // Without a further address the rank sees that the connection is closed.
+                // If no address is left, the rank's connection is dropped, so the rank sees that it is closed.
                 self.dials.extend(dial_next(dial.rank, dial.rest));
             }
         }
@@ -94,14 +95,14 @@ impl Port {
         made
     }
 
-    /// `None`: there is none, or not one of this user.
+    /// Accepts a connection. `None`: there is none, or it comes from another user.
     fn accept(&mut self) -> Option<TcpStream> {
         let (rank, _) = self.listener.accept().ok()?;
         self.lookup.check(&rank).is_ok().then_some(rank)
     }
 }
 
-/// `None`: no address is left.
+/// Starts to connect to the next address. `None`: no address is left.
 fn dial_next(rank: OwnedFd, mut rest: Vec<SocketAddr>) -> Option<Dial> {
     loop {
         let address = rest.pop()?;

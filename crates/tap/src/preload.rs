@@ -1,4 +1,4 @@
-//! The library that a rank preloads, and the page on which it counts.
+//! The library that a rank preloads, and the page on which that library counts.
 
 use crate::page::{MAGIC, PAGE_BYTES, VARIABLE};
 use crate::tally::Tally;
@@ -27,15 +27,15 @@ impl Preload {
         let library = wireup_os::files::sealed_memory(LIBRARY)?.into();
         let page: File = wireup_os::files::memory_file("wireup-tap")?.into();
         page.set_len(PAGE_BYTES as u64)?;
-        // A process that maps it would end by a signal if it became shorter.
+        // The size is sealed: if the page became shorter, a process that maps it would be killed by SIGBUS.
         fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         page.write_all_at(&MAGIC.to_ne_bytes(), 0)?;
         Ok(Preload { library, page })
     }
 
-    /// Lets the program of `command` preload the library, after what it preloads already.
+    /// Makes the program of `command` preload the library, after its other preloaded libraries.
     pub fn add_to(&self, command: &mut Command) {
-        // In a PID namespace `/proc` may still be that of another one.
+        // Not `getpid`: in a PID namespace, `/proc` may still be that of another namespace.
         let own =
             std::fs::read_link("/proc/self").map_or_else(|_| own_pid().to_string(), |pid| pid.display().to_string());
         let path = |file: &File| format!("/proc/{own}/fd/{}", file.as_raw_fd());
@@ -49,7 +49,7 @@ impl Preload {
         command.env("LD_PRELOAD", preload).env(VARIABLE, path(&self.page));
     }
 
-    /// What was counted so far.
+    /// The counts on the page so far.
     pub fn tally(&self) -> Tally {
         let mut bytes = [0; PAGE_BYTES];
         match self.page.read_exact_at(&mut bytes, 0) {
@@ -63,7 +63,7 @@ impl Preload {
     }
 }
 
-/// The entries of `list`, a value of `LD_PRELOAD`, without the libraries that taps around this one have added.
+/// The entries of `list`, a value of `LD_PRELOAD`, without the libraries of other taps that have started this one.
 fn without_taps(list: &OsStr) -> OsString {
     let is_number = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
     let is_taps = |entry: &[u8]| {

@@ -1,4 +1,4 @@
-//! What the kernel says about processes.
+//! Reads from `/proc` the resources that a rank has used, and which launcher has started it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -6,9 +6,9 @@ use std::fs;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::own_pid;
 
-/// Ticks of `/proc/PID/stat`: 100 a second on every architecture.
+/// Length of a tick in `/proc/PID/stat`: Linux has 100 ticks per second on every architecture.
 const TICK_NS: u64 = 10_000_000;
-/// Names of launchers and of what they start on nodes; the kernel keeps 15 bytes.
+/// Process names of launchers and of their helpers on nodes; the kernel keeps 15 bytes of a name.
 const LAUNCHERS: [(&str, &str); 16] = [
     ("hydra_pmi_proxy", "Hydra"),
     ("hydra_bstrap_pr", "Hydra"),
@@ -27,16 +27,16 @@ const LAUNCHERS: [(&str, &str); 16] = [
     ("mpirun", "mpirun"),
     ("flux-shell", "flux"),
 ];
-/// Most ancestors that are searched for the launcher: more than any launcher has processes above a rank.
+/// Most ancestors that are searched for the launcher. Chosen: more than a launcher has processes above a rank.
 const ANCESTORS_MAX: usize = 8;
 
-/// What a process has needed so far.
+/// Resources that a process has used so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Effort {
     pub cpu_ns: u64,
-    /// Time in which the process could have run but waited for a core, in ns.
+    /// Time for which the process could have run but waited for a CPU (ns).
     pub core_wait_ns: u64,
-    /// Pages that were read from files.
+    /// Page faults for which a file had to be read.
     pub major_faults: u64,
     pub read_calls: u64,
     pub read_bytes: u64,
@@ -44,7 +44,7 @@ pub struct Effort {
     pub mapped_files: u64,
 }
 
-/// What the process `pid` has needed so far; a value that cannot be read is 0.
+/// Resources that the process `pid` has used so far; a value that cannot be read is 0.
 pub fn effort(pid: u32) -> Effort {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let schedstat = read("schedstat");
@@ -69,15 +69,15 @@ pub fn effort(pid: u32) -> Effort {
 /// The launcher above this process, as far as it runs on this node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Launcher {
-    /// Empty: it was not recognized.
+    /// The launcher's name; empty: the launcher was not recognized.
     pub name: String,
-    /// When the launcher's first visible process was started, on the monotonic clock (ns); 0: not known.
+    /// Start time of the launcher's first visible process, on the monotonic clock (ns); 0: not known.
     pub started_ns: u64,
     /// The name of the launcher's first visible process.
     pub process: String,
 }
 
-/// `named`: what the environment says, if its processes are not visible.
+/// The launcher above this process. `named`: its name in the environment, used if no process of it is visible.
 pub fn launcher(named: &str) -> Launcher {
     let mut found = ancestors();
     if found.name.is_empty() {
@@ -88,7 +88,7 @@ pub fn launcher(named: &str) -> Launcher {
 
 fn ancestors() -> Launcher {
     let mut found = Launcher::default();
-    // In a PID namespace `/proc` may be that of another one.
+    // Stops if `/proc` is that of another PID namespace.
     let Some(own) = Stat::read("self").filter(|stat| stat.pid == own_pid()) else { return found };
     let mut parent = own.parent;
     for _ in 0..ANCESTORS_MAX {
@@ -103,7 +103,7 @@ fn ancestors() -> Launcher {
     found
 }
 
-/// The clock of `/proc` also runs while the machine sleeps.
+/// Converts a time of `/proc`, whose clock also runs while the machine is suspended, to the monotonic clock.
 fn monotonic(ticks: u64) -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let boot_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -124,7 +124,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Stat> {
-        // The name may contain anything.
+        // The name, in parentheses, may contain any characters.
         let (pid, rest) = text.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();

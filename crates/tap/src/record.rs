@@ -1,4 +1,4 @@
-//! One rank's start, as numbers of fixed size: what a tap leaves for the tap of rank 0.
+//! A record of one rank's startup, with a fixed size, which the rank's tap passes to the tap of rank 0.
 
 use crate::page::{FAMILIES, FENCES_KEPT};
 use crate::place::RANKS_MAX;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub const RECORD_BYTES: usize = 1024;
 const MAGIC: &[u8; 8] = b"wuptap03";
-/// The magic and the checksum.
+/// Bytes of the magic and the checksum.
 const HEAD_BYTES: usize = 16;
 const NODE_BYTES: usize = 64;
 const NAME_BYTES: usize = 32;
@@ -31,27 +31,27 @@ pub enum End {
     Signal(u8),
 }
 
-/// Times are of the node's wall clock, in ns; 0: it did not happen, or is not known.
+/// Times are of the node's wall clock, in ns; 0: the event did not happen, or its time is not known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub rank: u32,
-    /// 0: the launcher did not say.
+    /// Number of ranks; 0: the launcher did not tell it.
     pub size: u32,
     pub node: String,
     pub launcher: String,
-    /// The first process of the launcher on that node.
+    /// Name of the launcher's first process on that node.
     pub process: String,
     pub spoke: Spoke,
     pub end: End,
-    /// The bytes of the rank's PMI link could not be parsed, so that requests are missing in `tally`.
+    /// Whether the bytes of the rank's PMI link could not be parsed, so that requests are missing in `tally`.
     pub is_lost: bool,
-    /// The tap could not watch the requests.
+    /// Whether the tap could not watch the requests.
     pub is_bare: bool,
     pub launcher_ns: u64,
     pub tap_ns: u64,
     pub exec_ns: u64,
     pub end_ns: u64,
-    /// What the rank's process had used until its first request.
+    /// Resources that the rank's process had used until its first request.
     pub effort: Effort,
     pub tally: Tally,
 }
@@ -70,7 +70,7 @@ impl Record {
     }
 
     /// # Errors
-    /// The bytes are no record, or say what cannot be.
+    /// The bytes are no record, or contain impossible values.
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, String> {
         if bytes[..8] != *MAGIC {
             return Err("it is not a record of this version of wireup".into());
@@ -85,12 +85,12 @@ impl Record {
         possible.map(|()| record).map_err(|what| format!("{what} is not valid"))
     }
 
-    /// Checks the record for values that are impossible, whoever has written it.
+    /// Checks the record for impossible values; any program may have written it.
     ///
     /// # Errors
     /// A value is impossible; the error names the part of the record.
     pub fn check(&self) -> Result<(), &'static str> {
-        /// No sum over the numbers of one rank overflows.
+        /// Largest number in a record: sums over the numbers of one rank do not overflow.
         const MAX: u64 = 1 << 52;
         if self.rank >= RANKS_MAX || self.size > RANKS_MAX {
             return Err("its place in the job");
@@ -103,7 +103,7 @@ impl Record {
         let stamps = [tally.loaded_ns, tally.first_ns, tally.finalize_ns, tally.last_ns];
         let fences = tally.fence_times.iter().flat_map(|&(from, to)| [from, to]);
         let is_ordered = self.launcher_ns <= self.tap_ns && self.tap_ns <= self.exec_ns && self.exec_ns > 0;
-        // A fence may also be one that never ended.
+        // A fence that never ended has no end time.
         let are_fences = tally.fence_times.iter().all(|&(from, to)| to == 0 || (from > 0 && from <= to));
         if !is_ordered || !are_fences || !stamps.into_iter().chain(fences).all(within) {
             return Err("one of its times");
@@ -118,12 +118,12 @@ impl Record {
     }
 }
 
-// A number of 64 bits takes 10 bytes at most; the last 2 numbers stand for what is shorter.
+// A 64-bit number takes at most 10 bytes; the last 2 numbers account for the shorter fields.
 const _: () = assert!(
     HEAD_BYTES + (4 + 6 + 6 + 2 * FENCES_KEPT + 5 * FAMILIES + 2) * 10 + NODE_BYTES + 2 * NAME_BYTES <= RECORD_BYTES
 );
 
-/// FNV-1a: finds bytes that were written in part, not bytes that somebody has made up.
+/// FNV-1a hash: detects bytes that were written incompletely, not deliberate changes.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

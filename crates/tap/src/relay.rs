@@ -14,15 +14,15 @@ use wireup_os::socket;
 /// Size of the buffer of each direction: most bytes that are read at once, and held while the receiver reads nothing.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What one end has sent and the other has not taken yet.
+/// One direction of a link: what one end has sent and the other end has not taken yet.
 struct Way {
     buffer: Box<[u8]>,
-    /// Which bytes of the buffer are held.
+    /// The range of bytes of `buffer` that have not been written yet.
     held: Range<usize>,
     fds: VecDeque<OwnedFd>,
-    /// The sender has closed, or the receiver takes nothing any more.
+    /// Whether the sender has closed, or the receiver takes nothing any more.
     is_over: bool,
-    /// The end of the stream was passed on to the receiver, or the receiver has closed.
+    /// Whether the end of the stream was passed on to the receiver, or the receiver has closed.
     is_closed: bool,
 }
 
@@ -39,7 +39,7 @@ impl Way {
         self.is_empty() && !self.is_over
     }
 
-    /// Reads what is there, once the last bytes are gone.
+    /// Reads available bytes; called only when the previous ones have been written.
     fn read(&mut self, from: BorrowedFd<'_>, see: impl FnOnce(&[u8])) {
         match socket::receive(from, &mut self.buffer, &mut self.fds) {
             Ok(0) => self.is_over = true,
@@ -52,7 +52,7 @@ impl Way {
         }
     }
 
-    /// Writes as much as the receiver takes.
+    /// Writes as many bytes as the receiver takes.
     fn write(&mut self, to: BorrowedFd<'_>) {
         let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
         match socket::send(to, &self.buffer[self.held.clone()], &fds) {
@@ -61,7 +61,7 @@ impl Way {
                 self.fds.clear();
             }
             Err(error) if may_repeat(&error) => {}
-            // The receiver has closed: what it has not read is dropped.
+            // The receiver has closed, so bytes that it has not read are dropped.
             Err(_) => {
                 self.is_over = true;
                 self.held = 0..0;
@@ -70,13 +70,13 @@ impl Way {
         }
     }
 
-    /// Everything from the sender was delivered, and the end of the stream must now be passed on to the receiver.
+    /// Whether all bytes of the sender were delivered, and the end of the stream must now be passed on to the receiver.
     fn is_to_be_closed(&self) -> bool {
         self.is_over && self.is_empty() && !self.is_closed
     }
 }
 
-/// A link between a rank and its server, and what was seen on it.
+/// A link between a rank and its server, with the observer of its bytes.
 pub struct Relay {
     rank: OwnedFd,
     server: OwnedFd,
@@ -84,7 +84,7 @@ pub struct Relay {
     down: Way,
     pub observer: Observer,
     has_spoken: bool,
-    /// One end has closed; dropping the relay closes the other end.
+    /// Whether one end has closed; dropping the relay closes the other end.
     has_ended: bool,
 }
 
@@ -93,8 +93,8 @@ impl Relay {
         Relay { rank, server, up: Way::new(), down: Way::new(), observer, has_spoken: false, has_ended: false }
     }
 
-    /// The events to poll for at the rank's end and at the server's; do not poll an end without any. `None`: the link
-    /// has closed.
+    /// The events to poll for at the rank's end and at the server's; an end without flags must not be polled. `None`:
+    /// the link has closed.
     pub fn interest(&self) -> Option<[(BorrowedFd<'_>, PollFlags); 2]> {
         if self.has_ended || (self.up.is_closed && self.down.is_closed) {
             return None;
@@ -108,7 +108,7 @@ impl Relay {
         Some([(self.rank.as_fd(), flags(&self.up, &self.down)), (self.server.as_fd(), flags(&self.down, &self.up))])
     }
 
-    /// Whether the rank has sent what the server has not taken yet.
+    /// Whether the rank has sent bytes that the server has not taken yet.
     pub fn holds_requests(&self) -> bool {
         !self.up.is_empty()
     }
@@ -157,14 +157,14 @@ impl Relay {
             if has_hung_up(from) {
                 self.has_ended = true;
             } else {
-                // The receiver may have closed.
+                // An error is ignored: the receiver may have closed already.
                 let _ = rustix::net::shutdown(to, Shutdown::Write);
             }
         }
     }
 }
 
-/// Whether the other end of a Unix socket was closed, or both directions of another socket are over.
+/// Whether the other end of a Unix socket is closed, or another socket has been closed in both directions.
 fn has_hung_up(fd: &OwnedFd) -> bool {
     let mut ends = [PollFd::new(fd, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -185,11 +185,11 @@ pub fn is_stream(fd: impl AsFd) -> Result<bool, Errno> {
     }
 }
 
-/// Whether the other end has an abstract name that begins so.
+/// Whether the socket's other end has an abstract name that begins with `beginning`.
 pub fn has_name(fd: impl AsFd, beginning: &[u8]) -> bool {
     let Ok(Some(address)) = rustix::net::getpeername(fd) else { return false };
     let name = rustix::net::SocketAddrUnix::try_from(address);
-    // The abstract name is without its leading zero.
+    // `abstract_name` returns the name without its leading zero.
     name.is_ok_and(|name| {
         name.abstract_name().is_some_and(|name| name.starts_with(beginning.get(1..).unwrap_or_default()))
     })

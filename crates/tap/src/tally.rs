@@ -1,11 +1,11 @@
-//! What was counted on a page, as numbers.
+//! The counts on a page, as plain numbers.
 
 use crate::page::{FAMILIES, FENCES_KEPT, Family, PAGE_BYTES, Page};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// All requests of one kind.
+/// Sums over all requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Requests {
     pub calls: u64,
@@ -15,17 +15,17 @@ pub struct Requests {
     pub longest_ns: u64,
 }
 
-/// One rank's talk with its server. A time of 0: it did not happen.
+/// The counts of one rank's PMI requests. A time of 0: the event did not happen.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     pub pid: u64,
     pub loaded_ns: u64,
     pub first_ns: u64,
     pub finalize_ns: u64,
-    /// The last answer.
+    /// Time of the last answer.
     pub last_ns: u64,
     pub fences: u64,
-    /// From the entry to the exit, in the order of the entries.
+    /// Times at which the rank entered and left each fence, in the order of the entries.
     pub fence_times: [(u64, u64); FENCES_KEPT],
     pub families: [Requests; FAMILIES],
 }
@@ -57,7 +57,7 @@ impl Tally {
         tally
     }
 
-    /// What is on the page whose bytes these are; they may be any, since the rank can write to it.
+    /// The counts on the page with these bytes, which may have any values, since the rank can write to the page.
     pub fn of_bytes(bytes: &[u8; PAGE_BYTES]) -> Tally {
         let page = Page::default();
         let before = [&page.magic, &page.pid, &page.loaded_ns, &page.first_ns, &page.finalize_ns, &page.last_ns];
@@ -75,7 +75,7 @@ impl Tally {
     }
 
     pub fn calls(&self) -> u64 {
-        // The rank can write anything to the page.
+        // The sum may not overflow: the rank can write anything to the page.
         self.families.iter().fold(0, |sum, family| sum.saturating_add(family.calls))
     }
 }

@@ -1,4 +1,4 @@
-//! From the start of a rank's program to its end.
+//! Watches a rank from the start of its program to its end.
 
 use crate::gather::{Folder, Gathered};
 use crate::links::Links;
@@ -26,52 +26,52 @@ use wireup_os::process::{
 use wireup_os::{files, inherit, socket};
 use wireup_wire::pmi::{Dialect, SERVER_NAME};
 
-/// Signals that a launcher sends to its ranks, and the tap passes on: SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 and
+/// Signals that a launcher sends to its ranks and that the tap passes on: SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 and
 /// SIGTERM.
 const PASSED_ON: [i32; 6] = [1, 2, 3, 10, 12, 15];
 const SIGCHLD: i32 = 17;
-/// How long bytes that a rank wrote before it ended are still carried.
+/// Longest time after a rank's end for which bytes that it had written are still passed on.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
+/// Longest wait for other ranks' records if this rank has failed: the launcher is ending the job.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A rank that ends sooner waits for rank 0 to make the folder.
+/// A rank that has run for less time than this (ns) waits for rank 0 to create the folder.
 const YOUNG_NS: u64 = 1_000_000_000;
-/// Longest wait for rank 0 to make the folder: rank 0 may have no tap.
+/// Longest wait for rank 0 to create the folder, which it never does if it has no tap.
 const FOLDER_WAIT: Duration = Duration::from_secs(2);
 
-/// What is asked for.
+/// The settings of a tap.
 pub struct Tap {
     pub place: Place,
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// A folder that all nodes see.
+    /// A folder on a file system that all nodes share.
     pub folder: PathBuf,
     pub preload: bool,
-    /// What is known already not to be seen, for the user.
+    /// Messages for the user about what the tap is already known not to see.
     pub notes: Vec<String>,
-    /// The longest wait for the records of other ranks.
+    /// Longest wait for the records of other ranks.
     pub wait: Duration,
-    /// When this process began, on the monotonic clock.
+    /// Time at which this process began, on the monotonic clock.
     pub process_ns: u64,
-    /// Which of SIGPIPE and SIGXFSZ were ignored when this process began; the program ignores them, too.
+    /// Which of SIGPIPE and SIGXFSZ were ignored when this process began; they are ignored in the program, too.
     pub ignored: Vec<i32>,
 }
 
 #[derive(Error, Debug)]
 pub enum TapError {
-    /// As a shell reports it: 127 or 126.
+    /// The program cannot be executed; the exit code is that of a shell: 127 or 126.
     #[error("cannot execute {program}: {error}")]
     Program { program: String, error: io::Error },
-    /// Nothing was begun, so the program can be run without a tap.
+    /// The tap could not begin, and nothing has changed, so the program can be run without a tap.
     #[error("{what}: {error}")]
     NotBegun { what: &'static str, error: io::Error },
     #[error("{what}: {error}")]
     Failed { what: &'static str, error: io::Error },
 }
 
-/// This rank's place, as far as the environment, the open descriptors and the visible processes tell. `None`: there is
-/// no server.
+/// This rank's place in its job, according to the environment, the open descriptors and the visible processes. `None`:
+/// there is no PMI server.
 pub fn place() -> Option<Place> {
     Place::read(|name| std::env::var(name).ok(), socket_of, || process::launcher("").name)
 }
@@ -80,18 +80,18 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> TapError {
     move |error| TapError::Failed { what, error }
 }
 
-/// The end of a rank.
+/// The result of watching a rank.
 pub struct Ended {
     pub end: End,
-    /// The records of all ranks; `None` in every rank but rank 0.
+    /// The records of all ranks, on rank 0; `None` on every other rank.
     pub gathered: Option<Gathered>,
-    /// Why nothing was gathered, for the user.
+    /// Why no records were gathered, for the user.
     pub problem: Option<String>,
-    /// What is not seen of this rank, and why.
+    /// Messages for the user about what the tap could not see of this rank, and why.
     pub notes: Vec<String>,
 }
 
-/// Starts the program, and returns when it has ended.
+/// Starts the program, and returns after it has ended.
 ///
 /// # Errors
 /// The program could not be started.
@@ -109,18 +109,18 @@ struct Watch {
     tap: Tap,
     child: Child,
     signals: SignalFd,
-    /// A launcher without process groups sends signals to this process alone.
+    /// Whether signals must be passed on, because the launcher sends them to this process alone, not to its group.
     passes_on: bool,
     links: Links,
     preload: Option<Preload>,
     launcher: process::Launcher,
     exec_ns: u64,
     effort: Option<Effort>,
-    /// Rank 0: made when the job's name is known.
+    /// The job's folder, on rank 0; created when the job's name is known.
     folder: Option<Folder>,
     problem: Option<String>,
     notes: Vec<String>,
-    /// The tap's own part could not be set up.
+    /// Whether the tap could not set up what it needs to watch requests.
     is_bare: bool,
 }
 
@@ -136,7 +136,7 @@ impl Watch {
         let mut notes = tap.notes.clone();
         let mut command = Command::new(&tap.program);
         command.args(&tap.arguments);
-        // Without its own part the tap still runs the program.
+        // If the tap cannot watch requests, it still runs the program.
         let mut is_bare = false;
         let mut without = |what: &str, error: io::Error| {
             notes.push(format!("{what}: {error}"));
@@ -153,17 +153,18 @@ impl Watch {
             without("PMI requests are not seen: the link to the server cannot be relayed", error);
             (Links::default(), None)
         });
-        // Before: the program may run earlier than this process goes on.
+        // The time is taken before the start, since the program may run before this process continues.
         let exec_ns = monotonic_ns();
         let child = match spawn(&tap, &mut command, ranks_end, mask) {
             Ok(child) => child,
             Err(error) => {
-                // The rank's own descriptor must stay open, since the program may be run all the same.
+                // The rank's own descriptor must not be closed with `links`, since the program may then be run without
+                // a tap.
                 std::mem::forget(links);
                 return Err(error);
             }
         };
-        // A request should not wait until a rank that polls has used up its time on the CPU.
+        // With a short slice, a request need not wait until a polling rank has used up its time on the CPU.
         shorten_slice();
         let mut watch = Watch {
             passes_on: shares_group_with_parent(),
@@ -187,13 +188,13 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Streams and pipes of the rank end with the rank, not with this process.
+    /// Closes all descriptors that the tap does not need: streams and pipes of the rank must end when the rank does.
     fn close_others(&self) {
         let mut keep = vec![self.signals.as_fd()];
         keep.extend(self.preload.iter().flat_map(Preload::fds));
         keep.extend(self.links.fds());
         let Ok(null) = files::null() else { return };
-        // They stay open as `/dev/null`; rank 0 needs its standard error for the report.
+        // The standard streams become `/dev/null`; rank 0 keeps its standard error for the report.
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);
         if self.tap.place.rank != 0 {
@@ -206,7 +207,7 @@ impl Watch {
 
     fn until_the_end(&mut self) -> Result<std::process::ExitStatus, TapError> {
         loop {
-            // Without a limit: the program's end is a signal.
+            // No time limit: SIGCHLD reports the program's end.
             let happened = self.links.wait(Some(&self.signals), None).map_err(failed("cannot wait for the program"))?;
             if happened.first_words {
                 self.effort = Some(process::effort(self.child.id()));
@@ -224,7 +225,7 @@ impl Watch {
                         return Ok(status);
                     }
                 } else if self.passes_on && sender.is_some() && sender == wireup_os::process::parent() {
-                    // It may have ended.
+                    // An error is ignored: the program may have ended.
                     let _ = kill(self.child.id(), signal);
                 }
             }
@@ -253,14 +254,15 @@ impl Watch {
     fn finish(self, end: End) -> Ended {
         let mut record = self.record(end, monotonic_ns());
         if record.check().is_err() {
-            // The rank can write anything to the page.
+            // The rank can write anything to the page, so invalid counts are dropped.
             (record.tally, record.is_lost) = (Tally::default(), true);
         }
         let failed = end != End::Exit(0);
         let wait = if failed { self.tap.wait.min(AFTER_FAILURE) } else { self.tap.wait };
         if record.rank != 0 {
             if let Some(job) = self.job() {
-                // Without the folder rank 0 has left. Of a job as young as this one it may not have made it yet.
+                // A missing folder means that rank 0 has ended; but if this job is young, rank 0 may not have created
+                // it yet.
                 let is_young = record.end_ns - record.tap_ns < YOUNG_NS && !matches!(end, End::Signal(_));
                 let wait = if is_young { wait.min(FOLDER_WAIT) } else { Duration::ZERO };
                 let _ = Folder::new(&self.tap.folder, &job).leave_within(&record, wait);
@@ -307,7 +309,7 @@ impl Watch {
             end,
             is_bare: self.is_bare,
             is_lost: self.links.observer().is_some_and(|observer| observer.is_lost),
-            // The kernel rounds the start of a process to ticks.
+            // The kernel rounds a process's start time to ticks, so it may seem to be after the tap's.
             launcher_ns: wall(self.launcher.started_ns.min(self.tap.process_ns)),
             tap_ns: wall(self.tap.process_ns),
             exec_ns: wall(self.exec_ns),
@@ -318,10 +320,10 @@ impl Watch {
     }
 }
 
-/// The links, and the rank's end of one, which gets the number in the environment.
+/// The links, and the rank's end of one link with its descriptor number in the rank.
 type Made = (Links, Option<(OwnedFd, i32)>);
 
-/// What is behind the descriptor with that number.
+/// The kind of the open file with that descriptor number.
 fn socket_of(number: i32) -> Socket {
     let kind = inherit::ask(number, |fd| match relay::is_stream(fd) {
         Ok(true) if relay::has_name(fd, &SERVER_NAME) => Socket::Ours,
@@ -331,12 +333,12 @@ fn socket_of(number: i32) -> Socket {
     kind.unwrap_or(Socket::None)
 }
 
-/// On failure the rank's own descriptor and variables are as they were.
+/// Sets up the links. After an error the rank's own descriptor and variables are unchanged.
 fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
     if let Some(number) = place.offers.fd {
         let (own, ranks) = socket::pair()?;
         let server = inherit::take(number)?;
-        // Our own library looks for the name of our server.
+        // wireup's own client library recognizes wireup's server by the name of the socket.
         if relay::has_name(&server, &SERVER_NAME) {
             let _ = socket::name(&own, &SERVER_NAME);
         }

@@ -8,7 +8,7 @@
 //! The memory and work that peers can impose on this process are bounded: the caller judges each message by its tag and
 //! length before a buffer is allocated for it (`receiving`), and one call of `poll` does no more than its [`Budget`].
 //!
-//! `sys` declares the C functions, `library` opens the library; `unsafe` is only where they are called.
+//! `sys` declares the C functions, `library` opens the library; `unsafe` is used only around calls of these functions.
 
 mod library;
 mod receiving;
@@ -24,7 +24,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, NO_PARAM, OK, RequestParam, Status, outcome};
 
-/// A connection to another worker. Its number is not reused after it was closed.
+/// A connection to another worker. Its number is not reused after the connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Endpoint(u32);
 
@@ -48,14 +48,14 @@ struct Broken(Vec<(Handle, Status)>);
 
 struct Open {
     handle: Handle,
-    /// The number of bytes that UCX still reads.
+    /// Number of bytes sent on this endpoint that UCX still reads.
     sending: usize,
 }
 
 struct Send {
     endpoint: Endpoint,
     request: *mut c_void,
-    /// Kept until the request completes.
+    /// The sent bytes, kept until the request completes.
     bytes: Bytes,
 }
 
@@ -108,7 +108,7 @@ impl Worker {
         &self.address
     }
 
-    /// Readable when there is work for `poll`, provided that [`Worker::arm`] was called.
+    /// A descriptor that is readable when there is work for `poll`, provided that [`Worker::arm`] has returned `true`.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor lives as long as the worker.
         unsafe { BorrowedFd::borrow_raw(self.event_fd) }
@@ -117,7 +117,7 @@ impl Worker {
     /// Connects to the worker with this address.
     ///
     /// # Errors
-    /// It is not the address of a worker, or the worker cannot be reached from here.
+    /// `address` is not the address of a worker, or the worker cannot be reached from this host.
     pub fn connect(&mut self, address: &[u8]) -> Result<Endpoint, UcxError> {
         // UCX reads the address without knowing its length: the padding keeps it from reading beyond the end of a short
         // one.
@@ -152,7 +152,7 @@ impl Worker {
     /// Sends bytes, which are kept until UCX no longer needs them.
     ///
     /// # Errors
-    /// The endpoint is closed, or UCX refuses.
+    /// The endpoint is closed, or UCX refuses the message.
     pub fn send(&mut self, endpoint: Endpoint, tag: u64, bytes: Bytes) -> Result<(), UcxError> {
         let Some(open) = self.endpoints.get_mut(&endpoint) else {
             return Err(UcxError::Call { what: "sending on a closed endpoint", status: OK });
@@ -171,13 +171,13 @@ impl Worker {
         }
     }
 
-    /// The number of bytes sent on an endpoint that UCX still keeps.
+    /// Number of bytes sent on an endpoint that UCX still reads.
     pub fn sending(&self, endpoint: Endpoint) -> usize {
         self.endpoints.get(&endpoint).map_or(0, |open| open.sending)
     }
 
-    /// Lets UCX work within the budget. Received messages are added to `messages`, failed endpoints to `broken`.
-    /// `judge` decides from a message's tag and length how it is received. What exceeds the budget waits, and `arm`
+    /// Lets UCX work within the budget. Adds received messages to `messages`, and failed endpoints to `broken`. `judge`
+    /// decides from a message's tag and length how the message is received. Work beyond the budget is left, and `arm`
     /// then returns `false`.
     pub fn poll(
         &mut self,
@@ -223,7 +223,7 @@ impl Worker {
         unsafe { (self.functions.worker_arm)(self.worker) != BUSY }
     }
 
-    /// Closes an endpoint and discards what is in progress on it.
+    /// Closes an endpoint and discards sends in progress on it.
     pub fn close(&mut self, endpoint: Endpoint) {
         let Some(open) = self.endpoints.remove(&endpoint) else { return };
         let param = RequestParam { op_attr_mask: sys::OP_FIELD_FLAGS, flags: sys::EP_CLOSE_FORCE, ..NO_PARAM };

@@ -1,8 +1,8 @@
 //! Finds and opens libucp, and makes its context and one worker.
 //!
 //! By default UCX hooks the program's memory functions, catches its signals and starts a thread for monitoring. An
-//! agent wants none of these. They are settings of the whole library, which it reads from the environment when it is
-//! loaded: the variables are set only for that moment, so that no rank inherits them. The user's own settings take
+//! agent wants none of these. The settings apply to the whole library, which reads them from the environment when it is
+//! loaded: the variables are set only at that time, so that no rank inherits them. The user's own settings take
 //! precedence.
 
 use crate::sys::{self, Functions, Handle, OK, Params, Status, WorkerParams};
@@ -20,7 +20,7 @@ const SETTINGS: [(&str, &str); 4] = [
     // Errors are reported by their status; the library must not print to an agent's standard error.
     ("UCX_LOG_LEVEL", "fatal"),
 ];
-/// Settings of the context: no memory hooks, under either name that versions of the library use.
+/// Settings of the context: no memory hooks, under the two names that different versions of the library use.
 const MODIFIED: [(&std::ffi::CStr, &std::ffi::CStr); 2] = [(c"MEM_EVENTS", c"no"), (c"MEM_MMAP_HOOK_MODE", c"none")];
 
 /// Why no worker could be made.
@@ -47,8 +47,8 @@ impl Settings {
     fn set() -> Settings {
         let wanted = SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none());
         let set = wanted.map(|(name, value)| {
-            // SAFETY: every other reader of the environment in this process uses the same lock of the standard library:
-            // no C code runs in another thread.
+            // SAFETY: all readers of the environment in this process use the standard library's lock, because no C code
+            // runs in another thread.
             unsafe { std::env::set_var(name, value) };
             *name
         });
@@ -97,7 +97,7 @@ pub(crate) fn open() -> Result<Opened, UcxError> {
     match unsafe { (functions.worker_create)(context, &params, &mut worker) } {
         OK => Ok(Opened { functions, context, worker }),
         status => {
-            // SAFETY: nothing that was made from the context exists.
+            // SAFETY: no object made from the context exists.
             unsafe { (functions.cleanup)(context) };
             Err(UcxError::Call { what: "making a worker", status })
         }
@@ -112,7 +112,7 @@ fn make_context(functions: &Functions) -> Result<Handle, UcxError> {
         return Err(UcxError::Call { what: "reading its configuration", status });
     }
     for (name, value) in MODIFIED {
-        // A version without this setting got the equivalent from the environment above.
+        // A version without this setting has got the equivalent from the environment variables above.
         // SAFETY: UCX copies the two strings.
         let _ = unsafe { (functions.config_modify)(config, name.as_ptr(), value.as_ptr()) };
     }
@@ -131,7 +131,7 @@ fn make_context(functions: &Functions) -> Result<Handle, UcxError> {
     let mut context = ptr::null_mut();
     // SAFETY: parameters and configuration live during the call, which keeps neither.
     let status = unsafe { (functions.init)(sys::API.0, sys::API.1, &params, config, &mut context) };
-    // SAFETY: made above and not used any more.
+    // SAFETY: the configuration was made above and is not used any more.
     unsafe { (functions.config_release)(config) };
     if status == OK { Ok(context) } else { Err(UcxError::Call { what: "finding a network", status }) }
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A long message is only announced in UCX's queue; its bytes are transferred once there is a buffer. So a false length
-//! costs nothing unless the caller takes the message, and the bytes being received at once are bounded: at the bound
-//! the queue is left as it is.
+//! costs nothing unless the caller takes the message. The number of bytes being received at once is bounded: when it is
+//! reached, messages stay in UCX's queue.
 
 use crate::sys::{Functions, Handle, IN_PROGRESS, NO_PARAM, OK, Status, TagInfo, outcome};
 use bytes::{Bytes, BytesMut};
@@ -15,18 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::ptr;
 
-/// Bytes of messages being received at once; below it one more message may begin. Chosen: more than a network holds.
+/// Bytes being received at once; a further message is received while they are fewer. Chosen: more than a network holds.
 const UNDER_WAY_BYTES_MAX: usize = 32 << 20;
 /// Unordered messages being received at once; more are dropped. Chosen: they are small and complete on arrival, unless
 /// a sender announces bytes that it never sends.
 const UNORDERED_MAX: usize = 128;
 
-/// The most that one turn may do, so that a flooding peer does not keep the caller from other work.
+/// The maximum work of one turn, so that a peer that floods this process does not keep the caller from other work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Messages judged.
+    /// Maximum number of messages judged.
     pub messages: usize,
-    /// Calls that let UCX make progress.
+    /// Maximum number of calls that let UCX make progress.
     pub rounds: usize,
 }
 
@@ -52,7 +52,7 @@ pub struct Message {
 
 #[derive(Default)]
 pub(crate) struct Receiving {
-    /// Receives in progress, by tag, in the order of arrival.
+    /// Ordered receives in progress, by tag, in the order of arrival.
     under_way: BTreeMap<u64, VecDeque<Receive>>,
     unordered: Vec<(u64, Receive)>,
     under_way_bytes: usize,
@@ -68,7 +68,7 @@ struct Receive {
     dropped: bool,
 }
 
-/// Why no more messages are judged.
+/// Why a turn judges no more messages.
 #[derive(PartialEq, Eq)]
 enum Stop {
     /// UCX's queue is empty.
@@ -103,8 +103,8 @@ impl Receiving {
         messages: &mut Vec<Message>,
     ) {
         let mut left = budget.messages;
-        // UCX makes no progress while messages wait in its queue. So a flood stays in the network, and no message waits
-        // for long.
+        // UCX makes no progress while messages that exceeded the last budget wait in its queue. So a flood stays in the
+        // network, and no message waits for long.
         let mut stop = if self.more { self.take_in(functions, worker, &mut left, &mut judge) } else { Stop::Empty };
         for _ in 0..budget.rounds {
             if stop == Stop::Budget {

@@ -1,7 +1,7 @@
-//! The parts of libucp that we use: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (checked against 1.13's
-//! headers by a test).
+//! The declarations of libucp that this crate uses: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (a test
+//! compares them with the headers of 1.13).
 //!
-//! Each structure carries a mask of the fields that are set, so a newer library reads no further than that.
+//! Each structure carries a mask of the fields that are set, so a newer library does not read fields beyond ours.
 
 #![allow(non_camel_case_types)]
 
@@ -154,7 +154,7 @@ functions! {
     request_free: b"ucp_request_free\0" fn(*mut c_void);
 }
 
-/// No parameters of a request.
+/// Parameters of a request in which no field is set.
 pub const NO_PARAM: RequestParam = RequestParam {
     op_attr_mask: 0,
     flags: 0,
@@ -168,7 +168,7 @@ pub const NO_PARAM: RequestParam = RequestParam {
     memh: std::ptr::null_mut(),
 };
 
-/// The meaning of a `ucs_status_ptr_t`.
+/// Decodes a `ucs_status_ptr_t`.
 pub fn outcome(pointer: StatusPtr) -> Result<Option<*mut c_void>, Status> {
     match pointer as isize {
         0 => Ok(None),

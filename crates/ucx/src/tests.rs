@@ -189,7 +189,7 @@ fn a_message_arrives_after_the_worker_was_armed() {
     assert_eq!(messages[0].bytes.as_ref().unwrap(), "again");
 }
 
-/// Sizes, offsets and constants according to C.
+/// Compares sizes, offsets and constants with a C compiler's.
 #[test]
 fn declarations_match_the_c_headers() {
     let checks: Vec<(&str, usize)> = vec![

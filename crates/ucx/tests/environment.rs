@@ -1,5 +1,5 @@
-//! Runs in its own process: while the library is being opened its settings are in the environment, and other tests open
-//! it too.
+//! This test runs in a process of its own: while the library is being opened, its settings are in the environment, and
+//! other tests open the library too.
 
 use wireup_ucx::Worker;
 

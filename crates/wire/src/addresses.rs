@@ -11,17 +11,17 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Between two agents, in frames of [`crate::frame::PeerFrame::Addresses`].
+/// A message between two agents, in frames of [`crate::frame::PeerFrame::Addresses`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
-    /// Where are these ranks of your node?
+    /// Requests the addresses of these ranks, which run on the receiver's node.
     Want { name: Bytes, ranks: Vec<Rank> },
-    /// Addresses that ranks of this node have announced under this name. Ones that were not requested save later
-    /// requests.
+    /// Addresses that ranks of this node have announced under this name, including some that were not requested, in
+    /// order to save later requests.
     Have { name: Bytes, cards: Vec<Card> },
 }
 
-/// Where a rank is reached.
+/// The address of a rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Card {
     pub rank: Rank,

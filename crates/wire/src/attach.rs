@@ -54,7 +54,7 @@ impl Spoken {
     /// [`ATTACH_LEN`] on belong to the frames that follow.
     ///
     /// # Errors
-    /// The bytes are not such a header, whatever follows.
+    /// The bytes cannot be the beginning of such a header.
     pub fn decode(bytes: &[u8]) -> Result<Option<Spoken>, AttachError> {
         let known = bytes.len().min(ATTACH_MAGIC.len());
         if bytes[..known] != ATTACH_MAGIC[..known] {

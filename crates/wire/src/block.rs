@@ -36,7 +36,7 @@ impl Block {
     /// The node's data, uncompressed.
     ///
     /// # Errors
-    /// [`Truncated`]: it is marked as compressed, but is not valid compressed data.
+    /// [`Truncated`]: the data is marked as compressed, but is not valid compressed data.
     pub fn into_plain(self) -> Result<Bytes, Truncated> {
         if self.compressed { packed::unpack(&self.bytes) } else { Ok(self.bytes) }
     }
@@ -79,7 +79,7 @@ pub fn blocks(bytes: Bytes) -> Blocks {
     Blocks { rest: bytes }
 }
 
-/// See [`blocks`].
+/// An iterator over blocks, returned by [`blocks`].
 #[derive(Clone, Debug)]
 pub struct Blocks {
     rest: Bytes,
@@ -105,7 +105,7 @@ impl Iterator for Blocks {
     }
 }
 
-/// The total length of these nodes' data, uncompressed.
+/// The total uncompressed length of the data of all blocks in `bytes`.
 ///
 /// # Errors
 /// [`Truncated`]: the bytes are not blocks.
@@ -113,10 +113,10 @@ pub fn plain_len(bytes: &Bytes) -> Result<usize, Truncated> {
     blocks(bytes.clone()).map(|block| block?.plain_len()).sum()
 }
 
-/// The data of these nodes, uncompressed and concatenated without headers; at most `max` bytes.
+/// The data of all blocks in `bytes`, uncompressed and concatenated without headers; at most `max` bytes.
 ///
 /// # Errors
-/// [`Truncated`]: the bytes are not blocks, or there are more than `max`.
+/// [`Truncated`]: the bytes are not blocks, or their data has more than `max` bytes.
 pub fn plain(bytes: Bytes, max: usize) -> Result<Bytes, Truncated> {
     let len = plain_len(&bytes)?;
     if len > max {
@@ -146,7 +146,7 @@ pub fn count(bytes: &Rope) -> Result<usize, Truncated> {
 /// The first `blocks` blocks of `bytes`, without copying.
 ///
 /// # Errors
-/// [`Truncated`]: there are fewer, or a slice ends inside a block.
+/// [`Truncated`]: there are fewer blocks, or a slice ends inside a block.
 pub fn first(bytes: &Rope, blocks: usize) -> Result<Rope, Truncated> {
     match blocks.checked_sub(1) {
         None => Ok(Rope::default()),
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(plain(bytes.clone(), 501), Err(Truncated), "longer than `max`");
         assert_eq!(plain(bytes.slice(..bytes.len() - 3), 502), Err(Truncated), "cut in a block");
         assert_eq!(plain(Bytes::new(), 0), Ok(Bytes::new()));
-        // Its header gives a length one byte too large.
+        // The header of the compressed data gives a length that is one byte too large.
         let mut liar = short.to_vec();
         liar[0] += 1;
         assert_eq!(

@@ -17,9 +17,9 @@ pub enum Collective {
     /// A barrier that publishes the puts.
     #[default]
     Fence = 0,
-    /// One value per rank, in rank order.
+    /// Each rank contributes one value; the result is all values in rank order.
     Allgather = 1,
-    /// The values of both neighbours.
+    /// Each rank gets the values of both its neighbours in a ring.
     Ring = 2,
     /// A fence of PMIx clients, with or without the data that they have committed. Its epochs are numbered separately.
     Modex = 3,
@@ -33,8 +33,8 @@ pub struct Algorithm(u8);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum ExchangeScheme {
-    /// Through the tree while the data is small, else as the root chooses from the number of nodes and bytes. On the
-    /// wire 0.
+    /// Through the tree while the data is small; otherwise as the root chooses from the numbers of nodes and bytes. On
+    /// the wire: 0.
     #[default]
     Auto,
     /// Gathered up the tree and broadcast down: the baseline (S1 I). On the wire 1.

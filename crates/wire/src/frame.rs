@@ -71,10 +71,10 @@ pub enum FrameKind {
     Up(UpFrame),
     Down(DownFrame),
     Peer(PeerFrame),
-    /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
+    /// A frame for any agent, which each hop forwards towards it: [`crate::route::Routed`].
     Routed,
-    /// On a direct link, about the frames on it. `stream` 0: the next frame is number `arg` of those in this
-    /// direction; 1: all frames before number `arg` of the other direction have arrived.
+    /// Control of a direct link. `stream` 0: the next frame is number `arg` of those in this direction; 1: all frames
+    /// before number `arg` of the other direction have arrived.
     Pair,
 }
 
@@ -109,8 +109,8 @@ byte_enum! {
         OutputCredit = 5,
         /// Bytes for the standard input of the job; an empty payload means end of file.
         Input = 6,
-        /// The barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the number of
-        /// [`UpFrame::GroupUp`] frames that had arrived from the child by then.
+        /// `stream` 0: the barrier of a group is complete. 1: members wait for others in the child's subtree; `arg` is
+        /// the number of [`UpFrame::GroupUp`] frames that had arrived from the child by then.
         GroupDown = 11,
         /// To agent `arg` or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
         PmixDown = 14,
@@ -176,12 +176,12 @@ impl FrameKind {
         }
     }
 
-    /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so
-    /// that it follows the output. On a direct link all frames have one class, which keeps them in order; the
-    /// receiver restores theirs.
+    /// The class of frames of this kind on the links of the tree; only the last control message of a job has a lower
+    /// priority, so that it follows the output. On a direct link all frames have one class, which keeps them in order;
+    /// the receiver restores the class of each frame.
     pub fn class(self) -> Class {
         match self {
-            // Credit must not wait behind the bytes that it is for.
+            // A credit must not wait behind the bytes for which it is granted.
             FrameKind::Control | FrameKind::Down(DownFrame::OutputCredit) | FrameKind::Up(UpFrame::InputCredit) => {
                 Class::Control
             }
@@ -257,7 +257,7 @@ pub enum FrameError {
 }
 
 impl Frame {
-    /// A frame of its kind's class.
+    /// A frame whose class is that of its kind.
     pub fn new(kind: impl Into<FrameKind>, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
         let kind = kind.into();
         Frame { kind, class: kind.class(), stream, job, arg, payload }
@@ -282,7 +282,7 @@ impl Frame {
         bytes
     }
 
-    /// Bytes on the wire.
+    /// Length of the header and the payload on the wire (bytes).
     pub fn wire_len(&self) -> usize {
         HEADER_LEN + self.payload.len()
     }
@@ -326,7 +326,7 @@ impl FrameReader {
         Self::with_limit(FRAME_PAYLOAD_MAX)
     }
 
-    /// For a peer whose frames have at most `payload_max` bytes of payload.
+    /// A reader for a peer whose frames have at most `payload_max` bytes of payload.
     pub fn with_limit(payload_max: usize) -> Self {
         FrameReader { payload_max, header: [0; HEADER_LEN], header_len: 0, body: None }
     }

@@ -30,13 +30,13 @@ pub struct Group {
 /// What the members do together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Purpose {
-    /// A barrier of PMI 1.2, after which they may get each other's pairs; or a fence or a group of PMIx.
+    /// A barrier of PMI 1.2, after which members may get each other's pairs; or a fence or a group of PMIx.
     Barrier,
     /// Each member gets the values of all members.
     Gather,
 }
 
-/// Added to the first byte of a group that is not for barriers.
+/// Added to the first byte (`who`) of an encoded group that is not for barriers.
 const GATHERS: u8 = 16;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -85,7 +85,7 @@ pub fn tag_of(text: &[u8]) -> Result<i32, NoGroup> {
 }
 
 impl Group {
-    /// Reads a client's text.
+    /// Reads the text by which a client names a group.
     ///
     /// # Errors
     /// [`NoGroup`]: the request must be refused.
@@ -119,7 +119,7 @@ impl Group {
         }
     }
 
-    /// Reads an agent's bytes; also returns how many were read.
+    /// Reads the group at the start of an agent's bytes; also returns how many bytes were read.
     ///
     /// # Errors
     /// [`Malformed`]: no correct agent sends this.
@@ -233,7 +233,7 @@ fn runs(list: &[u8], job_size: u32) -> Result<Vec<Run>, NoGroup> {
     Ok(runs)
 }
 
-/// For messages: `ranks 0-3,8`.
+/// Writes the members for messages: `ranks 0-3,8`.
 impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// A list in a message is cut after this many runs.

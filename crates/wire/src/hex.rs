@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal digits: values of servers are text.
+//! Bytes as hexadecimal digits: the values that a PMI server stores are text.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-/// `None`: these are not pairs of digits.
+/// Decodes hexadecimal digits; `None`: the text does not consist of pairs of them.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let (pairs, []) = text.as_chunks::<2>() else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);

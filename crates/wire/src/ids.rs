@@ -29,7 +29,8 @@ macro_rules! index {
 index!(/// An agent's index in the session's tree; 0 is the root, which the launcher runs or attaches to.
     AgentId(u32));
 impl AgentId {
-    /// In a job's node list, from a launcher to the root: a host that the root is to add. The root numbers its agent.
+    /// In the node list of a job that a launcher sends: a host that the root must add. The root numbers the host's
+    /// agent.
     pub const ADDED: AgentId = AgentId(u32::MAX);
 }
 
@@ -43,8 +44,8 @@ index!(/// A rank's index among the ranks of its job on its node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Client {
     pub local: LocalRank,
-    /// 0: over the socket that the rank inherits. Others are further libraries in it, numbered as they join, and never
-    /// reused.
+    /// 0: the library that uses the socket which the rank inherits. Further libraries in the rank are numbered as they
+    /// join; their numbers are never reused.
     pub number: u16,
 }
 

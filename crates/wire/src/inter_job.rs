@@ -29,7 +29,7 @@ pub struct OtherJob {
     pub parent: Option<Parent>,
 }
 
-/// The rank that has asked for a job.
+/// The rank that has requested the spawned job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Parent {
     pub nspace: String,
@@ -60,7 +60,7 @@ pub enum Purpose {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetch {
     pub nspace: String,
-    /// What is wanted of a rank of that job; `None`: only the description of the job.
+    /// The data of a rank of that job that is requested; `None`: only the description of the job.
     pub wanted: Option<Wanted>,
     /// Whether the job is unknown to the node that asks.
     pub is_new: bool,
@@ -84,18 +84,18 @@ pub struct Fetched {
     pub job: Option<OtherJob>,
 }
 
-/// The root to an agent that runs a part of a job.
+/// An order of the root to an agent that runs a part of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// A rank of another job asks what a rank of this node has committed; answered with the same number.
+    /// Send what a rank of this node has committed, for a rank of another job; the answer has the same `ticket`.
     Give { ticket: u64, wanted: Wanted },
     /// Ranks of other jobs may wait for ranks of this one: report which ones enter no more collectives.
     TellDeparted,
-    /// Another job is over.
+    /// Another job has ended: its data is no longer needed.
     Forget { nspace: String },
 }
 
-/// An agent to the root.
+/// A report of an agent to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum InterJobReport {
     /// The answer to [`Order::Give`].
@@ -104,6 +104,6 @@ pub enum InterJobReport {
     Departed { ranks: Vec<Rank> },
     /// All ranks of this node have ended.
     Ended,
-    /// Nobody waits for the answer to this request of the PMIx server any more.
+    /// No rank waits any more for the answer to this request of the PMIx server.
     GaveUp { id: u64 },
 }

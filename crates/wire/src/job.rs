@@ -22,7 +22,7 @@ pub struct Block {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobSpec {
     pub job: JobId,
-    /// The job's name on the wire; PMI's kvs name.
+    /// The job's name (PMIx: nspace), which is also the name of its PMI kvs.
     pub nspace: String,
     /// Node list; a node's position is its `NodeId`.
     pub nodes: Vec<NodeSpec>,
@@ -40,7 +40,7 @@ pub struct JobSpec {
     pub options: JobOptions,
 }
 
-/// What a job gets from the rank that has asked for it.
+/// What a job receives from the rank that has requested it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Spawned {
     /// The job, launched by the user, from which this job descends. Its ranks and those of all its descendants may
@@ -59,7 +59,7 @@ pub struct NodeSpec {
     pub agent: AgentId,
     /// Host name as the user wrote it, `node3` for a virtual node.
     pub name: String,
-    /// A virtual node: it shares its machine with others, so its ranks are not bound.
+    /// Whether this is a virtual node, which shares its machine with other nodes, so that its ranks are not bound.
     pub shared: bool,
 }
 
@@ -80,8 +80,8 @@ pub enum StdinTarget {
     None,
     All,
     One(Rank),
-    /// All, through memory that each rank shares with its agent. Only for wireup's own programs: their standard input
-    /// is a socket.
+    /// All ranks read it, through memory that each shares with its agent. Only for wireup's own programs: their
+    /// standard input is a socket.
     AllByMemory,
 }
 
@@ -94,8 +94,9 @@ impl StdinTarget {
 /// The CPUs on which a rank's threads may run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
-    /// The node's cores divided evenly among its ranks, two or more each; if there are fewer, a NUMA domain each; not
-    /// bound if it has only one, when there are more ranks than cpus, and when several virtual nodes share the machine.
+    /// The node's cores, divided evenly among its ranks, if each rank gets at least two; otherwise a NUMA domain for
+    /// each rank. Ranks are not bound if the node has only one domain, if there are more ranks than CPUs, or if several
+    /// virtual nodes share the machine.
     #[default]
     Even,
     None,
@@ -104,7 +105,8 @@ pub enum BindTo {
         object: Object,
         count: u32,
     },
-    /// The CPUs of each local rank, in the format `0-3,8`; repeated for further ranks.
+    /// The CPUs of each local rank, in the format `0-3,8`; if there are more ranks, the list is used again from its
+    /// start.
     Lists(Vec<String>),
 }
 
@@ -114,7 +116,7 @@ pub enum Object {
     /// A hardware thread.
     Thread,
     Core,
-    /// All hardware threads that share an L1 cache; `L2`, `L3`: likewise.
+    /// All hardware threads that share an L1 cache; for `L2` and `L3`, an L2 or L3 cache.
     L1,
     L2,
     L3,
@@ -127,7 +129,7 @@ pub enum Object {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Binding {
     pub to: BindTo,
-    /// Ranks are first given to these objects in turn, and bound within them.
+    /// The objects to which ranks are assigned in turn, before each rank is bound within its object.
     pub over: Option<Over>,
     /// Only these CPUs of each node are used, in the format `0-3,8`.
     pub cpus: Option<String>,
@@ -139,7 +141,7 @@ pub struct Binding {
 impl Binding {
     pub const NONE: Binding = Binding { to: BindTo::None, over: None, cpus: None, slots: Vec::new() };
 
-    /// The binding for these ranks of the job only: its slots are in their order.
+    /// The binding for these ranks of the job only; `slots` then has their entries, in their order.
     pub fn of_ranks(&self, ranks: impl Iterator<Item = Rank>) -> Binding {
         let slot = |rank: Rank| self.slots.get(rank.index()).cloned().unwrap_or_default();
         let slots = if self.slots.is_empty() { Vec::new() } else { ranks.map(slot).collect() };
@@ -147,7 +149,7 @@ impl Binding {
     }
 }
 
-/// The objects that ranks are given to.
+/// The objects to which ranks are assigned before they are bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Over {
     pub object: Object,
@@ -185,7 +187,7 @@ impl PmiFlavour {
 /// When the data that PMIx clients commit is sent to other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Modex {
-    /// With the fence that collects it while it is small, else as for `Direct`.
+    /// With the fence that collects it, if all data of the fence is small; otherwise as for `Direct`.
     #[default]
     Auto,
     /// With the fence that collects it (S3: full modex).
@@ -200,7 +202,7 @@ pub enum EarlyWireup {
     /// Early, if it is known which links the first exchange uses.
     #[default]
     Auto,
-    /// Early, even if the tree may suffice: then the links of the logarithmic allgather.
+    /// The links are made early even if the tree may suffice; in that case, the links of the logarithmic allgather.
     Yes,
     No,
 }
@@ -221,9 +223,9 @@ pub enum PmiVersion {
     /// The version that the client requests.
     #[default]
     Asked,
-    /// 1.1: barriers include all ranks.
+    /// 1.1: each barrier includes all ranks.
     Plain,
-    /// 1.2: also barriers of groups.
+    /// 1.2: barriers may also include only a group of ranks.
     Groups,
 }
 
@@ -255,7 +257,7 @@ pub struct JobOptions {
     pub stall_report_ns: u64,
 }
 
-/// What ranks are offered through PMI and PMIx.
+/// The services that ranks are offered through PMI and PMIx.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PmiOptions {
     pub flavour: PmiFlavour,
@@ -283,7 +285,7 @@ pub struct ExchangeOptions {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StdioOptions {
     pub stdin: StdinTarget,
-    /// The rank that reads standard input may inherit the launcher's descriptor, if it runs on the root's node.
+    /// Whether the rank that reads standard input may inherit the launcher's descriptor if it runs on the root's node.
     pub stdin_inherit: bool,
     pub stdout: RankStdout,
     /// The rank that gets a pseudo-terminal, and the terminal's size (rows, columns).
@@ -296,7 +298,7 @@ pub struct StdioOptions {
     pub split_output: bool,
 }
 
-/// What the process of each rank starts with.
+/// Settings of the environment, the limits, the sockets and the files with which the process of each rank starts.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessOptions {
     /// Set the variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` in the
@@ -326,12 +328,12 @@ pub struct ProcessOptions {
 pub struct Preload {
     /// Names of modules; none: those that earlier runs of the program have imported, as recorded on the node.
     pub modules: Vec<String>,
-    /// Time that the imports may take (ns); the ranks start without them afterwards.
+    /// Time limit of the imports (ns); when it has passed, the ranks start without the imported modules.
     pub limit_ns: u64,
     /// Whether the job fails if its ranks cannot be forked from the importer.
     pub required: bool,
-    /// Whether the command of the job asks for the imports. If only its session does, the ranks of a program that is
-    /// not Python start without a message.
+    /// Whether the job's own command requests the imports. If only the session does, the ranks of a program that is not
+    /// Python start without a message about it.
     pub asked: bool,
     /// Whether the session imports these modules for its jobs: each node then keeps the importer for the next job.
     pub keep: bool,
@@ -351,26 +353,26 @@ pub enum Framework {
     DeepSpeed,
 }
 
-/// A set of files that is on each node already, and that its ranks see instead of the originals.
+/// A set of files that were copied to each node, and that its ranks see instead of the originals.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Staged {
-    /// The digest of its manifest.
+    /// The digest of the set's manifest.
     pub set: [u8; 32],
-    /// The folder in which nodes keep staged files; empty: one that each node finds in its memory.
+    /// The folder in which nodes keep staged files; empty: each node chooses one in its memory file system.
     pub store: Vec<u8>,
-    /// A rank that cannot have it is not started. Otherwise the ranks of its node use the originals.
+    /// Whether a rank that cannot see the staged files is not started. If not, the ranks of its node use the originals.
     pub required: bool,
-    /// Where no mount may be made, a library in each process shows it.
+    /// Whether a library in each process shows the staged files where nothing may be mounted.
     pub by_library: bool,
     /// Ancestor folders of staged files that have no other entries. A node with the same folders need not list them.
     pub bare: Vec<BareFolder>,
 }
 
-/// A folder that the launcher has looked into.
+/// A folder that the launcher has listed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BareFolder {
     pub path: Vec<u8>,
-    /// The server's name for it: the path may lead elsewhere on another node.
+    /// The name of the folder on its server: the path may lead elsewhere on another node.
     pub name: Vec<u8>,
     /// The folder's permission bits.
     pub mode: u32,
@@ -380,7 +382,7 @@ pub struct BareFolder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RankPorts {
     pub range: PortRange,
-    /// Whether these sockets listen. If not, they only keep the ports for sockets that the ranks make.
+    /// Whether these sockets listen. If not, they only reserve the ports for sockets that the ranks open later.
     pub listen: bool,
 }
 
@@ -395,11 +397,11 @@ pub struct PortRange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limit {
     pub resource: Resource,
-    /// `u64::MAX`: unlimited.
+    /// The soft limit; `u64::MAX`: unlimited.
     pub soft: u64,
 }
 
-/// The limits that travel with a job. Limits that count processes or time for the user as a whole are not included.
+/// The resource limits that are sent with a job. Limits that count all processes of the user together are not included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Resource {
     /// Open files.
@@ -435,12 +437,12 @@ impl ProcessOptions {
 }
 
 impl JobSpec {
-    /// The number with which its ranks are named, if they are not those that the user has launched.
+    /// The job's number, which messages show with its ranks; `None`: the user has launched this job.
     pub fn shown_number(&self) -> Option<JobId> {
         self.spawned.as_ref().map(|_| self.job)
     }
 
-    /// How many ranks (P).
+    /// Number of ranks of the job.
     pub fn job_size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
     }

@@ -67,7 +67,7 @@ pub const ADDRESS_BUNDLE_BYTES: usize = 64 << 10;
 /// Connections between ranks that the agents of one node relay in one job; each costs a descriptor. Chosen: a node of
 /// 64 ranks, each with a few connections to ranks that only the agents reach.
 pub const RELAYS_MAX: usize = 1024;
-/// Bytes of one relay that may be under way in one direction. Chosen: the round trip of a slow network between agents
+/// Bytes of one relay that may be in transit in one direction. Chosen: the round trip of a slow network between agents
 /// (1 ms) at 64 MB/s.
 pub const RELAY_WINDOW_BYTES: usize = 64 << 10;
 

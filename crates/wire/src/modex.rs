@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Between two agents, in frames of [`crate::frame::PeerFrame::Modex`].
+/// A message between two agents, in frames of [`crate::frame::PeerFrame::Modex`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
-    /// Which data have these ranks of your node committed?
+    /// Requests the data that these ranks of the receiver's node have committed.
     Want { wanted: Vec<Wanted> },
     /// `taken`: acknowledges the last `Want`.
     Have { taken: bool, blobs: Vec<Blob> },
@@ -40,33 +40,34 @@ pub struct Blob {
     pub bytes: Bytes,
 }
 
-/// To the root, in frames of [`crate::frame::UpFrame::PmixUp`].
+/// A message to the root, in frames of [`crate::frame::UpFrame::PmixUp`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Up {
     /// A request that the root serves; answered with the same number.
     Ask { node: NodeId, id: u64, ask: Ask },
-    /// A rank here is registered for events about others.
+    /// A rank of the sender's node has registered for events about other ranks.
     Watch,
     /// A rank raises an event, or has ended.
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
     /// The processes of a subtree. Each hop combines the lists of its children.
     Procs { query: u32, procs: Vec<Proc> },
-    /// Some rank set a timeout for a fence of the whole job. Sent before its node's contribution to the fence.
+    /// Some rank has set a timeout for a fence of the whole job. Sent before the contribution of that rank's node to
+    /// the fence.
     Impatient { epoch: Epoch },
     /// A fence of the whole job exceeded a rank's timeout.
     GiveUp { epoch: Epoch },
 }
 
-/// From the root, in frames of [`crate::frame::DownFrame::PmixDown`]; to all nodes except for `Answer`.
+/// A message from the root, in frames of [`crate::frame::DownFrame::PmixDown`]; to all nodes except for `Answer`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Down {
     /// The answer to a node's request.
     Answer { node: NodeId, id: u64, answer: Answer },
-    /// Report ranks that end.
+    /// Some rank has registered for events: each node must report its ranks that end.
     Watched,
     /// An event, for the ranks of `to` that have registered for it.
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
-    /// Which processes are there?
+    /// Requests the list of the job's processes.
     Procs { query: u32 },
     /// A fence of the whole job has ended without a result.
     Over { epoch: Epoch, status: Status },
@@ -79,8 +80,8 @@ pub enum Down {
 pub enum NodeContribution {
     /// The data of the node for a fence.
     Fence { data: Bytes },
-    /// The group's context is the smallest of these.
+    /// A node's part of the construction of a group; the group's context is the smallest `context` of all nodes.
     Group { name: alloc::string::String, context: u64, data: Bytes },
-    /// A member on the node has ended, or all of them have: there will be no contribution.
+    /// There will be no contribution, because a member on the node, or each of them, has ended.
     Gone,
 }

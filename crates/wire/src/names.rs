@@ -23,7 +23,7 @@ pub enum Ask {
     Publish { items: Vec<Item>, range: Range, keep: Keep },
     /// `wait`: answer only when this many of the names exist (0: at once).
     LookUp { names: Vec<Bytes>, range: Range, wait: u32, timeout_s: Option<u32> },
-    /// Withdraw these names; if there are none, all that the publisher has published in this range.
+    /// Withdraw these names; if none are listed, withdraw all names that the publisher has published in this range.
     Withdraw { names: Vec<Bytes>, range: Range, by: Publisher },
     /// Start these programs as a new job.
     Spawn(SpawnRequest),
@@ -33,12 +33,12 @@ pub enum Ask {
     Fetch(Fetch),
 }
 
-/// Whose names a rank withdraws.
+/// The names that a rank may withdraw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Publisher {
     /// Names that the rank itself has published.
     Rank,
-    /// Names that any rank of its job has published.
+    /// Names that any rank of the same job has published.
     Job,
 }
 
@@ -51,13 +51,13 @@ pub enum Range {
     Session,
 }
 
-/// Lifetime of a name. None is longer than its publisher's job.
+/// Lifetime of a name: at most that of its publisher's job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Keep {
     Job,
-    /// Until its publisher ends.
+    /// The name exists until its publisher ends.
     Rank,
-    /// Until it is looked up for the first time.
+    /// The name exists until it is looked up for the first time.
     FirstRead,
 }
 
@@ -103,7 +103,7 @@ pub enum Answer {
     Joined(Joined),
     /// Data of a rank of another job.
     Fetched(Fetched),
-    /// To a collective of several jobs, or a request for data of another one: it failed.
+    /// A collective of several jobs, or a request for data of another job, has failed.
     Failed(Status),
     /// Not an answer: an order of the root to the agent.
     Order(Order),
@@ -126,27 +126,27 @@ pub struct Found {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Publication: the name exists in this range.
+    /// A name could not be published, because it already exists in this range.
     Taken,
     NotFound,
     /// The names did not all exist in time.
     TimedOut,
-    /// The job or the session has published, or waits for, as much as it may.
+    /// The job or the session has reached the limit for names that it has published or waits for.
     Full,
 }
 
-/// Who waits for an answer on its node.
+/// The receiver of an answer on its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Asker {
     /// A library in a rank, by PMI.
     Client(Client),
     /// The PMIx server process, by the number of its request.
     Server(u64),
-    /// Nobody: the root gives an order to the agent.
+    /// No rank: the root sends an order to the agent itself.
     Agent,
 }
 
-/// To the root, in frames of [`crate::frame::UpFrame::NamesUp`].
+/// A message to the root, in frames of [`crate::frame::UpFrame::NamesUp`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Up {
     /// A request of a rank, or of its node's PMIx server.
@@ -157,7 +157,7 @@ pub enum Up {
     Report { agent: AgentId, report: InterJobReport },
 }
 
-/// From the root to one agent, in frames of [`crate::frame::DownFrame::NamesDown`].
+/// A message from the root to one agent, in frames of [`crate::frame::DownFrame::NamesDown`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Down {
     pub asker: Asker,

@@ -47,7 +47,7 @@ pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
     decompress(packed, FRAME_PAYLOAD_MAX).map(Bytes::from)
 }
 
-/// As [`unpack`], of at most `max` bytes.
+/// Like [`unpack`], but for at most `max` uncompressed bytes.
 ///
 /// # Errors
 /// As for [`unpack`].

@@ -69,17 +69,16 @@ pub struct SessionSpec {
     /// Shared, since each agent holds a copy of this for each agent that it starts.
     pub agents: Arc<[AgentSpec]>,
     pub remote_shell: RemoteShell,
-    /// Maximum number of remote shells in progress at once under one agent; each frees its slot when its agent has
-    /// linked.
+    /// Most remote shells that one agent has in progress at once; a shell no longer counts when its agent has linked.
     pub shells_max: u32,
     /// Path of the launcher's executable: the first place where a node looks for its own wireup executable.
     pub program: String,
     /// Start timeout (ns): an agent that has not linked after this time is lost. In a bootstrap message: the time left.
     pub start_timeout_ns: u64,
     pub links: LinkOptions,
-    /// Agents report which address their children dialled, and how they reached their parents.
+    /// Whether agents report which address their children dialled, and how they reached their parents.
     pub verbose: bool,
-    /// wireup is not copied to hosts that lack it, so no agent starts there.
+    /// Whether wireup is not copied to hosts that lack it; no agent can start on such a host.
     pub installed_only: bool,
     /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have
     /// been started.
@@ -107,7 +106,7 @@ pub struct LinkOptions {
     pub transport: AgentTransport,
 }
 
-/// The PID namespaces of ranks. `by_user`: in a user namespace where that is necessary.
+/// The PID namespaces of ranks. `by_user`: whether to create them inside a user namespace where that is necessary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Containment {
     /// Ranks run in the PID namespace of their agent.
@@ -126,11 +125,11 @@ pub enum Containment {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AgentSpec {
-    /// Host for the remote shell; for `Local` the node's name.
+    /// Host for the remote shell; for `RemoteShell::Local`, the node's name.
     pub host: String,
 }
 
-/// The dialling agent, in the handshake's first message.
+/// What the dialling agent says about itself in the handshake's first message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub version: u16,
@@ -147,7 +146,7 @@ pub enum Role {
     Child { incarnation: u32 },
     /// Any other agent of the session: a direct link, outside the tree.
     Direct,
-    /// An agent whose parent is lost: the root is to adopt it.
+    /// An agent whose parent is lost: it asks the root to adopt it.
     Rejoin(Rejoin),
 }
 
@@ -160,10 +159,10 @@ pub struct Rejoin {
     pub at: u32,
 }
 
-/// An agent that is gone, as observed by one of its ancestors.
+/// An agent whose end one of its ancestors has observed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Gone {
-    /// The ancestor that observed it.
+    /// The ancestor that observed the end.
     pub by: AgentId,
     pub agent: AgentId,
     /// The incarnation that is gone.
@@ -181,8 +180,8 @@ pub enum Note {
     Dialled { agent: AgentId, address: String, took_ns: u64, failed: String },
     /// `parent` should have started `agent` but could not reach it; `starter` started it instead.
     StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
-    /// wireup was missing on the agent's host or had another version, so it was copied there. `to_second_cache`: into
-    /// `$XDG_RUNTIME_DIR`, because the home directory takes no program.
+    /// wireup was missing on the agent's host or had another version, so it was copied there. `to_second_cache`: to
+    /// `$XDG_RUNTIME_DIR`, because programs in the home directory cannot be stored or executed.
     Sent { agent: AgentId, to_second_cache: bool },
     /// The remote shell was temporarily refused and is retried.
     Retry { agent: AgentId, attempt: u32, problem: String },
@@ -190,13 +189,13 @@ pub enum Note {
     NoPmix { node: NodeId, host: String, problem: String },
     /// This agent cannot use the requested transport, so no agent does.
     NoTransport(MissingAgent),
-    /// There is no longer a direct link between these two, or there never was: their frames go through the tree.
+    /// Two agents have no direct link any more, or never had one: their frames go through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
     /// Output of a node's PMIx server process.
     PmixSaid { host: String, text: String },
     /// The job waits for these agents: they are being started, or have lost their parent and are expected to rejoin.
     Waits { agents: Vec<AgentId> },
-    /// A node could not reserve ports for ranks: its jobs find their own.
+    /// A node could not reserve ports for ranks: each job must find its own ports there.
     NoRankPorts { host: String, problem: String },
     /// Ranks of this node run without something that the job has requested.
     Lacks { host: String, what: Lacking },
@@ -229,11 +228,11 @@ impl Note {
 pub enum Lacking {
     /// The PID namespace, since its first process has ended: processes that the job starts may outlive it.
     Namespace,
-    /// The staged files: they use the originals.
+    /// The staged files: the ranks use the originals.
     Staged { problem: String },
-    /// Mounts: a library shows them the staged files.
+    /// Mounts: a library shows the staged files to the ranks.
     Mounts { problem: String },
-    /// The modules that should have been imported once for all of them.
+    /// The modules that should have been imported once for all ranks of the node.
     Preload { problem: String },
 }
 
@@ -250,7 +249,7 @@ pub struct Departed {
     pub rank: Rank,
     pub pid: u32,
     pub node: NodeId,
-    /// The first fence that the rank will never enter.
+    /// The first collective of PMI that the rank will never enter.
     pub epoch: Epoch,
     /// The first fence of PMIx that the rank will never enter.
     pub modex_epoch: Epoch,
@@ -258,7 +257,7 @@ pub struct Departed {
     pub finalized: bool,
     /// Whether the rank called PMI init.
     pub initialised: bool,
-    /// The rank has ended without finalize, and other ranks may wait for it where no agent sees it.
+    /// Whether the rank has ended without finalize while other ranks may wait for it in a way that no agent sees.
     pub deserted: bool,
     /// The rank's exit code, if the rank has ended.
     pub exit: Option<u8>,
@@ -270,7 +269,7 @@ pub struct Done {
     pub ranks: u32,
     /// Number of ranks that used PMI.
     pub pmi_clients: u32,
-    /// Some of its agents were lost or given up: they and their subtrees may still have parts of the job.
+    /// Whether agents of the subtree were lost or given up: they and their subtrees may still have parts of the job.
     pub is_torn: bool,
 }
 

@@ -53,7 +53,7 @@ pub const MESSAGE_LEN_MAX: usize = crate::limits::FRAME_PAYLOAD_MAX + (1 << 20);
 /// What a server process needs to open the library.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Open {
-    /// As in [`Begin`].
+    /// The directory; `library`: the library to open. Both as in [`Begin`].
     pub dir: String,
     pub library: Option<String>,
     /// The name of this node.
@@ -66,7 +66,7 @@ pub struct Begin {
     pub nspace: String,
     /// Name of each node of the job; the position is the `NodeId`.
     pub nodes: Vec<String>,
-    /// This node.
+    /// The number of this node.
     pub node: NodeId,
     pub blocks: Vec<Block>,
     /// Programs in rank order.
@@ -77,11 +77,11 @@ pub struct Begin {
     pub dir: String,
     /// The library to open; tried before the usual locations.
     pub library: Option<String>,
-    /// Other nodes of the job share this machine.
+    /// Whether other nodes of the job share this machine.
     pub shared: bool,
-    /// The ranks on this machine outnumber its CPUs.
+    /// Whether there are more ranks on this machine than CPUs.
     pub oversubscribed: bool,
-    /// The ranks have listening sockets: `Endpoints` follows, and belongs to the data of the job.
+    /// Whether the ranks have listening sockets: the message `Endpoints` then follows, and is part of the job's data.
     pub has_endpoints: bool,
     /// The agent of this node.
     pub agent: AgentId,
@@ -91,13 +91,12 @@ pub struct Begin {
     pub parent: Option<Parent>,
 }
 
-/// From an agent to its server process.
+/// A message from an agent to its server process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToServer {
-    /// The first message, or the one after `Open`, which then has told the same directory, library and name of the
-    /// node.
+    /// The first message, or the one after `Open`, which has then contained the same directory, library and node name.
     Begin(Begin),
-    /// The second message, if `Begin` announces it.
+    /// The second message, sent if `has_endpoints` is set in `Begin`.
     Endpoints {
         /// For each node the address of its first rank ([`crate::rank_address`]), whose port is the lowest of its
         /// ranks; empty: no ranks.
@@ -107,13 +106,13 @@ pub enum ToServer {
     Answer { id: u64, answer: Answer },
     /// A rank of another node requests what a local rank has committed.
     ModexWanted { request: u64, wanted: Wanted },
-    /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank
-    /// that raised the event, `None`: an agent. The library has already delivered an event raised by a local rank to
-    /// the other local ranks, so the server process ignores it.
+    /// An event for the local ranks that have registered for `code`; `to`: only for these ranks, `None`: for all of
+    /// them. `from` is the rank that raised the event, `None`: an agent. The library has already delivered an event
+    /// raised by a local rank to the other local ranks, so the server process ignores it.
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
     /// A local rank has ended (possibly without finalizing).
     Gone { rank: Rank },
-    /// Another job, whose data the server got in an answer, has ended.
+    /// Another job, whose data an answer contained, has ended.
     Forget { nspace: String },
     /// The last message: clean up and exit.
     End,
@@ -132,7 +131,7 @@ pub enum Event {
     Library(i32),
 }
 
-/// From a server process to its agent.
+/// A message from a server process to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromServer {
     /// Ranks may be started.
@@ -151,18 +150,18 @@ pub enum FromServer {
     Finalized { rank: Rank },
     /// A rank aborts the job.
     Abort { rank: Rank, code: i32, message: String },
-    /// A request, to be answered with its number.
+    /// A request, which is answered with the same `id`.
     Ask { id: u64, ask: Ask },
     /// The answer to `ModexWanted`.
     Modex { request: u64, status: Status, blob: Bytes },
-    /// A rank raises an event: for the ranks of `to` on other nodes; local ranks already know.
+    /// A rank raises an event, for the ranks of `to`. Those on this node have already received it through the library.
     Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
-    /// A local rank has registered for events: from now on this node is told when ranks elsewhere end. Sent once at
-    /// most.
+    /// A local rank has registered for events: this node must be informed from now on when ranks of other nodes end.
+    /// Sent at most once.
     Watch,
-    /// Text from a local rank to be shown: on stream 1 or 2, like its own output.
+    /// Text from a local rank that is shown like the rank's own output, on stream 1 or 2.
     Log { rank: Rank, stream: u16, text: Vec<u8> },
-    /// The answer to `Open`; if the library cannot be opened, that is `Failed`.
+    /// The answer to `Open`; if the library cannot be opened, the answer is `Failed`.
     Opened,
     /// The answer to `AreYouAlive`.
     Alive,
@@ -175,13 +174,13 @@ pub enum Ask {
     Fence { set: Set, collect: bool, data: Bytes, timeout_s: Option<u32> },
     /// All local members have entered the construction of a group: a fence with a name.
     Group { name: String, set: Set, wants_context: bool, data: Bytes, timeout_s: Option<u32> },
-    /// What a rank on another node has committed.
+    /// Requests what a rank on another node has committed.
     Modex(Wanted),
-    /// For the root: about published names, new processes, other jobs.
+    /// A request to the root about published names, new processes or other jobs.
     Names { from: Rank, ask: names::Ask },
     /// All local members of a collective of several jobs have entered.
     Join { joint: Joint, timeout_s: Option<u32> },
-    /// What a rank of another job has committed, or that job's description.
+    /// Requests what a rank of another job has committed, or that job's description.
     Fetch(Fetch),
     /// Every rank of the job, or of this node only: its node, pid and state.
     ProcTable { here: bool },
@@ -200,22 +199,22 @@ pub enum Action {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// To `Control`, and to any request that failed.
+    /// The answer to `Control`, and to any request that failed.
     Status(Status),
-    /// To `Fence`: the nodes' data as blocks, after the struct; empty if no node has data.
+    /// The answer to `Fence`: the nodes' data as blocks, after the struct; empty if no node has data.
     Fenced {
         #[serde(skip)]
         blocks: Vec<Bytes>,
     },
-    /// To `Group`. The context is the same on all nodes, and unique among the job's groups.
+    /// The answer to `Group`. The context is the same on all nodes, and unique among the job's groups.
     Grouped { context: u64, data: Vec<Bytes> },
-    /// To `Modex`: what the rank has committed.
+    /// The answer to `Modex`: what the rank has committed.
     Modex { blob: Bytes },
-    /// To `Names`, `Join` and `Fetch`.
+    /// The answer to `Names`, `Join` and `Fetch`.
     Names(names::Answer),
-    /// To `ProcTable`: the job's processes.
+    /// The answer to `ProcTable`: the job's processes.
     ProcTable { procs: Vec<Proc> },
-    /// To `Namespaces`: the names and sizes of the jobs.
+    /// The answer to `Namespaces`: the names and sizes of the jobs.
     Namespaces { names: Vec<(String, u32)> },
 }
 
@@ -237,7 +236,7 @@ impl Answer {
 pub struct Proc {
     pub rank: Rank,
     pub node: NodeId,
-    /// 0: not started.
+    /// The process id; 0: the rank has not started.
     pub pid: u32,
     pub state: ProcState,
 }
@@ -270,7 +269,7 @@ pub trait Message: Serialize + DeserializeOwned {
         &[]
     }
 
-    /// Returns `false` if the message has no blocks.
+    /// Stores the blocks that follow the message; returns `false` if a message of this kind has none.
     fn put_blocks(&mut self, _blocks: Bytes) -> bool {
         false
     }

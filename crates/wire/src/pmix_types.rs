@@ -1,4 +1,5 @@
-//! What PMIx is told within a node and between jobs alike: programs, sets of ranks, whose data is wanted, results.
+//! Types of messages about PMIx, both within a node and between jobs: programs, sets of ranks, requests for data,
+//! results.
 
 use crate::ids::Rank;
 use alloc::string::String;
@@ -20,12 +21,12 @@ pub enum Status {
     NotFound,
     /// The client's timeout (`PMIX_TIMEOUT`) has expired.
     Timeout,
-    /// A rank that it needs has ended.
+    /// A rank that the request needs has ended.
     RankGone,
     BadParam,
-    /// There is no room for its data.
+    /// There is no room for the data of the request.
     Full,
-    /// The library's own code, passed through.
+    /// An error code of the PMIx library, which is passed on unchanged.
     Library(i32),
 }
 
@@ -33,12 +34,12 @@ pub enum Status {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Set {
     All,
-    /// In ascending order, each once.
+    /// Ranks of the job, in ascending order, each once.
     Ranks(Vec<Rank>),
 }
 
 impl Set {
-    /// Whether a rank of the job belongs to it.
+    /// Whether a rank of the job belongs to the set.
     pub fn contains(&self, rank: Rank) -> bool {
         match self {
             Set::All => true,
@@ -47,7 +48,7 @@ impl Set {
     }
 }
 
-/// The data of a rank that a rank on another node requests: all that it has committed.
+/// A request for the data of a rank on another node: all that the rank has committed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Wanted {
     pub rank: Rank,
@@ -59,7 +60,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whatever the rank has committed.
+    /// A request for whatever the rank has committed.
     pub fn data_of(rank: Rank) -> Wanted {
         Wanted { rank, key: None, timeout_s: None }
     }

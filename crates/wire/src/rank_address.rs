@@ -1,4 +1,4 @@
-//! A rank's address as others get it: where it listens.
+//! The address at which a rank listens, as other ranks receive it.
 //!
 //! ```text
 //! +--------+---------+---------------------------------------+   host: equal for ranks that reach each other by
@@ -10,11 +10,11 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour
-/// stays short.
+/// Most IP addresses in a rank's address. Chosen: enough for several networks, and the message of a neighbour stays
+/// short.
 const IPS_MAX: usize = 8;
 
-/// Before the address that a rank tells others: it is one of TCP, or of UDP.
+/// The byte before an address that a rank announces to others: the address is one of TCP, or of UDP.
 pub const TCP: u8 = 1;
 pub const UDP: u8 = 2;
 
@@ -39,13 +39,13 @@ pub fn encode(host: u64, port: u16, ips: &[IpAddr]) -> Vec<u8> {
     out
 }
 
-/// Where to dial, best first; none if the bytes are no address.
+/// The socket addresses to dial, best first; none if the bytes are no address. `own_host`: the caller's host.
 pub fn candidates(bytes: &[u8], own_host: u64) -> Vec<SocketAddr> {
     read(bytes, own_host).unwrap_or_default()
 }
 
-/// Where ranks of all hosts may dial, best first: also those of this host, unless it has no other address than that of
-/// loopback.
+/// The socket addresses that ranks on any host may dial, best first; those of the loopback interface only if there are
+/// no others.
 pub fn for_all(bytes: &[u8]) -> Vec<SocketAddr> {
     let host = host(bytes).unwrap_or_default();
     let mut all = candidates(bytes, !host);
@@ -55,7 +55,7 @@ pub fn for_all(bytes: &[u8]) -> Vec<SocketAddr> {
     all
 }
 
-/// The host of an address.
+/// The host number in an address; equal numbers mean that ranks reach each other by loopback.
 pub fn host(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|host| u64::from_le_bytes(*host))
 }
@@ -65,8 +65,8 @@ pub fn port(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?))
 }
 
-/// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address.
-/// Zeros behind the address are left out.
+/// The address of a rank whose port is `distance` higher; `None`: there is no such port, or the bytes are no address.
+/// Zeros after the address are left out.
 pub fn shift_port(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
     let mut len = 10;
     while let Some(ip_len @ 1..) = bytes.get(len) {
@@ -79,7 +79,7 @@ pub fn shift_port(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
     Some(shifted)
 }
 
-/// A `struct sockaddr_in` or `sockaddr_in6` of Linux.
+/// Encodes a socket address as a `struct sockaddr_in` or `sockaddr_in6` of Linux.
 pub fn sockaddr(address: &SocketAddr) -> Vec<u8> {
     let port = address.port().to_be_bytes();
     match address {

@@ -34,7 +34,7 @@ pub const IS_CONNECTED: u8 = 1;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Between {
     pub number: u32,
-    /// The sender has opened the relay.
+    /// Whether the sender of the message is the agent that has opened the relay.
     pub by_opener: bool,
     pub what: What,
 }
@@ -45,7 +45,7 @@ pub enum What {
     /// The rank's host has accepted the connection.
     Connected,
     Bytes(Bytes),
-    /// This many bytes have reached the rank; as many more may be sent.
+    /// This many bytes have reached the rank: the receiver of the message may send as many more.
     Taken(u32),
     /// No more bytes follow.
     End,
@@ -53,7 +53,7 @@ pub enum What {
     Close,
 }
 
-/// Whom to connect: a rank of the receiver's node, at the address that it has announced under this name, of TCP or
+/// The rank to connect to: one on the receiver's node, at the address that it has announced under this name, of TCP or
 /// (`datagrams`) of UDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
@@ -63,7 +63,7 @@ pub struct Target {
 }
 
 impl Between {
-    /// `stream` and payload of the frame.
+    /// Encodes the message: `stream` and payload of its frame.
     pub fn encode(self) -> (u16, Bytes) {
         let (kind, payload) = match self.what {
             What::Open(target) => (OPEN, peer::encode(&target).into()),

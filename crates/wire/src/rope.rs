@@ -23,7 +23,7 @@ pub struct Rope {
 #[derive(Clone)]
 enum Node {
     Slice(Bytes),
-    /// At least two, none of them empty.
+    /// At least two ropes, none of them empty.
     List(Arc<[Rope]>),
 }
 
@@ -85,7 +85,7 @@ impl Rope {
     }
 }
 
-/// See [`Rope::slices`].
+/// The iterator that [`Rope::slices`] returns.
 pub struct Slices<'a> {
     next: slice::Iter<'a, Rope>,
     /// The remaining items of the enclosing lists, the outermost first.

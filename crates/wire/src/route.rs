@@ -33,7 +33,7 @@ const HAS_FRAME: u8 = 1;
 /// The addresses at which an agent can be reached without the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// `ip:port`, best first. Empty: this agent cannot be dialled.
+    /// Addresses at which the agent listens, `ip:port`, best first. Empty: this agent cannot be dialled.
     pub addresses: Vec<String>,
     /// The agent's address for the transport that all agents have agreed on, if there is such a transport.
     pub point: Option<Point>,
@@ -45,7 +45,7 @@ pub struct Endpoint {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
     pub address: Vec<u8>,
-    /// Proves that its holder was told by this agent, over links that have proved the session's secret.
+    /// A key whose possession proves that an agent has received this point from its owner, over authenticated links.
     pub key: [u8; 32],
 }
 
@@ -74,7 +74,7 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// Encodes it for transfer. `job` is used if there is no frame.
+    /// Encodes the message as a frame. `job`: the job in the frame's header, if the message contains no frame.
     pub fn wrap(self, job: u32) -> Frame {
         let endpoint = self.endpoint.as_ref().map(peer::encode).unwrap_or_default();
         let length = u16::try_from(endpoint.len()).expect("addresses of one host are few");

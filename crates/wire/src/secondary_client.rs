@@ -14,7 +14,7 @@
 use crate::ids::{JobId, LocalRank};
 use alloc::vec::Vec;
 
-/// The variable that tells ranks of the agent's socket, and the one that tells each its local rank.
+/// The environment variable with the name of the agent's socket, and the one with the local rank of a process.
 pub const VARIABLE: &str = "WIREUP_AGENT";
 pub const LOCAL_RANK_VARIABLE: &str = "WIREUP_LOCAL_RANK";
 /// Longest name of a library (bytes).
@@ -42,7 +42,7 @@ impl<'a> Hello<'a> {
         out
     }
 
-    /// `None`: the bytes are not such a datagram.
+    /// Reads the datagram; `None`: the bytes are not one of a secondary client.
     pub fn decode(bytes: &'a [u8]) -> Option<Hello<'a>> {
         let (job, rest) = bytes.split_first_chunk()?;
         let (local, rest) = rest.split_first_chunk()?;
@@ -55,7 +55,7 @@ impl<'a> Hello<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     Joined,
-    /// The agent has no such rank, or none that has started.
+    /// The agent has no rank with this number, or the rank has not started.
     NoRank,
     /// A library of this rank has, or has had, this name.
     Taken,
@@ -72,7 +72,7 @@ impl Answer {
         self as u8
     }
 
-    /// `None`: the bytes are not an answer.
+    /// Reads the answer; `None`: the bytes are not an answer.
     pub fn decode(bytes: &[u8]) -> Option<Answer> {
         let [byte] = bytes else { return None };
         Answer::ALL.get(usize::from(*byte)).copied()

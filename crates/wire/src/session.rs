@@ -38,12 +38,12 @@ pub struct Welcome {
     pub job: JobId,
     pub session: String,
     pub fanout: u32,
-    /// All nodes are virtual nodes of one machine.
+    /// Whether all nodes are virtual nodes of one machine.
     pub shared: bool,
-    /// The agents were started by a batch system's step, which tells each node the devices of the job.
+    /// Whether the agents were started by a batch system's step, which tells each node the devices of the job.
     pub by_step: bool,
     pub transport: AgentTransport,
-    /// The position is the `AgentId`.
+    /// The nodes of the session; the position is the `AgentId`.
     pub nodes: Vec<NodeState>,
 }
 
@@ -66,13 +66,13 @@ pub enum Presence {
     Lost { problem: Problem },
 }
 
-/// What nodes a job needs; the session chooses them.
+/// A request of a job for nodes, which the session chooses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SeatRequest {
     pub ranks: u32,
-    /// The number of nodes; `None`: until their slots suffice for the ranks.
+    /// The number of nodes; `None`: as many as it takes for their slots to suffice for the ranks.
     pub nodes: Option<u32>,
-    /// The candidates; if empty, all nodes of the session.
+    /// The nodes among which the session chooses; empty: all nodes of the session.
     pub among: Vec<AgentId>,
     pub by: SeatOrder,
 }
@@ -80,10 +80,10 @@ pub struct SeatRequest {
 /// The order in which a session gives its nodes to a job that names none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SeatOrder {
-    /// Nodes with the fewest ranks per slot come first.
+    /// Nodes with the fewest ranks per slot are chosen first.
     #[default]
     Spread,
-    /// Nodes with free slots come first, in the order in which the session lists its nodes.
+    /// Nodes with free slots are chosen first, in the order in which the session lists its nodes.
     Pack,
 }
 
@@ -91,7 +91,7 @@ pub enum SeatOrder {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobEntry {
     pub job: JobId,
-    /// The job whose rank has asked for it.
+    /// The job whose rank has requested this job.
     pub parent: Option<JobId>,
     pub nspace: String,
     /// The first program's name, as given by the user.
@@ -125,7 +125,7 @@ pub struct RankPortsReport {
     pub news: RankPortsNews,
 }
 
-/// What an agent tells about the ports that it has reserved for ranks.
+/// What an agent reports about the ports that it has reserved for ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RankPortsNews {
     /// The agent has reserved this many ports and listens on them; `address` has the lowest one (`rank_address`).
@@ -151,7 +151,7 @@ pub struct TreePosition {
     /// The agent's incarnation: the length of the log when the agent was last started; 0: started with the session.
     pub incarnation: u32,
     pub parent: AgentId,
-    /// Whether the parent is another agent than the one that was the parent at the start.
+    /// Whether the parent is another agent than the one that was the parent when this agent was started.
     pub is_adopted: bool,
     pub is_lost: bool,
 }
@@ -159,7 +159,7 @@ pub struct TreePosition {
 /// A segment of the root's log.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Log {
-    /// The number of entries before these.
+    /// The number of entries of the log that precede `entries`.
     pub at: u32,
     pub entries: Vec<Entry>,
     /// The path to the root has changed: frames sent on the old path may be lost.
@@ -179,8 +179,8 @@ impl Log {
 /// The state that an agent of a standing session receives when it is started.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SessionSnapshot {
-    /// Where the root listens (`ip:port`, best first): an agent that loses its parent dials it. Empty for the root's
-    /// own children.
+    /// Addresses at which the root listens (`ip:port`, best first), for an agent that loses its parent. Empty for the
+    /// root's own children.
     pub root: Vec<String>,
     /// The length of the log, and its effect on the tree.
     pub at: u32,

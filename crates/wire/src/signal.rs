@@ -19,8 +19,8 @@ pub const SIGWINCH: i32 = 28;
 /// receive them directly.
 pub const SENT_TO_STEPS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGTSTP];
 
-/// Whether a signal ends a process that does not handle it; a job without ranks cannot handle any.
+/// Whether a signal ends a process that does not handle it; as long as a job has no ranks, it handles no signal.
 pub fn is_fatal(signal: i32) -> bool {
-    // CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
+    // Signals that do not end a process by default: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
     !matches!(signal, 17..=23 | 28)
 }

@@ -11,17 +11,17 @@
 //!     ── Forgotten { keys } ────────────────►
 //! ```
 //!
-//! The next `Ask` is sent when the previous one was taken; further questions are collected in it meanwhile.
+//! The next `Ask` is sent when the previous one was acknowledged; further questions are collected in it meanwhile.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Between two agents, in frames of [`crate::frame::PeerFrame::Store`].
+/// A message between two agents, in frames of [`crate::frame::PeerFrame::Store`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
     Ask(Vec<Question>),
-    /// `taken`: acknowledges the last `Ask`. `answers`: with the numbers of their questions.
+    /// `taken`: acknowledges the last `Ask`. `answers`: the outcomes, each with the number of its question.
     Answer {
         taken: bool,
         answers: Vec<(u32, Outcome)>,
@@ -39,7 +39,7 @@ pub enum Between {
 /// A request about one key; for `Count` and `List` the key is the number of the owner (4 bytes, little-endian).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Question {
-    /// The asking agent's number for it.
+    /// The asking agent's number for the question.
     pub id: u32,
     pub key: Bytes,
     pub operation: Operation,
@@ -82,16 +82,16 @@ pub enum Operation {
     },
     Pop,
     Length,
-    /// The number of keys of this owner.
+    /// Requests the number of keys that this owner has.
     Count,
-    /// All keys of this owner.
+    /// Requests all keys that this owner has.
     List,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     Done,
-    /// `None`: the key has no value.
+    /// The value of the key; `None`: the key has none.
     Value(Option<Bytes>),
     Number(i64),
     /// The key has a value, which is sent along if it is short. The agent may keep it as a copy until it is told to
@@ -99,7 +99,7 @@ pub enum Outcome {
     Exists {
         value: Option<Bytes>,
     },
-    /// The key has no value, but its queue has; number of the push of such a value.
+    /// The key has no value, but its queue has values; `pushes`: the number of the push of one of them.
     Queued {
         pushes: u64,
     },
@@ -117,7 +117,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Bytes of the values in it.
+    /// Total length of the values in the outcome (bytes).
     pub fn len(&self) -> usize {
         match self {
             Outcome::Value(value) | Outcome::Exists { value } | Outcome::Popped { value, .. } => {
@@ -135,7 +135,7 @@ impl Outcome {
 }
 
 impl Question {
-    /// Bytes of the key and the values in it.
+    /// Length of the key and the values in the question (bytes).
     pub fn bytes(&self) -> usize {
         self.key.len()
             + match &self.operation {

@@ -35,16 +35,17 @@ pub enum Control {
     SessionUp(SessionUp),
     FromLauncher(FromLauncher),
     ToLauncher(ToLauncher),
-    /// A neighbour in the tree asks whether this agent still responds, because something waits for it.
+    /// A neighbour in the tree asks whether this agent still responds; sent only while a job runs or nodes are
+    /// starting.
     AreYouAlive,
     /// The answer to `AreYouAlive`.
     Alive,
-    /// Towards the launcher, which shows it to the user.
+    /// Information for the user, on its way to the launcher.
     Note(Note),
 }
 
-/// About a job, down its tree. The launcher sends `Signal`, `Resize`, `Kill`, `StallAsk` and
-/// `StackAsk` to the root.
+/// A message about a job, down the job's tree. The launcher sends `Signal`, `Resize`, `Kill`, `StallAsk` and `StackAsk`
+/// to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobDown {
     /// Send a signal to every rank of the job.
@@ -62,7 +63,7 @@ pub enum JobDown {
     StartRanks,
     /// Report the call stacks of all ranks.
     StackAsk,
-    /// Where the ranks meet: a port that the agent of rank 0 has reserved.
+    /// The address of the rendezvous of the ranks: a port that the agent of rank 0 has reserved.
     Rendezvous { address: SocketAddr },
 }
 
@@ -77,36 +78,37 @@ impl JobDown {
     }
 }
 
-/// About a job, up its tree. The root sends `Started`, `Failed`, `Stall`, `Stacks`, `Missing` and `RankError`
-/// to the job's launcher.
+/// A message about a job, up the job's tree. The root sends `Started`, `Failed`, `Stall`, `Stacks`, `Missing` and
+/// `RankError` to the job's launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobUp {
     /// All ranks of the subtree are running; sent once per subtree.
     Started { ranks: u32, pmix: Option<Opened> },
     /// With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
     Ready,
-    /// The first failure of the subtree; then a crash from which the first one may have followed.
+    /// The first failure of the subtree; later, a crash that may have caused the failure that was reported first.
     Failed(Failure),
     /// A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited
     /// without finalizing.
     Departed(Departed),
     /// All ranks of the subtree have ended, and all their output has been sent.
     Done(Done),
-    /// Some wait has become long: ask all agents for the ranks that have not entered the collective.
+    /// A rank has waited for long: ask all agents for the ranks that have not entered the collective.
     StallAsk { collective: Option<Collective> },
     /// One agent's report of the ranks that have not entered; forwarded unchanged.
     Stall(StallReport),
-    /// Agents of the subtree that are missing. Root to launcher, before each `Spawn`: all that are lost.
+    /// Agents of the subtree that are missing. From the root to the launcher, before each `Spawn`: all agents that are
+    /// lost.
     Missing(Vec<MissingAgent>),
     /// The call stacks of the subtree's ranks, the answer to `StackAsk`.
     Stacks(Vec<Stack>),
-    /// The agent of rank 0 has reserved this port, where the ranks are to meet.
+    /// The agent of rank 0 has reserved this port for the rendezvous of the ranks.
     Rendezvous { address: SocketAddr },
     /// The earliest of the errors that ranks of the subtree have written; sent before `Done`.
     RankError(RankError),
 }
 
-/// About the session, down its tree.
+/// A message about the session, down the session's tree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SessionDown {
     /// In a session of one run: start a job.
@@ -127,11 +129,11 @@ pub enum SessionDown {
     Start { spec: Box<JobSpec>, newest: JobId, live: Vec<JobId> },
     /// In a standing session: the root's decisions about which agents are lost and which are started.
     Log(Log),
-    /// The answer to `ClockAsk`: its `asked_ns`, and the time by the parent's clock.
+    /// The answer to `ClockAsk`: the `asked_ns` of the question, and the time on the parent's clock.
     ClockTell { asked_ns: u64, told_ns: u64 },
 }
 
-/// About the session, up its tree.
+/// A message about the session, up the session's tree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SessionUp {
     /// The sender's remote shell does not reach the host of its child `agent`: start the child in the sender's place,
@@ -147,7 +149,7 @@ pub enum SessionUp {
     /// Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used.
     /// `asker` gets the result.
     Probe { agent: AgentId, asker: AgentId },
-    /// All agents of the subtree have checked for UCX; `missing` is one that cannot use it.
+    /// All agents of the subtree have checked whether they can use UCX; `missing`: one that cannot.
     TransportLooked { missing: Option<MissingAgent> },
     /// In a standing session: these agents of the subtree are linked, with their incarnations. Agents repeat it to a
     /// new parent.
@@ -156,23 +158,23 @@ pub enum SessionUp {
     RankPorts(RankPortsReport),
     /// In a standing session: agents of the subtree are gone. Repeated to a new parent, until the root has decided.
     Gone(Vec<Gone>),
-    /// What does the parent's clock read? Sent at `asked_ns` on the asker's clock.
+    /// Requests the time on the parent's clock. `asked_ns`: the time on the sender's clock when it sent this.
     ClockAsk { asked_ns: u64 },
 }
 
-/// From a launcher to the root.
+/// A message from a launcher to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromLauncher {
     /// Start a job.
     Launch(Box<JobSpec>),
-    /// About a job that a rank has asked for: its ranks run, or the reason why not.
+    /// The result for a job that a rank has requested: its ranks run, or the reason why they do not.
     Spawned(Result<NewJob, String>),
 
-    // Only in standing sessions.
+    // The variants below exist only in standing sessions.
     /// List the jobs.
     AskJobs,
-    /// Choose the nodes of the launcher's job, which counts as running on them until it is launched or the launcher has
-    /// left.
+    /// Choose the nodes of the launcher's job. The job counts as running on these nodes until it is launched or the
+    /// launcher leaves.
     AskSeats(SeatRequest),
     /// List the nodes; with `revive`, restart the agents that are lost first.
     AskNodes { revive: bool },
@@ -181,12 +183,12 @@ pub enum FromLauncher {
     /// End the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
     /// prevent the end, then `Decided`. Once it is granted, further launches are refused.
     EndSession { kill: bool },
-    /// Where do the ranks of this job wait? The answers are those of the job to `StallAsk` and `StackAsk`, or `Decided`
-    /// with an error.
+    /// Report where the ranks of this job wait. The answers are those of the job to `StallAsk` and `StackAsk`, or
+    /// `Decided` with an error.
     Why { job: JobId },
 }
 
-/// From the root to a launcher.
+/// A message from the root to a launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     /// The job has ended.
@@ -198,10 +200,10 @@ pub enum ToLauncher {
     /// Ranks of these jobs have connected, so that a failure of one ends all of them; or they have disconnected.
     Together { jobs: Vec<JobId>, connected: bool },
 
-    // Only in standing sessions.
-    /// The first message.
+    // The variants below exist only in standing sessions.
+    /// The first message that the launcher receives.
     Welcome(Welcome),
-    /// `Ok`: a request that has no answer of its own is done or in progress. `Err`: any request was refused, for this
+    /// `Ok`: a request without an answer of its own is done, or in progress. `Err`: a request was refused, for this
     /// reason.
     Decided(Result<(), String>),
     /// The jobs of the session.

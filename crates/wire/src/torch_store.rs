@@ -35,7 +35,7 @@ pub const WAIT_CANCELLED: u8 = 1;
 pub const READY: u8 = 0;
 pub const NOT_READY: u8 = 1;
 
-/// One request. The names are those of PyTorch's opcodes.
+/// One request; its name is that of PyTorch's opcode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     Set { key: Bytes, value: Bytes },
@@ -58,11 +58,11 @@ pub enum Request {
     Barrier { key: Bytes, world_size: i64 },
 }
 
-/// The answer to a request that has one.
+/// The answer to a request, if the request has an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     Value(Bytes),
-    /// Values without their number, which the client knows.
+    /// Values without a count, because the client knows how many it has requested.
     Values(Vec<Bytes>),
     Number(i64),
     Byte(u8),
@@ -75,7 +75,7 @@ pub enum Reply {
     Keys(Vec<Bytes>),
 }
 
-/// What a client has sent is no request; the connection cannot recover.
+/// A client has sent bytes that are no request; the connection cannot recover.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TorchStoreError {
     #[error("request of unknown kind {0}")]
@@ -88,10 +88,10 @@ pub enum TorchStoreError {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Generation {
-    /// No magic, WATCH_KEY among the opcodes.
+    /// Clients that send no magic, and that have WATCH_KEY among their opcodes.
     Old,
     MagicBeforeEach,
-    /// The magic was the first request.
+    /// Clients that send the magic once, before their first request.
     MagicOnce,
 }
 
@@ -106,7 +106,7 @@ impl RequestReader {
     /// Adds bytes from the client, split anywhere.
     ///
     /// # Errors
-    /// More bytes than a request can have wait for their request to be complete.
+    /// The bytes of an incomplete request are more than any request can have.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), TorchStoreError> {
         limited((self.buffer.len() + bytes.len()) as u64, STORE_REQUEST_BYTES_MAX + bytes.len())?;
         self.buffer.extend_from_slice(bytes);
@@ -133,7 +133,7 @@ impl RequestReader {
                 let used = self.buffer.len() - fields.rest.len();
                 self.buffer.advance(used);
                 if self.buffer.is_empty() {
-                    // An idle connection keeps no memory.
+                    // An idle connection keeps no buffer.
                     self.buffer = BytesMut::new();
                 }
                 Ok(Some(request))
@@ -250,7 +250,7 @@ impl Fields<'_> {
         self.bytes(STORE_VALUE_LEN_MAX)
     }
 
-    /// A copy: a slice of the buffer would keep all of the buffer's memory.
+    /// Reads a byte string as a copy: a slice of the buffer would keep all of the buffer's memory.
     fn bytes(&mut self, limit: usize) -> Result<Bytes, Stop> {
         let length = self.length(limit)?;
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Stop::Incomplete)?;
@@ -258,7 +258,7 @@ impl Fields<'_> {
         Ok(if self.copies { Bytes::copy_from_slice(bytes) } else { Bytes::new() })
     }
 
-    /// The list grows as its entries are decoded, so that a large count alone allocates nothing.
+    /// Reads a list, which grows as its entries are decoded, so that a large count alone allocates nothing.
     fn list<T>(&mut self, entry: impl Fn(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.length(STORE_KEYS_MAX)?;
         (0..count).map(|_| entry(self)).collect()
@@ -266,7 +266,7 @@ impl Fields<'_> {
 }
 
 impl Reply {
-    /// The bytes for the client.
+    /// Encodes the reply for the client.
     pub fn encode(&self) -> Bytes {
         let mut bytes = Vec::new();
         match self {
@@ -320,7 +320,7 @@ mod tests {
         (requests, None)
     }
 
-    /// Opcode in the newest generation, what follows it, and the request.
+    /// Each request, after its opcode in the newest generation and the bytes that follow the opcode.
     fn all() -> Vec<(u8, Vec<u8>, Request)> {
         let keys = || vec![KEY, KEY];
         vec![

@@ -70,7 +70,7 @@ pub fn values(bytes: &[u8]) -> Values<'_> {
     Values { rest: bytes }
 }
 
-/// See [`values`].
+/// The iterator that [`values`] returns.
 #[derive(Clone, Debug)]
 pub struct Values<'a> {
     rest: &'a [u8],

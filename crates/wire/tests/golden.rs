@@ -126,13 +126,14 @@ fn split_captures_decode_to_the_same_requests() {
     }
 }
 
-/// Requests of MPICH and Intel byte for byte; libpmi2's except for the blanks around the length.
+/// The requests of MPICH and Intel MPI are the same byte for byte; those of libpmi2 except for the blanks around the
+/// length.
 #[test]
 fn our_encoded_requests_match_the_captures() {
     for (name, bytes) in captures("client") {
         let mut ours = Vec::new();
         for_each_request(&bytes, bytes.len(), |dialect, envelope| {
-            // Other clients also send list counts, which ours does not.
+            // Other clients also send the lengths of lists, which our client does not.
             let counted = matches!(
                 envelope.request,
                 Request::PublishName { .. } | Request::LookupName { .. } | Request::UnpublishName { .. }

@@ -495,7 +495,7 @@ fn the_list_contains_every_control_message() {
         (front.len() + 1..bytes.len()).all(|length| peer::decode::<Control>(&bytes[..length]).is_err())
     };
     assert!(known.keys().copied().eq(0..known.len() as u8) && is_refused(&[], known.len() as u8), "{known:?}");
-    // A message without contents is no conversation.
+    // A variant of `Control` without contents has no numbers of messages inside it.
     for (conversation, variants) in known.iter().filter(|(_, variants)| !variants.is_empty()) {
         let count = variants.len() as u8;
         assert!(variants.iter().copied().eq(0..count), "conversation {conversation} has {variants:?}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Capture {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
-    /// Kept open, but not read.
+    /// The pipe, while it is kept open but not read.
     held: Option<OwnedFd>,
 }
 
@@ -31,7 +31,7 @@ impl Capture {
         Self { bytes: Arc::default(), reader: None, held: Some(pipe.into()) }
     }
 
-    /// Starts to read a pipe that was only held.
+    /// Starts to read a pipe that was only kept open.
     pub fn read_now(&mut self) {
         if let Some(pipe) = self.held.take() {
             *self = Self::reading(File::from(pipe));
@@ -46,7 +46,7 @@ impl Capture {
         String::from_utf8_lossy(&lock(&self.bytes)).into_owned()
     }
 
-    /// The whole content, once every process that could write has exited.
+    /// The whole content of the pipe; waits until every process that could write to it has exited.
     pub fn end(&mut self) -> Vec<u8> {
         if let Some(reader) = self.reader.take() {
             let patience = Instant::now() + Duration::from_secs(10);

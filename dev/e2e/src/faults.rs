@@ -13,20 +13,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wireup_testbed::{Process, Spec, Testbed};
 
-/// Characters of standard output that are shown in messages.
+/// Maximum number of characters of standard output that messages show.
 const SHOWN_MAX: usize = 16 << 10;
 const LOOK_STEP: Duration = Duration::from_millis(5);
 
 /// A testbed with the product on its nodes, for trials with faults.
 pub struct FaultSite {
     pub testbed: Testbed,
-    /// Names that exist in the nodes' private `/tmp` and `/dev/shm` before any trial: mount points of `shares`.
+    /// Names that exist in the nodes' private `/tmp` and `/dev/shm` before the first trial: mount points of `shares`.
     given: Vec<OsString>,
 }
 
 impl FaultSite {
-    /// Returns `None`, after printing a message, if this machine cannot run a testbed. The nodes see `shares` wherever
-    /// they are.
+    /// Starts a testbed. Returns `None`, after printing a message, if this machine cannot run one. The nodes see the
+    /// folders `shares` wherever these are.
     pub fn start(nodes: u16, shares: &[PathBuf]) -> Option<FaultSite> {
         let spec = Spec { shares: shares.to_vec(), ..Spec::new(programs::testbed(), nodes) };
         let mut site = FaultSite { testbed: Testbed::start_or_skip(&spec)?, given: Vec::new() };
@@ -34,7 +34,7 @@ impl FaultSite {
         Some(site)
     }
 
-    /// The folder of the product.
+    /// The folder of the product, which all nodes must see.
     pub fn share() -> PathBuf {
         wireup().parent().map(Path::to_owned).expect("a program lies in a folder")
     }
@@ -61,7 +61,7 @@ impl FaultSite {
         ["run"].into_iter().chain(line.split_whitespace()).chain(words.iter().copied()).collect()
     }
 
-    /// Processes on the nodes `on` that are not part of the testbed itself.
+    /// Processes on the nodes `on` that are not part of the testbed itself, each with its node.
     pub fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
         let all = self.testbed.all_processes();
         on.iter().flat_map(|&i| all[usize::from(i)].iter().map(move |process| (i, process.clone()))).collect()
@@ -87,7 +87,7 @@ pub fn is_sshd(process: &Process) -> bool {
     process.command.starts_with("sshd") || process.command.contains("/sshd")
 }
 
-/// Whether a process is an agent, and not a keeper of one.
+/// Whether a process is an agent, not an agent's keeper.
 pub fn is_agent(process: &Process) -> bool {
     process.command.contains("wireup agent ") && short_name(process.pid) == "wireup"
 }
@@ -97,12 +97,12 @@ pub fn kill(pid: u32, signal: Signal) -> bool {
     Pid::from_raw(pid.cast_signed()).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
-/// Sends a signal to a process that exists.
+/// Sends a signal to a process that must exist.
 pub fn send(pid: u32, signal: Signal) {
     assert!(kill(pid, signal), "process {pid} has ended");
 }
 
-/// The name that a process has given itself.
+/// The name that a process has set for itself (`comm`).
 pub fn short_name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
@@ -131,7 +131,7 @@ pub struct Ended {
     pub stdout: String,
     pub stderr: String,
     pub at: Instant,
-    /// Processes of the job that remained on the hub.
+    /// Processes of the job that were left on the hub.
     pub left_on_hub: Vec<super::run_processes::Process>,
 }
 
@@ -162,9 +162,9 @@ impl Started {
         assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text());
     }
 
-    /// Processes of the job on the hub, including the launcher. Processes of nodes begin and end meanwhile. So only
-    /// those count that exist both before and after the nodes are listed: a process of a node that exists both times is
-    /// in that node's list.
+    /// Processes of the job on the hub, including the launcher. Processes of nodes start and exit during the search. So
+    /// a process counts only if it was found both before and after the nodes were listed: a process of a node that is
+    /// found both times is in that node's list.
     pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
         let before = self.mark.processes();
         let elsewhere: Vec<u32> =
@@ -174,7 +174,7 @@ impl Started {
         all.into_iter().filter(|found| !elsewhere.contains(&found.pid.as_raw_nonzero().get().cast_unsigned())).collect()
     }
 
-    /// Waits for the end; `None` if it did not come in time and the job was killed.
+    /// Waits for the end of the job; `None` if the job did not end in time and was killed.
     pub fn finish(mut self, site: &FaultSite, limit: Duration) -> Option<Ended> {
         let end = Instant::now() + limit;
         let status = loop {
@@ -190,7 +190,7 @@ impl Started {
         };
         let at = Instant::now();
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        // Keepers of a killed launcher close the pipes when they exit.
+        // The pipes of a killed launcher are closed when its keepers exit.
         while !(self.stdout.has_ended() && self.stderr.has_ended()) && at.elapsed() < limit {
             thread::sleep(Duration::from_millis(1));
         }
@@ -210,7 +210,7 @@ impl Drop for Started {
     }
 }
 
-/// Waits until `holds`; returns the time that it took, or `None` after `limit`.
+/// Waits until `holds` returns true; returns the time that this took, or `None` after `limit`.
 pub fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> Option<Duration> {
     let begun = Instant::now();
     while !holds() {

@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of its own, removed with this value.
+/// A folder for one test, which is removed when this value is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// A folder in the temporary one.
+    /// Creates a folder in the machine's temporary folder.
     ///
     /// # Panics
-    /// It cannot be made; so it is with all folders and files below.
+    /// The folder cannot be created. All functions below panic in this way, too.
     #[must_use]
     pub fn new(name: &str) -> Folder {
         Folder::below(&std::env::temp_dir(), name)
     }
 
-    /// A folder that the hosts of testbeds see as well.
+    /// Creates a folder that the hosts of testbeds see as well.
     #[must_use]
     pub fn shared(name: &str) -> Folder {
         Folder::below(super::wireup().parent().expect("a program lies in a folder"), name)
@@ -39,7 +39,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// The flag that keeps staged files here, apart from those of other tests.
+    /// The flag `--stage` that stores staged files in this folder, apart from those of other tests.
     #[must_use]
     pub fn stage(&self) -> String {
         format!("--stage={}", self.at("store").display())
@@ -67,7 +67,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Folders of a store may be read-only, which does not keep root from removing them.
+        // Folders of a store of staged files may be read-only, so that only root could remove them.
         if fs::remove_dir_all(&self.0).is_err() {
             let _ = Command::new("chmod").args(["-R", "u+w"]).arg(&self.0).status();
             let _ = fs::remove_dir_all(&self.0);

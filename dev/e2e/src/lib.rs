@@ -2,12 +2,12 @@
 //!
 //! Every run has a mark in its environment, which all of its processes inherit. A run that does not end by itself is
 //! killed, and its test fails with all of its output. A run that ends must leave nothing behind: no process with the
-//! mark, no file in its temporary folder or in `/dev/shm`, no panic on stderr; on the hosts of a testbed no process and
-//! no file in `/tmp`.
+//! mark, no file in its temporary folder or in `/dev/shm`, and no message of a panic on stderr; and on the hosts of a
+//! testbed no process and no file in `/tmp`.
 //!
 //! [`programs`] finds the product, [`peers`] and [`libraries`] find test programs and other launchers, [`machines`]
 //! makes hosts, [`sessions`] standing sessions, [`strangers`] another user, [`partitions`] hosts that cannot reach each
-//! other, [`faults`] jobs that faults strike. The tests are in `tests/e2e`, one file for each subject.
+//! other, [`faults`] runs jobs into which faults are injected. The tests are in `tests/e2e`, one file for each subject.
 
 mod capture;
 pub mod executables;
@@ -41,11 +41,11 @@ use std::time::{Duration, Instant};
 use wireup_testbed::Testbed;
 use wireup_testbed::failing_calls::Supervision;
 
-/// Time after which a run counts as hanging: fifty times what the slowest one needs on an idle machine, since machines
-/// that run the tests may be busy with other work.
+/// Time after which a run counts as hanging: fifty times as long as the slowest run takes on an idle machine, since
+/// machines that run the tests may be busy with other work.
 const GUARD: Duration = Duration::from_secs(200);
 
-/// Time for remaining processes to exit: long, since this is to detect a hang, not a slow machine.
+/// Longest time for remaining processes to exit: long, since it is meant to detect a hang, not a slow machine.
 const GONE: Duration = Duration::from_secs(10);
 
 /// A command that has not been started yet.
@@ -68,22 +68,22 @@ enum Feed {
 }
 
 impl Run {
-    /// `wireup ARGS`.
+    /// The command `wireup ARGS`.
     pub fn wireup<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
         Self::command(wireup(), args)
     }
 
-    /// `wireup run ARGS`; the line is split at blanks, without quotes.
+    /// The command `wireup run ARGS`; `line` is split at blanks, without quotes.
     pub fn job(line: &str) -> Self {
         Self::wireup(["run"]).args(line.split_whitespace())
     }
 
-    /// `sh -c SCRIPT`, where `$WIREUP` is the product.
+    /// The command `sh -c SCRIPT`, where `$WIREUP` is the path of the product.
     pub fn shell(script: &str) -> Self {
         Self::command("/bin/sh", ["-c", script]).env("WIREUP", wireup())
     }
 
-    /// A tool of the system, with `$WIREUP` as for [`Run::shell`].
+    /// A tool of the system; in its environment `$WIREUP` is the path of the product.
     pub fn tool<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Self {
         Self::command(program, args).env("WIREUP", wireup())
     }
@@ -92,7 +92,7 @@ impl Run {
         Self::new(Command::new(program)).args(args)
     }
 
-    /// The command, unchanged.
+    /// A run of this command, with its own mark and folders, and without further changes.
     fn new(mut command: Command) -> Self {
         let mark = Mark::new();
         // A run must not find the sessions of the user who runs the tests.
@@ -118,7 +118,7 @@ impl Run {
         self.looking_at(testbed)
     }
 
-    /// Checks that the run leaves nothing behind on these hosts.
+    /// Makes the run check that it leaves nothing behind on the hosts of `testbed`.
     fn looking_at(mut self, testbed: &Arc<Testbed>) -> Self {
         self.testbed = Some(Arc::clone(testbed));
         self
@@ -134,8 +134,9 @@ impl Run {
         self
     }
 
-    /// Adds `sh -c SCRIPT` as the program of the job. Unless the test chooses a PMI, the job runs without PMIx: scripts
-    /// would be offered both kinds, and a server for each job and node costs much more than what most tests do.
+    /// Adds `sh -c SCRIPT` as the program of the job. Unless the test chooses a PMI, the job runs without PMIx: with a
+    /// script, wireup would offer both PMI and PMIx, and a server for each job and node costs much more than what most
+    /// tests do.
     pub fn sh(self, script: &str) -> Self {
         let mut words = self.command.get_args().map(OsStr::as_encoded_bytes);
         let is_ours = words.next() == Some(b"run") && !words.any(|word| word.starts_with(b"--pmi"));
@@ -148,7 +149,7 @@ impl Run {
         self
     }
 
-    /// Lets programs find our C libraries.
+    /// Lets programs find wireup's C libraries.
     pub fn linked(self) -> Self {
         self.env("LD_LIBRARY_PATH", libraries::library_path())
     }
@@ -180,8 +181,8 @@ impl Run {
         self
     }
 
-    /// Runs the command as on a kernel that lacks all system calls with this number or a higher one, or with a
-    /// container's filter that refuses them (`errno`).
+    /// Runs the command like on a kernel that lacks all system calls from this number on, or with a container's filter
+    /// that refuses them with the error `errno`.
     pub fn without_calls_from(mut self, number: u32, errno: Errno) -> Self {
         let refuse = move || wireup_testbed::refuse_calls_from(number, errno.raw_os_error());
         // SAFETY: everything that is called between fork and exec is async-signal-safe.
@@ -189,7 +190,7 @@ impl Run {
         self
     }
 
-    /// Lets a supervisor, which the caller starts, decide about each system call of the command.
+    /// Lets `supervision`, which the caller starts, decide about each system call of the command.
     pub fn supervised(mut self, supervision: &Supervision) -> Self {
         // SAFETY: everything that is called between fork and exec is async-signal-safe.
         unsafe { self.command.pre_exec(supervision.in_child()) };
@@ -202,7 +203,7 @@ impl Run {
         self
     }
 
-    /// Leaves the check of what remains to the owner of `mark`.
+    /// Makes the run part of the run with `mark`, whose owner checks what remains of both.
     fn leaving(mut self, mark: Mark) -> Self {
         self.command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
         let _ = fs::remove_dir_all(self.mark.folder());
@@ -211,7 +212,7 @@ impl Run {
         self
     }
 
-    /// Lets ranks leave files of theirs in `/dev/shm`, even if the job ends well.
+    /// Allows ranks to leave their own files in `/dev/shm`, even if the job ends well.
     pub fn ranks_leave_memory(mut self) -> Self {
         self.ranks_leave_memory = true;
         self
@@ -232,7 +233,7 @@ impl Run {
         let mut stdin = child.stdin.take();
         if let Feed::Bytes(bytes) = self.stdin {
             let mut pipe = stdin.take().expect("stdin was asked to be a pipe");
-            // The program may end without having read everything.
+            // Errors are ignored: the program may end without having read all bytes.
             thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
         let stdout = child.stdout.take().expect("stdout was asked to be a pipe");
@@ -256,14 +257,14 @@ impl Run {
         self.start().finish()
     }
 
-    /// Starts the command and waits for `count` times this text.
+    /// Starts the command and waits until stdout contains `text` at least `count` times.
     pub fn start_until(self, text: &str, count: usize) -> Running {
         let mut running = self.start();
         running.await_out(text, count);
         running
     }
 
-    /// Runs the command to its end, which must be with exit code 0.
+    /// Runs the command to its end; its exit code must be 0.
     pub fn succeed(self) -> Outcome {
         self.finish().expect_code(0)
     }
@@ -288,17 +289,17 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    /// Sends a signal to the launcher only.
+    /// Sends a signal to the started command only, not to other processes of the run.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("signal the launcher");
     }
 
-    /// Resumes reading after [`Run::stdout_unread`].
+    /// Starts reading the standard output that [`Run::stdout_unread`] has left unread.
     pub fn read_stdout(&mut self) {
         self.stdout.read_now();
     }
 
-    /// Writes to an open stdin.
+    /// Writes to the standard input that [`Run::stdin_open`] has left open.
     pub fn write(&mut self, bytes: &[u8]) {
         if let Err(error) = self.stdin.as_mut().expect("stdin_open").write_all(bytes) {
             self.fail(&format!("takes no input: {error}"));
@@ -325,7 +326,7 @@ impl Running {
         });
     }
 
-    /// Waits for a condition while the command runs.
+    /// Waits while the command runs until `holds` returns true; `what`: the condition, for messages.
     pub fn await_that(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         while !holds(self) {
             if Instant::now() > self.deadline || (self.has_ended() && !holds(self)) {
@@ -348,12 +349,12 @@ impl Running {
         self.finish_with_open_stdin()
     }
 
-    /// Waits for the end, which must be with exit code 0.
+    /// Waits for the end of the command; its exit code must be 0.
     pub fn succeed(self) -> Outcome {
         self.finish().expect_code(0)
     }
 
-    /// Like [`Self::finish`], but leaves stdin open.
+    /// Like [`Self::finish`], but leaves the command's stdin open.
     pub fn finish_with_open_stdin(mut self) -> Outcome {
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("wait for the launcher") {
@@ -383,7 +384,7 @@ impl Running {
             stderr: self.stderr.end(),
             shown: std::mem::take(&mut self.shown),
         };
-        // The folder of sessions is kept when the last of them has ended, as in the user's own directory.
+        // wireup keeps the folder of sessions when the last session has ended, as in the user's own runtime directory.
         let _ = fs::remove_dir(self.mark.folder().join("run"));
         let files = self.mark.files();
         assert!(self.leaves || files.is_empty(), "{outcome}\nleft behind: {files:?}");
@@ -393,7 +394,7 @@ impl Running {
         outcome
     }
 
-    /// Kills everything, then fails the test.
+    /// Kills all processes of the run, then fails the test.
     fn fail(&mut self, why: &str) -> ! {
         let all = run_processes::list(&self.mark.processes());
         self.mark.kill_all();
@@ -430,7 +431,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The exit code as a shell reports it: 128+signal for a launcher that was killed.
+    /// The exit code as a shell reports it: 128+signal if the command was killed by a signal.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
@@ -467,7 +468,7 @@ impl Outcome {
         found.unwrap_or_else(|| panic!("{self}\nexpected in one line of stderr: {words:?}")).to_owned()
     }
 
-    /// Expects that so many ranks of a test program have printed that all is right.
+    /// Expects that `ranks` ranks of a test program have printed that they found no error.
     pub fn expect_all_right(&self, ranks: usize) {
         assert_eq!(self.out().matches(libraries::ALL_RIGHT).count(), ranks, "{self}");
     }
@@ -486,8 +487,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Whether long tests run that only repeat at a larger size what shorter tests show: with `WIREUP_NIGHT`, which `cargo
-/// xtask night large` sets.
+/// Whether long tests run, which only repeat at a larger size what shorter tests show: with `WIREUP_NIGHT`, which
+/// `cargo xtask night large` sets.
 pub fn is_night() -> bool {
     let is_set = std::env::var_os("WIREUP_NIGHT").is_some();
     if !is_set {
@@ -496,13 +497,13 @@ pub fn is_night() -> bool {
     is_set
 }
 
-/// Whether this process may make namespaces without a user namespace.
+/// Whether this process has the right to make namespaces without a user namespace.
 pub fn may_isolate() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
-/// Makes `command` react to interrupts even if the shell that started the tests ignores them.
+/// Makes `command` react to SIGINT and SIGQUIT even if the shell that started the tests ignores them.
 pub fn heed_interrupts(command: &mut Command) {
     let heed = || {
         wireup_testbed::heed_interrupts();

@@ -1,4 +1,4 @@
-//! Programs linked to our C libraries, under our launcher and under others.
+//! Programs linked to wireup's C libraries, under `wireup run` and under other launchers.
 
 use super::Run;
 use super::peers::{program, skip, tool};
@@ -7,14 +7,14 @@ use std::process::Command;
 use xtask::libraries;
 use xtask::programs::Flavour;
 
-/// Options of `wireup run`, and the number of ranks that they start.
+/// Flags of `wireup run`, each with the number of ranks that they start.
 pub const PLACEMENTS: [(&str, usize); 4] =
     [("-n 1", 1), ("-n 2", 2), ("-n 9 --virtual-nodes 2", 9), ("-n 64 --virtual-nodes 4", 64)];
 
 /// End of the line that every rank of these test programs prints if it has found no error.
 pub const ALL_RIGHT: &str = ": all right\n";
 
-/// The folder with our C libraries.
+/// The folder with wireup's C libraries.
 pub fn folder() -> PathBuf {
     libraries::build().unwrap_or_else(|why| panic!("{why}"))
 }
@@ -23,13 +23,13 @@ pub fn library_path() -> String {
     folder().display().to_string()
 }
 
-/// One of our test programs, linked to our libraries.
+/// Path of a test program of this project, linked to wireup's C libraries.
 pub fn own(name: &str) -> PathBuf {
     program(Flavour::Libpmi, name).expect("the C compiler that built this test's own programs")
 }
 
-/// The installed launchers of MPICH, with the argument that tells `pmi1` what to expect: the newer launcher speaks PMI
-/// 1.2.
+/// The installed launchers of MPICH, each with the argument that tells the program `pmi1` which launcher it runs under:
+/// the newer one supports PMI 1.2.
 pub fn hydras() -> Vec<(PathBuf, &'static str)> {
     let mpich5 = xtask::layout::peer("mpich").join("bin/mpiexec.hydra");
     let all = [(mpich5, "groups"), (PathBuf::from("/usr/bin/mpiexec.hydra"), "hydra")];
@@ -37,7 +37,7 @@ pub fn hydras() -> Vec<(PathBuf, &'static str)> {
     if installed.is_empty() { skip("no mpiexec.hydra").unwrap_or_default() } else { installed }
 }
 
-/// The output of a launcher other than ours.
+/// Runs a program under a launcher other than wireup's; returns the output.
 pub fn under(launcher: &Path, ranks: usize, options: &[&str], program: &Path, arg: &str) -> String {
     let mut run = Command::new("timeout");
     run.arg("60").arg(launcher).args(options).arg("-n").arg(ranks.to_string()).arg(program);
@@ -51,26 +51,27 @@ pub fn under(launcher: &Path, ranks: usize, options: &[&str], program: &Path, ar
     said
 }
 
-/// Runs one of our own programs, named by the first of `words`, with our libraries: all of its `ranks` ranks say that
-/// all is right.
+/// Runs the test program that the first of `words` names, with wireup's libraries, and expects that all of its `ranks`
+/// ranks print that they found no error.
 pub fn all_right(line: &str, words: &str, ranks: usize) {
     let (name, args) = words.split_once(' ').unwrap_or((words, ""));
     let run = Run::job(line).linked().arg(own(name));
     run.args(args.split_whitespace()).succeed().expect_all_right(ranks);
 }
 
-/// Valgrind finds no memory errors in three ranks of such a program.
+/// Runs a test program with three ranks, and expects that valgrind finds no memory errors in them.
 pub fn no_memory_errors(words: &str) {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
     let (name, args) = words.split_once(' ').unwrap_or((words, ""));
     let run = Run::job("-n 3 --virtual-nodes 2").linked().arg(valgrind);
-    // Valgrind runs one thread at a time: without fair scheduling, polling threads starve the one for which they wait.
+    // Valgrind runs one thread at a time: without fair scheduling, threads that poll starve the thread for which they
+    // wait.
     let checks = ["--fair-sched=try", "--leak-check=full", "--errors-for-leak-kinds=definite"];
     let run = run.args(["-q", "--error-exitcode=9"]).args(checks);
     run.arg(own(name)).args(args.split_whitespace()).succeed().expect_all_right(3);
 }
 
-/// Runs such a program on each of [`PLACEMENTS`].
+/// Runs a test program with each of [`PLACEMENTS`], and expects no error.
 pub fn all_right_everywhere(words: &str) {
     for (placement, ranks) in PLACEMENTS {
         all_right(placement, words, ranks);

@@ -1,8 +1,8 @@
 //! Hosts for the tests across machines: name spaces of this machine, with remote shells.
 //!
-//! Most tests take a testbed of a pool, one test at a time on each: four hosts, sixteen, or four with Slurm. A pool
-//! makes another testbed when all are taken, up to a few. A test that damages its hosts makes its own. Testbeds end
-//! with the test process.
+//! Most tests reserve a testbed of a pool: four hosts, sixteen hosts, or four hosts with Slurm. A pool starts another
+//! testbed when all of its testbeds are reserved, up to a few. A test that damages its hosts starts its own testbed.
+//! Testbeds end with the test process.
 
 use super::faults::{is_agent, kill};
 use super::folders::Folder;
@@ -24,50 +24,50 @@ pub struct Machines {
     pool: Option<&'static Pool>,
 }
 
-/// Testbeds of one kind for many tests.
+/// Testbeds of one kind, which many tests use in turn.
 struct Pool {
     state: Mutex<PoolState>,
     returned: Condvar,
-    /// Most testbeds of the pool.
+    /// Maximum number of testbeds of the pool.
     size_max: usize,
 }
 
 struct PoolState {
     free: Vec<Arc<Testbed>>,
-    /// Number of testbeds that have been started, free or taken.
+    /// Number of testbeds that have been started, whether free or reserved.
     size: usize,
-    /// Why this machine cannot run such a testbed.
+    /// Why this machine cannot run such a testbed; `None`: it can, or nobody has tried.
     unavailable: Option<String>,
 }
 
-// Pool sizes: as many testbeds as tests run at a time, but fewer with Slurm, whose daemons take a second of processor
-// time to start on each host.
+// Pools of testbeds. Sizes: as many testbeds as tests run at a time, but fewer with Slurm, whose daemons need a second
+// of processor time to start on each host.
 static FOUR: Pool = Pool::new(4);
 static SIXTEEN: Pool = Pool::new(4);
 static WITH_SLURM: Pool = Pool::new(2);
 
-/// Longest time for the end of a Slurm job, far longer than it takes.
+/// Longest time until a Slurm job has ended; far longer than it should take.
 const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
-/// The hosts `n0` to `n3`.
+/// Reserves a testbed with the hosts `n0` to `n3`.
 pub fn four() -> Option<Machines> {
     FOUR.lend(4, |_| ())
 }
 
-/// The hosts `n0` to `n15`.
+/// Reserves a testbed with the hosts `n0` to `n15`.
 pub fn sixteen() -> Option<Machines> {
     SIXTEEN.lend(16, |_| ())
 }
 
-/// The hosts `n0` to `n3`, with Slurm.
+/// Reserves a testbed with the hosts `n0` to `n3`, with Slurm.
 pub fn with_slurm() -> Option<Machines> {
     let machines = WITH_SLURM.lend(4, |spec| spec.slurm = true)?;
-    // Jobs that a failed test has left.
+    // Cancels Slurm jobs that a failed test has left.
     machines.cancel("--user=root");
     Some(machines)
 }
 
-/// Hosts for this test alone.
+/// Starts a testbed with hosts for this test alone. `adjust` changes its specification.
 pub fn own(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
     let testbed = match start(nodes, adjust) {
         Ok(testbed) => testbed,
@@ -114,7 +114,7 @@ impl Pool {
         Some(Machines { testbed, pool: Some(self) })
     }
 
-    /// A test that failed has ended its processes, so a poisoned lock does not matter.
+    /// A poisoned lock does not matter: the processes of the failed test have been ended.
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +149,7 @@ fn shares() -> Vec<PathBuf> {
 /// Prints that the current test is skipped.
 fn skip<T>(why: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    // `eprintln` is not used, because the test runner captures it.
+    // `eprintln` is not used, because the test runner would capture its output.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {test}: no hosts to test with: {why}\n");
     None
 }
@@ -163,54 +163,56 @@ impl Deref for Machines {
 }
 
 impl Machines {
-    /// The testbed, for use while this value exists.
+    /// The testbed itself, which may be used while this value exists.
     pub fn testbed(&self) -> Arc<Testbed> {
         Arc::clone(&self.testbed)
     }
 
-    /// `wireup run FLAGS`, called on the hub.
+    /// The command `wireup run FLAGS` on the hub.
     pub fn job(&self, line: &str) -> Run {
         self.on_hub(Run::job(line))
     }
 
-    /// `wireup run FLAGS`, called on the hub, with another copy of the product.
+    /// The command `wireup run FLAGS` on the hub, with the copy of the product at `wireup`.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
         self.on_hub(Run::new(Command::new(wireup))).arg("run").args(line.split_whitespace())
     }
 
-    /// `wireup run FLAGS`, called on host `i`.
+    /// The command `wireup run FLAGS` on host `i`.
     pub fn job_from(&self, i: u16, line: &str) -> Run {
         let run = Run::new(self.in_node(i, programs::wireup())).arg("run");
         run.cwd(Path::new("/")).looking_at(&self.testbed).args(line.split_whitespace())
     }
 
-    /// `sh -c SCRIPT` on the hub, where `$WIREUP` is the product.
+    /// The command `sh -c SCRIPT` on the hub, where `$WIREUP` is the path of the product.
     pub fn shell(&self, script: &str) -> Run {
         self.on_hub(Run::shell(script))
     }
 
-    /// `srun FLAGS` on the hub, once Slurm is idle.
+    /// The command `srun FLAGS` on the hub; waits first until Slurm is idle.
     pub fn step(&self, line: &str) -> Run {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
-        // Slurm's daemons create this folder if it is missing, and leave it.
+        // With another TMPDIR, Slurm's daemons would create the folder if it is missing, and leave it.
         let run = Run::new(Command::new("srun")).env("TMPDIR", "/tmp");
         self.on_hub(run).args(line.split_whitespace())
     }
 
-    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm is idle; without PMIx unless `line` asks for it.
+    /// The command `salloc FLAGS wireup run LINE` on the hub, without PMIx unless `line` requests it; waits first until
+    /// Slurm is idle.
     pub fn allocated(&self, flags: &str, line: &str) -> Run {
         let offer: &[&str] = if line.contains("--pmi") { &[] } else { &["--pmi", "simple"] };
         self.salloc(flags).arg(programs::wireup()).arg("run").args(offer).args(line.split_whitespace())
     }
 
-    /// `salloc FLAGS` on the hub, for a command, once Slurm is idle.
+    /// The command `salloc FLAGS` on the hub, to which a command must be added; waits first until Slurm is idle.
     pub fn salloc(&self, flags: &str) -> Run {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
         let run = Run::new(Command::new("salloc")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
         self.on_hub(run).arg("--quiet").args(flags.split_whitespace())
     }
 
-    /// The output of SCRIPT as a batch script, followed by its exit code; `$WIREUP` is the product.
+    /// Runs SCRIPT as a batch script of Slurm; returns its output, followed by its exit code. `$WIREUP` is the path of
+    /// the product.
     pub fn batch(&self, flags: &str, script: &str) -> String {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
         let run = Run::new(Command::new("sbatch")).env("TMPDIR", "/tmp").env("WIREUP", programs::wireup());
@@ -222,14 +224,14 @@ impl Machines {
         format!("{said}code {code}\n")
     }
 
-    /// Runs `scancel JOBS`.
+    /// Runs `scancel JOBS` on the hub.
     pub fn cancel(&self, jobs: &str) {
         let output = self.enter(Command::new("scancel").arg(jobs)).output().expect("start scancel");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
-    /// `scancel --signal` contacts all nodes; a job that ends at the first signal may be over before the last node is
-    /// contacted.
+    /// Sends a signal to `steps` with `scancel`. It contacts all nodes; a job that ends at the first signal may have
+    /// ended before the last node is contacted, which is no error.
     pub fn signal(&self, name: &str, steps: &str) {
         let mut scancel = Command::new("scancel");
         let output = self.enter(scancel.arg(format!("--signal={name}")).arg(steps)).output().expect("start scancel");
@@ -237,12 +239,12 @@ impl Machines {
         assert!(output.status.success() || over, "{steps}: {output:?}");
     }
 
-    /// The process of host `i` whose command line contains these words.
+    /// The process on host `i` whose command line contains `words`.
     pub fn process(&self, i: u16, words: &str) -> Option<Process> {
         self.processes(i).into_iter().find(|process| process.command.contains(words))
     }
 
-    /// The number of the agent on host `i`.
+    /// Pid, on this machine, of the agent on host `i`.
     pub fn agent(&self, i: u16) -> u32 {
         self.processes(i).iter().find(|process| is_agent(process)).expect("it has an agent").pid
     }
@@ -251,7 +253,7 @@ impl Machines {
         run.cwd(Path::new("/")).on(&self.testbed)
     }
 
-    /// The output of `sh -c SCRIPT` on host `i`.
+    /// Runs `sh -c SCRIPT` on host `i`; returns the output.
     pub fn ask(&self, i: u16, script: &str) -> String {
         let output = self.in_node(i, "/bin/sh").args(["-c", script]).output().expect("the testbed's program runs");
         assert!(output.status.success(), "n{i}: {script}: {output:?}");
@@ -273,16 +275,16 @@ pub fn left(testbed: &Testbed) -> Vec<String> {
     processes.chain(files.filter(|line| !is_share(line))).collect()
 }
 
-/// The path on the host, from a line of the form `nI: /proc/PID/root/PATH`.
+/// The path on the host, from a line `nI: /proc/PID/root/PATH` of [`left`].
 fn line_path(line: &str) -> Option<PathBuf> {
     let (_, path) = line.split_once("/root/")?;
     Some(Path::new("/").join(path))
 }
 
-/// Kills everything that a failed run has left on the hosts.
+/// Kills all processes and removes all files that a failed run has left on the hosts.
 pub fn clear(testbed: &Testbed) {
     for process in testbed.all_processes().into_iter().flatten() {
-        // The process may have exited meanwhile.
+        // Errors are ignored: the process may have exited in the meantime.
         kill(process.pid, Signal::KILL);
     }
 }
@@ -294,7 +296,7 @@ pub struct HiddenCopy(Folder);
 impl HiddenCopy {
     pub fn new() -> Self {
         let folder = Folder::below(Path::new("/tmp"), "hidden");
-        // Made smaller if `strip` is installed, since it is sent many times.
+        // Made smaller with `strip`, if it is installed, since the copy is sent many times.
         let stripped = Command::new("strip").arg("-o").arg(folder.at("wireup")).arg(programs::wireup()).status();
         if !stripped.is_ok_and(|status| status.success()) {
             executables::copy(&programs::wireup(), &folder.at("wireup"));

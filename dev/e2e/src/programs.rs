@@ -1,5 +1,5 @@
 //! The programs under test. They are built before the tests run (`cargo xtask e2e`, `cargo xtask test`), because cargo
-//! builds no binaries for a crate that only runs them; so what runs is compared with what was built.
+//! builds no binaries for a crate that only runs them. So each test checks that it runs what was built.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use std::{env, fs};
 use xtask::build::{BUILD_ID, build_id};
 use xtask::layout;
 
-/// The product under test: `WIREUP_BIN`, or the release build.
+/// Path of the product under test: `WIREUP_BIN`, or the release build.
 ///
 /// # Panics
 /// The release build is missing, is not the one that xtask built, or is older than the product's sources.
@@ -48,10 +48,10 @@ fn is_of_tests(component: std::path::Component<'_>) -> bool {
     component.as_os_str() == "tests" || component.as_os_str() == "tests.rs"
 }
 
-/// The program that makes hosts.
+/// Path of the program `wireup-testbed`, which makes hosts.
 ///
 /// # Panics
-/// It has not been built.
+/// The program has not been built.
 pub fn testbed() -> PathBuf {
     let program = layout::testbed();
     assert!(program.exists(), "{} is missing; run cargo xtask e2e NAME", program.display());
@@ -61,7 +61,7 @@ pub fn testbed() -> PathBuf {
 /// A folder for the files of tests, on a disk that hosts of a testbed share.
 ///
 /// # Panics
-/// It cannot be made.
+/// The folder cannot be created.
 pub fn scratch() -> PathBuf {
     let folder = layout::target().join("tmp");
     fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

@@ -1,4 +1,4 @@
-//! Finds the processes of one run by a variable that all of them inherit.
+//! Finds the processes of one run by an environment variable that all of them inherit.
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,24 +49,25 @@ impl Mark {
         std::env::temp_dir().join(format!("end-to-end-{}", self.text))
     }
 
-    /// The run's `/dev/shm`, once it has one of its own.
+    /// The run's own `/dev/shm`, once [`Self::give_memory_folder`] has given it one.
     pub fn memory_folder(&self) -> PathBuf {
         Path::new("/dev/shm").join(format!("end-to-end-{}", self.text))
     }
 
-    /// Gives a command a `/dev/shm` of its own, so that what it leaves there is known, if this user may make mounts.
+    /// Gives a command a `/dev/shm` of its own, if this user may mount: so the test knows what the command leaves
+    /// there.
     pub fn give_memory_folder(&self, command: &mut Command) {
         if !rustix::process::geteuid().is_root() {
             return;
         }
         let folder = self.memory_folder();
-        // As the usual one: everyone may make files there.
+        // With the permissions of the usual `/dev/shm`: every user may create files in it.
         let made =
             fs::create_dir_all(&folder).and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o1777)));
         made.expect("create a folder in /dev/shm");
         let folder = CString::new(folder.into_os_string().into_encoded_bytes()).expect("a path without NUL");
         let mount = move || {
-            // SAFETY: this process has one thread: it has just been forked.
+            // SAFETY: this process has only one thread, because it has just been forked.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
             mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
             Ok(mount_bind(&*folder, c"/dev/shm")?)
@@ -75,8 +76,8 @@ impl Mark {
         unsafe { command.pre_exec(mount) };
     }
 
-    /// What the run has left in its `/dev/shm`. A folder of staged files may stay for the next job. wireup's own
-    /// files are always reported, those of ranks only if `all` are.
+    /// Files that the run has left in its own `/dev/shm`. A folder of staged files may stay there for the next job.
+    /// wireup's own files are always reported, files of ranks only if `all` is true.
     pub fn files_in_memory(&self, all: bool) -> Vec<String> {
         let entries = fs::read_dir(self.memory_folder()).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -84,14 +85,14 @@ impl Mark {
         names.filter(is_left).collect()
     }
 
-    /// The files in the run's temporary folder.
+    /// The files that are in the run's temporary folder.
     pub fn files(&self) -> Vec<PathBuf> {
         fs::read_dir(self.folder()).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }
 
-    /// Every process that carries the mark, without zombies, by their numbers.
+    /// Every process that carries the mark, except zombies, sorted by pid.
     pub fn processes(&self) -> Vec<Process> {
-        // A PMIx server inherits only a few variables; the temporary folder is one of them.
+        // A PMIx server inherits only a few variables; `TMPDIR` is one of them, so it is searched for as well.
         let needles = [format!("{}={}", Self::VARIABLE, self.text), format!("TMPDIR={}", self.folder().display())];
         let entries = fs::read_dir("/proc").expect("read /proc").flatten();
         let mut pids: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -106,14 +107,14 @@ impl Mark {
                 return;
             }
             for process in all {
-                // The process may have exited meanwhile.
+                // Errors are ignored: the process may have exited in the meantime.
                 let _ = kill_process(process.pid, Signal::KILL);
             }
         }
     }
 }
 
-/// A text for a message: one process per line.
+/// Processes as text for a message, one per line.
 pub fn list(processes: &[Process]) -> String {
     let lines = processes.iter().map(|p| format!("\n  {} (of {}) {} {}", p.pid, p.parent, p.state, p.command));
     lines.collect()
@@ -124,7 +125,7 @@ fn carries(pid: i32, needles: &[String]) -> bool {
     environ.split(|byte| *byte == 0).any(|variable| needles.iter().any(|needle| needle.as_bytes() == variable))
 }
 
-/// The description of a process; `None`: it has exited or is a zombie.
+/// The description of a process; `None` if it has exited or is a zombie.
 fn process(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = stat.rsplit_once(')')?;

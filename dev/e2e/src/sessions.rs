@@ -1,4 +1,4 @@
-//! Standing sessions for tests: each has its own runtime directory and leaves nothing when it is down.
+//! Standing sessions for tests: each has its own runtime directory, and must leave nothing behind when it has ended.
 
 use super::machines::{self, Machines};
 use super::run_processes::{self, Mark, Process};
@@ -11,26 +11,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wireup_testbed::Testbed;
 
-/// The variable that tells the product where sessions are.
+/// The environment variable that tells the product where the directories of sessions are.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
-/// Time limit of waits for events that come at once or not at all.
+/// Time limit of waits for events that come soon or not at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A session, or the place for one.
+/// A session with its own runtime directory, or such a directory without a session.
 pub struct Session {
     mark: Mark,
     testbed: Option<Arc<Testbed>>,
 }
 
 impl Session {
-    /// A place without a session.
+    /// A runtime directory without a session.
     pub fn nowhere() -> Session {
         let session = Session { mark: Mark::new(), testbed: None };
         fs::create_dir_all(session.runtime_dir()).expect("a runtime directory");
         session
     }
 
-    /// `wireup up FLAGS`, which must succeed.
+    /// Starts a session by `wireup up FLAGS`, which must succeed.
     pub fn up(line: &str) -> Session {
         let session = Session::nowhere();
         let outcome = session.again(line).expect_code(0);
@@ -38,12 +38,12 @@ impl Session {
         session
     }
 
-    /// `wireup up FLAGS` on the hub of a testbed, which must succeed.
+    /// Starts a session by `wireup up FLAGS` on the hub of a testbed; the command must succeed.
     pub fn on(machines: &Machines, line: &str) -> Session {
         Session::on_some(machines, line, 0)
     }
 
-    /// `wireup up FLAGS` on the hub of a testbed, which must end with this code.
+    /// Starts a session by `wireup up FLAGS` on the hub of a testbed; the command must end with exit code `code`.
     pub fn on_some(machines: &Machines, line: &str, code: i32) -> Session {
         let mut session = Session::nowhere();
         session.testbed = Some(machines.testbed());
@@ -51,49 +51,52 @@ impl Session {
         session
     }
 
-    /// `wireup up FLAGS`, with any result.
+    /// Runs `wireup up FLAGS` with this runtime directory; any result is allowed.
     pub fn again(&self, line: &str) -> Outcome {
         self.again_later(line).finish()
     }
 
-    /// `wireup up FLAGS`, not started yet.
+    /// The command `wireup up FLAGS`, not started yet.
     pub fn again_later(&self, line: &str) -> Run {
         let run = Run::wireup(["up"]).args(line.split_whitespace());
         self.leaving(run)
     }
 
-    /// `wireup run FLAGS`.
+    /// The command `wireup run FLAGS` in this session.
     pub fn job(&self, line: &str) -> Run {
         self.placed(Run::job(line))
     }
 
-    /// `wireup run FLAGS`, if processes of the job may outlive the command; they belong to the session.
+    /// The command `wireup run FLAGS`, if processes of the job may outlive the command; they are checked at the
+    /// session's end.
     pub fn job_leaving(&self, line: &str) -> Run {
         self.leaving(Run::job(line))
     }
 
-    /// Any command, if its processes may outlive it; they belong to the session.
+    /// Any command whose processes may outlive it; they are checked at the session's end.
     pub fn leaving(&self, run: Run) -> Run {
         self.placed(run).leaving(self.mark.clone())
     }
 
-    /// `wireup WORDS`.
+    /// The command `wireup WORDS` with this runtime directory.
     pub fn wireup(&self, line: &str) -> Run {
         self.placed(Run::wireup(line.split_whitespace()))
     }
 
-    /// `wireup run --detach FLAGS SCRIPT`; returns the job's number. Its remaining processes belong to the session.
+    /// `wireup run --detach FLAGS SCRIPT`; returns the job's number. The job's processes are checked at the session's
+    /// end.
     pub fn detach(&self, line: &str, script: &str) -> String {
         let run = self.leaving(Run::job(&format!("--detach {line}")).sh(script));
         run.succeed().out().trim().to_owned()
     }
 
-    /// `sh -c SCRIPT`, where `$WIREUP` is the product.
+    /// The command `sh -c SCRIPT`, where `$WIREUP` is the path of the product.
     pub fn shell(&self, script: &str) -> Run {
         self.placed(Run::shell(script))
     }
 
-    /// `sh -c SCRIPT`, where `$WIREUP` is the product; the remaining processes belong to the session.
+    /// Runs `sh -c SCRIPT`, where `$WIREUP` is the path of the product; remaining processes are checked at the
+    /// session's end.
     pub fn shell_leaving(&self, script: &str) -> Outcome {
         self.leaving(Run::shell(script)).finish()
     }
@@ -115,17 +118,18 @@ impl Session {
         self.runtime_dir().join(name)
     }
 
-    /// All processes of the session on this machine, without those of jobs.
+    /// All processes of the session on this machine, except those of jobs.
     pub fn processes(&self) -> Vec<Process> {
         self.mark.processes()
     }
 
-    /// Processes with this name: the session's own (`wireup-session`), keepers (`wireup-keeper`), agents (`wireup`).
+    /// The session's processes with this name: its own (`wireup-session`), keepers (`wireup-keeper`), agents
+    /// (`wireup`).
     pub fn named(&self, name: &str) -> Vec<Process> {
         self.processes().into_iter().filter(|process| process.name == name).collect()
     }
 
-    /// The process of the root agent.
+    /// Pid of the root agent's process.
     pub fn daemon(&self) -> Pid {
         self.named("wireup-session").first().expect("the session has a process").pid
     }
@@ -135,7 +139,7 @@ impl Session {
         self.named("wireup").into_iter().filter(|process| process.command.contains(" agent ")).collect()
     }
 
-    /// Waits for a condition.
+    /// Waits until `holds` returns true; `what`: the condition, for messages.
     pub fn await_that(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !holds() {
@@ -153,13 +157,13 @@ impl Session {
             fs::read_dir(self.runtime_dir()).is_ok_and(|entries| !entries.flatten().any(is_session))
         });
         if let Some(testbed) = &self.testbed {
-            // sshd keeps connections to a host that was switched off.
+            // Not counted: sshd on a host that is up keeps its connections to a host that was switched off.
             let is_left = |line: &String| !line.contains(" sshd");
             self.await_that("the end of all processes on the hosts", || !machines::left(testbed).iter().any(is_left));
         }
     }
 
-    /// `wireup down FLAGS`, after which nothing must be left.
+    /// Runs `wireup down FLAGS`, and expects that nothing is left of the session.
     pub fn down(self, line: &str) -> Outcome {
         let outcome = self.wireup(&format!("down {line}")).succeed();
         self.expect_gone();
@@ -182,7 +186,7 @@ impl Drop for Session {
     }
 }
 
-/// The number in the line that begins with `name` in a file of a process' `/proc` folder.
+/// The number in the line that begins with `name`, in the file `file` of a process's folder in `/proc`.
 pub fn status_of(pid: Pid, file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -191,7 +195,7 @@ pub fn status_of(pid: Pid, file: &str, name: &str) -> u64 {
 }
 
 impl Run {
-    /// Runs the command on the hub of a testbed that is checked elsewhere.
+    /// Makes the run's command run on the hub of a testbed, without a check of what the run leaves on the hosts.
     fn entering(mut self, testbed: &Testbed) -> Self {
         testbed.enter(&mut self.command);
         self

@@ -10,7 +10,7 @@ use std::process::Command;
 /// The user and group id of the stranger. No account has it, and it is not the kernel's overflow id (65534).
 pub const STRANGER: u32 = 61_002;
 
-/// Whether this process can act as another user; prints why not.
+/// Whether this process can run programs as another user; prints why if it cannot.
 pub fn can_be_stranger() -> bool {
     let can = rustix::process::geteuid().is_root();
     if !can {

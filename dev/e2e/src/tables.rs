@@ -2,7 +2,7 @@
 //!
 //! A row is one line of text, `COMMAND => EXPECTATION`. A shell runs the command in the folder of the test, or in
 //! `$FOLDER`. There `wireup` is the product, and `job` is `wireup run --pmi simple`: scripts would be offered PMIx as
-//! well, whose servers cost much more than what most rows do. A row with `EACH` is run on one node and with
+//! well, and PMIx servers cost much more than what most rows do. A row with `EACH` is run on one node and with
 //! `--virtual-nodes 2`. A test tries all rows and reports each that fails.
 
 use super::{Outcome, Run};
@@ -11,7 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const COMMANDS: &str =
     r#"wireup() { "$WIREUP" "$@"; }; job() { wireup run --pmi simple "$@"; }; cd "${FOLDER-$TMPDIR}"; "#;
 
-/// Rows `COMMAND => LINE, LINE`: the command ends with 0, prints these lines in any order, and nothing on stderr.
+/// Runs rows `COMMAND => LINE, LINE`: each command must end with code 0, print these lines in any order, and print
+/// nothing on stderr.
 pub fn prints(shell: impl Fn(&str) -> Run, table: &str) {
     each_row(shell, table, |outcome, expected| {
         let outcome = outcome.expect_code(0).expect_quiet();
@@ -19,8 +20,8 @@ pub fn prints(shell: impl Fn(&str) -> Run, table: &str) {
     });
 }
 
-/// Rows `COMMAND => CODE WORDS | WORDS`: the command ends with this code (`!0`: with any but 0), and prints nothing but
-/// one line on stderr, which contains all of these words.
+/// Runs rows `COMMAND => CODE WORDS | WORDS`: each command must end with this code (`!0`: with any but 0), and print
+/// nothing but one line on stderr, which contains all of these words.
 pub fn fails(shell: impl Fn(&str) -> Run, table: &str) {
     each_row(shell, table, |outcome, expected| {
         let (code, words) = expected.split_once(' ').expect("a code and words");
@@ -29,7 +30,7 @@ pub fn fails(shell: impl Fn(&str) -> Run, table: &str) {
     });
 }
 
-/// Rows `COMMAND => CODE WORDS | WORDS` as for [`fails`], where stdout and other lines on stderr do not matter.
+/// Runs rows `COMMAND => CODE WORDS | WORDS` like [`fails`], but stdout and other lines on stderr do not matter.
 pub fn reports(shell: impl Fn(&str) -> Run, table: &str) {
     each_row(shell, table, |outcome, expected| {
         let (code, words) = expected.split_once(' ').expect("a code and words");
@@ -54,7 +55,7 @@ fn each_row(shell: impl Fn(&str) -> Run, table: &str, check: impl Fn(Outcome, &s
 }
 
 impl Outcome {
-    /// Expects this exit code, `!0` for any but 0.
+    /// Expects the exit code `code`; `!0` stands for any code but 0.
     fn expect_end(self, code: &str) -> Self {
         match code.parse() {
             Ok(code) => self.expect_code(code),

@@ -1,7 +1,7 @@
-//! A selection of foreign test suites, compared with their reference files; `cargo xtask night suites` runs all of
-//! them.
+//! A selection of other projects' test suites, compared with their reference files; `cargo xtask night suites` runs all
+//! of them.
 //!
-//! The entries take seconds and use different parts of PMI. Some have more threads than there are processors.
+//! The selected entries take seconds and use different parts of PMI. Some have more threads than there are processors.
 
 use std::sync::{Mutex, PoisonError};
 use wireup_e2e::peers::skip;
@@ -12,7 +12,7 @@ use xtask::suites::reference::Reference;
 /// Runs the entries whose names begin with one of `selected` and none of `left_out`, on each number of nodes, and
 /// reports all differences at once.
 fn compare(suite: &str, selected: &[&str], left_out: &[&str]) {
-    // Entries have time limits that were chosen for two processors.
+    // Entries have time limits that were chosen for an otherwise idle machine, so they do not run at the same time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let suite = Suite::named(suite).unwrap();
@@ -32,14 +32,14 @@ fn compare(suite: &str, selected: &[&str], left_out: &[&str]) {
     assert!(problems.is_empty(), "{} differences:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// All but two that end at their time limits.
+/// All entries run but two, which end only at their time limits.
 #[test]
 fn clients_of_openpmix_end_as_their_sources_say() {
     compare("openpmix", &["examples/", "test/simple/"], &["examples/alloc ", "test/simple/simpdyn "]);
 }
 
-/// `test_spawn` keeps all processors busy for minutes; `cargo xtask night suites` runs it. MPICH's own tests of spawn
-/// are below.
+/// `test_spawn` is left out: it keeps all processors busy for minutes; `cargo xtask night suites` runs it. Tests
+/// further below use MPICH's own tests of spawn.
 #[test]
 fn the_tests_of_mpi4py_end_as_under_hydra() {
     compare("mpi4py", &["all others", "test_dynproc", "test_util_sync"], &[]);
@@ -50,7 +50,7 @@ fn the_tests_of_mpi4py_that_connect_end_as_under_open_mpi() {
     compare("mpi4py-open-mpi", &["test_dynproc"], &[]);
 }
 
-/// Some have more ranks than there are processors, and name their program without a folder.
+/// Some of these tests have more ranks than there are processors, and spawn their program by a name without a folder.
 #[test]
 fn tests_of_mpich_that_start_processes_end_as_under_open_mpi() {
     let selected =

@@ -29,19 +29,19 @@ use wireup_wire::session::PortsPerNode;
 /// Longest time during which a driver collects inputs before it polls the agent (ns).
 const BATCH_NS_MAX: u64 = 30_000;
 
-/// Largest value of `Ticks::restless`: a higher one means that the agent's state machine makes no progress.
+/// Largest value of `Ticks::restless`. A higher value means that the agent's state machine makes no progress.
 const RESTLESS_MAX: u32 = 100;
 
 /// One process of an agent. A world numbers them in the order in which they start; process 0 is the root.
 pub struct AgentProcess {
-    /// Number of the agent, which is that of its host.
+    /// Number of the agent, which is also the number of its host.
     pub host: u32,
     /// Number of the process among those started on this host, from 1.
     pub start: u32,
     /// Incarnation of the agent, according to its bootstrap message.
     pub incarnation: u32,
     pub state: ProcessState,
-    /// What started the process; `None`: the user.
+    /// The shell call or step that started the process; `None`: the user has started it.
     pub starter: Option<Starter>,
     /// The address that the process dials to reach its parent.
     pub dials: Option<String>,
@@ -51,14 +51,14 @@ pub struct AgentProcess {
     pub links: Vec<u32>,
     /// The link to its parent.
     pub up: Option<u32>,
-    /// Whether other agents can dial it.
+    /// Whether the process listens, so that other agents can dial it.
     pub listens: bool,
     /// Inputs that have arrived since the process was stopped; `None`: it is not stopped.
     stopped: Option<VecDeque<Input>>,
     ticks: Ticks,
     work: Work,
     turn_is_due: bool,
-    /// Reserved ports of the jobs here: the first port and the number of ports.
+    /// Reserved ports of the jobs on this host: the first port and the number of ports.
     rank_ports: BTreeMap<JobId, (u16, u32)>,
 }
 
@@ -66,27 +66,27 @@ pub struct AgentProcess {
 #[derive(Default)]
 struct Ticks {
     at: Option<Instant>,
-    /// Number of ticks after which the agent's deadline had passed again already; every other input halves it.
+    /// Number of ticks right after which the agent's deadline had passed again; each input other than a tick halves it.
     restless: u32,
 }
 
-/// The work of an agent in a world where work costs time.
+/// The work of an agent in a world where work takes processor time.
 #[derive(Default)]
 struct Work {
-    /// Inputs that have arrived since the agent last read.
+    /// Inputs that have arrived and that the agent has not read yet.
     arrived: VecDeque<Input>,
     /// Whether an `AgentReads` or `AgentTurn` event is due: the agent is about to read inputs, or is handling them.
     is_busy: bool,
     /// Time at which the agent has finished sending all that it has queued so far.
     sent_at: Instant,
-    /// Time at which the agent has finished starting the remote shells that it has called so far.
+    /// Time at which the agent has finished starting all remote shells that it was asked to start so far.
     called_at: Instant,
 }
 
-/// Ports that each agent of a session reserves for ranks. Chosen: so few that concurrent jobs use them up.
+/// Ports that each agent of a session reserves for ranks. Chosen: few enough that concurrent jobs use up all ports.
 pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
 
-/// What starts a process: a call of a remote shell or a step, as an index into the list of calls or steps.
+/// What starts a process: a remote shell or a step, as an index into the list of shell calls or of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
     Call(u32),
@@ -96,7 +96,7 @@ pub enum Starter {
 /// The state of an agent's process.
 pub enum ProcessState {
     Running(Box<Agent>),
-    /// The process exited by itself.
+    /// The process exited by itself, without being killed.
     Left,
     Killed,
 }
@@ -122,7 +122,7 @@ impl AgentProcess {
         }
     }
 
-    /// The step that started the process.
+    /// The step that started the process; `None` if no step did.
     pub fn step(&self) -> Option<u32> {
         if let Some(Starter::Step(step)) = self.starter { Some(step) } else { None }
     }
@@ -140,7 +140,7 @@ impl AgentProcess {
         !self.turn_is_due && !self.is_stopped()
     }
 
-    /// Adds a link to the list of this process, whose number is `agent`.
+    /// Adds a link to the list of this process, which is process number `agent`; returns the process's end of the link.
     pub fn new_end(&mut self, agent: u32, link: u32) -> End {
         self.links.push(link);
         End::Agent(agent, LinkId(self.links.len() as u32 - 1))
@@ -159,13 +159,13 @@ impl AgentProcess {
         Ok(())
     }
 
-    /// Stops the process: it handles nothing, and its inputs wait.
+    /// Stops the process: it handles no inputs, and they are queued.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_default();
     }
 }
 
-/// An equal job description that another agent holds already, or else this one, so that all agents share one copy.
+/// The job description of another agent that equals this one, or else this one, so that all agents share one copy.
 fn shared(specs: &mut BTreeMap<JobId, Arc<JobSpec>>, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
     let known = specs.entry(spec.job).or_insert_with(|| spec.clone());
     if !Arc::ptr_eq(known, spec) && known != spec {
@@ -204,7 +204,8 @@ impl Agents {
         agent
     }
 
-    /// Gives an input to an agent. True if the agent is polled at once, not after further inputs.
+    /// Gives an input to an agent. Returns true if the agent is polled at once, false if more inputs are collected
+    /// first.
     pub fn handle(&mut self, cx: &mut Cx, agent: u32, input: Input) -> bool {
         let process = &mut self.all[agent as usize];
         let ProcessState::Running(machine) = &mut process.state else { return false };
@@ -258,7 +259,7 @@ impl Agents {
         Some(output)
     }
 
-    /// All outputs of an agent were carried out.
+    /// Called when all outputs of an agent have been carried out.
     pub fn end_turn(&mut self, cx: &mut Cx, jobs: &Jobs, agent: u32) {
         let AgentProcess { host, ref state, .. } = self[agent];
         if let ProcessState::Running(machine) = state {
@@ -279,7 +280,7 @@ impl Agents {
         else {
             return;
         };
-        // A driver asks for the deadline when everything else is done.
+        // The driver asks for the deadline only when it has no other work.
         let is_idle = !*turn_is_due && !work.is_busy;
         let Some(deadline) = machine.deadline().filter(|_| is_idle) else { return };
         let deadline = Instant(deadline.0.saturating_sub(cx.clock_ahead_ns(*host)));
@@ -289,7 +290,7 @@ impl Agents {
         }
     }
 
-    /// A tick is due. Returns whether the agent's deadline has passed; `None` if the agent is stopped or has ended.
+    /// Called for a tick. Returns whether the agent's deadline has passed; `None` if the agent is stopped or has ended.
     pub fn on_tick(&mut self, cx: &Cx, agent: u32) -> Option<bool> {
         let process = &mut self[agent];
         let is_stopped = process.is_stopped();
@@ -324,21 +325,22 @@ impl Agents {
         cx.clock.at(handled, Event::AgentTurn(agent));
     }
 
-    /// The time at which an agent has sent one more item, after all earlier ones. `ns`: processor time of sending it.
+    /// The time at which an agent has sent one more item, after all earlier ones. `ns`: processor time to send the
+    /// item.
     fn sends(&mut self, cx: &mut Cx, agent: u32, ns: impl FnOnce(&Costs) -> u64) -> Instant {
         let AgentProcess { host, work, .. } = &mut self[agent];
         work.sent_at = cx.work(*host, work.sent_at.max(cx.clock.now()), ns);
         work.sent_at
     }
 
-    /// The time at which an agent has started the program of a remote shell, after all that it called before.
+    /// The time at which an agent has started one more remote shell, after all shells that it started before.
     pub fn calls_shell(&mut self, cx: &mut Cx, agent: u32) -> Instant {
         let AgentProcess { host, work, .. } = &mut self[agent];
         work.called_at = cx.work(*host, work.called_at.max(cx.clock.now()), |costs| costs.call_ns);
         work.called_at
     }
 
-    /// An agent has handled the inputs that it had read, and reads again if more have arrived.
+    /// Called when an agent has handled the inputs that it had read: it reads again if more have arrived.
     fn read_on(&mut self, cx: &mut Cx, agent: u32) {
         let work = &mut self[agent].work;
         work.is_busy = !work.arrived.is_empty();
@@ -379,7 +381,7 @@ impl World {
         self.agents.end_turn(&mut self.cx, &self.jobs, agent);
     }
 
-    /// A stopped agent continues, with the inputs that have arrived since.
+    /// A stopped agent continues and handles the inputs that have arrived in the meantime.
     pub(crate) fn on_continues(&mut self, agent: u32) {
         let waiting = self.agents[agent].stopped.take();
         waiting.into_iter().flatten().for_each(|input| self.tell_agent(agent, input));
@@ -435,7 +437,7 @@ impl World {
                 self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
             }
             Output::RenewRankPorts { job } => {
-                // The ports are given up also if the job could not begin here.
+                // The ports are released even if the job could not begin on this host.
                 self.agents[agent].rank_ports.remove(&job);
                 self.tell_agent(agent, Input::RankPortsRenewed { job });
             }
@@ -510,7 +512,7 @@ impl World {
         }
     }
 
-    /// The part of a job that this agent's process runs from now on; only one process does so.
+    /// The part of a job on this host, which this agent process runs from now on; no other process runs it.
     fn run_node(&mut self, agent: u32, id: JobId) -> Option<u32> {
         let Some(node) = self.jobs.node_at(self.agents[agent].host, id) else {
             self.cx.problem(format!("{} runs job {id}, which has no ranks there", self.agents.name(agent)));

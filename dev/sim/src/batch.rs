@@ -1,8 +1,8 @@
-//! A batch system: the steps that the root calls, and the state of each of their tasks.
+//! A batch system: the steps that the root starts, and the state of each of their tasks.
 //!
 //! It behaves like Slurm. A task that cannot be launched is reported, and when all such tasks are reported the step is
-//! given up. A task that exits with a code or is killed is reported. The call ends when no task is left, with the
-//! highest exit code. `tasks` handles each task, `says` the messages of a step, `ends` the end of a step.
+//! given up. A task that exits with a code or is killed is reported. `srun` ends when no task is left, with the highest
+//! exit code. `tasks` handles each task, `says` the messages of a step, `ends` the end of a step.
 
 mod ends;
 mod says;
@@ -29,7 +29,7 @@ const GIVEN_UP: u8 = 233;
 
 /// The step (`srun`) that an agent asks its driver to start.
 pub struct Request {
-    /// The agent process that asks.
+    /// The agent process that asks for the step.
     pub caller: u32,
     pub shell: ShellId,
     pub agents: Vec<AgentId>,
@@ -42,7 +42,7 @@ pub struct Request {
 pub struct Batch {
     steps: Vec<Step>,
     shells: BTreeSet<ShellId>,
-    /// Agents with children that have reported their listening address to the root.
+    /// Agents with children whose listening address the root knows.
     known: BTreeSet<u32>,
 }
 
@@ -62,7 +62,7 @@ struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     Launched,
-    /// The agent of the task has started.
+    /// The agent of the task was started.
     Begun,
     Gone,
 }
@@ -70,9 +70,9 @@ enum Task {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Running,
-    /// The tasks are killed, without a report about each.
+    /// The tasks are killed, without a report for each task.
     GivenUp,
-    /// The step was cancelled; the text is the report for each task from now on.
+    /// The step was cancelled; the text is what is reported for each task from now on.
     Cancelled(String),
     Over,
 }
@@ -93,7 +93,7 @@ enum Said {
 }
 
 impl Batch {
-    /// Whether a step for this agent was ever called.
+    /// Whether a step that starts this agent was ever requested.
     pub fn was_called(&self, agent: u32) -> bool {
         self.steps.iter().any(|step| step.tasks.contains_key(&agent))
     }
@@ -122,7 +122,7 @@ impl Batch {
         if let Some(problem) = self.bad_step(cx, agents, caller, shell, &called) {
             return cx.problem(format!("agent {caller} calls a step for {called:?}: {problem}"));
         }
-        // The driver adds the root's listening address.
+        // The driver adds the root's listening address to the bootstrap message.
         let bootstrap = Bootstrap { parent: vec![format!("agent {caller}")], ..bootstrap };
         let index = self.steps.len() as u32;
         let tasks: BTreeMap<u32, Task> = called.iter().map(|agent| (agent.0, Task::Launched)).collect();
@@ -177,8 +177,8 @@ impl Batch {
         }
     }
 
-    /// Whether the program is missing on a host of the step. Then a task that fails or never ends keeps the other tasks
-    /// from receiving the program.
+    /// Whether the program is missing on a host of the step. If so, a task that fails or never ends keeps the other
+    /// tasks from receiving the program.
     fn sends_program(&self, cx: &Cx, index: u32) -> bool {
         let mut hosts = self.steps[index as usize].tasks.keys().filter_map(|agent| cx.host_spec(*agent));
         hosts.any(|host| host.program == Program::Missing)

@@ -1,4 +1,4 @@
-//! Remote shells: the outcome of each call, the agent that it starts, and how the caller learns of its end.
+//! Remote shells: whether each one starts its agent, and how the agent that started the shell learns of its end.
 
 use crate::agents::{AgentProcess, ProcessState, Starter};
 use crate::clock::Event;
@@ -14,42 +14,42 @@ use wireup_proto::{NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
 
-/// The remote shell that an agent asks its driver to call.
+/// The remote shell that an agent asks its driver to start.
 pub struct Request {
-    /// The process that calls.
+    /// The agent process that starts the shell.
     pub caller: u32,
     pub shell: ShellId,
     pub agent: AgentId,
     pub how: How,
-    /// `None` for a probe.
+    /// Bootstrap message of the agent to be started; `None` if the shell only probes the host.
     pub bootstrap: Option<Box<Bootstrap>>,
 }
 
-/// What the world does after an event of a call.
+/// What the world does after an event of a remote shell.
 pub enum Outcome {
-    /// The world does nothing: the call has ended, or is still in progress.
+    /// The world does nothing: the shell has ended, or is still running.
     Waits,
-    /// This process learns how the shell has ended.
+    /// This agent process receives this input, which says how the shell has ended.
     Tells(u32, Input),
-    /// The host has no power, and the shell waits for an answer.
+    /// The host has no power, so the shell waits in vain for an answer until it times out.
     TimesOut(u32),
     Starts {
         bootstrap: Box<Bootstrap>,
-        /// The address that the agent dials.
+        /// The address that the started agent dials.
         dials: Option<String>,
         handshake_ns: u64,
     },
 }
 
-/// One call of a remote shell.
+/// One start of a remote shell, here named a call.
 struct Call {
-    /// The process that calls.
+    /// The agent process that started the shell.
     caller: u32,
     shell: ShellId,
-    /// The host that is called, and the agent to be started there.
+    /// The host that the shell reaches; it has the number of the agent to be started there.
     host: u32,
     state: State,
-    /// `None` for a probe.
+    /// Bootstrap message of the agent to be started; `None` if the shell only probes the host.
     bootstrap: Option<Box<Bootstrap>>,
     answer: Answer,
     /// Exit status and standard error with which the shell ends.
@@ -58,21 +58,21 @@ struct Call {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The call is in progress, and counts towards `shells_max`.
+    /// The shell is running, and counts towards `shells_max`.
     UnderWay,
-    /// The agent that the call started has linked to its parent.
+    /// The agent that the shell started has linked to its parent.
     Linked,
     Over,
 }
 
-/// All calls of a world.
+/// All remote shells of a world.
 #[derive(Default)]
 pub struct Calls {
     all: Vec<Call>,
     by_shell: BTreeMap<(u32, ShellId), u32>,
-    /// The calls to start the agent of each host.
+    /// The remote shells that were to start the agent of each host.
     by_host: BTreeMap<u32, Vec<u32>>,
-    /// The number of calls in progress of each agent.
+    /// The number of running remote shells of each agent process.
     under_way: BTreeMap<u32, u32>,
 }
 
@@ -92,12 +92,12 @@ impl Calls {
         index
     }
 
-    /// Whether there was ever a call to start this agent.
+    /// Whether a remote shell was ever started for this agent.
     pub fn was_called(&self, host: u32) -> bool {
         self.by_host.contains_key(&host)
     }
 
-    /// The calls to start this agent.
+    /// The remote shells that were to start this agent.
     fn to_start(&self, host: u32) -> impl Iterator<Item = u32> {
         self.by_host.get(&host).into_iter().flatten().copied()
     }
@@ -110,7 +110,8 @@ impl Calls {
         call.state = state;
     }
 
-    /// Whether a call has started this agent or may still do so: a second call for the agent would then be a bug.
+    /// Whether a remote shell has started this agent or may still do so: a second shell for the agent would then be a
+    /// bug.
     fn is_being_started(&self, host: u32) -> bool {
         self.to_start(host).any(|call| self.all[call as usize].state != State::Over)
     }
@@ -121,7 +122,7 @@ fn ends(code: u8, words: &str) -> Answer {
 }
 
 impl Calls {
-    /// A remote shell is called.
+    /// An agent starts a remote shell.
     pub fn call(
         &mut self,
         cx: &mut Cx,
@@ -143,7 +144,7 @@ impl Calls {
                 ask_host(cx, agents, caller, agent.0, how, bootstrap.is_none())
             }
             Some(how) => {
-                // An agent that is only probed may have no ranks.
+                // A probed agent may have no ranks; then its loss need not fail the job.
                 membership.blame_agent(cx, jobs, agent.0, bootstrap.is_some());
                 match how {
                     NoStart::NoShell | NoStart::Silence => Answer::Never,
@@ -160,8 +161,8 @@ impl Calls {
         }
         let is_silent = answer == Answer::Never;
         let end = (ExitStatus::Exited(0), String::new());
-        // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The new
-        // caller soon learns of the link.
+        // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The ancestor
+        // soon learns of the link.
         let is_there = bootstrap.is_some() && agents.is_linked(agent.0);
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, host: agent.0, state, bootstrap, answer, end };
@@ -195,16 +196,16 @@ impl Calls {
         cx.problem(format!("{} calls agent {agent}: {problem}", agents.name(caller)));
     }
 
-    /// A call reaches its outcome.
+    /// A remote shell has its outcome: it fails, or the host answers.
     pub fn on_call(&mut self, cx: &mut Cx, agents: &mut Agents, index: u32) -> Outcome {
         let Call { host, caller, shell, state, ref answer, .. } = self.all[index as usize];
-        // A remote shell dies with the agent that called it.
+        // A remote shell dies with the agent that started it.
         if state == State::Over || !agents[caller].is_running() {
             return Outcome::Waits;
         }
         match answer.clone() {
             Answer::Never => {
-                // The shell program itself cannot be started.
+                // The remote shell's program cannot be executed.
                 self.leave_room(index, State::Over);
                 let what = "remote-shell: No such file or directory (os error 2) (finding the program)".into();
                 let error = SpawnError { step: SpawnStep::Find, what, errno: 2 };
@@ -231,21 +232,22 @@ impl Calls {
         let handshake_ns = cx.draw(cx.spec.timing.handshake);
         let child = &agents.hosts[host as usize];
         if child.is_gone || !(cx.spec.is_standing || child.processes.is_empty()) {
-            // Either the machine is gone, or it already has such an agent: no other one is needed.
+            // Either the host is gone, or it already runs the agent that the shell should start: no second one is
+            // needed.
             self.all[index as usize].end = (ExitStatus::Exited(125), "the parent closed the link".into());
             cx.clock.after(handshake_ns, Event::ShellGone(index));
             return Outcome::Waits;
         }
         let address = agents.name(caller);
         if cx.spec.is_standing && bootstrap.parent.is_empty() {
-            // The driver adds its own address.
+            // The driver adds its own listening address to the bootstrap message.
             bootstrap.parent = vec![address.clone()];
         }
         let dials = if is_dialled_back(&bootstrap) { Some(address) } else { bootstrap.parent.first().cloned() };
         Outcome::Starts { bootstrap, dials, handshake_ns }
     }
 
-    /// The agent of a call was started. True if the shell breaks at this moment.
+    /// The agent of a remote shell was started. Returns true if the shell breaks at this moment.
     pub fn on_started(&mut self, cx: &mut Cx, agents: &mut Agents, index: u32, handshake_ns: u64) -> bool {
         let call = &mut self.all[index as usize];
         let broken = &mut agents.hosts[call.host as usize].broken_shells;
@@ -259,14 +261,14 @@ impl Calls {
         breaks
     }
 
-    /// A shell ends, whatever happens to what it started.
+    /// A shell ends, whatever happens to the agent that it has started.
     pub fn on_shell_gone(&mut self, cx: &Cx, agents: &Agents, jobs: &mut Jobs, index: u32) -> Outcome {
         let Call { host, state, ref end, .. } = self.all[index as usize];
         if state == State::Over {
             return Outcome::Waits;
         }
         if !agents.is_linked(host) {
-            // The agent may link too late to be accepted.
+            // The agent may link too late to be accepted, and then the output of its ranks is lost.
             jobs.expect_losses(cx);
         }
         let (status, words) = end.clone();
@@ -279,13 +281,13 @@ impl Calls {
         self.on_ended(index)
     }
 
-    /// The caller learns that the shell has ended.
+    /// The agent that started a shell learns that the shell has ended.
     pub fn on_ended(&self, index: u32) -> Outcome {
         let Call { caller, shell, ref end, .. } = self.all[index as usize];
         Outcome::Tells(caller, Input::ShellEnded { shell, end: Ok(end.clone()) })
     }
 
-    /// An agent has ended, and its shell with it.
+    /// An agent has ended, and with it the remote shell that started it.
     pub fn on_agent_ended(&mut self, cx: &mut Cx, process: &AgentProcess) {
         if let Some(index) = self.shell_of(process) {
             let status = match process.state {
@@ -297,7 +299,7 @@ impl Calls {
         }
     }
 
-    /// The host of an agent has lost power, which the caller of its shell notices after a while.
+    /// The host of an agent has lost power. The shell that started the agent notices this after a while.
     pub fn on_agent_vanished(&mut self, cx: &mut Cx, process: &AgentProcess) {
         if let Some(index) = self.shell_of(process) {
             let words = "Timeout, server not responding";
@@ -305,7 +307,7 @@ impl Calls {
         }
     }
 
-    /// The call that started a process, while its shell exists.
+    /// The remote shell that started a process, if the shell still exists.
     fn shell_of(&self, process: &AgentProcess) -> Option<u32> {
         match process.starter? {
             Starter::Call(call) => (self.all[call as usize].state != State::Over).then_some(call),
@@ -319,15 +321,15 @@ impl Calls {
         cx.clock.after(delay_ns, Event::CallEnded(index));
     }
 
-    /// An agent has linked: its callers soon learn of it.
+    /// An agent has linked: the agents that started shells for it soon learn this.
     pub fn on_linked(&mut self, host: u32) {
         let is_under_way = |call: &u32| self.all[*call as usize].state == State::UnderWay;
         let calls: Vec<u32> = self.to_start(host).filter(is_under_way).collect();
         calls.into_iter().for_each(|call| self.leave_room(call, State::Linked));
     }
 
-    /// The caller gives up: the shell is killed. On the same machine the agent is the shell's process and dies too;
-    /// elsewhere it may live on. Returns the call, and the process that dies.
+    /// The agent that started a shell gives it up: the shell is killed. On the same machine the started agent is the
+    /// shell's process and dies too; elsewhere it may live on. Returns the call, and the process that dies.
     pub fn stop(&mut self, cx: &mut Cx, agents: &Agents, caller: u32, shell: ShellId) -> Option<(u32, Option<u32>)> {
         let Some(&index) = self.by_shell.get(&(caller, shell)) else {
             cx.problem(format!("{} stops a remote shell that it never called", agents.name(caller)));
@@ -344,14 +346,14 @@ impl Calls {
         Some((index, its_own.filter(|_| goes_too)))
     }
 
-    /// A shell was killed; its caller learns that after a while.
+    /// A shell was killed; the agent that started it learns this after a while.
     pub fn on_stopped(&mut self, cx: &mut Cx, index: u32) {
         self.all[index as usize].end = (ExitStatus::Signalled { signal: 9, core_dumped: false }, String::new());
         cx.after(cx.spec.timing.report, Event::CallEnded(index));
     }
 }
 
-/// The outcome of a call to the host.
+/// What the host answers to a remote shell.
 fn ask_host(cx: &mut Cx, agents: &mut Agents, caller: u32, agent: u32, how: How, is_probe: bool) -> Answer {
     let caller = agents[caller].host;
     let (Some(host), Some(from)) = (cx.host_spec(agent), cx.host_spec(caller)) else { return Answer::Begins };
@@ -382,13 +384,14 @@ fn ask_host(cx: &mut Cx, agents: &mut Agents, caller: u32, agent: u32, how: How,
             cx.problem(format!("agent {caller} sends its program to agent {agent}, which cannot use it"));
             return Answer::Never;
         }
-        // Only `How::Look` finds the stored program.
+        // `How::Look` would find the stored program; other ways of calling the shell do not look for it.
         (How::Plain, Program::Missing) => return ends(127, "sh: wireup: not found"),
     }
     Answer::Begins
 }
 
-/// Whether an agent dials the one that called its shell; otherwise it dials the address in its bootstrap message.
+/// Whether a new agent dials the agent that started it by a shell; otherwise it dials the address in its bootstrap
+/// message.
 fn is_dialled_back(bootstrap: &Bootstrap) -> bool {
     bootstrap.by_parent || bootstrap.session.remote_shell.start_method().same_machine
 }

@@ -34,9 +34,9 @@ use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
 
-/// Most problems that are kept; usually only the first one matters.
+/// Maximum number of problems that are stored; usually only the first one matters.
 const PROBLEMS_MAX: usize = 16;
-/// Most send times that are kept: enough for all frames of a small world.
+/// Maximum number of send times that are stored: enough for all frames of a small world.
 const EXCHANGE_TIMES_MAX: usize = 4096;
 
 /// The checkers of one job and their results.
@@ -50,9 +50,9 @@ pub struct JobChecks {
     pub interrupted: bool,
     /// Culprits that a failure may name, each with whether the job must fail because of it.
     pub culprits: BTreeMap<Culprit, bool>,
-    /// Whether the launcher of the job has left.
+    /// Whether the launcher of the job has exited or died.
     pub has_ended: bool,
-    /// Whether epoch 0 is not a collective of the ranks: agents use it to exchange the addresses where ranks listen.
+    /// Whether epoch 0 is not a collective of the ranks, but an exchange of the addresses where ranks listen.
     pub tells_endpoints: bool,
     /// The arrays of allgathers that were read last, each with its epoch: they hold the contributions of all ranks.
     pub arrays_read: VecDeque<(u32, Bytes)>,
@@ -73,17 +73,17 @@ pub struct Checks {
     pub exchange_ns: Vec<u64>,
     /// Number of times that the state of all agents was checked because nothing was in progress.
     pub quiet: u32,
-    /// Most processes of one agent that existed at the same time.
+    /// Maximum number of processes of one agent that existed at the same time.
     pub copies_most: usize,
     /// Nodes that were up, and nodes that were lost, when the session ended.
     pub nodes: Option<(usize, usize)>,
-    /// State that agents kept when nothing was in progress.
+    /// State that agents still held when nothing was in progress.
     pub holds: Vec<Holds>,
     pub problems: Vec<String>,
     pub phases: Phases,
-    /// Whether the watcher of the run has ended it.
+    /// Whether the run was stopped by its watcher.
     pub is_stopped: bool,
-    /// Agents ever affected by a fault in such a way that others may lose them.
+    /// Agents ever affected by a fault in such a way that other agents may declare them lost.
     pub struck: BTreeSet<u32>,
 }
 
@@ -128,8 +128,7 @@ impl JobChecks {
         }
     }
 
-    /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its
-    /// end.
+    /// Why the job failed. If none of the job's nodes reports the reason, it is that of the notice that ends the job.
     pub fn failure(&self) -> Option<&Failure> {
         let mut failures = self.notices.iter().filter_map(|notice| match notice {
             Notice::Failed(failure) => Some(failure),
@@ -160,7 +159,7 @@ impl JobChecks {
         self.notices.push(notice);
     }
 
-    /// Allows a failure of the job to name `culprit` from now on. `must`: the job can no longer succeed.
+    /// Allows the job's failure to name `culprit` from now on. `must`: whether the job can no longer succeed.
     pub fn blame(&mut self, culprit: Culprit, must: bool) {
         *self.culprits.entry(culprit).or_default() |= must;
     }

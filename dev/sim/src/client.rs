@@ -43,7 +43,7 @@ pub enum Op<'a> {
     Ring {
         value: &'a str,
     },
-    /// Starts a fence; this operation and the next two are for wireup's own clients only.
+    /// Starts a fence. This operation and the next two are only for clients that use wireup's own protocol.
     StartFence {
         id: u32,
     },
@@ -53,7 +53,7 @@ pub enum Op<'a> {
         shared: bool,
         value: &'a [u8],
     },
-    /// Fetches what fences have published since the last time.
+    /// Fetches the memory that fences have published since the last `Map`.
     Map,
     Finalize,
     Abort {
@@ -86,17 +86,17 @@ pub enum Answer {
     Finalize,
     /// Finalize was called with collectives outstanding.
     Refused,
-    /// The agent refused, or answered something that no script asks for.
+    /// The agent refused the request, or gave an answer that does not fit any operation of a script.
     Strange(String),
 }
 
-/// The meaning of bytes from the agent.
+/// What a client makes of the bytes from its agent.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Bytes to be sent, to continue an operation.
+    /// Bytes to be sent to the agent, to continue an operation.
     pub send: Bytes,
     pub answers: Vec<Answer>,
-    /// Why nothing more can be read: the bytes are not a reply to any request.
+    /// Why the client stops reading: the bytes are not a reply to any of its requests.
     pub broken: Option<String>,
 }
 
@@ -106,10 +106,10 @@ pub struct Client {
     env: Env,
     link: Link<Shared>,
     join: Join,
-    /// Requests that MPICH makes when it joins and that are still to be sent; the next one is last in the list.
+    /// Requests that MPICH makes when it joins and that are not sent yet, in reverse order.
     names: Vec<Command>,
     kvsname: Vec<u8>,
-    /// The state of wireup's own client; `None`: a text client.
+    /// The state of a client with wireup's own protocol; `None`: a text client.
     own: Option<Own>,
 }
 
@@ -137,8 +137,8 @@ impl Client {
         }
     }
 
-    /// The first bytes of an operation. `None`: the bytes are sent with a later operation, and there is no reply to
-    /// wait for.
+    /// The first bytes that the client sends for an operation. `None`: the bytes are sent with a later operation, and
+    /// there is no reply to wait for.
     ///
     /// # Panics
     /// If the client cannot do this operation, or not at this time.
@@ -245,7 +245,7 @@ impl Client {
         Ok(some)
     }
 
-    /// Sends the next request of joining, or finishes it.
+    /// Sends the next request of joining the job, or completes joining.
     fn join_on(&mut self, answers: &mut Vec<Answer>) -> Result<(), Failure> {
         if self.link.awaited() > 0 || self.join.ask(&mut self.link)? {
             return Ok(());
@@ -263,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Whether a fence has published something that is not mapped yet; `None` for a text client.
+    /// Whether a fence has published memory that is not mapped yet; `None` for a text client.
     pub fn is_behind(&self) -> Option<bool> {
         self.own.as_ref()?.collectives.own.as_ref().map(|own| own.segments.is_behind())
     }

@@ -15,43 +15,43 @@ pub const START: Instant = Instant(1_000_000_000);
 /// A future event; numbers are indexes into the world's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A remote shell's call reaches its outcome.
+    /// A remote shell has its outcome: it fails, or the host answers.
     Call(u32),
-    /// A remote shell ends, without its agent.
+    /// A remote shell ends, while the agent that it started may continue.
     ShellGone(u32),
-    /// A task of a step starts or fails to: the step's index, and the agent.
+    /// A task of a step starts, or fails to start: the step's index, and the agent.
     Task(u32, u32),
     /// The next message of a step reaches the root.
     StepSays(u32),
-    /// A task receives the listening address of another agent: the process, and that agent.
+    /// A process of a task receives the listening address of another agent: the process, and that agent.
     TaskReads(u32, u32),
     /// A task has waited too long for the address of its parent.
     TaskWaited(u32),
     /// The remaining tasks of a step are killed.
     StepKilled(u32),
-    /// A process of an agent has reached its parent and proved the secret. The numbers of the following events are
-    /// those of processes, too.
+    /// A process of an agent has reached its parent and proved the secret. The numbers of this event and of the agent
+    /// events below are those of processes.
     AgentLink(u32),
     /// An agent's driver listens for other agents.
     AgentListens(u32),
     TransportOpened(u32),
-    /// The caller of a remote shell learns that it ended.
+    /// The agent that started a remote shell learns that the shell ended.
     CallEnded(u32),
-    /// An agent, whose work costs time, reads what has arrived.
+    /// An agent, in a world where work takes processor time, reads what has arrived.
     AgentReads(u32),
-    /// An agent's driver carries out the outputs of its machine.
+    /// An agent's driver carries out the outputs of the agent's state machine.
     AgentTurn(u32),
     AgentTick(u32),
     /// A stopped agent continues.
     AgentContinues(u32),
-    /// Something that was put off: an index into the world's list.
+    /// An action that was postponed: its index in the world's list.
     Later(u32),
-    /// The next report of the keeper of a job's ranks on one node.
+    /// The keeper's next report about a job's ranks on one node.
     KeeperReport(u32),
-    /// A lane of a link may send its next frame.
+    /// A lane (direction) of a link may send its next frame.
     LinkFree(u32, u8),
     LinkArrive(u32, u8),
-    /// The receiver of a lane has received nothing for too long.
+    /// The receiver of a lane has received nothing for longer than the timeout.
     LinkSilent(u32, u8),
     /// The launcher of the job with this plan attaches.
     LauncherAttaches(u32),
@@ -93,7 +93,7 @@ pub enum NetworkEvent {
     Connected(u32),
     /// The message with this number arrives.
     Arrives(u32),
-    /// A rank, whose work costs time, reads what has arrived.
+    /// A rank, in a world where work takes processor time, reads what has arrived.
     Reads(u32),
 }
 
@@ -119,7 +119,7 @@ impl PartialOrd for Due {
 }
 
 impl Ord for Due {
-    /// The earliest is the greatest, since a heap returns its greatest element first.
+    /// The earliest event compares as the greatest, since a heap returns its greatest element first.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         other.key.cmp(&self.key)
@@ -150,7 +150,7 @@ impl Clock {
         self.now
     }
 
-    /// How many events happened so far.
+    /// Number of events that have happened so far.
     pub fn happened(&self) -> u64 {
         self.happened
     }

@@ -15,21 +15,21 @@ use wireup_wire::collective::Collective;
 use wireup_wire::job::PmiFence;
 use wireup_wire::shared::rows::{Form, Rows};
 
-/// Arrays that a job remembers as read. Chosen: more than the allgathers that a rank usually has in progress.
+/// Number of allgather arrays that a job remembers as read. Chosen: more than a rank usually has in progress.
 const ARRAYS_READ_MAX: usize = 4;
 
 /// The collectives of one rank.
 #[derive(Debug, Default)]
 pub struct Collecting {
-    /// The number of collectives entered.
+    /// The number of collectives that the rank has entered.
     pub entered: u32,
     /// Collectives that were started and not yet waited for, oldest first.
     started: Vec<Started>,
     last_request: u32,
     waits: Option<Waits>,
-    /// The collective whose request is answered when it is complete.
+    /// The collective whose request is not answered until it is complete, so that the rank is blocked.
     blocking: Option<u32>,
-    /// Whether something was put since the last fence.
+    /// Whether the rank has put a value since its last fence.
     has_put: bool,
     /// The last lazy fence: one that the agent answers without waiting until all ranks have entered it.
     lazy: Option<u32>,
@@ -56,7 +56,7 @@ enum Waits {
 }
 
 impl Collecting {
-    /// Whether a started collective is not complete.
+    /// Whether a collective that the rank has started is not complete.
     pub fn is_under_way(&self) -> bool {
         self.started.iter().any(|one| !one.is_over)
     }
@@ -114,7 +114,7 @@ impl Collecting {
         epoch
     }
 
-    /// Enters a collective whose request is answered when it is complete: one at a time.
+    /// Enters a collective whose request is answered only when it is complete. A rank has at most one of these.
     pub fn enter_blocking(&mut self, job: &mut Job, collective: Collective) -> u32 {
         let epoch = self.enter(job, collective);
         self.blocking = Some(epoch);
@@ -163,7 +163,7 @@ impl Collecting {
         }
     }
 
-    /// Forgets everything but the number of collectives; returns the state before.
+    /// Forgets everything but the number of entered collectives; returns the state before that.
     pub fn forget(&mut self) -> Self {
         std::mem::replace(self, Collecting { entered: self.entered, ..Collecting::default() })
     }
@@ -247,7 +247,7 @@ impl Proc {
     }
 }
 
-/// Checks that an array holds the contributions of all ranks. Memory that many ranks have is read once.
+/// Checks that an array holds the contributions of all ranks. An array that many ranks share is checked only once.
 fn check_array(job: &mut Job, epoch: u32, lens: Lens, shared: bool, array: &Bytes) -> Result<(), String> {
     let size = job.size();
     let rows = Rows::read(array).map_err(|error| format!("allgather {epoch}: {error}"))?;

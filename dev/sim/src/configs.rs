@@ -12,7 +12,7 @@ use wireup_wire::peer::{
 };
 use wireup_wire::session::Standing;
 
-/// The architecture of all hosts except those with `Program::OtherArch`.
+/// The architecture of all hosts other than those with `Program::OtherArch`.
 pub const ARCH: &str = "x86_64";
 
 /// Bootstrap messages of sessions up to this size are encoded and decoded; for larger ones that would cost more than
@@ -30,7 +30,7 @@ pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Ve
     child(Bootstrap { agent: me, ..bootstrap }, now)
 }
 
-/// The configuration of an agent that its parent started with this message, and the jobs that it begins with.
+/// The configuration of an agent that its parent started with this message, and the jobs in that message.
 pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<Arc<JobSpec>>) {
     let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
     let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
@@ -84,7 +84,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
             transport: spec.transport,
             ..LinkOptions::default()
         },
-        // The program does the same for hosts that may be missing.
+        // The program `wireup` also starts agents together where hosts may be missing.
         start_together: !spec.is_standing && spec.remote.as_ref().is_some_and(|remote| !remote.by_step()),
         verbose: spec.jobs.iter().any(|job| job.options.profile),
         start_timeout_ns: spec.start_timeout_ns,

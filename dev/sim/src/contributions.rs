@@ -6,14 +6,14 @@ use crate::rng::mix;
 /// The lengths of the values of an allgather.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lens {
-    /// All values have this length.
+    /// All values of the allgather have this length.
     Fixed(u32),
     /// Values have any length up to this; many values are empty.
     UpTo(u32),
 }
 
 impl Lens {
-    /// The longest possible value.
+    /// The greatest length that a value can have.
     pub fn max(self) -> u32 {
         match self {
             Lens::Fixed(len) | Lens::UpTo(len) => len,

@@ -1,8 +1,7 @@
-//! What work costs: the processors of machines, and the time of a processor that each kind of work takes.
+//! What work costs: the processors of machines, and the processor time that each kind of work takes.
 //!
 //! A world without costs has delays only: any number of things happen on a host at the same time. With costs, work
-//! waits for a processor, in the order in which it comes. An agent does one thing after the other, and so does a
-//! keeper.
+//! waits for a free processor, first come, first served. An agent does one thing after the other, and so does a keeper.
 
 use crate::spec::WorldSpec;
 use serde::{Deserialize, Serialize};
@@ -37,34 +36,37 @@ impl Default for Shared {
 pub struct Costs {
     #[serde(skip)]
     pub shared: Shared,
-    /// Processors of a machine.
+    /// Number of processors of a machine.
     pub cores: u32,
-    /// The call that starts a remote shell; an agent makes these calls one after the other.
+    /// Processor time to start the program of a remote shell (ns); an agent starts these programs one after the other.
     pub call_ns: u64,
-    /// The remote shell itself, on the machine of its caller; several shells run at once if there are processors.
+    /// Processor time of a remote shell on the machine of the agent that started it (ns); several processors run
+    /// several shells.
     pub shell_ns: u64,
-    /// The program of an agent, from its exec until it has read its bootstrap message.
+    /// Processor time of the program of an agent, from its exec until it has read its bootstrap message (ns).
     pub agent_ns: u64,
-    /// A new link between agents, or a new connection between ranks, at each of its ends.
+    /// Processor time of a new link between agents or a new connection between ranks, at each of its ends (ns).
     pub handshake_ns: u64,
-    /// An input of an agent, or a message that a rank receives from another rank.
+    /// Processor time to handle an input of an agent, or a message that a rank receives from another rank (ns).
     pub input_ns: u64,
-    /// To send a frame, an agent's answer to a rank, or a message from rank to rank, whatever its length.
+    /// Processor time to send a frame, an agent's answer to a rank, or a message from rank to rank, whatever its length
+    /// (ns).
     pub frame_ns: u64,
-    /// Each KiB that a host sends, on all of its links together, since they share its network card.
+    /// Time of a host's network card to send each KiB (ns), on all of the host's links together, since they share the
+    /// card.
     pub card_kib_ns: u64,
-    /// Each KiB of a frame or message, for the process that sends it and for the one that receives it.
+    /// Processor time for each KiB of a frame or message (ns), for the sending and for the receiving process.
     pub kib_ns: u64,
-    /// A rank that a keeper forks.
+    /// Processor time of a keeper to fork a rank (ns).
     pub fork_ns: u64,
-    /// The file server sends the program to one node, when the first rank of a job begins there. It serves one node
-    /// after the other; a node that has the program does not ask again.
+    /// Time of the file server to send the program to one node (ns), when the first rank of a job begins there. The
+    /// server serves one node after the other; a node that has the program does not ask again.
     pub load_ns: u64,
-    /// The program of a rank, from its exec until it begins.
+    /// Processor time of the program of a rank, from its exec until it begins its script (ns).
     pub exec_ns: u64,
-    /// A message between a rank and its agent: the rank's share of the work.
+    /// Processor time of a rank to send or receive a message between it and its agent (ns).
     pub request_ns: u64,
-    /// Waking a rank that has slept in a fence or in another operation of several ranks.
+    /// Processor time to wake a rank that has slept in a fence or in another operation of several ranks (ns).
     pub wake_ns: u64,
 }
 
@@ -77,12 +79,12 @@ impl Costs {
         }
     }
 
-    /// The cost of a frame or message of so many bytes for the process that receives it.
+    /// The cost of a frame or message of `bytes` for the process that receives it.
     pub fn of_message(&self, bytes: usize) -> u64 {
         self.input_ns + self.of_bytes(bytes)
     }
 
-    /// The cost of a frame or message of so many bytes for the process that sends it.
+    /// The cost of a frame or message of `bytes` for the process that sends it.
     pub fn of_frame(&self, bytes: usize) -> u64 {
         self.frame_ns + self.of_bytes(bytes)
     }
@@ -106,7 +108,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// `None`: work costs nothing.
+    /// The processors of a world's machines; `None`: work costs nothing.
     pub fn new(spec: &WorldSpec) -> Option<Self> {
         let costs = spec.timing.costs?;
         let hosts = spec.agents_max();
@@ -116,7 +118,7 @@ impl Machines {
         Some(Machines { costs, free_at, cards, turns: vec![0; machines], last_turns })
     }
 
-    /// Sends a frame of so many bytes by the network card of a host, from `at` or later; returns when it is sent.
+    /// Sends a frame of `bytes` through the network card of a host, from `at` or later; returns when it is sent.
     pub fn card_sends(&mut self, host: u32, at: Instant, bytes: usize) -> Instant {
         let card = &mut self.cards[host as usize];
         *card = at.max(*card) + bytes as u64 * self.costs.card_kib_ns / 1024;
@@ -181,7 +183,7 @@ mod tests {
         let mut machines = Machines::new(&world(Some(costs(2, 2)))).expect("there are costs");
         let mut work = |host, at, ns| machines.work(host, Instant(at), ns).0;
         assert_eq!([work(0, 100, 10), work(1, 100, 10), work(0, 100, 10)], [110, 110, 120]);
-        // The next host is on another machine.
+        // Host 2 is on another machine than hosts 0 and 1.
         assert_eq!([work(2, 100, 10), work(0, 500, 1)], [110, 501]);
     }
 
@@ -204,7 +206,8 @@ mod tests {
         assert_eq!([sent(0, 10, 100), sent(0, 50, 100), sent(1, 50, 100), sent(0, 300, 5)], [110, 210, 150, 305]);
     }
 
-    /// Each cost alone makes the job slower, by what one parent, one card or the file server does for all nodes.
+    /// Each kind of cost alone makes the job slower, since one parent, one card or the file server does the work for
+    /// all nodes in turn.
     #[test]
     fn what_is_done_one_after_the_other_adds_up() {
         let free = Costs { cores: 100, ..Costs::default() };

@@ -23,13 +23,13 @@ pub struct Cx {
     pub pending: Vec<Option<Pending>>,
 }
 
-/// Something that happens later to a process, if it still runs then.
+/// Something that happens to a process later, if the process still runs by then.
 pub enum Pending {
     Hears {
         agent: u32,
         input: Input,
     },
-    /// The process exits, unless it has linked to its parent by then.
+    /// The process exits if it has not linked to its parent by then.
     GivesUp {
         agent: u32,
     },
@@ -39,7 +39,7 @@ pub enum Pending {
         target: AgentId,
         address: Option<String>,
     },
-    /// The process dials the root.
+    /// The process, which has lost its parent, dials the root.
     Rejoins {
         agent: u32,
         root: Option<String>,
@@ -80,7 +80,8 @@ impl Cx {
         self.clock.after(delay_ns, event);
     }
 
-    /// Does work on a host, from `at` or later; returns when it is done. `ns` says what it costs.
+    /// Does work on a host, from `at` or later; returns when it is done. `ns`: function that gives the work's processor
+    /// time.
     pub fn work(&mut self, host: u32, at: Instant, ns: impl FnOnce(&Costs) -> u64) -> Instant {
         match (&mut self.machines, &self.spec.timing.costs) {
             (Some(machines), Some(costs)) => machines.work(host, at, ns(costs)),
@@ -93,13 +94,13 @@ impl Cx {
         self.machines.as_mut().map_or(0, |machines| machines.begins_turn(host))
     }
 
-    /// How far the run is.
+    /// What the run has done so far.
     pub fn progress(&self) -> Progress {
         let (events, elapsed_ns) = (self.clock.happened(), self.clock.now() - START);
         Progress { events, elapsed_ns, phases: self.checks.phases }
     }
 
-    /// A process reaches a point now.
+    /// Records that one more process has reached a point of the run.
     pub fn reach(&mut self, point: Point) {
         self.checks.phases.reach(point, self.clock.now());
     }
@@ -127,7 +128,7 @@ impl Cx {
         self.spec.remote.as_ref().map(|remote| remote.hosts[host as usize])
     }
 
-    /// The time on the clock of a host.
+    /// The current time on the clock of a host.
     pub fn local_now(&self, host: u32) -> Instant {
         self.clock.now() + self.clock_ahead_ns(host)
     }

@@ -12,23 +12,23 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Rejoin;
 use wireup_wire::route::Point;
 
-/// Time for which a driver waits for an answer (ns).
+/// Longest time for which a driver waits for an answer to its dial (ns).
 const DIAL_NS_MAX: u64 = 5_000_000_000;
 
 /// The outcome of a dial.
 enum Answer {
-    /// This process accepts the dial.
+    /// This process accepts the connection.
     Accepts(u32),
     Refused,
     Silence,
 }
 
-/// The point where an agent is reached by the transport that all agents have agreed on.
+/// The endpoint of an agent in the transport that all agents have agreed on.
 fn point(host: u32) -> Point {
     Point { address: host.to_le_bytes().into(), key: [host as u8; 32] }
 }
 
-/// The host in an address, and the number of the process among those that were started there.
+/// The host in an address, and the number of the process among those started on that host.
 fn parse(address: &str) -> Option<(u32, u32)> {
     let address = address.strip_prefix("agent ")?;
     match address.split_once(" start ") {
@@ -38,7 +38,7 @@ fn parse(address: &str) -> Option<(u32, u32)> {
 }
 
 impl Agents {
-    /// The driver of an agent listens for other agents. `None`: it does so already.
+    /// Makes the driver of an agent listen for other agents. `None`: it does so already.
     pub fn on_listens(&mut self, agent: u32) -> Option<Input> {
         let was_listening = std::mem::replace(&mut self[agent].listens, true);
         (!was_listening).then(|| Input::Listening { result: Ok(vec![self.name(agent)]) })
@@ -51,7 +51,8 @@ impl Agents {
         Input::TransportOpened { result }
     }
 
-    /// The answer to a dial of this process. Without an address, it dials the newest process of the host.
+    /// The answer to a dial of this process. `target`: host and process of the address; without a process, the newest
+    /// one.
     fn answer(&self, cx: &Cx, agent: u32, target: Option<(u32, Option<u32>)>) -> Answer {
         let Some((host, start)) = target.filter(|(host, _)| (*host as usize) < self.hosts.len()) else {
             return Answer::Refused;
@@ -67,7 +68,7 @@ impl Agents {
         }
     }
 
-    /// A new agent dials its parent. False if there is no parent to link to: then it exits at once.
+    /// A new agent dials its parent. Returns false if there is no parent to link to: then the agent exits at once.
     pub fn on_dials_parent(&mut self, cx: &mut Cx, net: &mut Net, calls: &mut Calls, agent: u32) -> bool {
         let AgentProcess { host, incarnation, ref dials, .. } = self[agent];
         let target = dials.as_deref().and_then(parse);
@@ -86,7 +87,7 @@ impl Agents {
         true
     }
 
-    /// A link between a parent and a child.
+    /// Makes a link between a parent and a child.
     fn link_up(&mut self, cx: &mut Cx, net: &mut Net, parent: u32, child: u32, as_child: Peer) {
         let link = self.connect(cx, net, [parent, child], [as_child, Peer::Parent], Sort::Tree);
         self[child].up = Some(link);
@@ -108,7 +109,7 @@ impl Agents {
         cx.later(delay_ns, Pending::Dials { agent, target, address: addresses.into_iter().next() });
     }
 
-    /// A process dials for a direct link; returns what it learns at once.
+    /// A process dials another agent for a direct link; returns the input that the process receives at once.
     pub fn on_dials(
         &mut self,
         cx: &mut Cx,
@@ -153,7 +154,7 @@ impl Agents {
         cx.later(delay_ns, Pending::Rejoins { agent, root: root.into_iter().next(), rejoin });
     }
 
-    /// A process dials the root; returns what it learns at once.
+    /// A process dials the root; returns the input that the process receives at once.
     pub fn on_rejoins(
         &mut self,
         cx: &mut Cx,
@@ -179,7 +180,7 @@ impl Agents {
         None
     }
 
-    /// A link between the process that listens and the one that has dialled it.
+    /// Makes a link between the process that listens and the process that has dialled it.
     fn connect(&mut self, cx: &mut Cx, net: &mut Net, agents: [u32; 2], peers: [Peer; 2], sort: Sort) -> u32 {
         let link = net.next_link();
         let now = cx.clock.now();

@@ -8,10 +8,10 @@ use std::fmt;
 use wireup_proto::io::{Input, JobEvent};
 use wireup_proto::launcher_io::LauncherInput;
 
-/// The bytes at each end of a payload that count.
+/// Number of bytes at each end of a payload that enter the digest.
 const END_BYTES: usize = 64;
 
-/// A running digest.
+/// A digest that grows with the events of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Digest(u64);
 
@@ -48,7 +48,7 @@ impl Digest {
 
     pub fn input(&mut self, input: &Input) {
         match input {
-            // Frequent inputs, without formatting them as text as all others are.
+            // Frequent inputs are added without formatting them as text; all other inputs are formatted.
             Input::LinkBytes { link, bytes } => {
                 self.number(1 | u64::from(link.0) << 8);
                 self.bytes(bytes);

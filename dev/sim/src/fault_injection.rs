@@ -12,8 +12,8 @@ pub enum Fault {
     KillRank { rank: u32, at_ns: u64 },
     /// The link between an agent and its parent breaks.
     CutLink { agent: u32, at_ns: u64 },
-    /// The link between an agent and its parent loses everything that is sent from now on; each end notices after a
-    /// while.
+    /// The link between an agent and its parent loses everything that is sent from now on; both ends notice this after
+    /// a while.
     SilenceLink { agent: u32, at_ns: u64 },
     /// An agent dies, and with it its keepers and ranks. In a run of one job its host cannot be reached again, and
     /// agent 0 is the launcher's process.
@@ -23,19 +23,19 @@ pub enum Fault {
     /// The host of an agent has no power for this long, and neither have the hosts of this many of its ancestors in the
     /// original tree.
     PowerLoss { agent: u32, above: u32, off_ns: u64, at_ns: u64 },
-    /// For a time, dials from one host to another get no answer, or dials in both directions. Links that are up stay
-    /// up.
+    /// For a time, dials from one host to another, or in both directions, get no answer. Established links stay up.
     Wall { from: u32, to: u32, is_both: bool, for_ns: u64, at_ns: u64 },
     /// An agent is stopped for a time: it handles nothing, but its links stay up.
     StopAgent { agent: u32, for_ns: u64, at_ns: u64 },
     /// An agent does not start.
     NoStart { agent: u32, how: NoStart },
-    /// The remote shells that start an agent break at that moment, this many times: the agent runs, but its starter
-    /// takes it for dead.
+    /// The first `times` remote shells that start an agent break as soon as it runs: its starter takes the agent for
+    /// dead.
     BreakShells { agent: u32, times: u32 },
-    /// The batch system cancels the running steps: their agents are told at once, and killed later.
+    /// The batch system cancels the running steps: their agents are notified at once, and killed later.
     CancelStep { at_ns: u64 },
-    /// The calls of all running steps die; agents that no longer need them continue.
+    /// The `srun` processes of all running steps die; agents that no longer wait for the address of their parent
+    /// continue.
     KillStep { at_ns: u64 },
     /// The terminal accepts no bytes for a while.
     StopTerminal { at_ns: u64, for_ns: u64 },
@@ -46,7 +46,7 @@ pub enum Fault {
     /// A direct link of this agent, or of the next agent that has one, loses everything that is sent from now on; each
     /// end notices after a while.
     SilenceDirect { agent: u32, at_ns: u64 },
-    /// No agent can dial this one for a direct link.
+    /// No other agent can dial this agent for a direct link.
     NoDial { agent: u32 },
     /// The PMIx server process of an agent dies.
     KillServer { agent: u32, at_ns: u64 },
@@ -56,15 +56,15 @@ pub enum Fault {
     OtherLibrary { agent: u32 },
     /// An agent finds no UCX library.
     NoTransport { agent: u32 },
-    /// The program of a rank cannot be started. The ranks of several jobs are numbered in the order of their launch.
+    /// The program of a rank fails to execute. The ranks of several jobs are numbered in the order of their launch.
     NoExec { rank: u32, errno: i32 },
-    /// Not a fault: a launcher asks that all lost nodes are started again.
+    /// Not a fault: a launcher asks the root to restart all lost nodes.
     Revive { at_ns: u64 },
-    /// Not a fault: a launcher ends the jobs that do not end by themselves.
+    /// Not a fault: a launcher kills the jobs that do not end by themselves.
     EndJobs { at_ns: u64 },
 }
 
-/// How an agent fails to start.
+/// The way in which an agent fails to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoStart {
     /// The remote shell itself cannot be started.
@@ -73,7 +73,7 @@ pub enum NoStart {
     ShellFails { code: u8 },
     /// The remote shell writes a message and exits in the first `times` calls, and works afterwards.
     FirstCalls { times: u32 },
-    /// There is no sign of the agent or of its shell.
+    /// Neither the agent nor its remote shell gives any sign of life.
     Silence,
 }
 
@@ -117,7 +117,7 @@ impl Fault {
         }
     }
 
-    /// The agents that the fault names.
+    /// The agents that the fault affects directly.
     pub fn agents(self) -> Vec<u32> {
         match self {
             Fault::CutLink { agent, .. }

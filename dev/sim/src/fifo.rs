@@ -4,7 +4,7 @@ use crate::clock::{Clock, Event};
 use std::collections::VecDeque;
 use wireup_proto::Instant;
 
-/// Each `push` schedules one event; at that event the receiver pops the front.
+/// Each `push` schedules one event; when that event occurs, the receiver pops the front item.
 #[derive(Debug)]
 pub struct Fifo<T> {
     items: VecDeque<T>,

@@ -10,7 +10,7 @@ pub struct FileServer {
 }
 
 impl FileServer {
-    /// Time (ns) until one more reader has the program.
+    /// Time (ns) until the server has sent the program to one more reader.
     pub fn load(&mut self, cx: &Cx) -> u64 {
         self.ask(cx.clock.now(), cx.spec.timing.costs.map_or(0, |costs| costs.load_ns))
     }

@@ -6,7 +6,7 @@ use crate::workload::{BarrierGroup, Who};
 
 /// A group as one of its members sees it.
 pub struct Group {
-    /// The text of the member's request.
+    /// The members and the tag as text, in the order of this member's request.
     pub text: String,
     /// Name of the group, unique among all groups.
     pub name: String,
@@ -14,7 +14,7 @@ pub struct Group {
 }
 
 impl Job {
-    /// A fence of PMIx clients, or a group if there is a `tag`.
+    /// The call of a rank for this group: a fence of PMIx clients, or a PMIx group if there is a `tag`.
     pub fn call(&self, rank: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
         let members = match who {
             Who::World => None,
@@ -39,7 +39,7 @@ impl Job {
             Who::World => (format!("WORLD:{tag}"), String::new()),
             Who::Node => (format!("NODE:{tag}"), format!(" on {}", self.agent_of(node))),
             Who::Alike(_) => {
-                // The order of the members depends on the caller.
+                // The order of the members in the text depends on the caller.
                 let text = format!("{}:{tag}", rotated(&members, rank).join(","));
                 return Group { text, name: format!("{members:?}:{tag}"), members };
             }

@@ -1,4 +1,4 @@
-//! The agents of a world and their machines: power, remote shells, walls between them.
+//! The agents of a world and their machines: power, remote shells, and walls (hosts that cannot dial each other).
 
 use crate::agents::AgentProcess;
 use crate::cx::Cx;
@@ -13,7 +13,7 @@ use wireup_proto::Instant;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 
-/// The machine of one agent.
+/// The machine on which one agent runs.
 #[derive(Default)]
 pub struct Host {
     /// Parent of the host's agent in the original tree.
@@ -22,7 +22,7 @@ pub struct Host {
     pub processes: Vec<u32>,
     /// Number of calls that the host has refused so far.
     pub refusals: u32,
-    /// Whether the program was sent to the host.
+    /// Whether the agents' program was sent to the host.
     pub has_program: bool,
     /// Whether the host is permanently unreachable for remote shells.
     pub is_gone: bool,
@@ -30,7 +30,7 @@ pub struct Host {
     pub off_until: Instant,
     /// How the host's agent fails to start; `None`: it starts.
     pub no_start: Option<NoStart>,
-    /// Number of remote shells that break as soon as they have started the host's agent.
+    /// Number of remote shells that will still break as soon as they have started the host's agent.
     pub broken_shells: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct Wall {
     pub until: Instant,
 }
 
-/// All agents of a world.
+/// The agents, hosts and walls of a world.
 pub struct Agents {
     /// The machines, by agent.
     pub hosts: Vec<Host>,
@@ -50,7 +50,7 @@ pub struct Agents {
     pub walls: Vec<Wall>,
     /// The inputs of the agents that the spec asks to record.
     pub recordings: BTreeMap<u32, Recording>,
-    /// The descriptions of jobs, which agents share.
+    /// The descriptions of jobs: agents share one copy of each.
     pub specs: BTreeMap<JobId, Arc<JobSpec>>,
 }
 
@@ -93,34 +93,34 @@ impl Agents {
         self.walls.iter().any(|wall| wall.from == from && wall.to == to && wall.until > now)
     }
 
-    /// The name of a process for messages, which is also the address where it listens.
+    /// The name of a process in messages, which is also the address where the process listens.
     pub fn name(&self, agent: u32) -> String {
         let AgentProcess { host, start, .. } = self[agent];
         if start == 1 { format!("agent {host}") } else { format!("agent {host} start {start}") }
     }
 
-    /// The running processes on a host, the oldest first.
+    /// The running processes of a host's agent, oldest first.
     pub fn running_at(&self, host: u32) -> Vec<u32> {
         let processes = self.hosts[host as usize].processes.iter().copied();
         processes.filter(|agent| self[*agent].is_running()).collect()
     }
 
-    /// The process on a host that was started last, if it runs.
+    /// The process of a host's agent that was started last, if it still runs.
     pub fn newest_at(&self, host: u32) -> Option<u32> {
         self.running_at(host).last().copied()
     }
 
-    /// Whether a running agent of this host was ever linked to a parent.
+    /// Whether a running agent process of this host was ever linked to a parent.
     pub fn is_linked(&self, host: u32) -> bool {
         self.newest_at(host).is_some_and(|agent| self[agent].up.is_some())
     }
 
-    /// An agent and this many of its ancestors in the original tree, without the root.
+    /// An agent and `above` of its ancestors in the original tree, without the root.
     pub fn with_above(&self, agent: u32, above: u32) -> Vec<u32> {
         self.up_from(agent).take(above as usize + 1).filter(|agent| *agent != 0).collect()
     }
 
-    /// The agents of the original tree below this one, including it.
+    /// The agents in the subtree of the original tree whose top is this agent, including it.
     pub fn subtree(&self, top: u32) -> Vec<u32> {
         (0..self.hosts.len() as u32).filter(|agent| self.up_from(*agent).any(|at| at == top)).collect()
     }

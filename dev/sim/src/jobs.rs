@@ -23,9 +23,9 @@ use wireup_wire::job::{AppSpec, JobSpec, NodeSpec};
 pub struct Jobs {
     pub all: Vec<Job>,
     pub nodes: Vec<Node>,
-    /// The ranks of all jobs, in the order of the jobs. The number of a rank in this list is called `id`.
+    /// The ranks of all jobs, in the order of the jobs. The index of a rank in this list is called `id`.
     pub procs: Vec<Proc>,
-    /// Indexes of the nodes on each host, the oldest first.
+    /// The parts of jobs on each host, as indexes into the list of `Node`, oldest first.
     by_host: Vec<Vec<u32>>,
     pub(crate) file_server: FileServer,
     /// The contents of the memory of all nodes.
@@ -35,46 +35,46 @@ pub struct Jobs {
 /// A job that was launched.
 pub struct Job {
     pub id: JobId,
-    /// The plan of the job as it was launched: without the nodes that were lost by then.
+    /// The plan of the job as it was launched: without the nodes that were already lost at that time.
     pub plan: JobPlan,
     /// The node of each rank, as a position in `plan.nodes`.
     pub placement: Vec<u32>,
     /// Seed of the values that the job's ranks contribute.
     pub seed: u64,
-    /// Number of the job's launcher.
+    /// Number of the job's launcher in the world's list.
     pub launcher: u32,
     pub launched_at: Instant,
     /// Number of rank 0 among the ranks of all jobs.
     pub first_proc: u32,
-    /// Index of the job's first node in the world's list.
+    /// Index of the job's first `Node` in the list of the nodes of all jobs.
     pub first_node: u32,
     pub checks: JobChecks,
-    /// The network that the ranks make among themselves; `None`: they make none.
+    /// The network that the ranks make among themselves; `None`: they do not make one.
     pub links: Option<Box<RankLinks>>,
 }
 
 /// The part of a job on one node.
 #[derive(Default)]
 pub struct Node {
-    /// Index of the part in the world's list.
+    /// Index of this part in the world's list of parts.
     pub index: u32,
-    /// Index of the job.
+    /// Index of the job in the world's list.
     pub job: u32,
     pub host: u32,
     /// The agent process that runs this part of the job; `None`: no process does so yet.
     pub agent: Option<u32>,
     pub agent_has_ended: bool,
-    /// Ranks of the part, by local rank; numbers as in `Job::first_proc`.
+    /// Ranks of the part in the order of their local ranks, each as an index into `Jobs::procs`.
     pub ranks: Vec<u32>,
     pub keeper: Fifo<JobEvent>,
     pub keeper_is_running: bool,
-    /// Time until which the keeper forks ranks.
+    /// Time at which the keeper has finished forking the ranks that it was asked to start so far.
     pub forks_until: Instant,
     /// Time at which the node has the program; `None`: no rank has begun.
     pub loaded_at: Option<Instant>,
-    /// The PMIx server of the ranks.
+    /// The PMIx server of the ranks; `None`: there is none.
     pub server: Option<Server>,
-    /// Whether the driver reads standard output and error.
+    /// Whether the agent's driver reads standard output, and whether it reads standard error.
     pub reading: [bool; 2],
     pub job_is_gone: bool,
     /// The memory that the agent shares with its ranks.
@@ -86,7 +86,7 @@ impl Node {
         Node { index, job, host, keeper_is_running: true, reading: [true; 2], ..Node::default() }
     }
 
-    /// Whether the agent's driver reads this stream of the ranks (1 or 2).
+    /// Whether the agent's driver currently reads this stream of the ranks (1 or 2).
     pub fn reads(&self, stream: u8) -> bool {
         self.reading[usize::from(stream) - 1] && self.agent.is_some() && !self.agent_has_ended
     }
@@ -120,29 +120,29 @@ impl Job {
         self.plan.size()
     }
 
-    /// The agent of a node of the job.
+    /// The agent of a node of the job; `node` is a position in `plan.nodes`.
     pub fn agent_of(&self, node: u32) -> u32 {
         self.plan.nodes[node as usize]
     }
 
-    /// Output of the job may be dropped.
+    /// Allows output of the job to be lost from now on.
     pub fn expect_losses(&mut self, cx: &mut Cx) {
         self.checks.output.expect_losses();
         cx.checks.bounds.ignore(self.id);
     }
 
-    /// The numbers of the job's ranks.
+    /// The numbers of the job's ranks among the ranks of all jobs.
     pub fn procs(&self) -> std::ops::Range<u32> {
         self.first_proc..self.first_proc + self.size()
     }
 
-    /// The indexes of the job's nodes.
+    /// The indexes of the job's parts (`Node`) in the list of all jobs.
     pub fn nodes(&self) -> std::ops::Range<u32> {
         self.first_node..self.first_node + self.plan.nodes.len() as u32
     }
 }
 
-/// The message that launches a job.
+/// The description of a job that its launcher sends to the root.
 pub fn job_spec(id: JobId, plan: &JobPlan) -> JobSpec {
     let name = |node, agent: u32| if agent == ADDED { format!("added{node}") } else { node_name(node) };
     let node = |(at, agent): (u32, &u32)| NodeSpec { agent: AgentId(*agent), name: name(at, *agent), shared: true };
@@ -204,7 +204,7 @@ impl Jobs {
         index
     }
 
-    /// The root has numbered the agents of the hosts that a job adds.
+    /// The root has assigned numbers to the agents of the hosts that a job adds.
     pub fn number_added(&mut self, job: u32, agents: &[AgentId]) {
         let job = &mut self.all[job as usize];
         let nodes = job.nodes();
@@ -216,13 +216,13 @@ impl Jobs {
         }
     }
 
-    /// The part of a job on a host.
+    /// The part of the job `id` on a host.
     pub fn node_at(&self, host: u32, id: JobId) -> Option<u32> {
         let is_its = |node: &&u32| self.job_at(**node).id == id;
         self.by_host[host as usize].iter().rev().find(is_its).copied()
     }
 
-    /// The parts of jobs that a process of a host's agent runs.
+    /// The parts of jobs that an agent process on a host runs.
     pub fn nodes_of(&self, host: u32, agent: u32) -> Vec<u32> {
         let runs = |node: &u32| self.nodes[*node as usize].agent == Some(agent);
         self.by_host[host as usize].iter().copied().filter(runs).collect()
@@ -244,7 +244,7 @@ impl Jobs {
         &mut self.all[self.nodes[node as usize].job as usize].checks
     }
 
-    /// The jobs that are not over.
+    /// The jobs that have not ended.
     pub fn active(&mut self) -> impl Iterator<Item = &mut Job> {
         self.all.iter_mut().filter(|job| !job.checks.has_ended)
     }
@@ -267,7 +267,7 @@ impl Jobs {
         self.by_host[host as usize].iter().any(|node| !self.nodes[*node as usize].ranks.is_empty())
     }
 
-    /// An agent process ends, and with it its ranks, PMIx servers and shared memory.
+    /// An agent process ends, and with it its ranks, their PMIx servers and their shared memory.
     pub fn agent_ends(&mut self, host: u32, agent: u32) {
         for node in self.nodes_of(host, agent) {
             let at = &mut self.nodes[node as usize];
@@ -285,7 +285,7 @@ impl Jobs {
         proc.blame(job, must);
     }
 
-    /// Any of several agents with their ranks may be named by a failure. A job fails if its ranks run there.
+    /// Allows failures to name any of these agents or their ranks. A job with ranks on their hosts can only fail now.
     pub fn blame_agents(&mut self, hosts: &[u32]) {
         for index in 0..self.all.len() {
             let job = &self.all[index];
@@ -297,15 +297,15 @@ impl Jobs {
         }
     }
 
-    /// Output of all jobs may be lost from now on.
+    /// Allows output of all jobs to be lost from now on.
     pub fn expect_losses(&mut self, cx: &Cx) {
         if !cx.spec.is_standing {
             self.all.iter_mut().for_each(|job| job.checks.output.expect_losses());
         }
     }
 
-    /// Does something for the part of a job on a node; the agent has sent answers at `sent`. An error says what the
-    /// agent did wrong.
+    /// Carries out an agent's output for the part of a job on a node. `sent`: when the agent has sent its answers. An
+    /// error says what the agent did wrong.
     pub fn do_for_agent(&mut self, cx: &mut Cx, node: u32, sent: Instant, output: Output) -> Result<(), String> {
         let at = &mut self.nodes[node as usize];
         match output {
@@ -343,7 +343,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Checks that nothing of the job runs on a node whose agent does this.
+    /// Checks that neither ranks of the job nor their server run on a node whose agent performs an action named `does`.
     fn expect_end(&self, node: u32, does: &str) -> Result<(), String> {
         let at = &self.nodes[node as usize];
         if let Some(rank) = self.running_rank(node) {

@@ -1,5 +1,5 @@
-//! The drivers of launchers: terminal, standard input, end. In a session that outlives its jobs they attach to the
-//! root; some of them launch no job (`requests`).
+//! The drivers of launchers: terminal, standard input, exit. In a session that outlives its jobs, launchers attach to
+//! the root; some launchers have no job, but make a request (`requests`).
 
 mod requests;
 
@@ -27,20 +27,20 @@ use wireup_wire::session::{NodeState, Presence, Welcome};
 pub struct LauncherHost {
     pub role: Role,
     pub state: LauncherState,
-    /// Index of the launcher's job, once it is launched.
+    /// Index of the launcher's job; `None`: it has not launched one yet.
     pub job: Option<u32>,
     /// Time at which the launcher exited or died.
     pub gone_at: Option<Instant>,
     link: u32,
-    /// Reader of the bytes that the root sends before there is a job.
+    /// Reader of the bytes that the root sends before the launcher has a job.
     reader: FrameReader,
     welcome: Option<Welcome>,
     /// The launcher's state machine, from the launch of the job on.
     machine: Option<Launcher>,
     tick_at: Option<Instant>,
-    /// Writes to the terminal in progress.
+    /// Writes to the terminal that are in progress.
     writes: VecDeque<(Stream, u32)>,
-    /// Whether a `LauncherWritten` is scheduled.
+    /// Whether a `LauncherWritten` event is scheduled.
     writing: bool,
     terminal_stopped: bool,
     stdin: Stdin,
@@ -50,11 +50,11 @@ pub struct LauncherHost {
 #[derive(Default)]
 struct Stdin {
     sent: u64,
-    /// Lines that ranks of a staging job have written: their answers.
+    /// Number of lines that ranks of a staging job have written as answers.
     answers: u64,
     wanted: u32,
     ended: bool,
-    /// Whether a `LauncherStdin` is scheduled.
+    /// Whether a `LauncherStdin` event is scheduled.
     due: bool,
 }
 
@@ -62,7 +62,7 @@ struct Stdin {
 #[derive(Default)]
 pub struct Launchers {
     pub all: Vec<LauncherHost>,
-    /// The root's answer about its nodes at the end of the session, until it is checked.
+    /// The root's answer about the state of its nodes at the end of the session, until that answer is checked.
     pub nodes: Option<Vec<NodeState>>,
 }
 
@@ -74,7 +74,7 @@ pub enum Role {
     Revive,
     /// Kills jobs that do not end by themselves.
     EndJobs,
-    /// Asks for the nodes, then ends the session.
+    /// Asks for the state of the nodes, then ends the session.
     EndSession,
 }
 
@@ -113,7 +113,8 @@ impl Launchers {
         net.connect(&mut cx.clock, [End::Launcher(launcher), root.new_end(0, link)], [Peer::Launcher; 2], sort, 0);
     }
 
-    /// The job that a launcher launches after its welcome, on those of its nodes that are not lost.
+    /// The job that a launcher launches after the root has accepted the launcher, on those of the job's nodes that are
+    /// not lost.
     pub fn on_launches(&mut self, cx: &Cx, launcher: u32) -> Option<(JobId, Option<JobPlan>)> {
         let at = &mut self.all[launcher as usize];
         let (Role::Job(plan), Some(welcome)) = (at.role, at.welcome.take()) else { return None };
@@ -125,7 +126,7 @@ impl Launchers {
         Some((welcome.job, cx.spec.jobs[plan as usize].without(is_lost)))
     }
 
-    /// The state machine of a launcher begins with a job of this index.
+    /// Creates the state machine of a launcher for the job with this index.
     pub fn begin_job(&mut self, cx: &Cx, jobs: &Jobs, launcher: u32, index: u32) {
         let job = &jobs.all[index as usize];
         let config = configs::launcher(job_spec(job.id, &job.plan), job.plan.timeout_ns, !cx.spec.is_standing);
@@ -134,13 +135,13 @@ impl Launchers {
         at.job = Some(index);
     }
 
-    /// From the start until the launcher of a single run left or died, or until now (ns).
+    /// Time (ns) from the start until the launcher of a single run exited or died, or until now if it runs.
     pub fn elapsed_ns(&self, cx: &Cx) -> u64 {
         let launcher = self.all.first().filter(|_| !cx.spec.is_standing);
         launcher.and_then(|launcher| launcher.gone_at).unwrap_or(cx.clock.now()) - START
     }
 
-    /// The first launcher whose job is not over.
+    /// The first launcher whose job has not ended.
     pub fn active(&self) -> Option<u32> {
         let is_active = |at: &LauncherHost| at.state == LauncherState::Running && at.job.is_some();
         self.all.iter().position(is_active).map(|launcher| launcher as u32)
@@ -267,7 +268,7 @@ impl Launchers {
         if let Err(problem) = job.checks.output.on_write(stream, rank, bytes) {
             return cx.problem(format!("job {}: {problem}", job.id));
         }
-        // The end of a stream within a line may have no bytes, for which nobody waits.
+        // A stream that ends within a line is reported by output without bytes, which needs no write to the terminal.
         if bytes.is_empty() {
             return;
         }
@@ -305,7 +306,7 @@ impl Launchers {
             && job.plan.timeout_ns.is_some()
             && for_ns >= UNTAKEN_NS
         {
-            // After the time limit, the launcher does not wait this long for the terminal.
+            // After the job's time limit, the launcher does not wait `for_ns` for the terminal, and may drop output.
             job.checks.output.expect_losses();
         }
         cx.clock.after(for_ns, Event::TerminalResumes(launcher));

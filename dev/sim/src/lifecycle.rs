@@ -1,4 +1,4 @@
-//! How agents start and end: started by others, exiting by themselves, killed, or without power.
+//! How agents start and end: started by other processes, exiting by themselves, killed, or without power.
 
 use crate::agents::{ProcessState, Starter};
 use crate::calls::Outcome;
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Does what follows from an event of a remote shell's call.
+    /// Carries out what follows from an event of a remote shell.
     pub(crate) fn on_call_outcome(&mut self, index: u32, outcome: Outcome) {
         match outcome {
             Outcome::Waits => {}
@@ -66,12 +66,12 @@ impl World {
         }
     }
 
-    /// A new agent dials its parent. One that has no parent to link to exits at once.
+    /// A new agent dials its parent. If it has no parent to link to, it exits at once.
     pub(crate) fn on_agent_link(&mut self, agent: u32) {
         let World { cx, agents, net, calls, .. } = self;
         if agents[agent].is_running() && !agents.on_dials_parent(cx, net, calls, agent) {
             if agents[agent].step().is_some() {
-                // A step starts its tasks whatever happens to the others. The job may have ended by now without the
+                // A step starts its tasks whatever happens to the others. The job may have ended already, without the
                 // output of this agent's ranks.
                 self.jobs.expect_losses(&self.cx);
             }
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// The calls of all steps die.
+    /// The `srun` processes of all steps die.
     pub(crate) fn kill_steps(&mut self) {
         let World { cx, agents, membership, jobs, .. } = self;
         let dying = self.batch.kill(cx, agents, membership, jobs);
@@ -147,7 +147,7 @@ impl World {
         self.calls.on_agent_vanished(&mut self.cx, &self.agents[agent]);
     }
 
-    /// A fault affects an agent at this moment, so that others may lose it.
+    /// A fault affects an agent at this moment, so that other agents may declare it lost.
     pub(crate) fn strike_now(&mut self, host: u32) {
         let now = self.cx.clock.now();
         self.membership.strike(&mut self.cx, &mut self.jobs, host, now);

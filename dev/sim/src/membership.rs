@@ -25,7 +25,7 @@ use wireup_wire::talk::{Control, SessionDown, ToLauncher};
 
 /// Most dials of an agent to the root for one loss. Chosen: twice the number for the longest chain of leases.
 const DIALS_MAX: u32 = 60;
-/// The root is the first process that is started.
+/// Number of the root's process, which is started first.
 const ROOT: u32 = 0;
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub struct Membership {
     decided: Decided,
     is_ending: bool,
     /// Agents that a fault has affected since the log last returned them (`Entry::Return`), each with the time until
-    /// which others may lose the agent because of that fault.
+    /// which other agents may declare it lost because of that fault.
     struck: BTreeMap<u32, Instant>,
     /// Agents of the last `Lost` entry that were not affected by a fault themselves. The next entry must return them.
     without_cause: BTreeSet<u32>,
@@ -41,13 +41,14 @@ pub struct Membership {
     broken: BTreeSet<u32>,
     /// Links that the parent has accepted, each with the process at its lower end.
     linked: BTreeMap<u32, u32>,
-    /// Links about which the parent has not decided yet, each with the process at its lower end.
+    /// Links that the parent has neither accepted nor refused yet, each with the process at its lower end.
     undecided: BTreeMap<u32, u32>,
     /// Number of times that each process has dialled the root since it lost its parent.
     dials: BTreeMap<u32, u32>,
     /// Processes whose last dial to the root got no answer.
     unanswered: BTreeSet<u32>,
-    /// Processes that received a request to exit or whose links the root closed, whatever the root's log says of them.
+    /// Processes that have received a request to exit or whose links the root has closed, whatever the root's log says
+    /// of these processes.
     dismissed: BTreeSet<u32>,
 }
 
@@ -60,7 +61,7 @@ struct Decided {
 }
 
 impl Decided {
-    /// The entries that are new.
+    /// The entries of the log that are not in `Decided` yet.
     fn news<'a>(&self, log: &'a Log) -> &'a [Entry] {
         let known = self.at.saturating_sub(log.at) as usize;
         log.entries.get(known..).unwrap_or_default()
@@ -79,7 +80,7 @@ impl Decided {
         }
     }
 
-    /// The state for a new agent includes everything that was decided before.
+    /// Takes over the state that the root sends to a new agent, which includes everything that was decided before.
     fn learn(&mut self, snapshot: &SessionSnapshot) {
         if snapshot.at > self.at {
             self.at = snapshot.at;
@@ -99,7 +100,7 @@ impl Membership {
         self.struck.contains_key(&host)
     }
 
-    /// The root has written this entry; returns the agents that were lost without a cause.
+    /// The root has written this entry. Returns the agents that it declares lost although no fault has affected them.
     fn on_entry(&mut self, entry: &Entry, now: Instant) -> Vec<u32> {
         let without_cause = std::mem::take(&mut self.without_cause);
         match entry {
@@ -147,9 +148,10 @@ impl Membership {
     }
 }
 
-/// What is read from the messages of the root, and what happens to agents.
+/// Reads the messages of the root, and follows what happens to agents.
 impl Membership {
-    /// A fault affects an agent in such a way that others may lose it; until when that may show.
+    /// A fault affects an agent in such a way that other agents may declare it lost. `until`: time until which they
+    /// may.
     pub fn strike(&mut self, cx: &mut Cx, jobs: &mut Jobs, host: u32, until: Instant) {
         let latest = self.struck.entry(host).or_insert(until);
         *latest = until.max(*latest);
@@ -158,7 +160,7 @@ impl Membership {
         jobs.for_each(|job| job.expect_losses(cx));
     }
 
-    /// An agent may be named by a failure of any job that is not over. `must`: a single run can no longer succeed.
+    /// Allows a failure of any running job to name an agent. `must`: whether a single run can no longer succeed.
     pub fn blame_agent(&mut self, cx: &mut Cx, jobs: &mut Jobs, host: u32, must: bool) {
         if cx.spec.is_standing {
             self.strike(cx, jobs, host, cx.clock.now());
@@ -167,14 +169,14 @@ impl Membership {
         jobs.active().for_each(|job| job.checks.blame(Culprit::Agent(host), must));
     }
 
-    /// An agent is being started.
+    /// An agent is being started by its parent or another agent.
     pub fn on_calls(&mut self, agent: u32, bootstrap: Option<&Bootstrap>) {
         if let Some(bootstrap) = bootstrap.filter(|_| agent == ROOT) {
             self.decided.learn(&bootstrap.snapshot);
         }
     }
 
-    /// An agent dials the root.
+    /// Called when an agent dials the root: counts its dials since it lost its parent.
     pub fn on_rejoin(&mut self, cx: &mut Cx, agents: &Agents, agent: u32) {
         let dials = self.dials.entry(agent).or_default();
         *dials += 1;
@@ -183,24 +185,24 @@ impl Membership {
         }
     }
 
-    /// An agent closes one of its links.
+    /// Called when an agent closes one of its links.
     pub fn on_closes(&mut self, net: &Net, agent: u32, link: u32) {
         self.on_unlinked(link);
-        // A closed link is final for a child of the root. An agent that seeks a parent is only told to try again.
+        // For a child of the root, a closed link is final. An agent that seeks a parent is only asked to try again.
         if agent == ROOT && matches!(net.peer(link, 0), Peer::Child { .. }) {
             let child = net.lower_end(link);
             self.dismissed.extend(child);
         }
     }
 
-    /// A child's link is up at its parent, which may accept it.
+    /// The link of a child is up at its parent, which may accept or refuse it.
     pub fn on_child_link(&mut self, net: &Net, link: u32) {
         if let Some(agent) = net.lower_end(link) {
             self.undecided.insert(link, agent);
         }
     }
 
-    /// The root sends entries of its log.
+    /// Called when the root sends entries of its log.
     pub fn on_sends(&mut self, cx: &mut Cx, net: &Net, jobs: &mut Jobs, (agent, link): (u32, u32), frame: &Frame) {
         if !cx.spec.is_standing || frame.kind != FrameKind::Control || !(frame.job == 0 || agent == ROOT) {
             return;
@@ -219,7 +221,7 @@ impl Membership {
         };
         let is_rejoining = matches!(net.peer(link, 0), Peer::Rejoin { .. });
         if log.at == u32::MAX {
-            // A parent may send this too, if it has another agent of that incarnation.
+            // A parent other than the root sends this message too, if it has another process of the same incarnation.
             self.dismissed.extend(net.lower_end(link));
         } else if agent == ROOT {
             self.on_decided(cx, jobs, &log);
@@ -252,8 +254,8 @@ impl Membership {
         }
     }
 
-    /// Whether the host of this agent was added for a job that is over: no rank of it runs, or it has lost an agent.
-    /// (In that case agents end their ranks when they are told so, or when they leave.)
+    /// Whether the host of this agent was added for a job that has ended: no rank of the job runs, or the job has lost
+    /// an agent. (In that case agents end their ranks when they receive the news, or when they exit.)
     fn may_leave(&self, cx: &Cx, jobs: &Jobs, agent: u32) -> bool {
         let is_whole = |host: &u32| !self.is_struck(*host) && !self.decided.lost.contains(host);
         let runs = |job: &Job| job.procs().any(|id| jobs.procs[id as usize].exists());
@@ -261,7 +263,7 @@ impl Membership {
         agent >= cx.spec.agents && !jobs.all.iter().any(needs)
     }
 
-    /// An agent exits by itself, for any reason.
+    /// Called when an agent exits by itself: checks that it may do so.
     pub fn check_leaves(&self, cx: &mut Cx, agents: &Agents, net: &Net, agent: u32) {
         let (AgentProcess { host, incarnation, up, .. }, rules) = (&agents[agent], self);
         let is_wanted = rules.decided.has(*host, *incarnation) && !rules.dismissed.contains(&agent);
@@ -271,7 +273,7 @@ impl Membership {
         }
     }
 
-    /// Called after every event.
+    /// Checks the rules about links; called after every event.
     pub fn check_links(&mut self, cx: &mut Cx, agents: &Agents, net: &Net) {
         if self.undecided.is_empty() {
             return;

@@ -1,6 +1,6 @@
-//! The memory that agents share with their ranks, on the heap of this process. Arrays are counted; one is freed when
-//! the last rank releases it. Contents that several agents share with their ranks are held once: on thousands of nodes,
-//! an array of all ranks for each agent would not fit into the memory of a machine.
+//! The memory that agents share with their ranks, on the heap of this process. Arrays are reference-counted; one is
+//! freed when the last rank releases it. Contents that several agents share with their ranks are stored once: on
+//! thousands of nodes, an array of all ranks for each agent would not fit into the memory of a machine.
 
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -11,11 +11,11 @@ use wireup_client::memory::Memory;
 use wireup_proto::memory::{Array, Content, ShareId, Values};
 use wireup_wire::shared::rows::ARENA_SLOTS;
 
-/// The number of allgather arrays of one agent that have a piece of memory of their own.
+/// Counter of one agent's allgather arrays that have a piece of memory of their own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Arrays(Rc<Cell<usize>>);
 
-/// The memory of one agent's job.
+/// The memory that one agent shares with the ranks of one job.
 #[derive(Default)]
 pub struct JobMemory {
     pieces: BTreeMap<ShareId, Shared>,
@@ -29,7 +29,7 @@ pub enum Shared {
     Arena(Rc<RefCell<[Option<Rc<Page>>; ARENA_SLOTS as usize]>>),
 }
 
-/// Immutable bytes.
+/// Immutable bytes that may have several owners.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Page {
     bytes: Bytes,
@@ -37,7 +37,7 @@ pub struct Page {
     counted: Option<Arrays>,
 }
 
-/// The arrays that agents share with their ranks. Each array is kept with the values that it was last built from; the
+/// The arrays that agents share with their ranks. Each array is stored with the values that it was last built from; the
 /// addresses of these values identify it.
 #[derive(Default)]
 pub struct Contents {
@@ -56,7 +56,7 @@ impl JobMemory {
         self.arrays.0.get()
     }
 
-    /// Creates memory. True if it is an arena: then the agent must be told.
+    /// Creates memory. Returns true if it is an arena: the agent must then be notified.
     pub fn share(&mut self, share: ShareId, content: Content, contents: &mut Contents) -> bool {
         let shared = match content {
             Content::Slots { .. } => Shared::Arena(Rc::default()),
@@ -90,7 +90,7 @@ impl JobMemory {
         self.pieces.clear();
     }
 
-    /// The memory that is passed with a reply.
+    /// The shared memory that is passed along with a reply.
     pub fn for_reply(&self, shares: &[ShareId]) -> Result<Vec<Shared>, String> {
         let find = |share: &ShareId| {
             self.pieces.get(share).cloned().ok_or_else(|| format!("passes {share:?} on, which does not exist"))
@@ -119,7 +119,7 @@ impl Contents {
     }
 }
 
-/// Whether arrays consist of the same slices of the same frames, which is known without reading them.
+/// Whether two arrays consist of the same slices of the same frames, which can be seen without comparing their bytes.
 fn are_same(one: &Array, other: &Array) -> bool {
     let is_same = |(one, other): (&Bytes, &Bytes)| (one.as_ptr(), one.len()) == (other.as_ptr(), other.len());
     match (&one.values, &other.values) {

@@ -18,7 +18,7 @@ use wireup_wire::route::Routed;
 /// Length of the longest frame that is joined to the previous one, since joining copies.
 const GLUE_BYTES_MAX: usize = 4096;
 
-/// The owner of one end of a link, and its number for the link.
+/// The owner of one end of a link, with the owner's number for the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// A process of an agent.
@@ -35,7 +35,7 @@ impl End {
     }
 }
 
-/// What arrives at an end.
+/// What arrives at an end of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     Up,
@@ -50,11 +50,12 @@ pub struct Net {
     timing: Timing,
     rng: Rng,
     pub classes: [ClassCount; Class::ALL.len()],
-    /// Hops of routed frames between agents that are not neighbours, except for those that carry only an endpoint.
+    /// Number of hops of frames that are routed between agents that are not neighbours. Frames that carry only an
+    /// endpoint do not count.
     pub routed_frames: u64,
 }
 
-/// The traffic of one class over all links.
+/// The number of frames and bytes of one class over all links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassCount {
     pub frames: u64,
@@ -63,10 +64,10 @@ pub struct ClassCount {
 
 struct Link {
     ends: [End; 2],
-    /// Lanes of the link; lane `n` leads away from end `n`.
+    /// Lanes of the link; lane `n` carries what end `n` sends.
     lanes: [Lane; 2],
     sort: Sort,
-    /// The role of the peer, as seen from each end.
+    /// The role of the peer at the other end, as seen from each end.
     peers: [Peer; 2],
 }
 
@@ -85,14 +86,14 @@ pub enum Sort {
 
 #[derive(Default)]
 struct Lane {
-    /// Frames that have not been sent, each with the time from which its sender can send it.
+    /// Frames that are not sent yet, by class, each with the time from which its sender can send it.
     waiting: [VecDeque<(Instant, Frame)>; Class::ALL.len()],
     wire: VecDeque<Arrival>,
     free_at: Instant,
     last_arrival: Instant,
     /// Time of the scheduled `LinkFree` event, which checks whether the lane can send.
     wakes_at: Option<Instant>,
-    /// Whether everything that is sent on the lane is lost.
+    /// Whether everything that is sent on the lane gets lost.
     muted: bool,
     state: LaneState,
 }
@@ -101,11 +102,11 @@ struct Lane {
 enum LaneState {
     #[default]
     Open,
-    /// The lane closes after the waiting frames.
+    /// The lane closes after it has sent the waiting frames.
     Closing,
     /// The lane accepts nothing more; frames on the wire still arrive.
     Closed,
-    /// The receiver of the lane is gone.
+    /// The receiver of the lane no longer exists.
     Deaf,
 }
 
@@ -114,7 +115,7 @@ impl Net {
         Net { links: Vec::new(), timing, rng: Rng::stream(seed, "net"), classes: Default::default(), routed_frames: 0 }
     }
 
-    /// The number of the next link.
+    /// The number that the next new link will have.
     pub fn next_link(&self) -> u32 {
         self.links.len() as u32
     }
@@ -127,7 +128,7 @@ impl Net {
         self.links[link as usize].sort == Sort::Direct
     }
 
-    /// The role of the peer, as seen from this end.
+    /// The role of the peer at the other end, as seen from end `end`.
     pub fn peer(&self, link: u32, end: usize) -> Peer {
         self.links[link as usize].peers[end]
     }
@@ -151,14 +152,14 @@ impl Net {
         self.ends(link)[1 - self.end_of(link, agent)].agent()
     }
 
-    /// The ends of direct links that are still open.
+    /// Both ends of each direct link that is still open.
     pub fn open_direct(&self) -> impl Iterator<Item = [End; 2]> {
         let is_open =
             |link: &&Link| link.sort == Sort::Direct && link.lanes.iter().any(|lane| lane.state == LaneState::Open);
         self.links.iter().filter(is_open).map(|link| link.ends)
     }
 
-    /// Brings a link up, after `pause_ns`; each end is told after its own delay. Returns its number.
+    /// Brings a link up, after `pause_ns`; each end learns this after a delay of its own. Returns the link's number.
     pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], peers: [Peer; 2], sort: Sort, pause_ns: u64) -> u32 {
         let link = self.next_link();
         self.links.push(Link { ends, lanes: Default::default(), sort, peers });
@@ -168,8 +169,8 @@ impl Net {
         link
     }
 
-    /// Sends a frame from end `from` as soon as its sender is `ready`; a closed lane drops it. Frames that are sent
-    /// before do not wait for it.
+    /// Sends a frame from end `from` as soon as its sender is `ready`; a closed lane drops the frame. Frames that are
+    /// sent before `ready` do not wait for it.
     pub fn send(&mut self, clock: &mut Clock, link: u32, from: usize, frame: Frame, ready: Instant) {
         let lane = &mut self.links[link as usize].lanes[from];
         if lane.state != LaneState::Open {
@@ -186,7 +187,7 @@ impl Net {
         self.pump(clock, link, from);
     }
 
-    /// Closes end `from` after what it has sent; what is still on the way to it is lost.
+    /// Closes end `from` after the frames that it has sent; frames still on the way to this end are lost.
     pub fn close(&mut self, clock: &mut Clock, link: u32, from: usize) {
         let lanes = &mut self.links[link as usize].lanes;
         lanes[1 - from].deafen();
@@ -203,7 +204,7 @@ impl Net {
         }
     }
 
-    /// From now on nothing arrives; each end notices when it has received nothing for `timeout_ns`.
+    /// From now on nothing arrives on the link; each end notices this when it has received nothing for `timeout_ns`.
     pub fn silence(&mut self, clock: &mut Clock, link: u32, timeout_ns: u64) {
         for lane in 0..2 {
             let Lane { waiting, wire, muted, .. } = &mut self.links[link as usize].lanes[lane];
@@ -211,14 +212,14 @@ impl Net {
                 continue;
             }
             waiting.iter_mut().for_each(VecDeque::clear);
-            // The event `Up`, which was sent before, is kept.
+            // The event `Up`, which comes before all frames, is kept.
             wire.truncate(1);
             let late_ns = self.rng.below(timeout_ns / 4 + 1);
             clock.after(timeout_ns + late_ns, Event::LinkSilent(link, lane as u8));
         }
     }
 
-    /// The receiver of a lane gives up.
+    /// The receiver of a lane has received nothing for too long and gives up the link.
     pub fn on_silent(&mut self, clock: &mut Clock, link: u32, lane: usize) {
         let at = &mut self.links[link as usize].lanes[lane];
         at.muted = false;
@@ -234,18 +235,18 @@ impl Net {
         self.links[link as usize].lanes[1 - from].deafen();
     }
 
-    /// A lane may be free again.
+    /// A lane may be free to send the next frame.
     pub fn on_free(&mut self, clock: &mut Clock, link: u32, lane: usize) {
         self.links[link as usize].lanes[lane].wakes_at.take_if(|at| *at <= clock.now());
         self.pump(clock, link, lane);
     }
 
-    /// The next arrival at the far end of a lane; `None` if it was lost on the way.
+    /// The next arrival at the receiving end of a lane; `None` if it was lost on the way.
     pub fn on_arrive(&mut self, link: u32, lane: usize) -> Option<Arrival> {
         let lanes = &mut self.links[link as usize].lanes;
         let arrival = lanes[lane].wire.pop_front()?;
         if matches!(arrival, Arrival::Down(_)) {
-            // An end that has received `Down` sends nothing more, and what its lane still held is lost.
+            // An end that has received `Down` sends nothing more, and the frames still in its lane are lost.
             lanes[lane].deafen();
             lanes[1 - lane].silence();
         }
@@ -300,7 +301,7 @@ impl Net {
         let mut rest = whole.freeze();
         while !rest.is_empty() {
             let cut = self.rng.between(1, (rest.len() as u64).min(200_000)) as usize;
-            // Most splits are near a header, where readers are most likely to have bugs.
+            // Most splits are near a header, where bugs in readers are most likely.
             let cut = if self.rng.chance(500) { cut.min(1 + self.rng.below(20) as usize) } else { cut };
             let rest_of_it = if self.rng.chance(300) { rest.len() } else { cut };
             let chunk = rest.split_to(rest_of_it);
@@ -332,7 +333,7 @@ impl Net {
         if is_over {
             return;
         }
-        // The event `Up`, which was sent before the link broke, is kept.
+        // The event `Up`, which comes before all frames, is kept.
         let keep = 1 + self.rng.below(lane.wire.len() as u64 + 1) as usize;
         let torn = lane.wire.get(keep).cloned();
         lane.wire.truncate(keep);
@@ -365,7 +366,7 @@ impl Lane {
         queue.pop_front().map(|(_, frame)| frame)
     }
 
-    /// Nothing more is sent.
+    /// From now on nothing more is sent on this lane.
     fn silence(&mut self) {
         self.waiting.iter_mut().for_each(VecDeque::clear);
         if self.state != LaneState::Deaf {
@@ -373,7 +374,7 @@ impl Lane {
         }
     }
 
-    /// Nothing more is received.
+    /// From now on nothing more is received from this lane.
     fn deafen(&mut self) {
         self.waiting.iter_mut().for_each(VecDeque::clear);
         self.wire.clear();

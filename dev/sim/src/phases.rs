@@ -1,4 +1,5 @@
-//! The times at which a run reaches the points that users wait for, and the progress that a run reports to its watcher.
+//! The times at which a run reaches certain points, such as the start of the ranks, and the progress that a run reports
+//! to its watcher.
 
 use crate::clock::START;
 use wireup_proto::Instant;
@@ -6,7 +7,7 @@ use wireup_proto::Instant;
 /// A point of a run that several processes reach, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Point {
-    /// An agent is linked to its parent.
+    /// An agent has linked to its parent.
     Linked,
     /// A node has all staged files; its staging rank records this by `Step::Reach`.
     Staged,
@@ -29,11 +30,11 @@ impl Point {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Reached {
     pub count: u32,
-    /// Virtual time since the start.
+    /// Virtual time from the start of the run until the last process reached the point (ns).
     pub last_ns: u64,
 }
 
-/// All points of a run.
+/// The times of all points of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Phases([Reached; Point::ALL.len()]);
 

@@ -16,7 +16,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
-/// Most bytes of lines that one `Write` step writes: enough to fill pipes and windows in some runs.
+/// Maximum bytes of lines that one `Write` step writes: enough to fill pipes and windows in some runs.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// Time limit of a job with a rank that may hang.
@@ -62,7 +62,7 @@ pub fn world(seed: u64) -> WorldSpec {
     )
 }
 
-/// A world with this job on all nodes. The root is a node of the job, or is above all nodes.
+/// A world with this job on all nodes. The root's host is a node of the job, or an extra host above all nodes.
 fn one_job(world: WorldSpec, mut job: JobPlan, root_is_node: bool) -> WorldSpec {
     let above = u32::from(!root_is_node);
     job.nodes.iter_mut().for_each(|agent| *agent += above);
@@ -112,7 +112,8 @@ pub fn remote_with_faults(seed: u64) -> WorldSpec {
     })
 }
 
-/// A world with some faults: in `start_permille` of 1,000 worlds within the start time, in others within the run.
+/// A world with some faults: in `start_permille` of 1,000 worlds they happen before the start timeout, in the others
+/// during the run.
 fn strike_hosts(
     rng: &mut Rng,
     mut stormy: WorldSpec,
@@ -151,7 +152,7 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
             stormy.faults.push(fault);
         }
     }
-    // A random stream of its own is used, so that the other faults of a seed do not change.
+    // These faults use a random stream of their own, so that the other faults of a seed do not change.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
     let scheme = stormy.jobs[0].options.exchange.scheme;
     if matches!(scheme, ExchangeScheme::Direct(_)) && beside.chance(300) {
@@ -184,16 +185,16 @@ fn add_misbehaviour(rng: &mut Rng, job: &mut JobPlan) {
         return;
     }
     if script.steps[..at].last().is_some_and(|before| matches!(before, Step::OnlyRank { .. })) {
-        // The previous step applies only to the step after it.
+        // `OnlyRank` applies only to the step after it, so nothing may be inserted between the two.
         return;
     }
     let only = Step::OnlyRank { rank };
     match fault {
-        // The rank leaves the fences first, and exits afterwards.
+        // The rank finalizes, so that it takes no part in the fences after that, and exits afterwards.
         Step::Finalize => job.insert(rank, at, &[only, fault, only, Step::Exit { code: 0 }]),
         _ => job.insert(rank, at, &[only, fault]),
     }
-    // A rank that hangs does not end the job.
+    // A rank that hangs does not end the job, so the job needs a time limit.
     job.timeout_ns = Some(MISBEHAVIOUR_TIMEOUT_NS);
 }
 
@@ -210,7 +211,7 @@ fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
     }
 }
 
-/// The scheme of exchanges. A random stream of its own is used, so that everything else that a seed draws does not
+/// Draws the scheme of exchanges, from a random stream of its own, so that everything else that a seed draws does not
 /// change.
 fn draw_exchange(seed: u64) -> ExchangeScheme {
     use ExchangeScheme::{Auto, Tree};
@@ -218,7 +219,7 @@ fn draw_exchange(seed: u64) -> ExchangeScheme {
     *Rng::stream(seed, "exchange").pick(&[Auto, Auto, Tree, ring, ring, bruck, bruck])
 }
 
-/// How agents that are not neighbours reach each other.
+/// Draws how agents that are not neighbours reach each other.
 fn draw_transport(seed: u64) -> AgentTransport {
     use AgentTransport::{Auto, Tcp, Tree, Ucx};
     *Rng::stream(seed, "transport").pick(&[Auto, Auto, Tcp, Tree, Ucx])
@@ -247,7 +248,7 @@ fn draw_timing(rng: &mut Rng) -> Timing {
     }
 }
 
-/// Properties that all programs of a job share: the number of fences, and the pairs.
+/// Properties that all programs of a job share: the number of fences, and the pairs that are put.
 struct Program {
     speaks_pmi: bool,
     rounds: u16,

@@ -22,7 +22,7 @@ use wireup_group::in_memory::{Ranks, UnderWay, Wrong};
 use wireup_group::{Context, Done, Failure, Peer, Request, WORLD};
 use wireup_proto::Instant;
 
-/// The tag of the messages of [`GroupStep::Talk`].
+/// The message tag that [`GroupStep::Talk`] uses.
 const TAG: u32 = 0;
 
 /// A rank's place in the ring that the agents have made: its position, and the ranks at both sides.
@@ -33,7 +33,7 @@ pub struct RingPlace {
     pub right: u32,
 }
 
-/// The network of a job.
+/// The network that the ranks of one job make among themselves.
 pub struct RankLinks {
     job: u32,
     /// Number of rank 0 among the ranks of all jobs.
@@ -50,24 +50,24 @@ struct RankEnd {
     /// The group of all ranks, ordered by position in the ring until `GroupStep::Order` replaces it by one ordered by
     /// rank.
     all: Context,
-    /// The connection to each peer.
+    /// The number of the connection to each peer.
     connections: BTreeMap<u32, u32>,
-    /// Messages that the rank has not read.
+    /// Messages that have arrived and that the rank has not read yet.
     arrived: Vec<UnderWay>,
-    /// Whether the rank reads later: it is busy, or has no neighbours yet.
+    /// Whether the rank reads later because it is busy, or has no neighbours yet.
     reads_later: bool,
     busy_until: Instant,
-    /// Requests of the current step that are not complete, and the results of those that are.
+    /// Requests of the current step that are not complete, and the results of completed requests of that step.
     awaited: Vec<Request>,
     results: Vec<Result<Done, Failure>>,
 }
 
 struct Connection {
-    /// The rank that has dialled first, and the other.
+    /// The two ranks of the connection; the first is the one that dialled first.
     ranks: [u32; 2],
-    /// Messages that wait for the connection; `None`: it is open.
+    /// Messages that wait until the connection is open; `None`: it is open.
     waiting: Option<Vec<UnderWay>>,
-    /// `lanes[n]` carries what `ranks[n]` sends.
+    /// `lanes[n]` carries the messages that `ranks[n]` sends.
     lanes: [Lane; 2],
 }
 
@@ -98,17 +98,17 @@ impl Wires {
     }
 }
 
-/// What the ranks of a job have sent to each other, and what they hold at the end.
+/// What the ranks of a job have sent to each other, and what state they hold at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RankTraffic {
     pub messages: u64,
-    /// Bytes of the messages with their heads.
+    /// Bytes of the messages, including their headers.
     pub bytes: u64,
     /// The largest number of times that one rank has stopped to wait for messages.
     pub rounds: u64,
-    /// Connections between two ranks.
+    /// Number of connections between two ranks.
     pub connections: u64,
-    /// The addresses that the ranks of one node hold: the maximum over all nodes.
+    /// The addresses that the ranks of one node hold: those of the node that holds most.
     pub addresses: NodeAddresses,
 }
 
@@ -130,7 +130,7 @@ impl RankLinks {
         }
     }
 
-    /// A rank starts part `nth` of a step; `false`: the step has no such part.
+    /// A rank starts part `nth` of a step; returns `false` if the step has no such part.
     fn start(&mut self, proc: &Proc, node: &Node, step: GroupStep, nth: u32) -> bool {
         let (me, size, local) = (proc.rank, self.ranks.size(), u32::from(proc.local.0));
         let all = self.ends[me as usize].all;
@@ -157,7 +157,7 @@ impl RankLinks {
         true
     }
 
-    /// A part of a step has completed.
+    /// A rank has completed a part of a step.
     fn finish(&mut self, proc: &Proc, node: &Node, step: GroupStep) -> Result<(), String> {
         let (me, size) = (proc.rank, self.ranks.size());
         let RankEnd { results, all, .. } = &mut self.ends[me as usize];
@@ -209,8 +209,8 @@ impl RankLinks {
         Ok(())
     }
 
-    /// Schedules the next read of a rank for when it is no longer busy, and continues its script if all that it waits
-    /// for has completed.
+    /// Schedules the next read of a rank for when it is no longer busy, and continues its script if everything that the
+    /// rank waits for has completed.
     fn go_on(&mut self, cx: &mut Cx, me: u32) {
         let RankLinks { job, first_proc, ranks, ends, .. } = self;
         let end = &mut ends[me as usize];
@@ -264,7 +264,7 @@ impl RankLinks {
         one == other
     }
 
-    /// Both ends of a connection prove to each other who they are, and what waits for the connection is sent.
+    /// Both ends of a connection prove to each other who they are, and messages that wait for the connection are sent.
     fn on_connected(&mut self, cx: &mut Cx, number: u32) {
         let now = cx.clock.now();
         let proven = self.connections[number as usize].ranks.map(|rank| {
@@ -290,13 +290,13 @@ impl RankLinks {
             lane.free_at = leaves + bytes as u64 * 1000 / cx.spec.timing.link_bytes_per_us.max(1);
             lane.free_at + cx.draw(cx.spec.timing.link)
         };
-        // Events of one instant happen in any order; the messages of a lane arrive in order.
+        // Events at one instant happen in any order, but the messages of a lane must arrive in order.
         lane.last_arrival = arrives.max(lane.last_arrival + 1);
         let event = Event::Network(self.job, NetworkEvent::Arrives(self.wires.put(message)));
         cx.clock.at(lane.last_arrival, event);
     }
 
-    /// A message has arrived; returns the rank that it is for, if that rank reads it at once.
+    /// A message has arrived; returns the receiving rank if that rank reads the message at once.
     fn on_arrives(&mut self, cx: &mut Cx, number: u32) -> Option<u32> {
         let message = self.wires.take(number)?;
         let me = message.to;

@@ -23,7 +23,7 @@ use wireup_group::in_memory::{Ranks, Wrong};
 use wireup_group::reduce::{Number, Op, Reduce};
 use wireup_group::{Algorithm, Context, Counts, Done, Failure, Groups, Peer, Request, WORLD};
 
-/// Bytes of the address of a rank whose host has one IPv4 address.
+/// Length of the address of a rank whose host has one IPv4 address (bytes).
 pub const ADDRESS_LEN: usize = 15;
 
 /// A call that all ranks make together, in the group of all.
@@ -32,14 +32,14 @@ pub enum Call {
     Barrier,
     /// An allgather of this many bytes from each rank.
     Allgather(usize),
-    /// An alltoall of this many bytes from each rank to each.
+    /// An alltoall of this many bytes from each rank to each other rank.
     Alltoall(usize),
-    /// A broadcast of this many bytes of rank 0.
+    /// A broadcast of this many bytes from rank 0.
     Broadcast(usize),
     Shift(usize),
-    /// A sum of this many whole numbers.
+    /// An allreduce that sums this many integers.
     Allreduce(usize),
-    /// A split into groups of this many ranks, as nodes are.
+    /// A split into groups of this many ranks, like the ranks of nodes.
     Split(u32),
     /// This many ranks send one empty message each, in a group of their own, to the rank at their [`distance`]; then a
     /// barrier.
@@ -48,19 +48,19 @@ pub enum Call {
     Talk(u32),
 }
 
-/// Messages, bytes and waits of one rank.
+/// Number of messages, bytes and waits of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cost {
     pub messages: u64,
-    /// Bytes sent, with the heads of the messages.
+    /// Bytes sent, including the headers of the messages.
     pub bytes: u64,
-    /// Number of waits for messages of others, one after the other.
+    /// Number of times that the rank waits for messages of other ranks, one wait after the other.
     pub rounds: u64,
-    /// Number of requests for addresses.
+    /// Number of requests for addresses of ranks.
     pub questions: u64,
 }
 
-/// State that one rank holds.
+/// State that one rank holds in this network.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Held {
     /// Number of ranks with which the rank has exchanged messages.
@@ -80,7 +80,7 @@ pub struct NodeAddresses {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
     Wrong(Wrong),
-    /// A call has failed, has not ended, or has another result than it should.
+    /// A call has failed, has not ended, or has a wrong result.
     Result {
         rank: u32,
         failure: Option<Failure>,
@@ -95,7 +95,7 @@ impl From<Wrong> for Trouble {
 
 pub struct RankNetwork {
     ranks: Ranks,
-    /// Costs of the ranks before the last call.
+    /// Costs of each rank before the last call.
     before: Vec<Cost>,
 }
 
@@ -118,7 +118,7 @@ impl RankNetwork {
         self.ranks.size()
     }
 
-    /// The longest chain of messages so far, of which each was sent on the arrival of the one before.
+    /// Length of the longest chain of messages so far, each of which was sent when the message before it arrived.
     pub fn chain(&self) -> u64 {
         self.ranks.rounds
     }
@@ -143,7 +143,7 @@ impl RankNetwork {
         all.map(|(traffic, learnt)| Held { connections: traffic.peers.len(), addresses: learnt.len() }).collect()
     }
 
-    /// The node with the most addresses, with so many ranks on each.
+    /// The node that holds the most addresses, if each node has `ppn` ranks.
     pub fn worst_node(&self, ppn: u32) -> NodeAddresses {
         worst_node(&self.ranks.learnt, ppn)
     }
@@ -223,7 +223,7 @@ impl RankNetwork {
         (0..).zip(&mut self.ranks.members).map(|(rank, member)| start(member, rank)).collect()
     }
 
-    /// Finishes the requests; request `r` is that of rank r.
+    /// Waits until the requests are complete; request `r` is that of rank r.
     fn finish(&mut self, requests: &[Request], is_right: impl FnMut(u32, &Done) -> bool) -> Result<(), Trouble> {
         let requests: Vec<(u32, Request)> = (0..).zip(requests.iter().copied()).collect();
         self.finish_of(&requests, is_right)
@@ -272,7 +272,8 @@ impl Cost {
     }
 }
 
-/// The node with the most addresses, with so many ranks on each, if these are the addresses that each rank has.
+/// The node that holds the most addresses, if each node has `ppn` ranks. `learnt`: the ranks whose address each rank
+/// has.
 pub(crate) fn worst_node(learnt: &[BTreeSet<u32>], ppn: u32) -> NodeAddresses {
     let nodes = learnt.chunks(ppn as usize).map(|node| {
         let mut different: Vec<u32> = node.iter().flatten().copied().collect();
@@ -284,7 +285,7 @@ pub(crate) fn worst_node(learnt: &[BTreeSet<u32>], ppn: u32) -> NodeAddresses {
     nodes.max_by_key(|node| (node.held, node.different)).unwrap_or_default()
 }
 
-/// The rank that asks as the `nth` of `count`: they are spread over the job.
+/// The `nth` of `count` ranks that ask for an address; these ranks are spread over the job.
 fn asker(nth: u32, count: u32, size: u32) -> u32 {
     (u64::from(nth) * u64::from(size) / u64::from(count.min(size))) as u32
 }

@@ -20,7 +20,7 @@ use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// Signals that end a process by default.
+/// Signals whose default action ends a process.
 const FATAL_SIGNALS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM];
 
 /// One rank's process.
@@ -29,7 +29,7 @@ pub struct Proc {
     pub id: u32,
     /// Rank of the process in its job.
     pub rank: u32,
-    /// Index of the rank's job; `node`: index of the part of the job on the rank's node.
+    /// Index of the rank's job. `node`: index of the job's part (`Node`) on the rank's node.
     pub job: u32,
     pub node: u32,
     pub local: LocalRank,
@@ -54,20 +54,20 @@ pub enum Phase {
     Starting,
     Running,
     Ended(ExitStatus),
-    /// The program of the rank could not be started.
+    /// The rank's program could not be executed.
     Failed,
     /// The kernel has killed the rank, and no agent or keeper is left to report it.
     Vanished,
 }
 
-/// What a running rank waits for.
+/// What a running rank waits for before it does its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doing {
     Step,
     Reply,
     PipeSpace,
     Stdin,
-    /// The end of the rank, which does nothing more.
+    /// The end of the rank, which does nothing more until then.
     Nothing,
 }
 
@@ -96,7 +96,7 @@ impl Proc {
         self.phase == Phase::Running
     }
 
-    /// Whether its process exists or is being started.
+    /// Whether the rank's process exists or is being started.
     pub fn exists(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Running)
     }
@@ -105,12 +105,12 @@ impl Proc {
         matches!(self.phase, Phase::Ended(_) | Phase::Vanished)
     }
 
-    /// Whether the rank has finalized, or does not run.
+    /// Whether the rank has finalized, or its process does not exist.
     pub fn has_left(&self) -> bool {
         self.progress.finalized || !self.exists()
     }
 
-    /// Whether the process runs and has not caught a signal.
+    /// Whether the rank's process runs and has not caught a signal.
     pub fn goes_on(&self) -> bool {
         self.is_running() && self.leaving.is_none()
     }
@@ -120,7 +120,7 @@ impl Proc {
         self.progress.script.speaks == Speaks::Own
     }
 
-    /// Ends the rank together with its agent.
+    /// Ends the rank together with its agent, so that nobody reports its end.
     pub fn vanish(&mut self) {
         if self.exists() {
             self.phase = Phase::Vanished;
@@ -136,13 +136,13 @@ impl Proc {
         self.stdin.schedule(cx);
     }
 
-    /// A rule is broken at the rank.
+    /// Records that a rule is broken at this rank.
     pub fn problem(&self, cx: &mut Cx, job: &Job, problem: &str) {
         cx.problem(format!("rank {} of job {} {problem}", self.rank, job.id));
     }
 }
 
-/// The processes of ranks and keepers.
+/// The processes of ranks and keepers, and what happens to them.
 impl Jobs {
     pub fn spawn(&mut self, cx: &mut Cx, node: u32, plan: &SpawnPlan) {
         if self.nodes[node as usize].keeper_is_running {
@@ -177,7 +177,7 @@ impl Jobs {
             }
             proc.socket.open = [plan.sockets.pmi; 2];
         }
-        // A keeper forks one rank after the other.
+        // A keeper forks one rank after the other, so this rank waits for those before it.
         let at = &mut self.nodes[node as usize];
         let plan = &self.all[at.job as usize].plan;
         at.forks_until = cx.work(host, at.forks_until.max(cx.clock.now()), |costs| costs.fork_ns);
@@ -233,7 +233,7 @@ impl Jobs {
     pub fn on_signal(&mut self, cx: &mut Cx, id: u32, signal: i32) {
         let proc = &mut self.procs[id as usize];
         match proc.phase {
-            // The keeper sends the signal as soon as the process exists.
+            // The keeper sends the signal as soon as the rank's process exists.
             Phase::Starting => return cx.after(cx.spec.timing.spawn, Event::Signal(id, signal as u8)),
             Phase::Running => {}
             Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
@@ -271,7 +271,7 @@ impl Jobs {
         node.keeper_says(cx, JobEvent::RankExited { local: proc.local, status, out_of_memory: false });
     }
 
-    /// The next report of the keeper, and the rank that it says has ended.
+    /// The next report of the keeper, and the rank whose end it reports, if any.
     pub fn take_keeper_report(&mut self, cx: &mut Cx, node: u32) -> Option<(JobEvent, Option<u32>)> {
         let at = &mut self.nodes[node as usize];
         let event = at.keeper.pop()?;

@@ -15,7 +15,7 @@ pub struct Remote {
     pub hosts: Vec<HostSpec>,
 }
 
-/// The remote shells that start agents on other hosts.
+/// The remote shell `ssh`; like the two below, it starts agents on other hosts.
 pub fn ssh() -> RemoteShell {
     RemoteShell::Ssh(vec!["ssh".into()])
 }
@@ -36,7 +36,7 @@ pub struct HostSpec {
     pub pace: Pace,
     /// Number of calls that are refused before one succeeds.
     pub busy: u32,
-    /// Whether remote shells may be called from this host.
+    /// Whether agents on this host may start remote shells to other hosts.
     pub onward: bool,
     /// Whether the first shell that starts the agent ends before the agent has linked.
     pub shell_dies: bool,
@@ -53,7 +53,7 @@ pub enum Program {
     OtherArch,
 }
 
-/// Who can reach the host.
+/// Which hosts can reach this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     All,
@@ -62,7 +62,7 @@ pub enum Reach {
     From(u32),
 }
 
-/// How fast the host answers.
+/// How fast the host answers a remote shell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
     Prompt,
@@ -70,7 +70,7 @@ pub enum Pace {
     Never,
 }
 
-/// The outcome of a call.
+/// The outcome of a remote shell that was started for a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     Never,
@@ -78,7 +78,7 @@ pub enum Answer {
     Ends(u8, String),
     /// The program is stored on the host, and the shell ends.
     Stores,
-    /// The agent starts; a probe succeeds.
+    /// The agent starts; a shell that only probes the host succeeds.
     Begins,
 }
 
@@ -97,15 +97,15 @@ impl Default for HostSpec {
 }
 
 impl HostSpec {
-    /// Whether no call can ever start its agent.
+    /// Whether no remote shell or step can ever start the host's agent.
     pub fn is_out(&self) -> bool {
         self.reach == Reach::Nobody || self.pace == Pace::Never || self.program == Program::OtherArch
     }
 
-    /// Longest delay of the host compared with others (ns).
+    /// Longest time by which the host is slower than other hosts (ns).
     fn late_ns(&self) -> u64 {
         let slow_ns = if let Pace::Slow { by_ns } = self.pace { by_ns } else { 0 };
-        // Each refusal costs a pause, which starts at 0.2 s and doubles.
+        // After each refusal the shell is started again after a pause, which is 0.2 s at first and doubles each time.
         slow_ns + (200_000_000 << self.busy) - 200_000_000
     }
 }
@@ -116,17 +116,17 @@ impl Remote {
         Remote { shell, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
     }
 
-    /// Whether a batch system starts all agents at once.
+    /// Whether a batch system starts all agents by one step.
     pub fn by_step(&self) -> bool {
         self.shell.start_method().by_step()
     }
 
-    /// Random hosts; `timeout_ns` is the time that agents have to start.
+    /// Random hosts; `timeout_ns` is the time within which agents must start.
     pub fn draw(rng: &mut Rng, agents: u32, fanout: u32, timeout_ns: u64) -> Self {
         let tree = Tree::new(agents, fanout);
         let mut remote = Remote::prompt(agents, if rng.chance(700) { ssh() } else { rsh() });
         remote.shells_max = if rng.chance(700) { 64 } else { rng.between(1, 4) as u32 };
-        // Hosts of a thousand that have a problem.
+        // Number of hosts in a thousand that have a problem.
         let trouble = *rng.pick(&[0, 50, 150, 400]);
         let closed = rng.chance(150);
         for agent in 0..agents {
@@ -134,7 +134,7 @@ impl Remote {
             let mut host =
                 if rng.chance(trouble) { trouble_of(rng, &tree, agent, timeout_ns) } else { HostSpec::default() };
             host.clock_ahead_ns = rng.below(1 << magnitude);
-            // A site that forbids onward calls forbids them on all hosts.
+            // A site that forbids remote shells from one node to the next forbids them on all hosts.
             host.onward = agent == 0 || !(closed || rng.chance(trouble / 4));
             remote.hosts[agent as usize] = host;
         }
@@ -168,10 +168,10 @@ impl Remote {
     }
 
     /// Whether this agent may be reported as missing although its host can start it: its shell ends early, or the agent
-    /// and its ancestors need much of the start time.
+    /// and its ancestors need much of the start timeout.
     pub fn may_be_missed(&self, agent: u32, tree: &Tree, timeout_ns: u64) -> bool {
         if self.by_step() {
-            // In an allocation, no host is so slow that it misses the start time.
+            // In an allocation, no host is so slow that it misses the start timeout.
             return self.may_not_be_sent();
         }
         let host = &self.hosts[agent as usize];
@@ -185,7 +185,8 @@ impl Remote {
             }
             Reach::All | Reach::Nobody => false,
         };
-        // Agents below a missing one are probed in the second half of the time that was left for the missing one.
+        // Agents below a missing agent are probed in the second half of the time that remained to start the missing
+        // one.
         let time_to_answer_ns = (timeout_ns * 9 / 10).saturating_sub(late_ns - host.late_ns()) / 2;
         host.shell_dies || only_way_is_shut || host.late_ns() > time_to_answer_ns || late_ns > timeout_ns * 8 / 10
     }
@@ -206,10 +207,10 @@ impl Remote {
         self.by_step() && (is_given_up || self.may_not_be_sent())
     }
 
-    /// Whether slow hosts may keep other agents from being called at all.
+    /// Whether slow hosts may keep other agents from being started at all.
     pub fn may_starve(&self) -> bool {
         if self.by_step() {
-            // A step makes one call for all agents.
+            // One step starts all agents, so that none waits for another.
             return false;
         }
         let slow = |host: &&HostSpec| host.late_ns() > 0 || host.pace == Pace::Never;

@@ -15,7 +15,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
 use wireup_wire::peer::{Cause, Failure, Note};
 
-/// Longest text of an input or output in a trace (chosen).
+/// Maximum length of the text of an input or output in a trace (chosen).
 const SHORT_MAX: usize = 300;
 
 /// The result and the measurements of one run.
@@ -25,9 +25,9 @@ pub struct RunReport {
     /// Digest of the run; equal runs have equal digests.
     pub digest: u64,
     pub events: u64,
-    /// Virtual time until the launcher left.
+    /// Virtual time until the launcher exited or died.
     pub elapsed_ns: u64,
-    /// The exit code of the first job's launcher; `None` if it was killed or never left.
+    /// The exit code of the first job's launcher; `None` if it was killed or never exited.
     pub code: Option<u8>,
     /// Notices of all launchers.
     pub notices: Vec<Notice>,
@@ -36,13 +36,13 @@ pub struct RunReport {
     pub checks: Checks,
     /// Nodes that were up, and nodes that were lost, when a session was ended.
     pub nodes: (usize, usize),
-    /// Frames and bytes over all links, by class.
+    /// Number of frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
-    /// Hops of frames that were routed through the tree because there was no direct link.
+    /// Number of hops of frames that were routed through the tree because there was no direct link.
     pub routed_frames: u64,
     /// The number of direct links.
     pub direct_links: u32,
-    /// The network of the first job whose ranks have made one; `None`: there is no such job.
+    /// Traffic in the network of the first job whose ranks have made one; `None`: there is no such job.
     pub rank_traffic: Option<RankTraffic>,
     /// The inputs of the agents that the spec asks to record, if they were started.
     pub recordings: BTreeMap<u32, Recording>,
@@ -51,23 +51,23 @@ pub struct RunReport {
 /// Sums over all jobs of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobCounts {
-    /// Number of jobs that were launched; `succeeded`: that succeeded; `torn`: that lost a node.
+    /// Number of jobs that were launched, that succeeded (`succeeded`), and that lost a node (`torn`).
     pub launched: u32,
     pub succeeded: u32,
     pub torn: u32,
-    /// Fences, and collectives of all kinds, that all ranks have left.
+    /// Number of fences, and of collectives of all kinds, that all ranks have completed.
     pub fences: u32,
     pub collectives: u32,
-    /// Rounds of group barriers that released all members.
+    /// Number of group barriers that released all members, counting each round.
     pub barriers: u32,
     /// How often a PMIx server was asked by other nodes for the data of a rank of its node.
     pub modex_wanted: u64,
-    /// PMIx calls that completed without members that had left, PMIx calls that timed out, and events that servers
-    /// received.
+    /// Number of PMIx calls that completed without members that had left, of PMIx calls that timed out, and of events
+    /// that servers received.
     pub excused: u32,
     pub timeouts: u32,
     pub events_told: u64,
-    /// PMIx fences and groups that completed, on each node.
+    /// Number of PMIx fences and groups that completed, counted on each node.
     pub pmix_complete: u32,
     pub output_bytes: u64,
 }
@@ -100,10 +100,7 @@ impl RunReport {
         }
     }
 
-    /// Returns a good run.
-    ///
-    /// # Panics
-    /// If a rule was broken; the message contains the seed.
+    /// Returns this report if no rule was broken.
     #[track_caller]
     pub fn expect_good(self) -> Self {
         assert!(
@@ -164,7 +161,7 @@ impl JobCounts {
     }
 }
 
-/// The beginning of a value's text for a trace: contents of frames are long.
+/// The beginning of a value's text for a trace, because contents of frames are long.
 pub(crate) fn short(value: &impl fmt::Debug) -> String {
     let mut text = Short(String::new());
     if write!(text, "{value:?}").is_err() {
@@ -173,7 +170,7 @@ pub(crate) fn short(value: &impl fmt::Debug) -> String {
     text.0
 }
 
-/// A text of limited length that refuses everything beyond, so that no more is formatted.
+/// A text of limited length; writing more fails, so that the formatter stops.
 struct Short(String);
 
 impl fmt::Write for Short {

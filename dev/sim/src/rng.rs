@@ -25,12 +25,12 @@ impl Rng {
         mix(self.0)
     }
 
-    /// A number of `0..bound`; 0 for an empty range.
+    /// A random number of `0..bound`; 0 for an empty range.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number of `low..=high`.
+    /// A random number of `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
@@ -40,7 +40,7 @@ impl Rng {
         permille > 0 && self.below(1000) < u64::from(permille)
     }
 
-    /// One of `choices`.
+    /// A random element of `choices`.
     ///
     /// # Panics
     /// If `choices` is empty.

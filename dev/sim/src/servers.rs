@@ -1,8 +1,8 @@
-//! The PMIx server processes: what each agent's driver does for one, and the process itself with its ranks.
+//! The PMIx server processes: what each agent's driver does for its server, and the server process with its ranks.
 //!
-//! The simulated process includes the library: it waits until all local members have entered, keeps what ranks have
-//! committed, and asks its agent for the rest. Ranks talk to it without delay; messages between it and its agent take
-//! time and arrive in pieces.
+//! The simulated process includes the library: it waits until all local members have entered a call, keeps what ranks
+//! have committed, and asks its agent for the data of other ranks. Ranks talk to it without delay; messages between it
+//! and its agent take time and arrive in pieces.
 
 mod answers;
 mod asks;
@@ -22,10 +22,10 @@ use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Answer, Event as PmixEvent, FromServer, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::signal::SIGKILL;
 
-/// How a server process fails.
+/// The way in which a server process fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoServer {
-    /// The process reports a failure.
+    /// The process reports to its agent that it has failed.
     Fails,
     Dies,
     /// The process sends bytes that are not a message.
@@ -37,12 +37,12 @@ pub enum NoServer {
 /// One server process.
 #[derive(Default)]
 pub struct Server {
-    /// Index of the part of the job that the process serves, its host, and its ranks.
+    /// Index of the part of the job (`Node`) that the process serves, its host, and its ranks.
     node: u32,
     host: u32,
     ranks: Vec<u32>,
     pub is_running: bool,
-    /// Whether the process has opened its library.
+    /// Whether the process has opened its PMIx library.
     opened: bool,
     /// Whether the process still waits to receive the addresses where all ranks listen.
     lacks_endpoints: bool,
@@ -54,11 +54,11 @@ pub struct Server {
     /// Local ranks that have entered a call, with their timeouts in seconds.
     entered: BTreeMap<Call, Vec<(u32, Option<u32>)>>,
     commits: Commits,
-    /// Local ranks that have lost their connection to the server: fences and groups complete without them.
+    /// Local ranks that have lost their connection to the server: fences and groups complete without these ranks.
     lost: BTreeSet<u32>,
 }
 
-/// What ranks have committed, as far as a server knows, and who waits for it.
+/// What ranks have committed, as far as a server knows, and which ranks and requests wait for a commit.
 #[derive(Default)]
 struct Commits {
     /// Number of commits of each local rank.
@@ -67,15 +67,15 @@ struct Commits {
     remote: BTreeMap<u32, u32>,
     /// Tickets of requests that wait for a local rank's commit.
     held: Vec<(u64, u32)>,
-    /// Local ranks that will not commit again.
+    /// Local ranks that have ended or finalized and will not commit again.
     left: BTreeSet<u32>,
-    /// Local ranks that wait for the data of a remote rank; the agent is asked once for all of them.
+    /// Local ranks that wait for the data of each remote rank; the server asks its agent once for all of them.
     wanting: BTreeMap<u32, Vec<u32>>,
     /// Local ranks that wait for a commit of another local rank.
     waiting: Vec<(u32, u32)>,
 }
 
-/// The ranks that wait for an answer.
+/// Which ranks wait for an answer of the server's agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
     Together { call: Call, ranks: Vec<u32>, patient: bool },
@@ -85,13 +85,13 @@ enum Asked {
     Procs { rank: u32 },
 }
 
-/// What a server has for one of its ranks, or for several that wait for the same.
+/// What a server gives to one of its ranks, or to several ranks that wait for the same data.
 enum Served {
     /// The current step of the rank is done.
     Step(u32),
-    /// One value for the rank's step.
+    /// A value that this rank's current step has asked for.
     Value(u32),
-    /// An answer without the data of rank `of`, for which these ranks wait.
+    /// An answer without the data of rank `of`, for which the ranks in `ranks` wait.
     NoData { of: u32, ranks: Vec<u32>, answer: Answer },
 }
 
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    /// The process has ended; its keeper reports it.
+    /// The server process has ended; its keeper reports that.
     fn server_ends(&mut self, cx: &mut Cx, status: ExitStatus) {
         if let Some(server) = self.running_server() {
             server.is_running = false;
@@ -157,14 +157,14 @@ impl Node {
         self.server.as_ref().is_some_and(|server| !server.to_agent.is_empty())
     }
 
-    /// The agent reads from the server; `None`: there is nothing to tell it.
+    /// The agent's driver reads from the server; `None`: there is nothing for the agent.
     pub fn on_server_speaks(&mut self) -> Option<JobEvent> {
         let bytes = self.server.as_mut()?.to_agent.pop()?;
         (!self.job_is_gone).then_some(JobEvent::PmixBytes { bytes })
     }
 }
 
-/// What ranks get of their servers.
+/// What ranks receive from their servers.
 impl Jobs {
     pub fn on_server_hears(&mut self, cx: &mut Cx, node: u32) {
         let Some(server) = self.nodes[node as usize].running_server() else { return };
@@ -192,7 +192,7 @@ impl Jobs {
         }
     }
 
-    /// A rank does a step in a job with PMIx. One whose server is not ready waits forever.
+    /// A rank does a step in a job with PMIx. A rank whose server is not ready waits forever.
     pub fn do_pmix_step(&mut self, cx: &mut Cx, id: u32, step: PmixStep) {
         let (proc, job, node) = self.rank_at(id);
         let other = match step {
@@ -231,7 +231,7 @@ impl Jobs {
         }
     }
 
-    /// A server does something, and its ranks continue with what they get.
+    /// Lets a server do something; then its ranks continue with what the server gives them.
     fn with_server(
         &mut self,
         cx: &mut Cx,
@@ -336,7 +336,7 @@ impl Server {
                 }
             }
             ToServer::Gone { rank } => return self.commits_no_more(cx, job, rank.0),
-            // The ranks here have nothing to do with another job.
+            // The ranks here know no other job, so the agent has no reason to send this.
             ToServer::Forget { nspace } => self.problem(cx, job, &format!("is told of job {nspace}")),
             ToServer::Event { code, affected, .. } => {
                 job.checks.modex.events += 1;
@@ -350,8 +350,8 @@ impl Server {
         Vec::new()
     }
 
-    /// Answers with the data of a local rank; `None` if it will never commit. A deaf server does not answer
-    /// then.
+    /// Answers with the data of a local rank; `None` if the rank will never commit. A deaf server does not answer in
+    /// that case.
     fn give_modex(&mut self, cx: &mut Cx, job: &Job, request: u64, rank: u32, version: Option<u32>) {
         let message = match version {
             Some(version) => {
@@ -369,7 +369,7 @@ impl Server {
         self.serve_waiting(cx, job, rank, None)
     }
 
-    /// Serves those who wait for a commit of this local rank.
+    /// Serves the ranks and requests that wait for a commit of this local rank.
     fn serve_waiting(&mut self, cx: &mut Cx, job: &Job, rank: u32, version: Option<u32>) -> Vec<Served> {
         for (request, of) in take_of(&mut self.commits.held, rank) {
             self.give_modex(cx, job, request, of, version);
@@ -378,13 +378,13 @@ impl Server {
     }
 }
 
-/// Removes and returns the entries of a rank.
+/// Removes and returns the entries of this rank from a list.
 fn take_of<T>(all: &mut Vec<(T, u32)>, rank: u32) -> Vec<(T, u32)> {
     all.extract_if(.., |(_, of)| *of == rank).collect()
 }
 
-/// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends;
-/// or its server was killed.
+/// Whether a get of the data of rank `of` may fail: it never commits, its server does not report that, the job ends, or
+/// its server was killed.
 fn may_be_gone(jobs: &Jobs, cx: &Cx, node: u32, of: u32) -> bool {
     let job = jobs.job_at(node);
     let proc = &jobs.procs[(job.first_proc + of) as usize];

@@ -6,13 +6,13 @@ use crate::spec::{ADDED, JobPlan, WorldSpec};
 use crate::workload::{Disposition, Script, Step};
 use std::rc::Rc;
 
-/// The most events of a world that is being reduced. Chosen: several times as many as random worlds have.
+/// Maximum number of events of a world that is being reduced. Chosen: several times as many as random worlds have.
 const EVENTS_MAX: u64 = 500_000;
 
 /// Removes faults, jobs, agents and steps of programs, as many at a time as possible, while the world still fails.
 pub fn shrink(mut spec: WorldSpec, fails: impl Fn(&WorldSpec) -> bool) -> WorldSpec {
     let ends = ends_of_jobs(&spec);
-    // A smaller world needs fewer events. One that never ends is to be noticed soon.
+    // A smaller world needs fewer events. With a lower limit, a world that never ends is noticed soon.
     spec.event_max = spec.event_max.min(EVENTS_MAX);
     let fails = |spec: &WorldSpec| (ends_of_jobs(spec) == ends || !has_endless_jobs(spec)) && fails(spec);
     loop {
@@ -38,7 +38,8 @@ fn ends_of_jobs(spec: &WorldSpec) -> usize {
     spec.faults.iter().filter(|fault| matches!(fault, Fault::EndJobs { .. })).count()
 }
 
-/// Whether a job must be ended from outside: a world in which that does not happen fails for this reason alone.
+/// Whether the world has a job that must be ended from outside: if nothing ends it, the world fails for this reason
+/// alone.
 fn has_endless_jobs(spec: &WorldSpec) -> bool {
     spec.jobs.iter().any(JobPlan::is_endless)
 }
@@ -102,7 +103,7 @@ fn names_more(spec: &WorldSpec) -> bool {
     of_faults.chain(of_jobs.filter(|agent| *agent != ADDED)).any(|agent| agent >= spec.agents)
 }
 
-/// A world of sessions as Rust code, for a test. What is not stated is as in an empty session.
+/// A world of sessions as Rust code, for a test. Fields that are not printed are as in an empty session.
 pub fn as_rust(spec: &WorldSpec) -> String {
     let mut text = String::from("WorldSpec {\n");
     let mut field = |name: &str, value: String| text.push_str(&format!("    {name}: {value},\n"));
@@ -150,7 +151,7 @@ fn script(script: &Script) -> String {
     format!("Script {{ speaks: Speaks::{speaks}, ..Script::plain(&[{steps}]){on_signal} }}")
 }
 
-/// A step with the names of its types.
+/// A step of a script as Rust code, with the names of its types.
 fn step(step: &Step) -> String {
     let names = [
         ("who: ", "Who::"),

@@ -13,14 +13,14 @@ use wireup_proto::Instant;
 use wireup_proto::io::{ExitStatus, JobEvent};
 use wireup_wire::ids::LocalRank;
 
-/// The sockets of a rank: for PMI, and for PyTorch's store.
+/// The sockets of a rank: the one for PMI, and the connection to PyTorch's store.
 #[derive(Default)]
 pub struct Socket {
     /// The host of the rank.
     pub host: u32,
     to_agent: Fifo<ToAgent>,
     from_agent: Fifo<FromAgent>,
-    /// Whether the ends of the socket are open: the rank's, the agent's.
+    /// Whether each end of the PMI socket is open: the rank's end, then the agent's.
     pub open: [bool; 2],
     /// The connection to the job's store, once the rank has made one.
     pub store: Option<Box<StoreLink>>,
@@ -32,7 +32,7 @@ enum ToAgent {
 }
 
 enum FromAgent {
-    /// Bytes, with the memory whose descriptors are passed along.
+    /// Bytes, with the shared memory whose descriptors are passed along with them.
     Bytes(Bytes, Vec<Shared>),
     Closed,
 }
@@ -62,7 +62,7 @@ impl Socket {
         }
     }
 
-    /// Closes the rank's end, also when the rank ends.
+    /// Closes the rank's end of its PMI socket; also called when the rank ends.
     pub fn close(&mut self, cx: &mut Cx, id: u32) {
         if std::mem::replace(&mut self.open[0], false) {
             self.from_agent.clear();
@@ -90,17 +90,17 @@ impl Socket {
     }
 }
 
-/// The first piece of bytes that are cut in two, which happens to some.
+/// Sometimes cuts bytes in two: returns the first piece and leaves the rest in `bytes`; `None`: they are not cut.
 pub fn cut(cx: &mut Cx, bytes: &mut Bytes) -> Option<Bytes> {
     let is_cut = bytes.len() > 1 && cx.rng.chance(cx.spec.timing.cut_permille);
     is_cut.then(|| bytes.split_to(cx.rng.between(1, bytes.len() as u64 - 1) as usize))
 }
 
 impl Proc {
-    /// The agent reads from the socket; `None`: there is nothing to tell it.
+    /// The agent reads from the socket; `None`: there is nothing to report to the agent.
     pub fn on_client_arrive(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
         if !self.start_is_known {
-            // The agent receives the socket together with the report that the rank runs.
+            // The agent receives the socket only with the report that the rank runs.
             if node.keeper.is_empty() {
                 self.socket.to_agent.clear();
                 return None;
@@ -125,7 +125,7 @@ impl Proc {
 }
 
 impl Jobs {
-    /// The agent answers a rank at `sent`. Memory is passed with the first bytes, which may arrive in pieces.
+    /// The agent answers a rank at time `sent`. Memory is passed with the first bytes; the bytes may arrive in pieces.
     pub fn reply(
         &mut self,
         cx: &mut Cx,

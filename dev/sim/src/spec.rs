@@ -1,6 +1,6 @@
 //! The description of one world: its agents, its jobs, its timing, its faults.
 //!
-//! A run is a function of this and nothing else.
+//! A run depends on this description and on nothing else.
 
 use crate::clock::START;
 use crate::costs::Costs;
@@ -28,11 +28,11 @@ pub struct WorldSpec {
     pub agents: u32,
     pub fanout: u32,
     pub transport: AgentTransport,
-    /// The jobs, each with its own launcher.
+    /// The plans of the jobs; each job has its own launcher.
     pub jobs: Vec<JobPlan>,
     pub servers: ServerManners,
     pub start_timeout_ns: u64,
-    /// Time of silence after which a link is lost (ns).
+    /// Time without any bytes received after which a link is lost (ns).
     pub node_timeout_ns: u64,
     /// The hosts of the agents; `None`: all agents are processes of one machine.
     pub remote: Option<Remote>,
@@ -42,11 +42,11 @@ pub struct WorldSpec {
     pub record: Range<u32>,
     /// Whether every event, input and output is printed on standard error.
     pub trace: bool,
-    /// Number of events above which a run counts as a hang.
+    /// Maximum number of events; a run with more events counts as a hang.
     pub event_max: u64,
 }
 
-/// Ways in which the simulated PMIx servers do not react.
+/// Messages to which the simulated PMIx servers do not react.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ServerManners {
     /// Whether servers give no answer about a rank that ended without a commit.
@@ -55,37 +55,38 @@ pub struct ServerManners {
     pub are_stubborn: bool,
 }
 
-/// The agent of a host that a job adds, before the root has numbered it.
+/// Number that stands for the agent of a host that a job adds, until the root has numbered that agent.
 pub const ADDED: u32 = AgentId::ADDED.0;
 
 /// A job and its launcher.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
-    /// The agents of the job's nodes, in order; `ADDED`: the agent of a host that is added for the job.
+    /// The agents of the job's nodes, in the order of the nodes; `ADDED`: the agent of a host that is added for the
+    /// job.
     pub nodes: Vec<u32>,
     pub blocks: Vec<Block>,
     /// Programs in rank order, with the number of ranks that run each.
     pub apps: Vec<(u32, Rc<Script>)>,
     pub options: JobOptions,
-    /// Bytes of the launcher's standard input, if it is relayed.
+    /// Bytes of the launcher's standard input, if it is relayed to ranks.
     pub stdin_bytes: u64,
     /// Ends of the parts of a staging job's standard input (bytes from its begin): each rank answers each part with a
     /// line, and the launcher sends the next part when all ranks have answered. Empty for other jobs.
     pub stage_parts: Vec<u64>,
-    /// Index of the plan of the staging job that brings this job's program to the nodes.
+    /// Index of the plan of the staging job that copies this job's program to the nodes.
     pub staged_by: Option<u32>,
     pub timeout_ns: Option<u64>,
-    /// Time at which the job's launcher attaches to the session, from the start of the world, or from the end of the
-    /// staging job; `wait_ns`: time from the welcome to the launch.
+    /// Time at which the job's launcher attaches to the session, counted from the start of the world or from the end of
+    /// the staging job (ns); `wait_ns`: time from the root's welcome to the launch.
     pub at_ns: u64,
     pub wait_ns: u64,
-    /// Time from the launch to the death of the job's launcher (ns).
+    /// Time from the launch of the job until its launcher is killed (ns); `None`: it is not killed.
     pub launcher_dies_ns: Option<u64>,
     /// Whether the launcher's terminal accepts any output.
     pub reads: bool,
 }
 
-/// A delay that is drawn anew each time.
+/// A random delay, which is drawn anew each time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delay {
     pub delay_ns_min: u64,
@@ -105,36 +106,36 @@ impl Delay {
 /// Durations, and the frequency of unusual behaviour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// Delay of one way between two agents, or between ranks on two hosts.
+    /// One-way delay between two agents, or between ranks on two hosts.
     pub link: Delay,
-    /// Number of bytes that a link transfers in a microsecond.
+    /// Number of bytes that a link transfers per microsecond.
     pub link_bytes_per_us: u64,
-    /// Number of frames of a thousand that arrive split at random places, or joined to the previous one.
+    /// How many frames of a thousand arrive split at random places, or joined to the previous frame.
     pub cut_permille: u32,
-    /// Number of inputs of a thousand after which the driver collects more before it polls the agent.
+    /// After how many inputs of a thousand the driver collects more inputs before it polls the agent.
     pub batch_permille: u32,
-    /// Time from `StartAgent` to a running agent; `handshake`: from there to an authenticated link, and from the dial
-    /// of a rank to a connection with a rank on another host.
+    /// Time from `StartAgent` to a running agent. `handshake`: time from there to an authenticated link, and from the
+    /// dial of a rank to its connection with a rank on another host.
     pub agent_start: Delay,
     pub handshake: Delay,
-    /// Time from `Spawn` to a running rank.
+    /// Time from the output `Spawn` to a running rank.
     pub spawn: Delay,
-    /// Time from an observation of a keeper or remote shell until the agent learns of it.
+    /// Time from what a keeper or remote shell observes until the agent learns of it.
     pub report: Delay,
-    /// Delay of one way between a rank and its agent, or between two ranks on one host.
+    /// One-way delay between a rank and its agent, or between two ranks on one host.
     pub client: Delay,
-    /// The time of a rank between two steps.
+    /// Time that a rank spends between two steps of its script.
     pub think: Delay,
     /// Time from a write into a pipe to the agent's read.
     pub stdio: Delay,
-    /// Time of a write to the terminal.
+    /// Duration of a write to the terminal.
     pub terminal: Delay,
-    /// What work costs; `None`: nothing.
+    /// What each kind of work costs; `None`: work costs nothing.
     pub costs: Option<Costs>,
 }
 
 impl Default for Timing {
-    /// A rack: links of 5 to 50 µs and 10 GB/s, ranks that start within 2 ms.
+    /// The timing of a rack: links with a delay of 5 to 50 µs and 10 GB/s, ranks that start within 2 ms.
     fn default() -> Self {
         Timing {
             link: Delay::between(5_000, 50_000),
@@ -155,7 +156,7 @@ impl Default for Timing {
 }
 
 impl WorldSpec {
-    /// A run of one job on `nodes` nodes with `ppn` ranks each, all running `script`.
+    /// A single run of one job on `nodes` nodes with `ppn` ranks each, all running `script`.
     pub fn even(seed: u64, nodes: u32, ppn: u32, script: Script) -> Self {
         WorldSpec {
             seed,
@@ -177,7 +178,7 @@ impl WorldSpec {
     }
 
     /// Virtual time after which a single run counts as a hang (ns). In a session, leases and repeated attempts may take
-    /// any time: there, only the number of events is limited.
+    /// any amount of time: there, only the number of events is limited.
     pub fn patience_ns(&self) -> u64 {
         if self.is_standing {
             return u64::MAX - START.0;
@@ -215,7 +216,7 @@ impl WorldSpec {
         self.faults.contains(&Fault::OtherLibrary { agent })
     }
 
-    /// Agents that may report a PMIx server that does not start, or mismatched libraries.
+    /// Agents that may report that a PMIx server does not start or that the libraries of servers differ.
     pub fn blamed_for_servers(&self) -> Vec<u32> {
         let blamed = |fault: &Fault| match fault {
             Fault::NoServer { agent, .. } => *agent..agent + 1,
@@ -262,7 +263,7 @@ impl JobPlan {
         }
     }
 
-    /// The job on those of its nodes that are not lost; `None` if there are none.
+    /// The job on those of its nodes that are not lost; `None` if all of them are.
     pub fn without(&self, is_lost: impl Fn(u32) -> bool) -> Option<JobPlan> {
         let mut plan = self.clone();
         plan.nodes.retain(|agent| !is_lost(*agent));
@@ -288,7 +289,7 @@ impl JobPlan {
         (size > 0).then_some(plan)
     }
 
-    /// Whether the job may have to be ended from outside.
+    /// Whether the job may run forever unless it is ended from outside.
     pub fn is_endless(&self) -> bool {
         !self.reads || self.apps.iter().any(|(_, script)| script.steps.contains(&Step::Hang))
     }
@@ -312,7 +313,7 @@ impl JobPlan {
         nodes
     }
 
-    /// The program of a rank.
+    /// The script of a rank.
     pub fn script_of(&self, rank: u32) -> &Rc<Script> {
         let mut first = 0;
         for (ranks, script) in &self.apps {
@@ -324,7 +325,7 @@ impl JobPlan {
         panic!("the job has no rank {rank}")
     }
 
-    /// Inserts steps before step `at` of the program of `rank`.
+    /// Inserts steps before step `at` of the script of `rank`.
     pub fn insert(&mut self, rank: u32, at: usize, inserted: &[Step]) {
         let script = self.script_of(rank).clone();
         let mut steps = script.steps.to_vec();

@@ -12,11 +12,11 @@ use crate::spec::{JobPlan, WorldSpec};
 use crate::workload::{Script, Step};
 use wireup_wire::job::StdinTarget;
 
-/// Length of an answer (bytes): `lacks`, `missing 0-9` and `kept` are about as long.
+/// Length of an answer of a rank (bytes): `lacks`, `missing 0-9` and `kept` are about as long.
 const ANSWER_BYTES: u16 = 10;
 
 impl JobPlan {
-    /// A staging job on these nodes. `parts`: bytes of each part of the standard input.
+    /// A staging job on these nodes. `parts`: length of each part of the standard input (bytes).
     fn staging(nodes: impl IntoIterator<Item = u32>, parts: &[u64]) -> JobPlan {
         let mut end = 0;
         let ends = parts.iter().map(|bytes| {
@@ -37,7 +37,7 @@ impl JobPlan {
         !self.stage_parts.is_empty()
     }
 
-    /// Whether nodes read the job's program from the file server.
+    /// Whether each node reads the job's program from the file server: the program is not staged.
     pub(crate) fn loads(&self) -> bool {
         !self.is_staging() && self.staged_by.is_none()
     }
@@ -60,8 +60,8 @@ impl JobPlan {
 }
 
 impl WorldSpec {
-    /// This world as a session in which files are staged on some nodes before the first job is launched. `parts`: bytes
-    /// of the name, of the list and of the contents.
+    /// This world as a session in which files are staged on some nodes before the first job is launched. `parts`:
+    /// lengths of the name, of the list and of the contents (bytes).
     pub fn staged(mut self, nodes: impl IntoIterator<Item = u32>, parts: [u64; 3]) -> WorldSpec {
         let staging = JobPlan { at_ns: self.jobs[0].at_ns, ..JobPlan::staging(nodes, &parts) };
         (self.jobs[0].at_ns, self.jobs[0].staged_by) = (0, Some(self.jobs.len() as u32));

@@ -10,25 +10,25 @@ use std::collections::VecDeque;
 use wireup_proto::io::{JobEvent, Stream};
 use wireup_wire::limits::STDIO_CHUNK_MAX;
 
-/// The size of a pipe in bytes.
+/// The capacity of a pipe (bytes).
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Standard output or error of a rank.
+/// The pipe of a rank's standard output or error.
 #[derive(Debug)]
 pub struct Pipe {
-    /// The number of the rank among those of all jobs, and the stream (1 or 2).
+    /// Number of the rank among the ranks of all jobs; `stream`: 1 or 2.
     id: u32,
     stream: u8,
     bytes: Vec<u8>,
-    /// Lines written so far.
+    /// Number of lines written so far.
     pub lines: u32,
-    /// Whether a read is scheduled.
+    /// Whether a read of the pipe is scheduled.
     due: bool,
-    /// Whether the end of the pipe was reported.
+    /// Whether the driver has reported the end of the pipe to the agent.
     closed: bool,
 }
 
-/// Standard input of a rank.
+/// The pipe of a rank's standard input.
 #[derive(Debug)]
 pub struct StdinPipe {
     id: u32,
@@ -46,7 +46,7 @@ impl Pipe {
         Pipe { id, stream, bytes: Vec::new(), lines: 0, due: false, closed: false }
     }
 
-    /// Writes lines as long as there is room; returns their number.
+    /// Writes lines as long as the pipe has room; returns their number.
     pub fn write(&mut self, lines_max: u32, line_bytes: u16) -> u32 {
         let before = self.lines;
         while self.lines < before + lines_max && self.bytes.len() < PIPE_BYTES {
@@ -56,7 +56,7 @@ impl Pipe {
         self.lines - before
     }
 
-    /// Schedules a read, if the driver is told to read and there is something to read.
+    /// Schedules a read, if the driver is to read this stream and the pipe has bytes or has ended.
     pub fn schedule_read(&mut self, cx: &mut Cx, node: &Node, writer_is_over: bool) {
         let has_something = writer_is_over || !self.bytes.is_empty();
         if has_something && !self.due && !self.closed && node.reads(self.stream) {
@@ -65,7 +65,7 @@ impl Pipe {
         }
     }
 
-    /// All bytes in the pipe, or only some of them.
+    /// Reads all bytes in the pipe, or sometimes only some of them.
     fn read(&mut self, cx: &mut Cx) -> Bytes {
         let most = self.bytes.len().min(STDIO_CHUNK_MAX);
         let some = cx.rng.between(1, most as u64) as usize;
@@ -80,7 +80,7 @@ impl StdinPipe {
         StdinPipe { id, pending: VecDeque::new(), in_pipe: Vec::new(), read: 0, ended: false, due: false }
     }
 
-    /// The agent writes; no bytes mean the end.
+    /// The agent writes bytes into the pipe; empty `bytes` mean the end of the standard input.
     pub fn write(&mut self, cx: &mut Cx, bytes: Bytes) {
         self.pending.push_back(bytes);
         self.schedule(cx);
@@ -93,7 +93,8 @@ impl StdinPipe {
         }
     }
 
-    /// Moves what fits into the pipe; for a rank that has ended, everything is discarded. Returns the number of bytes.
+    /// Moves the bytes that fit into the pipe; if the rank has ended, all bytes are discarded. Returns the number of
+    /// bytes moved.
     fn fill(&mut self, is_over: bool) -> u32 {
         let mut room = if is_over { usize::MAX } else { PIPE_BYTES - self.in_pipe.len() };
         let mut taken = 0;
@@ -119,11 +120,11 @@ impl StdinPipe {
         taken
     }
 
-    /// The rank reads what there is. True at the end of `all_bytes`, which are those of the launcher of the job, and if
-    /// it has read at least `until` bytes in all.
+    /// The rank reads the bytes in its pipe. Returns true if it has read at least `until` bytes so far, or is at the
+    /// end of `all_bytes`, the length of the launcher's standard input.
     pub fn read(&mut self, cx: &mut Cx, job: u32, all_bytes: u64, until: u64) -> Result<bool, String> {
         let bytes = std::mem::take(&mut self.in_pipe);
-        // Without a branch for each byte, so that processors compare many at once: all nodes read what is staged.
+        // No branch for each byte, so that the processor compares many bytes at once: all nodes read the staged bytes.
         let first = self.read as u32;
         let compare =
             |differs, (at, byte): (u32, &u8)| differs | byte ^ workload::stdin_byte(job, first.wrapping_add(at));
@@ -143,7 +144,7 @@ impl StdinPipe {
 
 /// What the agent's driver does with the streams of a rank.
 impl Proc {
-    /// The driver reads from a pipe; `None`: there is nothing to tell the agent.
+    /// The driver reads from a pipe of a rank; `None`: there is nothing to report to the agent.
     pub fn on_stdio_read(&mut self, cx: &mut Cx, node: &Node, stream: u8) -> Option<JobEvent> {
         let (local, is_over) = (self.local, self.is_over());
         let pipe = &mut self.pipes[usize::from(stream) - 1];
@@ -152,7 +153,7 @@ impl Proc {
             return None;
         }
         if !self.start_is_known {
-            // The agent receives the pipe together with the report that the rank runs, which schedules the read.
+            // The agent receives the pipe only with the report that the rank runs; that report schedules the read.
             return None;
         }
         let stream = if stream == 1 { Stream::Out } else { Stream::Err };
@@ -168,13 +169,13 @@ impl Proc {
         Some(JobEvent::StdioBytes { local, stream, bytes })
     }
 
-    /// The driver reads a pipe as soon as it can.
+    /// Schedules the driver's read of a pipe, if the driver can read it.
     pub fn schedule_read(&mut self, cx: &mut Cx, node: &Node, stream: u8) {
         let is_over = self.is_over();
         self.pipes[usize::from(stream) - 1].schedule_read(cx, node, is_over);
     }
 
-    /// The driver moves what the agent has written into the pipe.
+    /// The driver moves bytes that the agent has written to a rank's standard input into the pipe of that rank.
     pub fn on_stdin_move(&mut self, cx: &mut Cx, node: &Node) -> Option<JobEvent> {
         self.stdin.due = false;
         let bytes = self.stdin.fill(!self.exists());
@@ -187,7 +188,7 @@ impl Proc {
 }
 
 impl Jobs {
-    /// The agent's driver begins or ends to read a stream of a node's ranks.
+    /// The agent's driver starts or stops reading a stream of a node's ranks.
     pub fn read_stdio(&mut self, cx: &mut Cx, node: u32, stream: Stream, on: bool) {
         let at = &mut self.nodes[node as usize];
         if std::mem::replace(&mut at.reading[stream as usize - 1], on) != on {

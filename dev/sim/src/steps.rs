@@ -1,4 +1,4 @@
-//! The ranks' scripts, step by step, and the meaning of answers to them.
+//! The ranks' scripts, step by step, and what a rank does with the answers to its steps.
 
 use crate::client::{Answer, Op};
 use crate::clock::Event;
@@ -19,32 +19,32 @@ use wireup_wire::collective::Collective;
 /// The exit code of a rank whose PMI failed, as in MPI libraries.
 pub const PMI_FAILED_CODE: u8 = 1;
 
-/// How far a rank has come in its script.
+/// The position of a rank in its script.
 pub struct Progress {
     pub script: Rc<Script>,
-    /// Position in the script, and how often the step there was done.
+    /// Position in the script. `nth`: number of times that the step there was done.
     pub step: u16,
     pub nth: u32,
-    /// The rank whose value the last get asked for.
+    /// The rank whose value the last get has asked for.
     asked: u32,
-    /// The rank's place in the last ring.
+    /// The rank's place in the ring that it has made last.
     pub ring: RingPlace,
     pub finalized: bool,
 }
 
-/// What the world does after a rank has done a step.
+/// What the world does after a rank has started a step.
 #[must_use]
 pub enum Then {
-    /// Nothing: the request of the rank is sent, and the rank may continue at once.
+    /// The world does nothing: the rank's request is sent, and the rank may continue at once.
     Continues,
-    /// Nothing: the rank's next step is scheduled, or the rank waits.
+    /// The world does nothing: the rank's next step is scheduled, or the rank waits.
     Waits,
     Ends(ExitStatus),
-    /// Asks the file server, then continues with the next step.
+    /// The world asks the file server; then the rank continues with its next step.
     Loads {
         work_ns: u64,
     },
-    /// Asks the PMIx server of the node.
+    /// The world passes the step to the PMIx server of the node.
     AsksServer(PmixStep),
 }
 
@@ -53,12 +53,12 @@ impl Progress {
         Progress { script, step: 0, nth: 0, asked: 0, ring: RingPlace::default(), finalized: false }
     }
 
-    /// The step that the rank does now; `None` after the last.
+    /// The step that the rank does now; `None` after the last step.
     pub fn current(&self) -> Option<Step> {
         self.script.steps.get(usize::from(self.step)).copied()
     }
 
-    /// Whether the rank waits for an operation in which others take part.
+    /// Whether the rank waits in an operation that other ranks take part in.
     pub fn is_in_collective(&self) -> bool {
         match self.current() {
             Some(Step::Fence | Step::Ring { .. } | Step::Barrier(_) | Step::Wait(_)) => true,
@@ -165,8 +165,8 @@ impl Proc {
                 self.step_done(cx);
             }
             Step::Exit { code } => {
-                // A rank that has not finalized is blamed, unless the job ends for another reason first or the rank is
-                // alone.
+                // A rank that exits without having finalized is blamed for the end of the job, unless the job ends for
+                // another reason first or has only this rank.
                 if code != 0 || self.progress.is_joined() {
                     self.blame(job, code != 0);
                 }
@@ -206,7 +206,7 @@ impl Proc {
         self.next_step(cx);
     }
 
-    /// One value was read: the step continues with the next one.
+    /// The step has read one value and continues with the next one.
     pub fn got(&mut self, cx: &mut Cx) {
         cx.checks.gets += 1;
         self.progress.nth += 1;
@@ -219,7 +219,7 @@ impl Proc {
         cx.after(cx.spec.timing.think, Event::RankStep(self.id));
     }
 
-    /// Writes as many lines as fit into the pipe.
+    /// Writes as many lines as fit into the pipe; the step is done when all lines are written.
     fn write(&mut self, cx: &mut Cx, node: &Node, stream: u8, lines: u32, line_bytes: u16) {
         let pipe = &mut self.pipes[usize::from(stream) - 1];
         self.progress.nth += pipe.write(lines - self.progress.nth, line_bytes);
@@ -236,7 +236,7 @@ impl Proc {
     fn put(&mut self, cx: &mut Cx, job: &mut Job, key: &str, value: &str) -> Then {
         self.collecting.on_put();
         if self.is_own() {
-            // The pair is sent with the next request.
+            // The pair is sent with the next request, so there is no reply to wait for.
             self.ask_and_go_on(cx, job, Op::Put { key, value })
         } else {
             self.ask(cx, job, Op::Put { key, value })
@@ -270,7 +270,8 @@ impl Proc {
         Then::Continues
     }
 
-    /// The rank finds that the agent has closed the socket, which ends the rank, as it would an MPI library.
+    /// The rank finds that its agent has closed the socket. This ends the rank, as it would end a program with an MPI
+    /// library.
     pub fn pmi_fails(&self, job: &mut Job) -> Then {
         self.blame(job, true);
         Then::Ends(ExitStatus::Exited(PMI_FAILED_CODE))
@@ -288,7 +289,8 @@ impl Proc {
                 return self.problem(cx, job, &problem);
             }
         }
-        // The answer to garbage is up to the agent.
+        // Bytes that the client cannot read are a problem, unless the rank has sent garbage: the agent may answer that
+        // in any way.
         if let Some(problem) = heard.broken.filter(|_| self.doing != Doing::Nothing) {
             self.problem(cx, job, &format!("cannot read a reply: {problem}"));
         }
@@ -308,7 +310,7 @@ impl Proc {
         match (self.progress.script.steps[usize::from(self.progress.step)], answer) {
             (Step::Init, Answer::Init) | (Step::Put { .. } | Step::PutAs { .. }, Answer::Put) => {}
             (Step::Finalize, Answer::Finalize) => self.progress.finalized = true,
-            // The collective was in progress when the agent refused.
+            // The agent has refused to finalize while a collective was in progress.
             (Step::Finalize, Answer::Refused) if self.is_own() => {}
             (Step::Fence, Answer::Fence) => self.collecting.on_fence_answer(job)?,
             (Step::Barrier(team), Answer::Fence) => {
@@ -318,7 +320,7 @@ impl Proc {
             (Step::Ring { .. }, Answer::Ring { position, left, right }) => {
                 self.progress.ring = self.collecting.on_ring_answer(job, (position, self.rank), &left, &right)?;
             }
-            // The step is repeated, with the segments that are mapped now.
+            // The step is repeated with the memory segments that are mapped now.
             (Step::LookUp { .. }, Answer::Mapped) => {
                 self.next_step(cx);
                 return Ok(());

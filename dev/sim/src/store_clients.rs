@@ -15,29 +15,29 @@ use wireup_wire::torch_store::{Reply, STOP_WAITING};
 /// Port at which each simulated agent serves the store.
 pub const PORT: u16 = 29_500;
 
-/// The first bytes of PyTorch's newest clients.
+/// The first bytes that PyTorch's newest clients send.
 const MAGIC: &[u8] = &[0, 0xce, 0xf7, 0x85, 0x3c];
 
 /// A request to the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreStep {
-    /// Sets the rank's key; there is no answer.
+    /// Sets the rank's own key; there is no answer.
     Set { value_bytes: u16 },
     /// Waits for the keys of both neighbours in a ring of all ranks.
     Wait,
-    /// Gets the values of both neighbours.
+    /// Gets the values of both neighbours in the ring.
     Get { value_bytes: u16 },
     /// Waits in a barrier of all ranks.
     Barrier,
 }
 
 impl StoreStep {
-    /// Whether the answer waits for other ranks.
+    /// Whether the answer depends on what other ranks do.
     pub fn is_collective(self) -> bool {
         matches!(self, StoreStep::Wait | StoreStep::Barrier)
     }
 
-    /// The bytes of the request, and those of the answer; empty: there is none.
+    /// The bytes of the request, and the bytes of its answer; an empty answer: there is none.
     fn request_and_answer(self, rank: u32, job: &Job) -> (Vec<u8>, Bytes) {
         let size = job.size();
         let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
@@ -68,7 +68,7 @@ impl StoreStep {
 pub struct StoreLink {
     to_agent: Fifo<StoreEvent>,
     from_agent: Fifo<Bytes>,
-    /// The part of the answer that has arrived.
+    /// The bytes of the answer that have arrived so far.
     heard: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ pub fn ask_store(proc: &mut Proc, cx: &mut Cx, job: &Job, step: StoreStep) {
     }
 }
 
-/// The rank ends, and its connection with it.
+/// The rank has ended, and its connection to the store ends with it.
 pub fn leave_store(proc: &mut Proc, cx: &mut Cx) {
     if proc.socket.store.is_some() {
         tell_store(proc, cx, StoreEvent::Gone);
@@ -110,7 +110,7 @@ fn tell_store(proc: &mut Proc, cx: &mut Cx, event: StoreEvent) {
     );
 }
 
-/// The agent reads from the connection; `None`: there is nothing to tell it.
+/// The agent reads from a rank's connection; `None`: there is nothing to report to the agent.
 pub fn on_store_arrive(proc: &mut Proc, node: &Node) -> Option<JobEvent> {
     let event = proc.socket.store.as_mut()?.to_agent.pop().filter(|_| !node.job_is_gone)?;
     Some(JobEvent::Store { client: StoreClient(proc.local.0.into()), event })
@@ -130,10 +130,10 @@ fn hear_store(proc: &mut Proc, cx: &mut Cx, job: &Job, bytes: &[u8]) {
     }
 }
 
-/// The agent does something with the connection of a rank at `sent`.
+/// The agent acts on the connection of a rank to the store, at time `sent`.
 ///
 /// # Errors
-/// What it does is wrong.
+/// The agent's action is wrong.
 pub fn on_store_act(
     jobs: &mut Jobs,
     cx: &mut Cx,

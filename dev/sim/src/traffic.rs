@@ -1,5 +1,5 @@
-//! Counts the frames that an agent has received, by message, from a recording of its inputs. Recordings of real agents
-//! and of simulated ones have the same form, so that both can be compared.
+//! Counts the frames that an agent has received, for each message, from a recording of its inputs. Recordings of real
+//! and of simulated agents have the same form, so that the two can be compared.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -11,7 +11,7 @@ use wireup_wire::peer;
 use wireup_wire::route::Routed;
 use wireup_wire::talk::Control;
 
-/// Frames, and the bytes of their payload.
+/// Number of frames, and bytes of their payloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Frames {
     pub frames: u64,
@@ -27,9 +27,9 @@ impl AddAssign for Frames {
 
 /// What an agent has received, by the name of the message.
 ///
-/// The name is that of the frame's kind. For a control frame it is the conversation and the message, such as
-/// `JobUp Started`. A frame that was routed through the tree counts where it arrives, as if it had come over a direct
-/// link; [`ON_THE_WAY`] are the frames that an agent has forwarded to others.
+/// The name is that of the frame's kind. For a control frame it is the conversation and the message, such as `JobUp
+/// Started`. A frame that was routed through the tree counts at its destination, as if it had come over a direct link;
+/// [`ON_THE_WAY`] are the frames that an agent has forwarded to others.
 pub type Received = BTreeMap<String, Frames>;
 
 /// Name of routed frames that are for another agent, or that carry only an endpoint.

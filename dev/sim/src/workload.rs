@@ -1,7 +1,7 @@
-//! What the ranks do: scripts, the keys and values they put, the lines they write.
+//! What the ranks do: scripts, the keys and values that they put, the lines that they write.
 //!
 //! Everything that a rank puts or writes is a function of its rank and a counter, so that a reader can check it without
-//! remembering it.
+//! storing it.
 
 pub use crate::client::Speaks;
 pub use crate::contributions::Lens;
@@ -25,7 +25,7 @@ pub struct Script {
 pub enum Disposition {
     /// The signal kills the rank.
     Default,
-    /// The rank catches the signal, cleans up for a while, and exits with this code.
+    /// The rank catches the signal, cleans up for a while, and exits with code `code`.
     Handler {
         after_ns: u64,
         code: u8,
@@ -42,7 +42,7 @@ pub enum Step {
         pair: u16,
         value_bytes: u16,
     },
-    /// Puts a pair whose key is `name` followed by the rank.
+    /// Puts a pair whose key is `name` followed by the rank's number.
     PutAs {
         name: &'static str,
         value_bytes: u16,
@@ -54,14 +54,14 @@ pub enum Step {
     },
     /// Waits in the barrier of a group that contains the rank.
     Barrier(BarrierGroup),
-    /// Starts a fence and continues. This step and the next three are for wireup's own clients only.
+    /// Starts a fence and continues. This step and the next three are only for clients that use wireup's own protocol.
     StartFence,
-    /// Starts an allgather and continues; `shared`: the array is wanted as rows.
+    /// Starts an allgather and continues; `shared`: whether the result is requested as rows in shared memory.
     StartAllgather {
         lens: Lens,
         shared: bool,
     },
-    /// Waits for collectives that were started.
+    /// Waits until collectives that were started are complete.
     Wait(Which),
     /// Looks up pair number `pair` of other ranks in mapped memory, and expects the value that they put.
     LookUp {
@@ -85,14 +85,15 @@ pub enum Step {
     },
     /// Reads standard input to its end.
     ReadStdin,
-    /// Reads standard input until at least so many bytes have been read in all.
+    /// Reads standard input until the rank has read at least `bytes` bytes in all.
     ReadStdinTo {
         bytes: u64,
     },
     Compute {
         ns: u64,
     },
-    /// Reads files from the server that all nodes share: it answers one request after the other, each in this time.
+    /// Reads files from the server that all nodes share: it serves `requests` requests one after the other, each in
+    /// `request_ns`.
     Load {
         requests: u32,
         request_ns: u64,
@@ -107,9 +108,9 @@ pub enum Step {
     Abort {
         code: u8,
     },
-    /// Sends bytes that are not PMI, then waits for the rank's end.
+    /// Sends bytes that are not PMI, then waits until the rank is ended.
     SendGarbage,
-    /// Sends half a request, then closes the socket.
+    /// Sends half of a request, then closes the PMI socket.
     HalfRequest,
     /// Closes the PMI socket without finalizing.
     CloseClient,
@@ -121,9 +122,9 @@ pub enum Step {
     },
     /// Does nothing more until the rank is killed.
     Hang,
-    /// Says that the rank has come to this point, which takes no time.
+    /// Records that the rank has reached this point; takes no time.
     Reach(Point),
-    /// The next step is for this rank only; others skip it.
+    /// The next step is done only by this rank; the other ranks skip it.
     OnlyRank {
         rank: u32,
     },
@@ -132,18 +133,19 @@ pub enum Step {
 /// A step in the network that ranks make among themselves. All ranks do these steps, in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupStep {
-    /// Builds the graph of all ranks in the order of the ring, from the neighbours that the last `Step::Ring` has told.
+    /// Builds the graph of all ranks in the order of the ring, from the neighbours that the last `Step::Ring` has
+    /// returned.
     Form,
-    /// Builds the graph of all ranks in the order of ranks, from the neighbours' addresses that the program has got by
-    /// PMI.
+    /// Builds the graph of all ranks in the order of ranks, from the neighbours' addresses that the rank has got
+    /// through PMI.
     FormByRank,
     /// Splits the group of all ranks into one with the same members in the order of ranks, which replaces it.
     Order,
     /// Splits the group of all ranks by node.
     Node,
-    /// Splits the group of all ranks by place on the node: the first ranks of all nodes are one group.
+    /// Splits the group of all ranks by local rank: the first ranks of all nodes are one group.
     Leaders,
-    /// Sends an empty message to each of this many other ranks, one after the other, and receives as many.
+    /// Sends an empty message to each of this many other ranks, one after the other, and receives as many messages.
     Talk(u32),
     /// A collective in the group of all ranks.
     Collective(Call),
@@ -168,7 +170,7 @@ pub enum PmixStep {
         timeout_s: Option<u32>,
     },
     Publish,
-    /// Waits a second for what a rank publishes.
+    /// Waits up to a second for what a rank publishes.
     LookUp {
         whose: Whose,
     },
@@ -180,7 +182,7 @@ pub enum PmixStep {
     Finalize,
 }
 
-/// A group, described relative to a member, and a tag.
+/// A group of ranks, described relative to one of its members, and a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BarrierGroup {
     pub who: Who,
@@ -191,7 +193,7 @@ pub struct BarrierGroup {
 pub enum Who {
     World,
     Node,
-    /// All ranks with the same remainder as the caller.
+    /// All ranks with the same remainder, divided by this number, as the caller.
     Alike(u16),
 }
 
@@ -208,15 +210,15 @@ pub enum Which {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
     Rank(u32),
-    /// The neighbours on both sides, in a ring.
+    /// The neighbours on both sides of the reading rank, in a ring of all ranks.
     Neighbours,
-    /// This many random ranks.
+    /// This many ranks, chosen at random.
     Random(u16),
     All,
 }
 
 impl Whose {
-    /// The `nth` rank to read from; `None` after the last.
+    /// The `nth` rank to read from; `None` if there are fewer.
     pub fn nth(self, me: u32, size: u32, nth: u32, rng: &mut Rng) -> Option<u32> {
         match self {
             Whose::Rank(rank) => (nth == 0).then_some(rank),
@@ -228,7 +230,7 @@ impl Whose {
 }
 
 impl Default for Script {
-    /// A program that does nothing.
+    /// A script without steps.
     fn default() -> Self {
         Script::plain(&[])
     }
@@ -239,7 +241,7 @@ impl Script {
         Script { speaks: Speaks::Text(dialect), on_signal: Disposition::Default, steps: steps.into() }
     }
 
-    /// A program that is linked with our own library.
+    /// A program that is linked with wireup's own library.
     pub fn own(steps: &[Step]) -> Self {
         Script { speaks: Speaks::Own, ..Script::new(Dialect::Pmi2, steps) }
     }
@@ -292,8 +294,8 @@ pub fn value(seed: u64, rank: u32, pair: u16, value_bytes: u16) -> String {
     text
 }
 
-/// Appends line number `number` that a rank writes to a stream, including its newline; `id`: the rank's number among
-/// the ranks of all jobs.
+/// Appends one line of a rank's output, including its newline. `id`: the rank's number among the ranks of all jobs;
+/// `number`: the number of the line in its stream.
 pub fn line(stream: u8, id: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
     use std::io::Write;
     let start = into.len();
@@ -303,7 +305,7 @@ pub fn line(stream: u8, id: u32, number: u32, line_bytes: u16, into: &mut Vec<u8
     into.push(b'\n');
 }
 
-/// Stream, number of the rank, and number of the line; `None` if no rank wrote this line.
+/// The stream, the rank's number and the line's number in a line; `None` if no rank writes such a line.
 pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
     let text = std::str::from_utf8(line).ok()?;
     let mut fields = text.splitn(4, ':');
@@ -311,7 +313,7 @@ pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
     fields.next()?.bytes().all(|byte| byte == b'.').then_some(parsed)
 }
 
-/// Byte number `at`, modulo 2^32, of the standard input of a job's launcher.
+/// Byte `at` (modulo 2^32) of the standard input of a job's launcher.
 pub fn stdin_byte(job: u32, at: u32) -> u8 {
     (at ^ (at >> 8) ^ (at >> 16) ^ job) as u8
 }

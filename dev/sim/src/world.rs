@@ -1,7 +1,8 @@
 //! One world: a session with its hosts, agents, launchers and jobs, and the main loop.
 //!
-//! A run of one job is a session that ends with it, whose launcher is in the root's process. A part of the world owns
-//! its state. Its effect on another part goes through the clock, or is what a method returns to the world.
+//! A run of one job is a session that ends with this job; the job's launcher is in the root's process. A part of the
+//! world owns its state. It affects other parts only through events on the clock, or through what a method returns to
+//! the world.
 
 use crate::batch::{Batch, on_task_reads};
 use crate::calls::Calls;
@@ -40,15 +41,15 @@ pub struct World {
     pub(crate) jobs: Jobs,
 }
 
-/// Number of events after which the watcher of a run is asked again.
+/// Number of events between two calls of the watcher of a run.
 const WATCH_EVENTS: u64 = 1 << 16;
 
-/// Runs a world to its end. A session that outlives its jobs is ended when nothing more happens in it.
+/// Runs a world to its end. A session that outlives its jobs is ended when its clock has no further events.
 pub fn run(spec: WorldSpec) -> RunReport {
     run_watched(spec, |_| true)
 }
 
-/// As [`run`]; `watch` is told from time to time what has happened so far, and ends the run by returning `false`.
+/// Like [`run`]; `watch` regularly receives what has happened so far, and ends the run by returning `false`.
 pub fn run_watched(spec: WorldSpec, mut watch: impl FnMut(Progress) -> bool) -> RunReport {
     let mut world = World::new(spec);
     world.begin();
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// Carries out events until there are none.
+    /// Carries out events until there are none left.
     fn go_on(&mut self, watch: &mut dyn FnMut(Progress) -> bool) {
         let patience = START + self.cx.spec.patience_ns();
         loop {
@@ -299,7 +300,7 @@ impl World {
         }
     }
 
-    /// Tells the agent of a node something about the job there.
+    /// Passes an event of the job on a node to the agent of the node.
     fn tell_node(&mut self, node: u32, event: Option<JobEvent>) {
         let Node { agent, .. } = self.jobs.nodes[node as usize];
         if let (Some(agent), Some(event)) = (agent, event) {
@@ -332,7 +333,8 @@ impl World {
     fn on_keeper_report(&mut self, node: u32) {
         let Some((event, exited)) = self.jobs.take_keeper_report(&mut self.cx, node) else { return };
         if matches!(event, JobEvent::PmixGone { .. }) || exited.is_some() {
-            // The server's messages are delivered before its end, and before the end of the rank that they may concern.
+            // The server's messages are delivered before the end of the server, and before the end of a rank that they
+            // may concern.
             while self.jobs.nodes[node as usize].has_server_bytes() {
                 self.on_server_speaks(node);
             }

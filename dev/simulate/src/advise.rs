@@ -1,5 +1,5 @@
 //! `wireup simulate advise`: which fan-out and exchange scheme start a job soonest, and whether a session and staging
-//! are worth their time.
+//! save time.
 //!
 //! Each candidate is simulated: first fan-outs, with the scheme that agents choose; then schemes, with the best
 //! fan-out; then the same job in a session. Ranks do what an MPI library does at its start: put a value, fence, get the
@@ -26,16 +26,17 @@ use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
 
 /// Increased when a reader of older results would misread newer ones.
 const SCHEMA: u32 = 1;
-/// Most nodes of a simulated job, and most bytes of values that its agents hold together. Chosen: simulating such a job
-/// takes some seconds and less than 1 GiB of memory. Larger jobs are extrapolated.
+/// Maximum number of nodes of a simulated job, and maximum bytes of values that its agents hold together. Chosen:
+/// simulating such a job takes some seconds and less than 1 GiB of memory. Larger jobs are extrapolated.
 const NODES_MAX: u32 = 1024;
 const HELD_BYTES_MAX: u64 = 256 << 20;
-/// Memory of an agent for each rank of the job, without the rank's value (bytes).
+/// Memory of an agent for each rank of the job, not counting the rank's value (bytes).
 const PAIR_BYTES: u64 = 26;
-/// Fan-outs that are tried besides the default one, and the largest flat tree.
+/// Fan-outs that are tried besides the default one. `FLAT_MAX`: largest number of children in a flat tree that is
+/// tried.
 const FANOUTS: [u32; 6] = [4, 8, 16, 32, 64, 128];
 const FLAT_MAX: u32 = 256;
-/// Fraction of the default's time that another candidate must save to be advised. Chosen: the error of predictions.
+/// Fraction of the default's time that another candidate must save to be recommended. Chosen: the error of predictions.
 const GAIN_MIN: f64 = 0.05;
 /// Built-in machine files: the one for virtual nodes on this machine, and the one for nodes that are other machines.
 const LOCAL_MACHINE: &str = "here";
@@ -73,13 +74,13 @@ pub const COMMAND: Command = Command {
     end: "",
 };
 
-/// The job for which advice is wanted.
+/// The job that the user asks advice for.
 struct Job {
     nodes: u32,
     ranks: u32,
     start: Start,
     value_bytes: u16,
-    /// Times (s) in which file servers give all ranks their files, and in which these files are staged, if known.
+    /// Times (s) in which file servers deliver all ranks their files, and in which these files are staged, if known.
     staging: Option<[f64; 2]>,
 }
 
@@ -151,7 +152,7 @@ impl Job {
         self.ranks.div_ceil(self.nodes)
     }
 
-    /// Nodes that are simulated: those of the job, or of two smaller ones.
+    /// Numbers of nodes that are simulated: that of the job, or two smaller ones.
     fn simulated_nodes(&self) -> Vec<u32> {
         let held =
             |nodes: u32| u64::from(nodes).pow(2) * u64::from(self.ppn()) * (u64::from(self.value_bytes) + PAIR_BYTES);
@@ -173,7 +174,7 @@ struct Times {
     ready_s: f64,
 }
 
-/// A value of a flag, and the time until all ranks are in main with it (s).
+/// A possible value of a flag, and the time until all ranks are in main with that value (s).
 #[derive(Clone, PartialEq, Debug)]
 struct Candidate {
     value: String,
@@ -182,7 +183,7 @@ struct Candidate {
     seconds: f64,
 }
 
-/// The candidates for a flag; the first one is the flag's default.
+/// The candidates for the value of a flag; the first one is the flag's default.
 #[derive(Clone, PartialEq, Debug)]
 struct Choice {
     flag: &'static str,
@@ -201,7 +202,7 @@ impl Choice {
         &self.candidates[self.best_at()]
     }
 
-    /// The flag as a user would type it; empty if the default is best.
+    /// The flag with the best value, as a user would type it; empty if the default is best.
     fn typed(&self) -> String {
         if self.best_at() == 0 { String::new() } else { format!(" --{} {}", self.flag, self.best().value) }
     }
@@ -234,7 +235,8 @@ impl fmt::Display for Choice {
 /// Predicted times that decide whether a standing session pays off.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Session {
-    /// Time to start the session (s); `job_s`: of a job in it; `single_s`: of a job that starts its own agents.
+    /// Time to start the session (s). `job_s`: time of a job in the session; `single_s`: of a job that starts its own
+    /// agents.
     up_s: f64,
     job_s: f64,
     single_s: f64,
@@ -284,12 +286,12 @@ impl Advice {
     }
 }
 
-/// Predicts times of a job.
+/// Predicts the times of a job by simulating it.
 struct Predictor<'a> {
     job: &'a Job,
     /// The machine without its file server, which would delay all candidates equally.
     machine: Machine,
-    /// Time in which the machine's file server gives all nodes their programs (s).
+    /// Time in which the machine's file server delivers the program to all nodes (s).
     server_s: f64,
     name: &'a str,
     terminal: Terminal,
@@ -332,7 +334,7 @@ impl Predictor<'_> {
         let fanout = Choice { flag: "fanout", candidates };
         println!("{fanout}");
         let (best, single) = (fanouts[fanout.best_at()], times[fanout.best_at()]);
-        // The agent of a single node has nobody to exchange anything with.
+        // The agent of a single node has no other agent to exchange data with, so one scheme is enough.
         let schemes: Vec<_> = schemes().take(if nodes > 1 { usize::MAX } else { 1 }).collect();
         let mut candidates = Vec::new();
         for &(value, scheme) in &schemes {
@@ -393,7 +395,7 @@ impl Predictor<'_> {
         let simulated = |nodes, fanout| self.simulated(nodes, fanout, scheme, start);
         let [less, more] = self.sizes[..] else { return simulated(nodes, fanout) };
         let known = [(less, simulated(less, fanout)?), (more, simulated(more, fanout)?)];
-        // In a chain of agents each one is a level.
+        // With fan-out 1, the tree is a chain: each agent is a level.
         let (two, three) = (simulated(2, 1)?, simulated(3, 1)?);
         let at = |seconds: fn(&Times) -> f64| {
             let of_levels = |nodes| f64::from(levels(nodes, fanout)) * (seconds(&three) - seconds(&two));
@@ -412,7 +414,7 @@ impl Predictor<'_> {
     }
 }
 
-/// The fan-outs to try for so many nodes; the default one first.
+/// The fan-outs to try for `nodes` nodes; the default one first.
 fn fanouts(nodes: u32) -> Vec<u32> {
     let default = default_fanout(nodes);
     let flat = nodes - 1;
@@ -420,12 +422,13 @@ fn fanouts(nodes: u32) -> Vec<u32> {
     std::iter::once(default).chain(others.filter(|fanout| *fanout != default && *fanout > 0)).collect()
 }
 
-/// Levels of agents below the root.
+/// Number of levels of agents below the root.
 fn levels(nodes: u32, fanout: u32) -> u32 {
     Tree::new(nodes, fanout).depth(AgentId(nodes - 1))
 }
 
-/// The time for `nodes` by `seconds = c * nodes^e` through two known times; the second of these if they do not grow.
+/// The time for `nodes`, extrapolated by `seconds = c * nodes^e` from two known times; the second of these if they do
+/// not grow.
 fn extrapolated([(less, first_s), (more, last_s)]: [(u32, f64); 2], nodes: u32) -> f64 {
     if first_s <= 0.0 || last_s <= first_s {
         return last_s;

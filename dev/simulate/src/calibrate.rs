@@ -2,8 +2,9 @@
 //!
 //! Runs the real wireup at small sizes: `/bin/true`, and `wireup pmi exchange`, which times its fences and gets. Then
 //! simulates the same jobs and scales the costs of a machine file, group by group, until the simulated times of every
-//! second job are as close as possible to the measured ones. The other jobs show how well that predicts. The shortest
-//! time of each job counts, because other programs can only lengthen a run.
+//! second job are as close as possible to the measured ones. The other jobs show how well these costs predict times
+//! that were not fitted. The shortest measured time of each job is used, because other programs can only lengthen a
+//! run.
 
 use crate::machine::Machine;
 use crate::problem::Problem;
@@ -14,12 +15,12 @@ use wireup_node::progress::Progress;
 
 /// The first factor by which the fit scales a group of costs, and the factor below which the fit ends.
 const STEPS: [f64; 2] = [2.0, 1.02];
-/// No round of measurements begins after this time.
+/// No round of measurements begins later than this after the first one.
 const MEASURING: Duration = Duration::from_secs(100);
 /// The fit ends after this time with the best costs so far.
 const FITTING: Duration = Duration::from_secs(60);
 
-/// A case and its least measured time (s).
+/// A case and its shortest measured time (s).
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Measured {
     case: Case,
@@ -46,7 +47,7 @@ const GROUPS: [Group; 7] = [
     Group { keys: &["costs.kib_ns"], by: "fences of 900 bytes" },
 ];
 
-/// All cases, those of one kind in the order of their sizes: every second one is fitted.
+/// All cases; those of one kind are in the order of their sizes. Every second case is used for the fit.
 fn cases() -> Vec<Case> {
     let sizes = |timed: Timed, sizes: &[(u32, u32)]| -> Vec<Case> {
         sizes.iter().map(|&(nodes, ppn)| Case { timed, nodes, ppn }).collect()
@@ -100,7 +101,8 @@ fn fit(machine: Machine, measured: &[Measured], mut goes_on: impl FnMut(f64) -> 
     best.1
 }
 
-/// What the fit tries: groups, by their index, each with a factor. Changes of one group come first.
+/// The changes that the fit tries: one or two groups, by their index, each with a factor. Changes of one group come
+/// first.
 fn moves(step: f64) -> impl Iterator<Item = Vec<(usize, f64)>> {
     let groups = 0..GROUPS.len();
     let single = groups.clone().flat_map(move |group| [step, 1.0 / step].map(|factor| vec![(group, factor)]));
@@ -182,7 +184,7 @@ fn text(machine: &Machine, rounds: u32, worst: f64) -> String {
     text
 }
 
-/// A number, or a least and a most time, as machine files have it.
+/// A number, or a range `[least, most]` of times, as it is written in machine files.
 fn number(value: &toml::Value) -> String {
     match value.as_array() {
         Some(span) => format!("{:?}", span.iter().filter_map(toml::Value::as_integer).collect::<Vec<_>>()),
@@ -195,10 +197,10 @@ mod tests {
     use super::*;
     use wireup_sim::costs::Shared;
 
-    /// Times that another machine would have: the fit finds costs that predict times which it has not seen.
+    /// Uses the times of a machine with other costs: the fit finds costs that also predict times that it has not seen.
     #[test]
     fn the_fit_predicts_the_other_half() {
-        // The fit does not scale the cost of turns of other agents.
+        // The fit does not scale the extra cost of an agent's turn after turns of other agents.
         let machine = Machine { shared: Shared::default(), ..Machine::load("here").expect("it is built in") };
         let factors = GROUPS.iter().zip([3.0, 2.0, 4.0, 2.0, 3.0, 3.0, 5.0]);
         let other = factors.fold(machine.clone(), |other, (group, factor)| group.scaled(&other, factor));

@@ -131,7 +131,7 @@ is a lower bound: the processor time that all processes need, divided by the num
     ..COMMAND
 };
 
-/// Prints the manual page, for packages.
+/// Subcommand that prints the manual page, for packages.
 const MAN: &str = "man";
 
 fn man_page() -> String {
@@ -140,7 +140,7 @@ fn man_page() -> String {
     page.section("See also").prose("wireup(1), wireup-bench(1)").render()
 }
 
-/// Does what the words say, and returns the exit code.
+/// Runs the command line `words`; returns the exit code.
 pub fn main(words: Vec<OsString>) -> u8 {
     let done = match words.split_first() {
         Some((word, rest)) if word == "calibrate" => with_line(&CALIBRATE, rest, run_calibrate),

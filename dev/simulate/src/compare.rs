@@ -1,5 +1,5 @@
-//! `wireup simulate compare`: the real wireup on virtual nodes of this machine, beside what the simulator and a formula
-//! predict.
+//! `wireup simulate compare`: the real wireup on virtual nodes of this machine, compared with predictions of the
+//! simulator and of a formula.
 
 use crate::lines::Lines;
 use crate::machine::Machine;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Length of the value of each rank in a fence (bytes).
 const VALUE_BYTES: u16 = 32;
 
-/// Nodes, and ranks on each.
+/// Number of nodes, and number of ranks on each node.
 pub type Shape = (u32, u32);
 
 impl Case {
@@ -31,7 +31,7 @@ impl Case {
     }
 }
 
-/// Prints measured and predicted times, and writes them as lines.
+/// Prints measured and predicted times, and writes them to a file of lines.
 ///
 /// # Errors
 /// A run of wireup fails, or the file cannot be written.

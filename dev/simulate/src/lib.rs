@@ -4,7 +4,7 @@
 //! ```text
 //!   command_line ──► plan, machine    what is simulated, and on which machine
 //!                ├─► memory           what that will take
-//!                ├─► staging          what travels to all nodes before a job
+//!                ├─► staging          files that are copied to all nodes before a job
 //!                ├─► simulation       one run, watched; its result as text and as JSON
 //!                ├─► profile          the trace of a run
 //!                ├─► table            published starts, with predictions

@@ -1,4 +1,4 @@
-//! A file of lines as in `lab/SCHEMA.md`.
+//! A file of JSON lines as specified in `lab/SCHEMA.md`.
 
 use crate::problem::Problem;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 const LAB_SCHEMA: u32 = 1;
 
-/// The file, if the user wants one.
+/// The file; `None`: the user does not want one.
 pub struct Lines {
     file: Option<(PathBuf, File)>,
     benchmark: &'static str,
@@ -44,7 +44,7 @@ impl Lines {
     }
 }
 
-/// One object with the fields of both.
+/// One JSON object with the fields of both objects.
 pub fn joined(mut one: Value, other: Value) -> Value {
     if let (Some(all), Value::Object(fields)) = (one.as_object_mut(), other) {
         all.extend(fields);

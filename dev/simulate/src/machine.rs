@@ -19,15 +19,15 @@ pub const BUILT_IN: [(&str, &str); 5] = [
 
 /// Longest time that a file may state (ns): sums of many of them still fit into 64 bits.
 const NS_MAX: i64 = 3_600_000_000_000;
-/// Largest value of a key that is not a time.
+/// Largest allowed value of a key that is not a time.
 const NUMBER_MAX: i64 = u32::MAX as i64;
-/// Keys whose values must not be zero.
+/// Keys whose values must be greater than zero.
 const POSITIVE: [&str; 3] = ["cores", "hosts", "link_bytes_per_us"];
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Time from the exec of the launcher until it asks for agents.
+    /// Time from the exec of the launcher until it starts agents (ns).
     pub launcher_ns: u64,
     pub costs: Costs,
     /// Nodes that share a machine; without this section each node is a machine of its own.
@@ -40,9 +40,9 @@ pub struct Machine {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// One way between two nodes, least and most.
+    /// One-way latency between two nodes, least and most (ns).
     pub latency_ns: Span,
-    /// Bandwidth of a link between two nodes.
+    /// Bandwidth of a link between two nodes (bytes per µs).
     pub link_bytes_per_us: u64,
 }
 
@@ -50,19 +50,20 @@ pub struct Network {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delays {
-    /// From the call of a remote shell, or of a batch system's step, until the agent's program begins.
+    /// Time from the start of a remote shell or of a batch system's step until the agent's program begins.
     pub shell_ns: Span,
-    /// A new link between agents, or a new connection between ranks on two nodes, apart from its cost.
+    /// Time to make a link between agents or a connection between ranks on two nodes, without the processor time
+    /// (`costs`).
     pub handshake_ns: Span,
-    /// From the fork of a rank until its program begins, apart from its cost: the skew of ranks.
+    /// Time from the fork of a rank until its program begins, without the processor time (`costs`): the skew of ranks.
     pub spawn_ns: Span,
     /// Delay between an event at a keeper and its agent's receipt of the report.
     pub report_ns: Span,
-    /// One way between two processes of a node: a rank and its agent, or two ranks.
+    /// One-way delay between two processes of a node: a rank and its agent, or two ranks.
     pub client_ns: Span,
 }
 
-/// Least and most of a time (ns), written `[least, most]`.
+/// Least and greatest value of a time (ns), written `[least, most]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "[u64; 2]", into = "[u64; 2]")]
 pub struct Span(Delay);
@@ -124,7 +125,7 @@ impl Machine {
                 at = value.as_table_mut().expect("a section");
                 continue;
             }
-            // A constant of 1 or more stays at least 1.
+            // A constant that is at least 1 is not scaled below 1.
             let least = |number: i64| number.min(1) as f64;
             let scale = |number: i64| toml::Value::Integer((number as f64 * factor).max(least(number)) as i64);
             *value = match value.as_array() {
@@ -153,7 +154,7 @@ impl Machine {
         all.into_iter().filter(|(key, value)| !is_zero(value) && !counts(key)).map(|(key, _)| key).collect()
     }
 
-    /// The machine as its file has it.
+    /// The machine as a table in the form of its file.
     pub fn table(&self) -> toml::Table {
         toml::Table::try_from(self).expect("a machine is a table")
     }
@@ -162,7 +163,8 @@ impl Machine {
         let wrong = |line: usize, problem: String| MachineError::Wrong { path: path.to_owned(), line, problem };
         let of_toml = |error: toml::de::Error| {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            // If a key is missing, the message names it; the line is only the one that the parser reports.
+            // If a key is missing, the parser's line is not the line of the error, but the message contains the name of
+            // the key.
             wrong(text[..at].matches('\n').count() + 1, error.message().replace('\n', ", "))
         };
         let table: toml::Table = text.parse().map_err(of_toml)?;
@@ -172,7 +174,7 @@ impl Machine {
         toml::from_str(text).map_err(of_toml)
     }
 
-    /// The durations of a world on this machine, in which nothing unusual happens.
+    /// The durations in a world on this machine, without split frames and other unusual behaviour.
     pub fn timing(&self) -> Timing {
         let none = Delay::between(0, 0);
         Timing {
@@ -193,7 +195,7 @@ impl Machine {
     }
 }
 
-/// The first key whose number makes no sense.
+/// The first key whose number is out of range, and the problem with it.
 fn out_of_range(table: &toml::Table) -> Option<(&str, String)> {
     table.iter().find_map(|(key, value)| {
         let numbers = match value {
@@ -219,7 +221,7 @@ fn line_of(text: &str, key: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// The problem with the built-in machine `here` after a change of its text.
+    /// The error of the built-in machine file `here` after `from` is replaced by `to` in its text.
     fn problem(from: &str, to: &str) -> String {
         let text = BUILT_IN[0].1;
         assert!(text.contains(from), "{from}");

@@ -6,27 +6,28 @@ use crate::plan::{Exchange, Plan, Scenario, Start};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
-/// The program itself (bytes).
+/// Memory of the program itself (bytes).
 const PROGRAM: f64 = 6e6;
-/// A rank (bytes).
+/// Memory of a rank (bytes).
 const RANK: f64 = 2_700.0;
-/// A rank that uses PMIx, in addition (bytes).
+/// Additional memory of a rank that uses PMIx (bytes).
 const PMIX_RANK: f64 = 2_200.0;
-/// An agent (bytes), without its table of the other nodes.
+/// Memory of an agent (bytes), without its table of the other nodes.
 const AGENT: f64 = 23_000.0;
 /// Additional memory of an agent and of the simulated PMIx server of its node, in a job with PMIx (bytes).
 const PMIX_AGENT: f64 = 10_000.0;
-/// What a PMIx server holds of each rank after a full modex (bytes).
+/// Memory of a PMIx server for each rank after a full modex (bytes).
 const MODEX_RANK: f64 = 9.5;
-/// A node that keeps staged files (bytes).
+/// Memory of a node that keeps staged files (bytes).
 const STAGED_NODE: f64 = 4_200.0;
-/// Additional memory for a rank that puts a value before a fence (bytes): at the rank and its own agent; at each agent.
+/// Additional memory for a rank that puts a value before a fence (bytes): first at the rank and its own agent, then at
+/// each agent.
 const PUT: [f64; 2] = [1_000.0, 2.9];
-/// A pair of key and value at an agent (bytes), without its value.
+/// Memory of a pair of key and value at an agent (bytes), not counting the value.
 const PAIR: f64 = 17.0;
-/// A rank in a network among P ranks (bytes), times `ceil(log2 P)`.
+/// Memory of a rank in a network among P ranks (bytes), divided by `ceil(log2 P)`.
 const NETWORK_RANK: f64 = 2_700.0;
-/// A row of an alltoall at a rank (bytes), without its value.
+/// Memory of a row of an alltoall at a rank (bytes), not counting its value.
 const ROW: f64 = 46.0;
 
 const MIB: f64 = 1_048_576.0;
@@ -35,7 +36,7 @@ const MIB: f64 = 1_048_576.0;
 pub fn estimate(scenario: &Scenario) -> u64 {
     let plan = &scenario.plan;
     let [ranks, nodes] = [plan.ranks, plan.nodes].map(f64::from);
-    // Size of an entry in an agent's table of nodes (bytes): in a session the entries hold more.
+    // Size of an entry in an agent's table of nodes (bytes): entries are larger in a session.
     let listed_node = if plan.start == Start::Session { 18.0 } else { 10.0 };
     let is_pmix = matches!(plan.exchange, Exchange::PmixFull | Exchange::PmixDirect);
     let [rank, agent] = if is_pmix { [RANK + PMIX_RANK, AGENT + PMIX_AGENT] } else { [RANK, AGENT] };
@@ -51,7 +52,7 @@ pub fn estimate(scenario: &Scenario) -> u64 {
     (PROGRAM + jobs + nodes * (agent + nodes * listed_node)) as u64
 }
 
-/// What ranks hold for a network of their own (bytes).
+/// Memory of ranks for the network that they make among themselves (bytes).
 fn network_bytes(plan: &Plan) -> f64 {
     let ranks = f64::from(plan.ranks);
     let rows = match plan.exchange {
@@ -62,18 +63,18 @@ fn network_bytes(plan: &Plan) -> f64 {
     rows + ranks * f64::from(plan.partners()) * NETWORK_RANK
 }
 
-/// Memory of this machine that programs can still have (bytes).
+/// Memory of this machine that is still available to programs (bytes).
 pub fn available() -> u64 {
     Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(u64::MAX)
 }
 
-/// Most memory that this process has had (bytes); 0 if the system does not say.
+/// Peak memory of this process (bytes); 0 if the system does not report it.
 pub fn peak() -> u64 {
     let status = Process::myself().and_then(|process| process.status()).ok();
     status.and_then(|status| status.vmhwm).unwrap_or(0) * 1024
 }
 
-/// Bytes for people.
+/// A number of bytes as text for people, in MiB or GiB.
 pub fn shown(bytes: u64) -> String {
     let mib = bytes as f64 / MIB;
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
@@ -85,7 +86,7 @@ mod tests {
     use crate::plan::VALUE_BYTES;
     use wireup_wire::job::ExchangeScheme;
 
-    /// Peaks that were measured, and that the estimates must come near to.
+    /// Compares the estimates with peaks of memory that were measured.
     #[test]
     fn estimates_are_near_what_was_measured() {
         let session = Start::Session;

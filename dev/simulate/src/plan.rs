@@ -19,7 +19,7 @@ pub const VALUE_BYTES: u16 = 18;
 /// Both time limits of a simulated job (ns): for agents to start, and for a silent node to count as lost. They never
 /// expire, although the file server of a large machine may be busy for hours.
 const PATIENCE_NS: u64 = 24 * 3_600_000_000_000;
-/// Virtual time from the start of a session until its job (ns): all agents are up long before.
+/// Virtual time from the start of a session until its job is launched (ns): all agents are up long before that.
 const SESSION_AGE_NS: u64 = 4 * 3_600_000_000_000;
 
 /// How agents are started.
@@ -29,7 +29,7 @@ pub enum Start {
     Local,
     Ssh,
     Srun,
-    /// The agents of a session run already.
+    /// The agents belong to a session and run already.
     Session,
 }
 
@@ -42,25 +42,27 @@ pub enum Exchange {
     Allgather,
     /// A text client of PMI-1 puts, fences, and gets the values of both neighbours.
     Fence,
-    /// As `Allgather`, but ranks begin their work before it is complete.
+    /// Like `Allgather`, but ranks begin their work before the allgather is complete.
     Iallgather,
     Ifence,
     Ring,
-    /// A PMIx fence with data, then the values of both neighbours.
+    /// A PMIx fence that collects data, then gets of the values of both neighbours.
     PmixFull,
-    /// A PMIx fence without data, then the values of both neighbours.
+    /// A PMIx fence that does not collect data, then gets of the values of both neighbours.
     PmixDirect,
-    /// Barriers by PMI-1: of the ranks of each node, of those with the same place on their nodes, of all.
+    /// Barriers through PMI-1: of the ranks of each node, of the ranks with the same local rank, and of all ranks.
     Groups,
-    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`). In it
-    /// a group for each node and one of the nodes' leaders; then messages to log2 P other ranks, and a barrier of all.
+    /// A ring by `PMIX_Ring`, from which the ranks make a network of their own (libwireup with `WU_START_RING`). Then,
+    /// in that network: a group for each node and one of the nodes' leaders, messages to log2 P other ranks, a barrier
+    /// of all.
     RankGroups,
-    /// As `RankGroups`, but a text client of PMI-1 puts, fences, and gets the addresses of both neighbours.
+    /// Like `RankGroups`, but a text client of PMI-1 puts, fences, and gets the addresses of both neighbours instead of
+    /// the ring.
     PmiGroups,
-    /// As `RankGroups`, but then only an alltoall.
+    /// Like `RankGroups`, but with only an alltoall after the ring.
     RankAlltoall,
-    /// PyTorch's store in the agents: each rank sets its key, waits for those of both neighbours and gets the values,
-    /// then waits in a barrier of all.
+    /// PyTorch's store in the agents: each rank sets its key, waits for the keys of both neighbours and gets their
+    /// values, then waits in a barrier of all ranks.
     Store,
     None,
 }
@@ -86,13 +88,13 @@ pub fn name_of<T: PartialEq>(list: &[(&'static str, T)], value: &T) -> &'static 
     list.iter().find(|(_, listed)| listed == value).map_or("", |(name, _)| name)
 }
 
-/// `64 ranks on 1 node`.
+/// A text such as `64 ranks on 1 node`.
 pub fn ranks_on_nodes(ranks: u32, nodes: u32) -> String {
     let count = |number: u32, noun| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
     format!("{} on {}", count(ranks, "rank"), count(nodes, "node"))
 }
 
-/// The name of a scheme, as `wireup run --exchange` has it.
+/// The name of a scheme in the flag `wireup run --exchange`.
 pub fn name_of_scheme(scheme: ExchangeScheme) -> &'static str {
     schemes().find(|(_, listed)| *listed == scheme).map_or("", |(name, _)| name)
 }
@@ -101,29 +103,29 @@ pub fn name_of_scheme(scheme: ExchangeScheme) -> &'static str {
 pub struct Plan {
     pub ranks: u32,
     pub nodes: u32,
-    /// Most ranks on a node.
+    /// Largest number of ranks on a node.
     pub ppn: u32,
     pub fanout: u32,
     pub start: Start,
     pub exchange: Exchange,
-    /// How agents exchange what ranks give them.
+    /// How agents exchange the values that their ranks put.
     pub scheme: ExchangeScheme,
-    /// Length of the value of each rank.
+    /// Length of the value of each rank (bytes).
     pub value_bytes: u16,
     pub seed: u64,
 }
 
-/// A job, and how its program and the values of its ranks come to where they are needed.
+/// A job, and how its program and the values of its ranks reach the nodes that need them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scenario {
     pub plan: Plan,
-    /// Size of the program, if it is staged before the job; else each node reads it from the file server.
+    /// Size of the program (MiB) if it is staged before the job; `None`: each node reads it from the file server.
     pub stage_mib: Option<u32>,
-    /// How often the ranks fence and get the values of all ranks one after the other; 0: they do what the plan says.
-    /// To save time, only the ranks of the last node get values. A get is answered on its own node, so all nodes would
-    /// take equally long, at the same time.
+    /// How often the ranks fence and then get the values of all ranks one after the other; 0: they do what the plan
+    /// says instead. To save time, only the ranks of the last node get values: a get is answered on its own node, so
+    /// the gets of all nodes would take equally long, at the same time.
     pub get_loops: u16,
-    /// Whether agents and ranks record their time stamps.
+    /// Whether agents and ranks record time stamps for a profile.
     pub is_profiled: bool,
 }
 
@@ -143,7 +145,7 @@ impl Scenario {
         }
     }
 
-    /// Number of nodes that keep staged files: nodes that are one machine share its store.
+    /// Number of stores of staged files: virtual nodes of one machine share its store.
     pub fn stores(&self) -> u32 {
         if self.plan.start == Start::Local { 1 } else { self.plan.nodes }
     }
@@ -155,7 +157,7 @@ impl Scenario {
         apps.into_iter().filter(|(ranks, _)| *ranks > 0).map(|(ranks, script)| (ranks, Rc::new(script))).collect()
     }
 
-    /// The program of ranks that fence, and get values of these ranks.
+    /// The script of ranks that fence in a loop, and in each turn get the values of the ranks `whose`.
     fn get_loops(&self, whose: Option<Whose>) -> Script {
         let value_bytes = self.plan.value_bytes;
         let one = |pair| {
@@ -174,7 +176,7 @@ impl Plan {
         if self.start == Start::Session { SESSION_AGE_NS } else { 0 }
     }
 
-    /// How many others each rank sends a message to in its own network: `ceil(log2 P)`.
+    /// Number of other ranks that each rank sends a message to in the ranks' own network: `ceil(log2 P)`.
     pub fn partners(&self) -> u32 {
         u32::BITS - (self.ranks - 1).leading_zeros()
     }
@@ -209,7 +211,7 @@ impl Plan {
         })
     }
 
-    /// The program of all ranks.
+    /// The script of all ranks.
     fn script(&self) -> Script {
         let (exchanged, ready) = (Step::Reach(Point::Exchanged), Step::Reach(Point::Ready));
         let (pair, value_bytes, whose) = (0, self.value_bytes, Whose::Neighbours);
@@ -231,7 +233,7 @@ impl Plan {
         };
         let get = Step::Get { pair, value_bytes, whose };
         let [form, form_by_rank, order] = [GroupStep::Form, GroupStep::FormByRank, GroupStep::Order].map(Step::Group);
-        // A rank and its address in hexadecimal.
+        // The ring's value: a rank and its address in hexadecimal.
         let ring = [Step::Ring { value_bytes: 2 * (4 + ADDRESS_LEN as u16) }, form, order];
         let collective = |call| Step::Group(GroupStep::Collective(call));
         let [node, leaders, talk] =
@@ -280,7 +282,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// A session on the machine of S2 whose ranks loop over gets.
+    /// A session on the machine of S2 whose ranks get in a loop.
     fn scenario(nodes: u32, ppn: u32, get_loops: u16) -> Scenario {
         let (start, exchange, scheme) = (Start::Session, Exchange::Fence, ExchangeScheme::Auto);
         let (ranks, value_bytes) = (nodes * ppn, VALUE_BYTES);
@@ -292,7 +294,7 @@ mod tests {
         Machine::load("s2").expect("it is built in").scaled("costs.load_ns", 0.0)
     }
 
-    /// Time from the launch until the last rank is ready.
+    /// Time from the launch until the last rank is ready (ns).
     fn ready_ns(world: WorldSpec) -> f64 {
         let phases = wireup_sim::run(world).expect_good().checks.phases;
         (phases.at(Point::Ready).last_ns - SESSION_AGE_NS) as f64

@@ -1,4 +1,4 @@
-//! Why a command does not do what it should, and the exit codes for that.
+//! Why a command fails, and the exit code for each reason.
 
 use crate::machine::MachineError;
 use crate::plan::ranks_on_nodes;
@@ -7,12 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use wireup_flags::Error;
 
-/// Exit codes: the command line, a file's name or a machine file is wrong; the simulation failed; it was interrupted.
+/// Exit codes: `EXIT_USAGE`: the command line, a file's name or a machine file is wrong; `EXIT_FAILED`: the simulation
+/// failed; `EXIT_INTERRUPTED`: the user has interrupted it.
 const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 125;
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// Why a command does not do what it should.
+/// Why a command fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error(transparent)]
@@ -37,12 +38,12 @@ pub enum Problem {
 
 impl Problem {
     /// # Errors
-    /// Always: the problem with this file.
+    /// If `result` is an error: the problem with the file `path`.
     pub fn of_file<T>(path: &Path, result: io::Result<T>) -> Result<T, Problem> {
         result.map_err(|error| Problem::File { path: path.display().to_string(), error })
     }
 
-    /// Makes the file of results before the run, so that an unwritable one is reported at once.
+    /// Creates the file of results before the run, so that a file that cannot be written is reported at once.
     ///
     /// # Errors
     /// The file cannot be written.

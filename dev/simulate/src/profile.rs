@@ -1,4 +1,4 @@
-//! The trace of a simulated run, as `wireup run --profile` writes those of real ones.
+//! The trace of a simulated run, in the format in which `wireup run --profile` writes the traces of real runs.
 
 use crate::plan::{EXCHANGES, Plan, STARTS, Start, name_of, name_of_scheme, ranks_on_nodes};
 use wireup_node::launcher::Stamps;
@@ -7,9 +7,9 @@ use wireup_proto::launcher_io::Notice;
 use wireup_sim::{RunReport, START};
 use wireup_wire::peer::{RankTrace, TracePart};
 
-/// The trace of a run whose job was profiled.
+/// The trace of a run whose job recorded time stamps for a profile.
 pub fn trace(plan: &Plan, machine: &str, launcher_ns: u64, report: &RunReport) -> Trace {
-    // All simulated machines have the same clock, so what agents estimate of their clocks is left out.
+    // All simulated machines have the same clock, so the clock offsets that agents estimate are replaced by 0.
     let parts = report.notices.iter().filter_map(|notice| match notice {
         Notice::Trace(part) => Some(TracePart { clock_offset_ns: 0, clock_error_ns: 0, ..(**part).clone() }),
         _ => None,
@@ -24,7 +24,7 @@ pub fn trace(plan: &Plan, machine: &str, launcher_ns: u64, report: &RunReport) -
         begun_ns: resolved_ns,
         started_ns: last(|rank| rank.exec_ns),
         ended_ns,
-        // In a session the launcher's exit is not simulated: the end of the last rank stands for it.
+        // In a session the launcher's exit is not simulated: the end of the last rank is used instead.
         left_ns: if plan.start == Start::Session { ended_ns } else { START.0 + report.elapsed_ns },
     };
     Trace::new(about(plan, machine), &stamps, &[], &parts)

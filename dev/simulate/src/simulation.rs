@@ -1,4 +1,4 @@
-//! One run of the simulator: what is shown while it goes on, and its result as text and as JSON.
+//! One run of the simulator: the progress that it shows, and its result as text and as JSON.
 
 use crate::machine::Machine;
 use crate::memory;
@@ -22,10 +22,10 @@ use wireup_wire::frame::Class;
 /// Increased when a reader of older results would misread newer ones.
 const SCHEMA: u32 = 1;
 
-/// The user's terminal: shows progress, and interrupts.
+/// The user's terminal: shows progress, and reports whether the user has interrupted the simulation.
 pub struct Terminal {
     line: RefCell<Line>,
-    /// Text that is shown before the progress of a simulation.
+    /// Text that is printed before the progress of a simulation.
     pub label: String,
     interrupted: Arc<AtomicBool>,
 }
@@ -46,7 +46,7 @@ impl Terminal {
     }
 }
 
-/// A run and its result.
+/// A simulated run of a scenario, and its result.
 pub struct Simulation {
     scenario: Scenario,
     machine: String,
@@ -56,15 +56,15 @@ pub struct Simulation {
     peak_memory_bytes: u64,
 }
 
-/// The end of a phase.
+/// The time at which a phase of the start has ended.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Phase {
     pub name: &'static str,
     words: &'static str,
-    /// Number of processes that have completed the phase, and number of all processes that take part in it.
+    /// Number of processes that have completed the phase, and `total`: number of all processes that take part in it.
     pub count: u32,
     pub of: u32,
-    /// Time from the exec of the launcher until the last of them did (s).
+    /// Time from the exec of the launcher until the last process completed the phase (s).
     pub seconds: f64,
 }
 
@@ -89,7 +89,7 @@ impl Simulation {
         }
     }
 
-    /// A run that came to its end.
+    /// Simulates a run, and expects that the job succeeds.
     ///
     /// # Errors
     /// The job did not succeed, or the user has interrupted the simulation.
@@ -107,12 +107,12 @@ impl Simulation {
         }
     }
 
-    /// When the last process ended this phase (s from the exec of the launcher); 0 if no process did.
+    /// Time from the exec of the launcher until the last process completed this phase (s); 0 if no process did.
     pub fn end_s(&self, phase: &str) -> f64 {
         self.phases().find(|one| one.name == phase).map_or(0.0, |one| one.seconds)
     }
 
-    /// Whether the run came to its end.
+    /// Whether the run has ended by itself, not because the user interrupted it.
     pub fn is_complete(&self) -> bool {
         !self.report.checks.is_stopped
     }
@@ -127,12 +127,12 @@ impl Simulation {
         }
     }
 
-    /// The job, and the one that stages its program.
+    /// Number of jobs of the run: the job itself, and the job that stages its program, if there is one.
     fn jobs(&self) -> u32 {
         1 + u32::from(self.scenario.stage_mib.is_some())
     }
 
-    /// The end of each phase that at least one process has ended.
+    /// The end of each phase that at least one process has completed.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
         let Plan { ranks, nodes, .. } = self.scenario.plan;
         let phases = [
@@ -145,7 +145,7 @@ impl Simulation {
         ];
         phases.into_iter().filter_map(|(point, name, words, of)| {
             let reached = self.report.checks.phases.at(point);
-            // The agents of a session were linked before the job.
+            // The agents of a session were linked before the job's launch, so this phase takes no time.
             let ns = match reached.last_ns.checked_sub(self.scenario.plan.launched_ns()) {
                 Some(ns) => ns + self.launcher_ns,
                 None => 0,

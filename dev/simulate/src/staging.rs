@@ -1,16 +1,17 @@
-//! The stream of a staged program, as `wireup run --stage` sends it to all nodes.
+//! The byte stream of a staged program, as `wireup run --stage` sends it to all nodes.
 
-/// The name of a set of files.
+/// Length of the name of a set of files (bytes).
 const NAME_BYTES: u64 = 37;
-/// The list of files of a set with one file. It grows with the path of the file.
+/// Length of the list of files of a set with one file (bytes). The list grows with the path of the file.
 const LIST_BYTES: u64 = 150;
 /// Length of the pieces in which file contents are sent (bytes), each after a header of `PIECE_HEAD_BYTES`.
 const PIECE_BYTES: u64 = 256 << 10;
 const PIECE_HEAD_BYTES: u64 = 37;
-/// The header that announces the contents, and the end marker (bytes).
+/// Length of the header that announces the contents, together with the end marker (bytes).
 const FRAME_BYTES: u64 = 26;
 
-/// Bytes of each part of the stream: the name, the list, the contents of a file of so many MiB that cannot be packed.
+/// Number of bytes of each part of the stream: the name, the list, and the contents of an incompressible file of `mib`
+/// MiB.
 pub fn parts(mib: u32) -> [u64; 3] {
     let bytes = u64::from(mib) << 20;
     [NAME_BYTES, LIST_BYTES, FRAME_BYTES + bytes + bytes / PIECE_BYTES * PIECE_HEAD_BYTES]
@@ -31,7 +32,7 @@ mod tests {
         bytes
     }
 
-    /// The launcher of `wireup run --stage` sends a file in as many bytes.
+    /// The launcher of `wireup run --stage` sends as many bytes for a file as `parts` says.
     #[test]
     fn a_file_is_staged_by_as_many_bytes_as_here() {
         let folder = tempfile::tempdir().expect("a folder");

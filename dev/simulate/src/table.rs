@@ -1,7 +1,7 @@
-//! `wireup simulate table`: large starts, each with its published time and the predicted one.
+//! `wireup simulate table`: starts of large jobs, each with its published time and the predicted time.
 //!
-//! How sure a prediction is: each constant of the machine is halved and doubled alone, in a job with the same ranks on
-//! each node and perhaps fewer nodes. The screen shows the two constants that matter most.
+//! To show how sure a prediction is, each constant of the machine is halved and doubled alone, in a job with the same
+//! number of ranks per node and perhaps fewer nodes. The screen shows the two constants with the greatest effect.
 
 use crate::lines::{self, Lines};
 use crate::machine::Machine;
@@ -16,28 +16,29 @@ use wireup_coll::tree::default_fanout;
 use wireup_wire::job::ExchangeScheme;
 
 const FACTORS: [f64; 2] = [0.5, 2.0];
-/// How many constants the screen shows for each start.
+/// Number of constants that the screen shows for each start.
 const SHOWN: usize = 2;
 
-/// What is predicted.
+/// The time that is predicted.
 #[derive(Clone, Copy)]
 enum Quantity {
-    /// From the exec of the launcher until the last rank is in `main` with all addresses.
+    /// Time from the exec of the launcher until the last rank is in `main` with all addresses.
     Ready,
-    /// From the begin of the last rank's program until the last rank has exchanged.
+    /// Time from the begin of the last rank's program until the last rank has completed its exchange.
     Exchange,
-    /// From the begin of the last rank's program until the last rank has the values that it gets.
+    /// Time from the begin of the last rank's program until the last rank has the values that it gets.
     Values,
-    /// From the exec of the launcher until the last rank has exchanged.
+    /// Time from the exec of the launcher until the last rank has completed its exchange.
     Exchanged,
 }
 
-/// The steps of a published start that the simulator has no mechanism for.
+/// The steps of a published start that the simulator cannot simulate.
 #[derive(Clone, Copy)]
 struct OtherSteps {
-    /// Time of these steps (s), by the laws of `lab/model/steps.py` with constants from the column "baseline" alone.
+    /// Time of these steps (s), by the formulas of `lab/model/steps.py` with only the constants of the column
+    /// "baseline".
     seconds: f64,
-    /// The published time of all steps (s); for the connection manager, the bound that Moody estimates.
+    /// The published time of all steps of the start (s); for the connection manager, the bound that Moody estimates.
     published: f64,
 }
 
@@ -45,9 +46,9 @@ struct OtherSteps {
 struct Statement {
     name: &'static str,
     machine: &'static str,
-    /// Whether programs come from the machine's file server; else they are on the nodes.
+    /// Whether nodes read the program from the machine's file server; otherwise the nodes have it already.
     loads: bool,
-    /// As in [`Scenario`].
+    /// Same as [`Scenario::stage_mib`].
     stage_mib: Option<u32>,
     get_loops: u16,
     ranks: u32,
@@ -56,7 +57,7 @@ struct Statement {
     exchange: Exchange,
     scheme: ExchangeScheme,
     quantity: Quantity,
-    /// The published value (s), and who published it.
+    /// The published value (s), and the publication.
     published: Option<(f64, &'static str)>,
     other_steps: Option<OtherSteps>,
 }
@@ -80,7 +81,8 @@ const MOODY: Statement = Statement {
     published: Some((110.0, "Moody 2016, baseline")),
     other_steps: None,
 };
-/// A million ranks. The scheme is `Tree`, because then the simulator holds the exchanged values once for all agents.
+/// A job of a million ranks. The scheme is `Tree`, because the simulator then holds the exchanged values once for all
+/// agents.
 const LARGE: Statement = Statement {
     machine: "frontier-like",
     loads: false,
@@ -95,9 +97,9 @@ const LARGE: Statement = Statement {
 const FINALIZE_AND_OTHER: f64 = 2.1 + 11.5;
 /// Rows of Moody's profile of the baseline that no step changes (s): `coll_arch_init`, `psm_ep_open`, `psm_other_init`.
 const FIXED: f64 = 1.225 + 0.068 + 0.009;
-/// `psm_ep_connect` of the baseline (s): each process connects to all.
+/// Time of `psm_ep_connect` in the baseline (s): each process connects to all others.
 const CONNECT: f64 = 10.286;
-/// One loop in which each process handles the address of every process once (s): 73,728 times 9.45 us.
+/// Time of one loop in which each process handles the address of every process once (s): 73,728 times 9.45 us.
 const ADDRESSES: f64 = 0.697;
 
 /// Time of the steps that are not simulated in a start with gets (s): `FIXED`, connections to all processes,
@@ -193,7 +195,7 @@ const STATEMENTS: [Statement; 17] = [
         published: Some((100.0, "TCPStore")),
         ..LARGE
     },
-    // mpich#7175: 700 nodes with 96 ranks each.
+    // The job of mpich#7175: 700 nodes with 96 ranks each.
     Statement {
         name: "a PMIx fence that hung on Aurora",
         machine: "aurora",
@@ -213,9 +215,9 @@ const STATEMENTS: [Statement; 17] = [
 const GROWING: [Exchange; 4] = [Exchange::Fence, Exchange::Allgather, Exchange::Ifence, Exchange::Iallgather];
 const GROWING_RANKS: [u32; 9] = [16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576];
 
-/// What the flags say.
+/// The values of the command's flags.
 pub struct Options {
-    /// Starts with more ranks are left out.
+    /// Largest number of ranks of a start; larger starts are left out.
     pub ranks_max: u32,
     /// Largest number of ranks of the jobs that are simulated again with each constant halved and doubled.
     pub sensitivity_ranks: u32,
@@ -254,7 +256,7 @@ impl Statement {
         }
     }
 
-    /// A line of `lab/SCHEMA.md`; `fields` are those of its kind of record.
+    /// A result in the format of `lab/SCHEMA.md`; `fields`: the fields of its kind of record.
     fn line(&self, record: &str, contestant: &str, case: &Value, fields: Value) -> Value {
         let head = json!({
             "record": record, "contestant": contestant, "case": case, "quantity": self.quantity(), "unit": "s",
@@ -266,7 +268,7 @@ impl Statement {
         Scenario { stage_mib: self.stage_mib, get_loops: self.get_loops, ..plan.into() }
     }
 
-    /// The predicted time (s).
+    /// Simulates `plan`; returns the predicted time (s).
     fn predict(&self, plan: Plan, machine: &Machine, terminal: &Terminal) -> Result<f64, Problem> {
         let simulation = Simulation::complete(self.scenario(plan), machine, self.machine, terminal)?;
         Ok(self.value(&simulation))
@@ -283,7 +285,7 @@ impl Statement {
     }
 }
 
-/// Prints the table, and writes the lines of `lab/SCHEMA.md`.
+/// Prints the table, and writes its lines in the format of `lab/SCHEMA.md`.
 ///
 /// # Errors
 /// A simulation fails or is interrupted, or the file cannot be written.
@@ -319,7 +321,7 @@ pub fn table(options: &Options, json: Option<(PathBuf, File)>, terminal: &Termin
 /// The last simulation, kept because the next statement may describe the same run.
 type Last = Option<((Scenario, &'static str, bool), Simulation)>;
 
-/// False if this machine has not enough memory for the simulation.
+/// Predicts and prints one row. Returns false if this machine has not enough memory for the simulation.
 fn predict(statement: &Statement, last: &mut Last, lines: &mut Lines, terminal: &Terminal) -> Result<bool, Problem> {
     let plan = statement.plan(u32::MAX);
     let case = statement.case(&plan);

@@ -17,18 +17,18 @@ use wireup_wire::job::ExchangeScheme;
 
 /// Value of `Shared::hosts` that puts all virtual nodes on one machine: more than any job has nodes.
 const HOSTS_PER_MACHINE: u32 = 1_000_000;
-/// Rounds of one start of `wireup pmi exchange`.
+/// Number of rounds that one start of `wireup pmi exchange` runs.
 const EXCHANGE_ROUNDS: u32 = 10;
 
-/// What is timed.
+/// The part of a job whose duration is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timed {
-    /// A job of `/bin/true`, from the exec of the launcher to its exit.
+    /// A whole job of `/bin/true`, from the exec of the launcher to its exit.
     Job,
-    /// A fence with values of this length (bytes), from the time the last rank enters until the last one leaves.
-    /// Afterwards each rank makes two gets, which are not timed.
+    /// A fence with values of this length (bytes), from the time the last rank enters it until the last rank leaves it.
+    /// Afterwards each rank makes two gets, which are not measured.
     Fence(u16),
-    /// After such a fence, the gets of all ranks' values by all ranks.
+    /// The gets of all ranks' values by all ranks, after a fence with values of this length (bytes).
     Gets(u16),
 }
 
@@ -39,7 +39,7 @@ pub struct Case {
     pub ppn: u32,
 }
 
-/// `base` with as many processors as the machine that runs this program, and with all nodes on that one machine.
+/// The machine `base`, but with as many processors as this machine, and with all nodes on one machine.
 pub fn as_this_machine(base: Machine) -> Machine {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let shared = Shared { hosts: HOSTS_PER_MACHINE, ..base.shared };
@@ -56,7 +56,7 @@ impl Case {
         format!("{what}, {} x {}", self.nodes, self.ppn)
     }
 
-    /// Runs the case once; the time (s).
+    /// Runs the case once; returns the measured time (s).
     ///
     /// # Errors
     /// The run fails.
@@ -92,7 +92,7 @@ impl Case {
         value.map(|ms| ms / 1e3).ok_or_else(|| Problem::Failed(format!("{command:?} does not print {field}: {text}")))
     }
 
-    /// The simulated time of the case (s).
+    /// Simulates the case; returns its simulated time (s).
     pub fn simulate(&self, machine: &Machine) -> f64 {
         let Case { nodes, ppn, timed } = *self;
         let fanout = default_fanout(nodes);
@@ -127,7 +127,7 @@ impl Case {
     }
 }
 
-/// The wireup to measure: beside this program, else on PATH.
+/// The wireup program to measure: the one in this program's folder, otherwise the one on PATH.
 pub fn find_wireup() -> OsString {
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name("wireup"));
     beside.filter(|path| path.is_file()).map_or_else(|| "wireup".into(), Into::into)

@@ -1,17 +1,17 @@
-//! `wireup-simulate advise` as users run it: advice follows from its own predictions, and bad input is refused.
+//! `wireup-simulate advise` as users run it: its advice follows from its predictions, and bad input is refused.
 
 use serde_json::Value;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Runs the program in a folder that is also the one of the user's machine files.
+/// Runs the program in `folder`, in which it also looks for the user's machine files.
 fn advise(folder: &TempDir, words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wireup-simulate"));
     command.arg("advise").args(words.split_whitespace());
     command.env("XDG_CONFIG_HOME", folder.path()).current_dir(folder.path()).output().expect("the program runs")
 }
 
-/// The lines that are printed, and the JSON object.
+/// The lines that the program prints, and its JSON object.
 fn advice(folder: &TempDir, words: &str) -> (String, Value) {
     let output = advise(folder, &format!("{words} --json advice.json"));
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
@@ -19,7 +19,8 @@ fn advice(folder: &TempDir, words: &str) -> (String, Value) {
     (String::from_utf8(output.stdout).expect("text"), serde_json::from_slice(&json).expect("JSON"))
 }
 
-/// A default may be advised if no candidate takes a twentieth less time.
+/// Checks that the advised candidate is the fastest. The default may be advised if no candidate saves a twentieth of
+/// its time.
 fn advised_is_fastest(choice: &Value) {
     let candidates = choice["candidates"].as_array().expect("a list");
     let seconds = |candidate: &Value| candidate["s"].as_f64().expect("a time");
@@ -59,7 +60,8 @@ fn the_fastest_candidates_are_advised() {
     }
 }
 
-/// Shells that take 2 s each, one after the other, on the machine that calls them: a tree is faster than a flat start.
+/// On a machine where remote shells take 2 s each, one after the other on the machine that starts them, a tree is
+/// faster than a flat start.
 #[test]
 fn a_machine_file_of_the_user_decides() {
     let folder = tempfile::tempdir().expect("a folder");

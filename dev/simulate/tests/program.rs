@@ -1,4 +1,5 @@
-//! The program as users run it: its result is that of the simulator, and what cannot be simulated is refused.
+//! The program as users run it: its result is that of the simulator, and what cannot be simulated is refused with a
+//! message.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ fn output(words: &str) -> Output {
     program(words).output().expect("the program runs")
 }
 
-/// The exit code, and the last line of standard error.
+/// Runs a command line that must be refused; returns the exit code and the last line of standard error.
 fn refused(words: &str) -> (Option<i32>, String) {
     let output = output(words);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -82,7 +83,7 @@ fn every_start_and_exchange_is_reported_as_the_simulator_does() {
     }
 }
 
-/// Nodes that are one machine share its store.
+/// Virtual nodes of one machine share one store of staged files.
 #[test]
 fn every_store_has_the_program_before_a_rank_begins() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -132,7 +132,7 @@ fn serve_slowfs(mut words: Vec<OsString>) -> i32 {
     }
 }
 
-/// Enters all name spaces of the node whose first process is given, and runs the rest of the words there.
+/// Enters all name spaces of the node with the given first process, and runs the remaining words as a command there.
 fn inside(words: &[OsString]) -> i32 {
     let pid = words.first().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
     let (Some(pid), Some(program)) = (pid, words.get(1)) else {
@@ -153,13 +153,13 @@ fn inside(words: &[OsString]) -> i32 {
     if let Err(error) = entered {
         return fail(&format!("the node's name spaces: {error}"), FAILED);
     }
-    // If the node does not have this folder, we stay in the node's root.
+    // If the node does not have this folder, the command runs in the node's root folder.
     let _ = folder.map(std::env::set_current_dir);
     let mut command = Command::new(program);
     wait(command.args(&words[2..]), program)
 }
 
-/// Runs a command that ends when we end; only the command reacts to interrupts from the terminal.
+/// Runs a command that is killed when this process ends; interrupts from the terminal affect only the command.
 fn wait(command: &mut Command, name: &OsStr) -> i32 {
     sys::ignore_interrupts(true);
     let prepare = || {

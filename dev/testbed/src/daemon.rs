@@ -1,4 +1,4 @@
-//! A daemon of another project: started as a child, waited for until it serves.
+//! A daemon of another project: starts it as a child, and waits until it serves.
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// daemons.
 const SERVE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_STEP: Duration = Duration::from_millis(5);
-/// Number of lines shown from the end of a log.
+/// Number of lines that messages show from the end of a log.
 const LOG_LINES_MAX: usize = 12;
 
 /// Starts `command`, which stays in the foreground, waits until it serves, and returns its pid. Its output is appended
@@ -33,7 +33,8 @@ fn ended(daemon: &mut Child) -> String {
     }
 }
 
-/// Waits while `may_go_on` allows it, at most [`SERVE_LIMIT`]; returns whether `holds` became true.
+/// Waits until `holds` returns true, while `may_go_on` returns true and at most [`SERVE_LIMIT`]; returns whether
+/// `holds` did.
 pub fn await_that(
     mut holds: impl FnMut() -> io::Result<bool>,
     mut may_go_on: impl FnMut() -> io::Result<bool>,
@@ -55,8 +56,8 @@ pub fn log_end(path: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n")
 }
 
-/// Whether a socket of this node listens on `port`. This is read from `/proc`, since a connection would cost the daemon
-/// something.
+/// Whether a socket of this node listens on `port`, according to `/proc`: a test by connecting would disturb the
+/// daemon.
 pub fn listens(port: u16) -> io::Result<bool> {
     let (port, listening) = (format!(":{port:04X}"), "0A");
     let table = fs::read_to_string("/proc/net/tcp")?;

@@ -23,21 +23,22 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time between two looks for the listener, and the most looks: the child needs microseconds.
+/// Pause between two attempts to copy the listener; `LOOKS_MAX`: number of attempts. The child needs microseconds to
+/// make it.
 const LOOK: Duration = Duration::from_micros(200);
 const LOOKS_MAX: u32 = 50_000;
 
 /// A kind of system call: its number, and the role of the process that makes it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Call {
-    /// The name of the thread, as in `/proc/PID/comm`, and the first argument of the program.
+    /// The name of the thread, as in `/proc/PID/comm`, and the first argument of its program.
     pub role: String,
     pub number: i64,
-    /// Whether a `write` is to a file with a name.
+    /// For a `write`: whether it writes to a file that has a name.
     pub on_file: bool,
 }
 
-/// The call to fail: the `occurrence`-th call of this kind, counted from 1, gets `errno`.
+/// The system call to fail: the `occurrence`-th call of this kind, counted from 1, fails with `errno`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failing {
     pub call: Call,
@@ -45,40 +46,41 @@ pub struct Failing {
     pub errno: i32,
 }
 
-/// A supervisor before its start: the pipe by which the child, between fork and exec, reports its filter.
+/// A supervisor that has not started yet: the pipe through which the child, between fork and exec, reports its filter.
 pub struct Supervision {
     told: OwnedFd,
     tells: OwnedFd,
 }
 
-/// Calls that were made, and how often.
+/// The number of system calls of each kind that were made.
 pub type Counts = BTreeMap<Call, u32>;
 
-/// The supervisor of a program that runs.
+/// The supervisor of a running program.
 pub struct Supervisor(JoinHandle<io::Result<(Counts, bool)>>);
 
 impl Supervision {
     /// # Errors
-    /// No descriptor is left.
+    /// The process has too many open descriptors.
     pub fn new() -> io::Result<Supervision> {
         let (told, tells) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         Ok(Supervision { told, tells })
     }
 
-    /// What the child is to call between fork and exec, with the right to set filters (`CAP_SYS_ADMIN`).
+    /// The function that the child must call between fork and exec; it needs the right to set filters
+    /// (`CAP_SYS_ADMIN`).
     pub fn in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
         let tells = self.tells.as_raw_fd();
         move || sys::ask_about_calls(tells)
     }
 
-    /// Supervises the calls of processes that run `program`. Call it before the child is started.
+    /// Supervises the system calls of all processes that run `program`. Must be called before the child is started.
     ///
     /// # Errors
-    /// No thread can be made.
+    /// No thread can be created.
     pub fn start(self, program: PathBuf, failing: Option<Failing>) -> io::Result<Supervisor> {
         let Supervision { told, tells } = self;
         let supervise = move || {
-            // The child has its own copy.
+            // The child has its own copy of `tells`.
             let listener = listener(told, tells)?;
             Deciding { program, failing, counts: Counts::new(), has_failed: false }.until_all_have_ended(&listener)
         };
@@ -87,17 +89,17 @@ impl Supervision {
 }
 
 impl Supervisor {
-    /// Waits until all processes have ended: the calls of the program, and whether the one that was to fail was
-    /// reached.
+    /// Waits until all processes have ended. Returns the counts of the program's system calls, and whether the call
+    /// that should fail was reached.
     ///
     /// # Errors
-    /// The kernel does not offer what is needed.
+    /// The kernel lacks a feature that supervision needs.
     pub fn finish(self) -> io::Result<(Counts, bool)> {
         self.0.join().unwrap_or_else(|_| Err(io::Error::other("the supervisor has panicked")))
     }
 }
 
-/// Waits for the child's message, then for its filter.
+/// Waits for the child's message, then until the child has its filter; returns the filter's listener.
 fn listener(told: OwnedFd, tells: OwnedFd) -> io::Result<OwnedFd> {
     let mut words = [0; 8];
     fs::File::from(told).read_exact(&mut words)?;
@@ -130,7 +132,7 @@ impl Deciding {
             if !fds[0].revents().contains(PollFlags::IN) {
                 return Ok((self.counts, self.has_failed));
             }
-            // A process that was killed asks no more.
+            // `None`: the process that asked was killed and needs no answer.
             if let Some(asked) = sys::next_call(listener.as_fd())? {
                 let errno = self.errno(&asked);
                 sys::answer_call(listener.as_fd(), asked.id, errno)?;
@@ -138,7 +140,7 @@ impl Deciding {
         }
     }
 
-    /// The error that the call gets; `None`: the call is carried out.
+    /// The error with which the call fails; `None`: the call is carried out.
     fn errno(&mut self, asked: &sys::AskedCall) -> Option<i32> {
         let proc = Path::new("/proc").join(asked.pid.to_string());
         if fs::read_link(proc.join("exe")).ok()? != self.program {
@@ -172,7 +174,7 @@ mod tests {
         let supervision = Supervision::new().unwrap();
         let mut command = Command::new("/usr/bin/mkdir");
         command.args(["/", "/tmp"]);
-        // SAFETY: what the child calls is async-signal-safe.
+        // SAFETY: the function that the child calls is async-signal-safe.
         unsafe { command.pre_exec(supervision.in_child()) };
         let supervisor = supervision.start("/usr/bin/mkdir".into(), failing).unwrap();
         let output = command.output().unwrap();

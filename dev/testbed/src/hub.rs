@@ -1,9 +1,9 @@
-//! The testbed's process: creates the hub and the nodes, then follows requests on standard input.
+//! The testbed's process: creates the hub and the nodes, then carries out requests from standard input.
 //!
-//! It has its own name spaces for network, mounts and host name, but not for processes. Answers and requests are lines;
-//! the end of standard input ends the testbed. However it ends, its nodes end with it.
+//! The process has its own name spaces for network, mounts and host name, but not for processes. Requests and answers
+//! are lines; the end of standard input ends the testbed. However the process ends, its nodes end with it.
 //!
-//! Cost: nodes create their name spaces at the same time; the hub sends one request per cable.
+//! Cost: nodes create their name spaces at the same time; the hub sends one request for each cable.
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use crate::{mounts, network, node, processes, slurm, ssh, sys};
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// This machine does not allow a testbed, for this reason.
+    /// This machine does not allow a testbed; the text is the reason.
     #[error("{0}")]
     Unavailable(String),
     #[error("{what}: {error}")]
@@ -36,14 +36,14 @@ struct Hub {
 struct Node {
     pid: Pid,
     link: BufReader<UnixStream>,
-    /// Pids of its daemons, as numbered within the node.
+    /// Pids of the node's daemons, as numbered within the node.
     daemons: String,
     off: bool,
 }
 
-/// Builds the testbed, serves requests until standard input ends, takes everything down; returns the exit code.
+/// Builds the testbed, carries out requests until standard input ends, then removes everything; returns the exit code.
 pub fn main(spec: &Spec) -> i32 {
-    // Interrupts from a terminal are meant for the user's programs.
+    // In a session of its own: interrupts from a terminal are meant for the user's programs, not for the testbed.
     let _ = rustix::process::setsid();
     // Programs on a host react to interrupts, as after a login.
     sys::heed_interrupts();
@@ -70,7 +70,8 @@ pub fn main(spec: &Spec) -> i32 {
     0
 }
 
-/// Sends one line to the process that started us. If nobody reads it any more, standard input will end as well.
+/// Writes one line to the process that has started this one. Errors are ignored: if nobody reads the line, standard
+/// input will end as well.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{}", line.replace('\n', "; "));
 }
@@ -150,7 +151,7 @@ impl Hub {
         done.map_err(|error| format!("{verb} {}: {error}", name(i)))
     }
 
-    /// Ends all nodes and everything else in the hub's network.
+    /// Kills all nodes and all other processes in the hub's network.
     fn take_down(&mut self) {
         for node in self.nodes.iter().filter(|node| !node.off) {
             let _ = rustix::process::kill_process(node.pid, Signal::KILL);
@@ -175,7 +176,7 @@ fn check(spec: &Spec) -> Result<(), String> {
     missing.map_or(Ok(()), Err)
 }
 
-/// The bridge forwards at once, and floods frames for unknown addresses.
+/// Creates the hub's bridge, which forwards without a delay and floods frames for unknown addresses.
 fn open_network(spec: &Spec) -> io::Result<()> {
     node::quieten()?;
     let bridge = format!("link add br0 address {} type bridge mcast_snooping 0\n", network::text(mac(None)));
@@ -184,7 +185,7 @@ fn open_network(spec: &Spec) -> io::Result<()> {
     network::ip(&(lines + node::trap(spec)))
 }
 
-/// The hub's end of a node's cable.
+/// The name of the hub's end of node `i`'s cable.
 fn port(i: u16) -> String {
     format!("v{i}")
 }
@@ -225,7 +226,7 @@ impl Node {
         }
     }
 
-    /// Kills everything in the node and waits until it has exited.
+    /// Kills all processes of the node and waits until they have exited.
     fn power_off(&mut self) -> io::Result<()> {
         if !self.off {
             self.off = true;
@@ -235,7 +236,7 @@ impl Node {
         Ok(())
     }
 
-    /// Lets a short-lived child mount something inside this node's mounts.
+    /// Lets a short-lived child mount something in this node's mount name space.
     fn mount(&self, action: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let (mut here, there) = UnixStream::pair()?;
         let Some(pid) = sys::fork()? else {

@@ -1,9 +1,9 @@
 //! Several hosts on one machine, for tests and benchmarks: network name spaces with a remote shell in each.
 //!
 //! A *hub* with a bridge, where the launcher under test runs, and nodes `n0`, `n1`, ... with their own interfaces, host
-//! names, process numbers, `/tmp`, `/run`, `/dev/shm` and home directories. They reach each other by name; on request
-//! their monotonic clocks differ. Every node runs an sshd, and on the `PATH` is an `ssh` that is configured for the
-//! nodes. With [`Spec::slurm`] the nodes run a Slurm. A node can be cut off silently or lose power.
+//! names, process numbers, `/tmp`, `/run`, `/dev/shm` and home directories. Hub and nodes reach each other by name; on
+//! request the nodes' monotonic clocks differ. Every node runs an sshd, and on the `PATH` is an `ssh` that is
+//! configured for the nodes. With [`Spec::slurm`] the nodes run a Slurm. A node can be cut off silently or lose power.
 //!
 //! ```no_run
 //! # use std::process::Command;
@@ -15,9 +15,9 @@
 //! testbed.cut(3).unwrap();
 //! ```
 //!
-//! All of it belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also when the
-//! test or the child itself is killed. Nothing outside of its name spaces is changed, except for an empty folder,
-//! `/run/wireup-testbed`. It needs root, OpenSSH, iproute2, munge and Slurm for Slurm, and no other programs.
+//! The whole testbed belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also
+//! when the test or the child itself is killed. Nothing outside of its name spaces is changed, except for an empty
+//! folder, `/run/wireup-testbed`. It needs root, OpenSSH, iproute2, munge and Slurm for Slurm, and no other programs.
 //!
 //! Apart from hosts there is [`slowfs`], a slow shared file system.
 mod daemon;

@@ -1,4 +1,4 @@
-//! The testbed's program: owns a testbed, is its remote shell, or runs one command of a user in it.
+//! The testbed's program: owns a testbed, is its remote shell, or runs one command of a user in the testbed.
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -13,7 +13,7 @@ pub const OWN: &str = "/run/wireup-testbed";
 pub const PROGRAMS: &str = "/run/wireup-testbed/bin";
 const HOSTS: &str = "/run/wireup-testbed/hosts";
 
-/// Detaches the calling process's mounts from the machine's and adds the testbed's own files.
+/// Makes the calling process's mounts independent of the machine's, and adds the testbed's own files.
 pub fn enter_hub(hosts: &str, program: &Path) -> io::Result<()> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     fs::create_dir_all(OWN)?;
@@ -24,7 +24,7 @@ pub fn enter_hub(hosts: &str, program: &Path) -> io::Result<()> {
     fs::copy(program, format!("{PROGRAMS}/wireup-testbed")).map(drop)
 }
 
-/// Covers the folders that every machine has for itself with empty ones; `shares` stay visible.
+/// Covers the folders that are private to a machine (such as `/tmp`) with empty ones; `shares` stay visible.
 pub fn enter_node(home: Option<&Path>, shares: &[PathBuf]) -> io::Result<()> {
     let mut covered =
         vec![("/tmp".into(), "mode=1777"), ("/dev/shm".into(), "mode=1777"), ("/run".into(), "mode=0755")];
@@ -43,7 +43,7 @@ pub fn enter_node(home: Option<&Path>, shares: &[PathBuf]) -> io::Result<()> {
     rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(Into::into)
 }
 
-/// A detached copy of the mounts at `path`.
+/// A detached copy of the mount tree at `path`.
 fn tree(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     rustix::mount::open_tree(CWD, path, flags)
@@ -56,7 +56,7 @@ pub fn small_disk(path: &Path, bytes: u64) -> io::Result<()> {
     tmpfs(path, &format!("mode=0755,size={bytes}"))
 }
 
-/// Replaces one file or folder with another by a bind mount.
+/// Replaces the file or folder `path` by the one at `with`, by a bind mount.
 pub fn cover(path: &Path, with: &Path) -> io::Result<()> {
     rustix::mount::mount_bind(with, path).map_err(Into::into)
 }

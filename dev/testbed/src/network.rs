@@ -8,28 +8,29 @@ use std::process::{Command, Stdio};
 
 const IP: &str = "/sbin/ip";
 const BRIDGE: &str = "/sbin/bridge";
-/// States of a bridge's port, as the kernel numbers them.
+/// States of a port of a bridge, with the kernel's numbers.
 const DISABLED: u8 = 0;
 const FORWARDING: u8 = 3;
 
-/// The first missing program, if any.
+/// The first program of iproute2 that is missing on this machine, if any.
 pub fn missing() -> Option<String> {
     let missing = [IP, BRIDGE].into_iter().find(|path| !Path::new(path).exists())?;
     Some(format!("{missing} is not there; Debian has it in iproute2"))
 }
 
-/// Carries out lines of `ip`.
+/// Carries out `lines`, commands of `ip`, in one process.
 pub fn ip(lines: &str) -> io::Result<()> {
     batch(IP, lines)
 }
 
-/// Lets a port of the bridge forward frames, or drop all of them without a change of carrier, so that nobody notices.
+/// Lets a port of the bridge forward frames, or drop all of them. The carrier stays up, so that programs do not notice.
 pub fn set_forwarding(port: &str, forwarding: bool) -> io::Result<()> {
     let state = if forwarding { FORWARDING } else { DISABLED };
     batch(BRIDGE, &format!("link set dev {port} state {state}\n"))
 }
 
-/// Lines that add addresses to an interface that can be used at once (IPv6 without duplicate address detection).
+/// Commands of `ip` that add addresses to an interface; they can be used at once (IPv6 without duplicate address
+/// detection).
 pub fn addresses(interface: &str, addresses: &[(IpAddr, u8)]) -> String {
     let line = |(address, prefix): &(IpAddr, u8)| {
         let at_once = if address.is_ipv6() { " nodad" } else { "" };
@@ -48,7 +49,7 @@ fn batch(program: &str, lines: &str) -> io::Result<()> {
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        // A program that ends early says why.
+        // Errors are ignored: if the program ends early, its output says why.
         let _ = input.write_all(lines.as_bytes());
     }
     let output = child.wait_with_output()?;

@@ -1,7 +1,7 @@
 //! The first process of a node: creates the node's environment, starts its daemons, reaps children.
 //!
-//! It takes two steps, so that the hub can lay the cable in between: it reports `made` once the name spaces exist, and
-//! `ready` with the daemons' pids within the node once they listen. The node ends when this process is killed; the
+//! This takes two steps, so that the hub can lay the cable in between: it reports `made` once the name spaces exist,
+//! and `ready` with the daemons' pids within the node once they listen. The node ends when this process is killed; the
 //! kernel does that at the latest when the testbed's process is gone.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,10 +14,10 @@ use rustix::thread::UnshareFlags;
 use crate::spec::{Spec, addresses, mac, name};
 use crate::{mounts, network, slurm, ssh, sys};
 
-/// Number of nodes above which neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024
-/// entries for all name spaces together, one for each pair that has communicated.
+/// Number of nodes above which neighbour (ARP) entries are set explicitly: the kernel's table for learnt entries holds
+/// 1024 for all name spaces together, one for each pair that has communicated.
 const LEARNING_NODES_MAX: u16 = 24;
-/// Settings for interfaces that send nothing by themselves and can be used at once.
+/// Kernel settings for interfaces that send nothing by themselves and can be used at once.
 const SETTINGS: [(&str, &str); 3] = [("accept_dad", "0"), ("router_solicitations", "0"), ("accept_ra", "0")];
 
 /// Runs node `i` until it is killed; `link` is the socket to the hub.
@@ -28,7 +28,7 @@ pub fn main(spec: &Spec, i: u16, link: UnixStream) -> ! {
     let result = make(spec, i).and_then(|()| {
         (&link).write_all(b"made\n")?;
         let mut line = String::new();
-        // The hub may have exited before the death signal was set.
+        // The end of the input means that the hub has exited, perhaps before the death signal was set.
         if answers.read_line(&mut line)? == 0 {
             sys::leave(1);
         }
@@ -61,7 +61,7 @@ fn make(spec: &Spec, i: u16) -> io::Result<()> {
     network::ip("link set lo up\n")
 }
 
-/// Makes interfaces that are created from here on in this network send nothing by themselves.
+/// Makes interfaces that are created later in this network name space send nothing by themselves.
 pub fn quieten() -> io::Result<()> {
     let folder = Path::new("/proc/sys/net/ipv6/conf/default");
     if folder.exists() {
@@ -81,16 +81,16 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     Ok(daemons)
 }
 
-/// Lines for an interface with the same address everywhere, as that of containers: a cable with an unconnected end, not
-/// a bridge like the real one. The kernel needs 20 ms to remove a bridge, and new networks wait for that.
+/// Commands of `ip` for an interface `docker0` with the same address on all nodes. It is a cable with an unconnected
+/// end, not a bridge like the real one: the kernel needs 20 ms to remove a bridge, and new networks wait for that.
 pub fn trap(spec: &Spec) -> &'static str {
     let lines = "link add docker0 address 02:42:ac:11:00:01 type veth peer name trap0 address 02:42:ac:11:00:02\n\
                  link set docker0 up\naddress add 172.17.0.1/16 dev docker0\n";
     if spec.trap_interfaces { lines } else { "" }
 }
 
-/// Lines for the neighbour entries of node `own` (`None` for the hub) for all others, if the table for learnt entries
-/// would overflow.
+/// Commands of `ip` that give node `own` (`None`: the hub) neighbour entries for all other nodes, if the table for
+/// learnt entries would overflow.
 pub fn neighbours(spec: &Spec, own: Option<u16>, interface: &str) -> String {
     if spec.nodes <= LEARNING_NODES_MAX {
         return String::new();
@@ -105,7 +105,7 @@ pub fn neighbours(spec: &Spec, own: Option<u16>, interface: &str) -> String {
     others.map(line).collect()
 }
 
-/// The home directory of the first account with number 0, under which everything runs on the nodes.
+/// The home directory of the first account with user id 0; everything on the nodes runs under this account.
 fn root_home(passwd: &str) -> PathBuf {
     let home = passwd.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [_, _, "0", _, _, home, _] => Some(home),

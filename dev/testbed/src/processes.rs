@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
 
-/// A process of a node, seen from outside.
+/// A process of a node, as seen from outside the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Process number on this machine.
+    /// Pid of the process on this machine, outside of the node.
     pub pid: u32,
-    /// Process number within the node.
+    /// Pid of the process within the node.
     pub node_pid: u32,
     /// Command line of the process, its words joined by spaces.
     pub command: String,
 }
 
-/// All processes of this machine with their name space of kind `space`. Processes that have ended but were not reaped
-/// yet are left out: they have no name space any more.
+/// All processes of this machine, each with its name space of kind `space`. Processes that have ended but were not
+/// reaped yet have no name space any more and are left out.
 pub fn all_with(space: &str) -> Vec<(u32, PathBuf)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -36,14 +36,15 @@ pub fn describe(pid: u32) -> Option<Process> {
     if field("State:")?.starts_with(['Z', 'X']) {
         return None;
     }
-    // The first number is this machine's, the next one the node's; within the node there may be further name spaces.
+    // The first number is the pid on this machine, the second one the pid within the node; further ones are of name
+    // spaces within the node.
     let node_pid = field("NSpid:")?.split_whitespace().nth(1)?.parse().ok()?;
     let words = fs::read(folder.join("cmdline")).ok()?;
     let command = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
     Some(Process { pid, node_pid, command })
 }
 
-/// Kills all processes that share the caller's network name space.
+/// Kills all other processes in the caller's network name space.
 pub fn kill_others_in_network() {
     let own = std::process::id();
     let Some(network) = space_of(own, "net") else { return };

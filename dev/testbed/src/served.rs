@@ -1,4 +1,5 @@
-//! A server in a process of its own: a line to it, a line back, and its end with this handle.
+//! A server in a process of its own: it reads requests and writes answers, one line each, and ends when its handle is
+//! dropped.
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::testbed::StartError;
 
-/// Longest wait for the server's end after its input has ended. Taking down 128 nodes took well below a tenth of this.
+/// Longest wait for the server's exit after its standard input has ended. Removing 128 nodes took well below a tenth of
+/// this.
 const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_STEP: Duration = Duration::from_millis(1);
 
@@ -38,7 +40,7 @@ impl Served {
         &self.child
     }
 
-    /// The next line that the server writes by itself.
+    /// The next line that the server writes without being asked.
     pub fn line(&self) -> io::Result<String> {
         self.within(Dialogue::read_line)
     }
@@ -82,7 +84,7 @@ impl Drop for Served {
     }
 }
 
-/// What was started; `None`, with a message, if the machine does not allow it.
+/// Returns what was started. If the machine does not allow it, prints a message and returns `None`.
 ///
 /// # Panics
 /// If the start has failed for any other reason.

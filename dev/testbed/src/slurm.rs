@@ -1,7 +1,7 @@
 //! A real Slurm on the nodes: slurmctld on n0, slurmd everywhere, munge with a key of the testbed's own.
 //!
-//! Hub and nodes find its configuration in the place where this machine's Slurm would have it, so that `srun` works on
-//! all of them without options; this machine's own configuration is not read. Nodes have as many processors as
+//! Hub and nodes find Slurm's configuration in the place where this machine's own Slurm would have it, so that `srun`
+//! works on all of them without options; this machine's own configuration is not read. Nodes have as many processors as
 //! configured, jobs get whole nodes, steps run as root, and there are neither cgroups nor accounting.
 mod conf;
 mod daemons;
@@ -27,13 +27,13 @@ const SINFO: &str = "/usr/bin/sinfo";
 /// Size of the munge key in bytes (munge accepts 32 to 1024).
 const KEY_BYTES: usize = 128;
 
-/// The first missing program, if any.
+/// The first program of Slurm or munge that is missing on this machine, if any.
 pub fn missing() -> Option<String> {
     let missing = [MUNGED, SLURMCTLD, SLURMD, SINFO, CONF_FOLDER].into_iter().find(|path| !Path::new(path).exists())?;
     Some(format!("{missing} is not there; Debian has it in munge, slurmctld, slurmd and slurm-client"))
 }
 
-/// Writes key and configuration into the testbed's own folder, and covers the machine's configuration.
+/// Writes munge's key and Slurm's configuration into the testbed's own folder, and covers the machine's configuration.
 pub fn prepare(spec: &Spec) -> io::Result<()> {
     let folder = format!("{OWN}/slurm");
     fs::create_dir(&folder)?;
@@ -44,7 +44,7 @@ pub fn prepare(spec: &Spec) -> io::Result<()> {
     fs::write(key, bytes)?;
     fs::set_permissions(key, Permissions::from_mode(0o400))?;
     for name in ["munge", "unmunge"] {
-        // The programs look for the machine's own munged.
+        // Without this option the programs would look for the machine's own munged.
         let script = format!("#!/bin/sh\nexec /usr/bin/{name} --socket={} \"$@\"\n", daemons::SOCKET);
         let path = format!("{PROGRAMS}/{name}");
         fs::write(&path, script)?;
@@ -56,8 +56,8 @@ pub fn prepare(spec: &Spec) -> io::Result<()> {
     mounts::cover(Path::new(CONF_FOLDER), Path::new(&own))
 }
 
-/// Removes variables of a Slurm or job that the caller may be in from a command's environment; explicitly set ones are
-/// kept.
+/// Removes the variables of a Slurm job that the caller may run in from a command's environment; variables that were
+/// set explicitly on the command are kept.
 pub fn forget_others(command: &mut Command) -> &mut Command {
     let told: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
     for (name, _) in std::env::vars_os() {
@@ -68,14 +68,14 @@ pub fn forget_others(command: &mut Command) -> &mut Command {
     command
 }
 
-/// The `sinfo` command that prints how many nodes are in which state.
+/// The `sinfo` command that prints the number of nodes in each state.
 pub fn ask_states() -> Command {
     let mut command = Command::new(SINFO);
     forget_others(command.args(["--noheader", "--format=%D %T"]).stdin(Stdio::null()));
     command
 }
 
-/// Whether `sinfo` has reported that all nodes are idle.
+/// Whether `sinfo` has printed (`said`) that all nodes are idle.
 pub fn all_idle(said: &[u8], nodes: u16) -> bool {
     said.trim_ascii() == format!("{nodes} idle").as_bytes()
 }

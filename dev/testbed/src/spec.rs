@@ -1,4 +1,4 @@
-//! The specification of a testbed, with the names and addresses that follow from it.
+//! The specification of a testbed, and the names and addresses that follow from it.
 //!
 //! The specification is also passed, as arguments, to the process that builds the testbed.
 use std::ffi::{OsStr, OsString};
@@ -6,36 +6,37 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most nodes of a testbed. Larger testbeds were not measured; the addresses would suffice for 253.
+/// Maximum number of nodes of a testbed. Larger testbeds were not measured; the addresses would suffice for 253.
 pub const NODES_MAX: u16 = 128;
 pub const HUB: &str = "hub";
 pub const IPV4_PREFIX: u8 = 16;
 pub const IPV6_PREFIX: u8 = 64;
-/// The difference between the monotonic clocks of neighbours if clock offsets are used.
+/// The difference between the monotonic clocks of consecutive nodes if `clock_offsets` is set.
 const CLOCK_STEP: Duration = Duration::from_secs(100);
-/// Processors that Slurm assumes on a node. Chosen: enough for the nodes of most tests.
+/// Default number of processors that Slurm assumes on a node. Chosen: enough for most tests.
 const SLURM_CPUS: u16 = 16;
 
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The `wireup-testbed` binary.
+    /// Path of the `wireup-testbed` program.
     pub program: PathBuf,
     pub nodes: u16,
-    /// Options for sshd, `NAME=VALUE`: for one node, or for all.
+    /// Options for sshd, `NAME=VALUE`, each for one node or, if `None`, for all nodes.
     pub sshd_options: Vec<(Option<u16>, String)>,
     /// Whether a real Slurm runs on all nodes.
     pub slurm: bool,
-    /// Processors that Slurm assumes on every node.
+    /// Number of processors that Slurm assumes on every node.
     pub slurm_cpus: u16,
-    /// Lines of `slurm.conf`, `NAME=VALUE`.
+    /// Additional lines of `slurm.conf`, `NAME=VALUE`.
     pub slurm_options: Vec<String>,
-    /// Whether node `i`'s monotonic clock is 100 s * (`i` + 1) ahead of the hub's.
+    /// Whether the monotonic clock of node `i` is 100 s * (`i` + 1) ahead of the hub's.
     pub clock_offsets: bool,
     /// Whether the hub and every node have an interface `docker0` with the same address.
     pub trap_interfaces: bool,
     /// Whether every node has an empty home directory.
     pub private_home: bool,
-    /// Directories that nodes see although they are inside `/tmp`, `/run`, `/dev/shm` or the home directory.
+    /// Directories that nodes share with this machine although they are inside `/tmp`, `/run`, `/dev/shm` or the home
+    /// directory.
     pub shares: Vec<PathBuf>,
 }
 
@@ -55,7 +56,7 @@ impl Spec {
         }
     }
 
-    /// How far node `i`'s monotonic clock is ahead of the hub's.
+    /// Time by which node `i`'s monotonic clock is ahead of the hub's.
     pub fn clock_offset(&self, i: u16) -> Duration {
         if self.clock_offsets { CLOCK_STEP * (u32::from(i) + 1) } else { Duration::ZERO }
     }
@@ -122,7 +123,7 @@ impl Spec {
     }
 }
 
-/// Takes flags up to `--` or the first word that is not a flag, each with its values, from the front of `words`.
+/// Removes flags up to `--` or the first word that is not a flag, each with its value, from the front of `words`.
 pub fn take_flags(
     words: &mut Vec<OsString>,
     mut take: impl FnMut(&OsStr, &mut Vec<OsString>) -> Result<(), String>,
@@ -137,7 +138,7 @@ pub fn take_flags(
     Ok(())
 }
 
-/// The value behind a flag.
+/// Removes and returns the value that follows a flag.
 pub fn os_value(flag: &OsStr, words: &mut Vec<OsString>) -> Result<OsString, String> {
     if words.is_empty() {
         return Err(format!("{}: its value is missing", flag.to_string_lossy()));

@@ -14,18 +14,18 @@ use crate::mounts::{OWN, PROGRAMS};
 const SSHD: &str = "/usr/sbin/sshd";
 const SSH: &str = "/usr/bin/ssh";
 const KEYGEN: &str = "/usr/bin/ssh-keygen";
-/// The `PATH` of commands on the hub and the nodes, after the testbed's own folder.
+/// The part of `PATH` after the testbed's own folder, for commands on the hub and the nodes.
 pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const PORT: u16 = 22;
 const LOG: &str = "/run/sshd.log";
 
-/// The first missing program, if any.
+/// The first program of OpenSSH that is missing on this machine, if any.
 pub fn missing() -> Option<String> {
     let missing = [SSHD, SSH, KEYGEN].into_iter().find(|path| !Path::new(path).exists())?;
     Some(format!("{missing} is not there; Debian has it in openssh-server and openssh-client"))
 }
 
-/// Writes keys, configurations and the wrapper into the testbed's own folder.
+/// Writes keys, configurations and the wrapper script for `ssh` into the testbed's own folder.
 pub fn prepare() -> io::Result<()> {
     let folder = format!("{OWN}/ssh");
     fs::create_dir(&folder)?;
@@ -71,8 +71,8 @@ fn client_config(folder: &str) -> String {
     )
 }
 
-/// Without PAM sshd refuses an account with a locked password even if keys are used, so the testbed sees another shadow
-/// file.
+/// Gives root a password entry that is not locked, in a shadow file that only the testbed sees: without PAM, sshd
+/// refuses an account with a locked password even if keys are used.
 fn unlock_root() -> io::Result<()> {
     let shadow = fs::read_to_string("/etc/shadow")?;
     let Some(rest) = shadow.strip_prefix("root:!") else { return Ok(()) };
@@ -83,7 +83,7 @@ fn unlock_root() -> io::Result<()> {
     crate::mounts::cover(Path::new("/etc/shadow"), Path::new(&own))
 }
 
-/// Starts the daemon of this node, waits until it listens, and returns its pid.
+/// Starts the sshd of this node, waits until it listens, and returns its pid.
 pub fn start_daemon(options: &[String]) -> io::Result<u32> {
     fs::create_dir_all("/run/sshd")?;
     let mut command = Command::new(SSHD);

@@ -1,4 +1,4 @@
-//! The few system calls of the testbed that are not safe by type. All of them are for processes with a single thread.
+//! The few system calls of the testbed that need `unsafe`. All of them are for processes with a single thread.
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags};
 
 /// Forks; returns `None` in the child. Only for a process with a single thread, so that the child may allocate.
 pub fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: the serving process never starts a thread, so no lock is held by another one at the time of the copy.
+    // SAFETY: the serving process never starts a thread, so no other thread holds a lock at the time of the copy.
     let pid = unsafe { libc::fork() };
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(Pid::from_raw(pid)) }
 }
@@ -29,9 +29,9 @@ pub fn heed_interrupts() {
     }
 }
 
-/// From now on the kernel refuses, with this error, system calls with this number or a higher one: to the calling
-/// process, which needs `CAP_SYS_ADMIN`, and to those that it starts. `clone3` does not exist for them, as all filters
-/// of containers say: the C library makes no thread if it is refused otherwise. May be called between fork and exec.
+/// From now on the kernel refuses, with `errno`, system calls with this number or a higher one, in the calling process,
+/// which needs `CAP_SYS_ADMIN`, and in those that it starts. `clone3` fails with ENOSYS, as with the filters of
+/// containers: with another error the C library would make no threads. May be called between fork and exec.
 pub fn refuse_calls_from(number: u32, errno: i32) -> io::Result<()> {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let number_of_call = step((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, 0);
@@ -55,22 +55,22 @@ pub fn refuse_calls_from(number: u32, errno: i32) -> io::Result<()> {
 }
 
 /// From now on a supervisor is asked about each system call of the calling process, which needs `CAP_SYS_ADMIN`, and of
-/// those that it starts. Writes its pid and the number of the listener's descriptor to `tells` before that. May be
-/// called between fork and exec.
+/// those that it starts. Before that, the process writes its pid and the number of the listener's descriptor to
+/// `tells`. May be called between fork and exec.
 pub fn ask_about_calls(tells: RawFd) -> io::Result<()> {
-    // The lowest free descriptor is the one that the listener gets.
+    // The kernel gives the listener the lowest free descriptor, so its number is known beforehand.
     // SAFETY: the descriptor that is opened here is closed here.
     let listener = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if listener < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as above.
+    // SAFETY: the descriptor was opened above, and nothing else uses it.
     unsafe { libc::close(listener) };
     let mut words = [0; 8];
     // SAFETY: `getpid` has no preconditions.
     words[..4].copy_from_slice(&unsafe { libc::getpid() }.to_ne_bytes());
     words[4..].copy_from_slice(&listener.to_ne_bytes());
-    // SAFETY: the buffer is as long as is said; the caller keeps `tells` open.
+    // SAFETY: the buffer has the stated length; the caller keeps `tells` open.
     if unsafe { libc::write(tells, words.as_ptr().cast(), words.len()) } != words.len() as isize {
         return Err(io::Error::last_os_error());
     }
@@ -86,17 +86,17 @@ pub fn ask_about_calls(tells: RawFd) -> io::Result<()> {
     }
 }
 
-/// A system call that waits for the supervisor's answer.
+/// A system call that blocks until the supervisor has answered.
 pub struct AskedCall {
     pub id: u64,
-    /// The thread that makes the call.
+    /// Id of the thread that makes the call.
     pub pid: u32,
     pub number: i64,
     /// The first argument of the call.
     pub first: u64,
 }
 
-/// The next call that waits at the listener. `None`: its thread was killed.
+/// Receives the next system call that waits for an answer. `None`: the thread that made it was killed.
 pub fn next_call(listener: BorrowedFd<'_>) -> io::Result<Option<AskedCall>> {
     // SAFETY: zero is a valid value, and the kernel requires a zeroed structure.
     let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
@@ -110,7 +110,7 @@ pub fn next_call(listener: BorrowedFd<'_>) -> io::Result<Option<AskedCall>> {
     }
 }
 
-/// Lets the call happen, or fail with `errno`.
+/// Answers a waiting system call: it is carried out, or fails with `errno`.
 pub fn answer_call(listener: BorrowedFd<'_>, id: u64, errno: Option<i32>) -> io::Result<()> {
     let flags = if errno.is_some() { 0 } else { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 };
     let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno.unwrap_or(0), flags };
@@ -138,13 +138,14 @@ pub fn fork_init() -> io::Result<Option<Pid>> {
     unshare(UnshareFlags::NEWPID)?;
     let forked = fork()?;
     if forked.is_some() {
-        // Another name space can be created only after further children belong to our own again.
+        // This process can create another pid name space only after its next children belong to its own name space
+        // again.
         rustix::thread::move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
     }
     Ok(forked)
 }
 
-/// Enters the name spaces of another process and returns to the current folder if it exists there. Allocates nothing.
+/// Enters the name spaces of another process, then the same folder as before if it exists there. Allocates nothing.
 pub fn enter_from_same_folder(process: &impl AsFd, spaces: ThreadNameSpaceType) -> io::Result<()> {
     let mut folder = [0_u8; libc::PATH_MAX as usize];
     // SAFETY: the kernel writes at most the given length, including the terminating NUL.
@@ -156,13 +157,13 @@ pub fn enter_from_same_folder(process: &impl AsFd, spaces: ThreadNameSpaceType) 
     Ok(())
 }
 
-/// Closes every descriptor from 3 on except `kept`.
+/// Closes every descriptor from 3 on, except `kept`.
 pub fn close_all_but(kept: &impl AsRawFd) {
     let kept = kept.as_raw_fd() as libc::c_uint;
     let close = |first: libc::c_uint, last: libc::c_uint| {
         if first <= last {
-            // SAFETY: only called by a fresh child that owns nothing but `kept`; its inherited owners are never
-            // dropped.
+            // SAFETY: only called by a new child that uses no descriptor but `kept`; the values that own the inherited
+            // descriptors are never dropped.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     };
@@ -170,19 +171,19 @@ pub fn close_all_but(kept: &impl AsRawFd) {
     close(kept.max(2) + 1, libc::c_uint::MAX);
 }
 
-/// Makes `fd` the standard stream `target` (0, 1 or 2).
+/// Duplicates `fd` as the standard stream `target` (0, 1 or 2).
 pub fn become_stream(fd: &impl AsRawFd, target: RawFd) -> io::Result<()> {
-    // SAFETY: replaces a standard stream, which no value in this process owns.
+    // SAFETY: replaces a standard stream, which is owned by no value in this process.
     if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Lets the kernel reap every child, including adopted ones, and sleeps until it is killed.
+/// Lets the kernel reap every child, including adopted ones, and sleeps until this process is killed.
 pub fn reap_forever() -> ! {
-    // SAFETY: no handler is installed, and this process waits for no child by itself from here on.
+    // SAFETY: no handler is installed, and this process does not wait for children by itself from now on.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
     loop {
-        // SAFETY: no preconditions.
+        // SAFETY: `pause` has no preconditions.
         unsafe { libc::pause() };
     }
 }

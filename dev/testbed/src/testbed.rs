@@ -1,6 +1,6 @@
-//! The handle of a testbed: starts it, runs programs in it, breaks parts of it.
+//! The handle of a testbed: starts the testbed, runs programs in it, breaks parts of it.
 //!
-//! Every request is one line to the testbed's process and one line back; what can be read from `/proc` is read there.
+//! Every request is one line to the testbed's process and one line back; information that is in `/proc` is read there.
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -24,15 +24,15 @@ use crate::traffic::Traffic;
 use crate::{slurm, sys};
 
 const LOOK_STEP: Duration = Duration::from_millis(10);
-/// The variable that lists all nodes for programs on the hub.
+/// The environment variable that lists all nodes for programs on the hub.
 pub const HOSTS_VARIABLE: &str = "WIREUP_TESTBED_HOSTS";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// This machine does not allow or lacks what a testbed needs: a reason to skip a test.
+    /// This machine does not allow a testbed, or lacks a program: a reason to skip a test.
     #[error("{0}")]
     Unavailable(String),
-    /// An unexpected failure: a reason to fail a test.
+    /// The start failed unexpectedly: a reason to fail a test.
     #[error("testbed: {0}")]
     Failed(String),
 }
@@ -89,7 +89,7 @@ impl Testbed {
         (0..self.node_count()).map(name).collect::<Vec<_>>().join(",")
     }
 
-    /// The process that owns the testbed; killing it also ends everything.
+    /// Pid of the process that owns the testbed; killing this process also ends the whole testbed.
     pub fn pid(&self) -> u32 {
         self.served.child().id()
     }
@@ -109,7 +109,7 @@ impl Testbed {
     }
 
     /// A command that runs `program` on node `i`, in all of the node's name spaces, with the caller's environment.
-    /// Killing it kills the program; its exit code is the program's.
+    /// Killing the command kills the program; the command's exit code is the program's.
     pub fn in_node(&self, i: u16, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("inside").arg(self.node(i).init.to_string()).arg(program);
@@ -123,12 +123,13 @@ impl Testbed {
         self.ask(&["cut", &i.to_string()])
     }
 
-    /// Undoes [`Testbed::cut`].
+    /// Reconnects a node after [`Testbed::cut`].
     pub fn heal(&self, i: u16) -> io::Result<()> {
         self.ask(&["heal", &i.to_string()])
     }
 
-    /// Cuts node `i` off, then kills everything on it; returns when nothing of it is left. This cannot be undone.
+    /// Cuts node `i` off from the network, then kills all of its processes; returns when none is left. This cannot be
+    /// undone.
     pub fn power_off(&self, i: u16) -> io::Result<()> {
         self.ask(&["power-off", &i.to_string()])
     }
@@ -143,23 +144,24 @@ impl Testbed {
         self.ask(&["cover", &i.to_string(), path, &inside])
     }
 
-    /// Mounts an empty file system of `bytes` bytes at `path` on node `i` only; hides what was there.
+    /// Mounts an empty file system of `bytes` bytes at `path` on node `i` only; it hides the previous contents of
+    /// `path`.
     pub fn small_disk(&self, i: u16, path: &str, bytes: u64) -> io::Result<()> {
         self.ask(&["small-disk", &i.to_string(), path, &bytes.to_string()])
     }
 
-    /// The path under which `path` of node `i` can be reached from here.
+    /// The path through which `path` of node `i` can be reached from outside the node.
     pub fn path_in_node(&self, i: u16, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         Path::new("/proc").join(self.node(i).init.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The processes on node `i` without its first process and its daemons.
+    /// The processes on node `i`, without the node's first process and its daemons.
     pub fn processes(&self, i: u16) -> Vec<Process> {
         self.all_processes().swap_remove(usize::from(i))
     }
 
-    /// The processes on every node without its first process and its daemons, read at once.
+    /// The processes on each node, without the node's first process and its daemons; `/proc` is read only once.
     pub fn all_processes(&self) -> Vec<Vec<Process>> {
         let all = processes::all_with("net");
         let of = |node: &Node| {
@@ -180,12 +182,12 @@ impl Testbed {
         node.daemons.iter().filter_map(pid_of).collect()
     }
 
-    /// Waits until no node runs anything but its daemons; returns whether that happened in time.
+    /// Waits until no node runs anything but its daemons; returns whether that happened within `limit`.
     pub fn await_idle(&self, limit: Duration) -> bool {
         await_that(limit, || self.all_processes().iter().all(Vec::is_empty))
     }
 
-    /// Waits until Slurm reports all nodes as idle; returns whether that happened in time.
+    /// Waits until Slurm reports all nodes as idle; returns whether that happened within `limit`.
     pub fn await_slurm(&self, limit: Duration) -> bool {
         let is_idle = || {
             let output = self.enter(&mut slurm::ask_states()).output();
@@ -194,7 +196,7 @@ impl Testbed {
         await_that(limit, is_idle)
     }
 
-    /// The network traffic since the start.
+    /// The network traffic since the start of the testbed.
     pub fn traffic(&self) -> io::Result<Traffic> {
         Traffic::read(self.pid())
     }

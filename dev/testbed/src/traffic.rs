@@ -1,26 +1,26 @@
-//! Bytes sent over the testbed's network, counted by the hub's ends of the cables.
+//! Bytes sent over the testbed's network, as counted by the hub's ends of the nodes' cables.
 use std::fs;
 use std::io;
 use std::ops::Sub;
 
-/// Bytes of whole Ethernet frames since the start.
+/// Bytes of whole Ethernet frames since the start of the testbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes that nodes have sent, to nodes and to the hub.
     pub from_nodes: u64,
-    /// Bytes that were sent to nodes, by nodes and by the hub.
+    /// Bytes that were sent to nodes, by other nodes and by the hub.
     pub to_nodes: u64,
     /// Bytes that the hub has sent to nodes.
     pub from_hub: u64,
 }
 
 impl Traffic {
-    /// Bytes of all frames, each counted once, where it was sent.
+    /// Bytes of all frames; each frame is counted once, at its sender.
     pub fn sent(self) -> u64 {
         self.from_nodes + self.from_hub
     }
 
-    /// Bytes of both directions of all cables: traffic between nodes counts twice.
+    /// Bytes in both directions on all cables: traffic between two nodes counts twice.
     pub fn on_cables(self) -> u64 {
         self.from_nodes + self.to_nodes
     }

@@ -1,4 +1,4 @@
-//! Builds the programs that tests and the demo run, and reads the build ids by which a test knows what it runs.
+//! Builds the programs that tests and the demo run, and reads the build ids by which a test checks which build it runs.
 
 use crate::step::{self, Result, show};
 use crate::{layout, step::step};
@@ -13,7 +13,7 @@ pub const BUILD_ID: &str = "WIREUP_BUILD_ID";
 /// Builds the product as users have it, and the testbed.
 ///
 /// # Errors
-/// It does not compile.
+/// The code does not compile.
 pub fn programs() -> Result {
     let mut build = cargo();
     build.args(["build", "--release", "--quiet", "-p", "wireup", "-p", "wireup-testbed"]);
@@ -32,7 +32,7 @@ pub fn build_id(program: &Path) -> Result<String> {
     Ok(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The cargo that started us.
+/// The `cargo` that has started this program.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(layout::root());
@@ -48,12 +48,12 @@ pub fn cargo_tool(name: &str) -> Command {
     tool
 }
 
-/// Whether there is such a subcommand.
+/// Whether cargo has this subcommand.
 pub fn has_tool(name: &str) -> bool {
     cargo_tool(name).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The output of `rustc --print WHAT` for the rustc that builds this.
+/// The output of `rustc --print WHAT` of the rustc that builds this program.
 ///
 /// # Errors
 /// rustc cannot be run.
@@ -61,7 +61,7 @@ pub fn rustc(what: &str) -> Result<String> {
     step::output(compiler().args(["--print", what]))
 }
 
-/// The rustc that builds this.
+/// The rustc that builds this program.
 pub(crate) fn compiler() -> Command {
     Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }

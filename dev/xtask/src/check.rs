@@ -10,11 +10,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines of a failed test's output that are shown again at the end.
+/// Number of lines at the end of a failed test run that are shown again.
 const LAST_LINES: usize = 60;
 
-/// The last part is cargo's own report on the tests, and what the failed ones printed. The end-to-end tests run the
-/// release binary.
+/// Checks everything; the last output is cargo's own report on the tests, and the output of failed tests. The
+/// end-to-end tests run the release binary.
 ///
 /// # Errors
 /// A check or a test fails.
@@ -33,7 +33,8 @@ pub fn run() -> Result {
     tests()
 }
 
-/// Compiles all tests, then runs them in two rows at once: end-to-end tests wait for processes more than they compute.
+/// Compiles all tests, then runs the end-to-end tests and the other tests at the same time: end-to-end tests wait for
+/// processes more than they compute.
 fn tests() -> Result {
     let mut compile = cargo();
     prepare(compile.args(["test", "--workspace", "--quiet", "--no-run"]))?;
@@ -54,7 +55,7 @@ fn tests() -> Result {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Runs tests, says how long they took, and returns what failed.
+/// Runs tests and prints how long they took; returns the error if a test failed.
 fn failure((name, mut tests): (&str, Command)) -> Option<String> {
     eprintln!("==> {name}");
     let start = Instant::now();
@@ -63,7 +64,7 @@ fn failure((name, mut tests): (&str, Command)) -> Option<String> {
     done.err()
 }
 
-/// The tests of the report, and whether pages and figures are what the data give.
+/// The tests of the report, and a check that pages and figures are those that the data give.
 fn report() -> Result {
     for words in ["-m unittest discover -q -t . -s report/tests", "-m report page --check"] {
         let mut python = Command::new(peers::python(&layout::peer("report")));
@@ -73,7 +74,7 @@ fn report() -> Result {
     Ok(())
 }
 
-/// Builds the product, then runs the end-to-end tests whose names contain `name`.
+/// Builds the product, then runs the end-to-end tests whose names contain one of `names`.
 ///
 /// # Errors
 /// The product does not compile, or a test fails.
@@ -85,15 +86,15 @@ pub fn end_to_end(names: &[&str]) -> Result {
     step::run(&mut tests)
 }
 
-/// The environment of tests that run the release build.
+/// Sets the environment of tests that run the release build.
 fn prepare(tests: &mut Command) -> Result {
-    // Incremental data, which only a second build would use, takes more disk space than the tests themselves.
+    // Incremental data would be used only by a second build, and take more disk space than the tests themselves.
     tests.env("CARGO_INCREMENTAL", "0").env("RUST_BACKTRACE", "0");
     tests.env("WIREUP_REQUIRE_PEERS", "1").env(build::BUILD_ID, build::build_id(&layout::wireup())?);
     Ok(())
 }
 
-/// Shows what failed tests printed once more at the end; the output of many test programs may lie between.
+/// Shows the output of failed tests again at the end, since the output of many test programs may follow it.
 fn show_failures_last(tests: &mut Command) -> Result {
     let shown = step::show(tests);
     let failed = |error: io::Error| format!("{shown}: {error}");
@@ -109,7 +110,7 @@ fn show_failures_last(tests: &mut Command) -> Result {
                 line.push(b'\n');
                 io::stdout().write_all(&line).map_err(failed)?;
             }
-            // A process that a test has left behind may keep the pipe open.
+            // A process that a test has left behind may keep the pipe open, so the exit of `tests` counts too.
             Err(RecvTimeoutError::Timeout) if child.try_wait().map_err(failed)?.is_none() => {}
             Err(_) => break,
         }
@@ -121,7 +122,7 @@ fn show_failures_last(tests: &mut Command) -> Result {
     Err(format!("{shown}: {status}{}", failures.text()))
 }
 
-/// What failed tests printed, taken from the output of their programs.
+/// The output of failed tests, taken from the output of their test programs.
 #[derive(Default)]
 struct Failures {
     of_tests: Vec<Vec<String>>,
@@ -154,7 +155,7 @@ impl Failures {
     }
 }
 
-/// Whether this toolchain has a component.
+/// Whether this Rust toolchain has a component.
 fn has(component: &str) -> bool {
     let found = cargo().args([component, "--version"]).output().is_ok_and(|output| output.status.success());
     if !found {

@@ -3,8 +3,8 @@
 use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
-/// What a set-up is for. Each purpose needs all that those above it need. The suites of others install their own
-/// packages (`suites`).
+/// What a set-up is for. Each purpose needs all that those above it need. The test suites of other projects install
+/// their own packages (`suites`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Purpose {
     /// `cargo xtask demo`
@@ -15,7 +15,7 @@ pub enum Purpose {
 
 use Purpose::{Demo, Test};
 
-/// The packages: the first purpose that needs each, and what it does there.
+/// Debian packages: name, the first purpose that needs the package, and what the package is for.
 const PACKAGES: [(&str, Purpose, &str); 32] = [
     ("gcc", Demo, "compiles the test programs"),
     ("libc6-dev", Demo, "their C library, the static one too"),
@@ -51,7 +51,8 @@ const PACKAGES: [(&str, Purpose, &str); 32] = [
     ("elfutils", Test, "eu-stack, which shows the call stacks of ranks"),
 ];
 
-/// Installs packages without starting their daemons on this machine, unless the machine has its own rule for that.
+/// A shell script that installs packages without starting their daemons on this machine, unless the machine has its own
+/// rule for that.
 const INSTALL: &str = "\
 rule=/usr/sbin/policy-rc.d
 if [ ! -e $rule ]; then
@@ -62,7 +63,7 @@ fi
 apt-get install \"$@\"
 ";
 
-/// Installs the missing packages that `purpose` needs; uses `sudo` unless run as root.
+/// Installs the Debian packages that `purpose` needs and that are missing; uses `sudo` unless run as root.
 ///
 /// # Errors
 /// This is not Debian, or `apt-get` fails.
@@ -70,7 +71,7 @@ pub fn install(purpose: Purpose) -> Result {
     ensure(&packages(purpose))
 }
 
-/// The packages that `purpose` needs.
+/// The names of the Debian packages that `purpose` needs.
 pub fn packages(purpose: Purpose) -> Vec<&'static str> {
     PACKAGES.iter().filter(|(_, first, _)| *first <= purpose).map(|(name, ..)| *name).collect()
 }
@@ -98,7 +99,7 @@ fn installed(package: &str) -> bool {
     output.is_ok_and(|output| output.stdout.ends_with(b"ok installed"))
 }
 
-/// Debian's name for an architecture of Rust's.
+/// Debian's name for an architecture with Rust's name `name`.
 pub(crate) fn architecture(name: &str) -> &str {
     match name {
         "x86_64" => "amd64",
@@ -107,7 +108,7 @@ pub(crate) fn architecture(name: &str) -> &str {
     }
 }
 
-/// A command that runs as root: by `sudo` unless we are root.
+/// A command that runs as root: through `sudo` unless this process runs as root.
 pub fn as_root(program: &str) -> Command {
     let mut command = if is_root() {
         Command::new(program)
@@ -120,7 +121,7 @@ pub fn as_root(program: &str) -> Command {
     command
 }
 
-/// Whether we are root, so that namespaces can be created and packages installed without `sudo`.
+/// Whether this process runs as root, so that it can create namespaces and install packages without `sudo`.
 pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

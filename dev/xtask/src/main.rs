@@ -82,7 +82,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Installs and builds what is missing for `purpose`; quick if nothing is. The demo builds its two programs itself.
+/// Installs and builds everything that is missing for `purpose`; quick if nothing is missing. The demo's two programs
+/// are built by the demo.
 fn setup(purpose: Purpose) -> Result {
     debian::install(purpose)?;
     peers::install(purpose)?;

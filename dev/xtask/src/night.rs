@@ -1,14 +1,15 @@
-//! Checks that take longer than a test may. What was run is recorded in `proof/`, which is committed.
+//! Checks that take longer than a test may. The folder `proof/`, which is committed, records which checks were run.
 //!
 //! `cargo xtask night seeds|faults|fuzz|suites --hours H`: simulated sessions, faults on real hosts, mutated bytes for
-//! every decoder, test suites of others: for as long as requested, and the next run continues after the last one.
+//! every decoder, test suites of other projects. Each runs for as long as requested, and the next run continues where
+//! the last one ended.
 //!
 //! `cargo xtask night calls`: every system call of a run fails once.
 //!
 //! `cargo xtask night model`: every order of events in sessions of four and five agents.
 //!
-//! `cargo xtask night sanitizers`: the C libraries and programs that call them, with instructions that find wrong
-//! accesses.
+//! `cargo xtask night sanitizers`: the C libraries and programs that call them, compiled with sanitizers that find
+//! wrong memory accesses.
 //!
 //! `cargo xtask night torch`: the versions of PyTorch that later Debians have.
 
@@ -34,7 +35,7 @@ const MODEL_HEAD: &str = "\
 night model` does it.
 ";
 
-/// Explores the model and records its size.
+/// Explores the model of a session's membership and records the number of its states.
 ///
 /// # Errors
 /// The model cannot be built, or a rule is broken.
@@ -52,11 +53,11 @@ pub fn model() -> Result {
     prove("model.txt", MODEL_HEAD, &text)
 }
 
-/// Runs everything: model, sanitizers, failing calls, large sizes and PyTorch once, then seeds, faults, fuzz targets
+/// Runs all checks: model, sanitizers, failing calls, large sizes and PyTorch once, then seeds, faults, fuzz targets
 /// and suites for a quarter of the time each. A failure does not keep the rest from running.
 ///
 /// # Errors
-/// One of them has failed; the message names all that have.
+/// A check has failed; the message names all failed checks.
 pub fn all(hours: &str) -> Result {
     let quarter = (length(hours)?.as_secs_f64() / 3600.0 / 4.0).to_string();
     let done = [
@@ -85,7 +86,7 @@ const LARGE_HEAD: &str = "\
 /// A program cannot be built, or a test fails.
 pub fn large() -> Result {
     let commit = commit()?;
-    // A browser that shows reports.
+    // Chromium is the browser in which a test opens reports.
     debian::ensure(&["chromium"])?;
     let worlds = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "worlds"]))?;
     step("simulated worlds at large sizes", || run(Command::new(worlds).arg("--ignored")))?;
@@ -96,13 +97,14 @@ pub fn large() -> Result {
     prove("large.txt", LARGE_HEAD, &format!("large worlds, all end-to-end tests: {commit}\n"))
 }
 
-/// Writes a file of `proof/`.
+/// Writes a file in the folder `proof/`: `head`, then `text`.
 fn prove(name: &str, head: &str, text: &str) -> Result {
     let path = layout::root().join("proof").join(name);
     fs::write(&path, format!("{head}{text}")).map_err(|error| format!("write {}: {error}", path.display()))
 }
 
-/// Builds a test program once, so that edits made during a run do not affect what the ledger records.
+/// Builds a test program and returns its path. Built only once per run, so that edits made during the run do not affect
+/// what the ledger records.
 fn build(which: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(layout::root()).args(["test", "--profile", "proof"]).args(which);
@@ -110,13 +112,13 @@ fn build(which: &[&str]) -> Result<PathBuf> {
     executable(&said)
 }
 
-/// The last program that cargo says it has built.
+/// Path of the last program that cargo has reported (`said`) as built.
 fn executable(said: &str) -> Result<PathBuf> {
     let built = said.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
     built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
 }
 
-/// The release build, or the program that `WIREUP_BIN` names.
+/// Path of the release build of `wireup`, or the program that `WIREUP_BIN` names.
 fn launcher() -> Result<PathBuf> {
     match env::var_os("WIREUP_BIN") {
         Some(path) => Ok(path.into()),
@@ -124,13 +126,13 @@ fn launcher() -> Result<PathBuf> {
     }
 }
 
-/// The time for which to run.
+/// The time for which to run, from the argument `hours`.
 fn length(hours: &str) -> Result<Duration> {
     let number: f64 = hours.parse().map_err(|_| format!("--hours {hours}: not a number"))?;
     Duration::try_from_secs_f64(number * 3600.0).map_err(|e| format!("--hours {hours}: {e}"))
 }
 
-/// The commit that is run, with a mark if there are uncommitted changes.
+/// The commit that is checked out, with a mark if there are uncommitted changes.
 fn commit() -> Result<String> {
     let git = |args: &[&str]| output(Command::new("git").current_dir(layout::root()).args(args));
     let commit = git(&["rev-parse", "--short=7", "HEAD"])?;

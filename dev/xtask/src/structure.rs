@@ -5,8 +5,8 @@
 //! `purity` `sizes` `text` `waits` `walks`. Clippy checks the types that pure crates use; here only its lists are
 //! compared.
 //!
-//! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and the compiler for musl, with
-//! which releases are built.
+//! In addition, if they are installed: `cargo deny` (`cargo xtask setup` installs it), and a check of the code with the
+//! compiler for musl, which builds releases.
 
 pub mod deny;
 mod imports;
@@ -26,13 +26,13 @@ use crate::layout;
 use crate::step::Result;
 use tree::Tree;
 
-/// A rule's name, and one line for each place where it is broken.
+/// A rule's name, and one line for each place where the rule is broken.
 struct Finding {
     rule: String,
     broken: Vec<String>,
 }
 
-/// Checks all rules, and reports where each broken one is broken.
+/// Checks all rules, and reports each place where a rule is broken.
 ///
 /// # Errors
 /// A rule is broken, or a file cannot be read or is not Rust.
@@ -51,7 +51,7 @@ pub fn run() -> Result {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} rules of the structure are broken")) }
 }
 
-/// Prints the result of a rule; returns whether it is kept.
+/// Prints the result of a rule; returns whether the rule is kept everywhere.
 fn report(finding: &Finding) -> bool {
     let Finding { rule, broken } = finding;
     if broken.is_empty() {

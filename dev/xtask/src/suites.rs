@@ -1,8 +1,8 @@
-//! Test suites of others, run under wireup: each entry must end as `dev/suites/SUITE.txt` says, which was made under
-//! the suite's own launcher.
+//! Test suites of other projects, run under wireup: each entry must end as `dev/suites/SUITE.txt` says, a file that was
+//! made under the suite's own launcher.
 //!
-//! `cargo xtask night suites` runs all of them, the end-to-end tests (`suites`) a selection. Sources come from Debian's
-//! source packages and from PyPI, into `target/suites`; programs are built when they are first needed.
+//! `cargo xtask night suites` runs all of them, the end-to-end tests (`suites`) run a selection. Sources come from
+//! Debian's source packages and from PyPI, into `target/suites`; programs are built when they are first needed.
 
 mod applications;
 pub mod entry;
@@ -20,16 +20,17 @@ use std::path::PathBuf;
 pub struct Suite {
     /// Name of the suite and of its reference file.
     pub name: &'static str,
-    /// Numbers of virtual nodes on which each entry runs, one after another; 1: without virtual nodes.
+    /// Numbers of virtual nodes; each entry runs on each number, one after another. 1: without virtual nodes.
     pub nodes: &'static [u32],
-    /// The command of the suite's own launcher, up to the number of ranks; empty: neither Debian nor PyPI has one.
+    /// The command line of the suite's own launcher, up to the number of ranks; empty: neither Debian nor PyPI has one.
     own: &'static str,
-    /// Installs what is missing, and lists the entries.
+    /// Installs the missing parts of the suite, and lists its entries.
     entries: fn() -> Result<Vec<Entry>>,
 }
 
 const MPICH_5: &str = "PEERS/mpich/bin/mpiexec -n";
-/// Open MPI's launcher asks for the first option as root, and for the second if there are fewer processors than ranks.
+/// Open MPI's launcher requires the first option when run as root, and the second if there are fewer processors than
+/// ranks.
 const OPEN_MPI: &str = "PEERS/openmpi/bin/mpiexec --allow-run-as-root --oversubscribe -n";
 const OPEN_MPI_SLOTS: &str = "PEERS/openmpi/bin/mpiexec --allow-run-as-root --host localhost:32 --map-by \
     :oversubscribe --bind-to none -n";
@@ -48,7 +49,7 @@ pub const ALL: [Suite; 7] = [
 
 impl Suite {
     /// # Errors
-    /// There is none of this name.
+    /// There is no suite of this name.
     pub fn named(name: &str) -> Result<&'static Suite> {
         let names = || ALL.map(|suite| suite.name).join(", ");
         const { &ALL }
@@ -58,13 +59,13 @@ impl Suite {
     }
 
     /// # Errors
-    /// It cannot be installed.
+    /// The suite cannot be installed.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         (self.entries)()
     }
 
     /// # Errors
-    /// There is none.
+    /// The suite has no launcher of its own.
     pub fn own_launcher(&self) -> Result<Launcher> {
         if self.own.is_empty() {
             return Err(format!("{}: its launcher is not in Debian; change the file by hand", self.name));
@@ -72,7 +73,7 @@ impl Suite {
         Ok(Launcher::Own(self.own.split(' ').map(filled_in).collect()))
     }
 
-    /// Why the suite cannot run before `cargo xtask setup`; `None`: it can.
+    /// Why the suite cannot run before `cargo xtask setup` was run; `None`: it can run.
     pub fn missing(&self) -> Option<String> {
         let folder = source::folder_of(self.name);
         (!folder.join(source::STAMP).exists()).then(|| format!("{} is not there", folder.display()))
@@ -82,12 +83,12 @@ impl Suite {
 /// Installs all suites.
 ///
 /// # Errors
-/// One of them cannot be installed.
+/// A suite cannot be installed.
 pub fn install() -> Result {
     ALL.iter().try_for_each(|suite| suite.entries().map(drop))
 }
 
-/// A folder for the libraries of this machine's architecture.
+/// The folder for libraries of this machine's architecture.
 fn libraries() -> PathBuf {
     PathBuf::from(format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH))
 }

@@ -1,5 +1,5 @@
-//! The documents contain no merge conflict markers, their links lead to existing files and headings, and the
-//! page of testing lists the packages that are installed.
+//! The documents contain no merge conflict markers, their links lead to existing files and headings, and the page on
+//! testing lists the packages that the set-up installs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xtask::debian::{Purpose, packages};
 use xtask::layout::root;
 
-/// README and its like, all folders of `docs`, and the pages of the benchmarks.
+/// All pages: README.md and the other pages in the root folder, the folders of `docs`, and the pages of the benchmarks.
 fn pages() -> Vec<PathBuf> {
     let folders = [
         "", "docs", "docs/guides", "docs/reference", "docs/explanation", "docs/dev", "dev", "dev/suites",
@@ -35,7 +35,8 @@ fn no_page_has_merge_conflict_markers() {
     }
 }
 
-/// The names by which headings of a page are linked to: in small letters, without punctuation, hyphens for spaces.
+/// The names under which the headings of a page can be linked to: lower case, without punctuation, hyphens instead of
+/// spaces.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.split("```").step_by(2).flat_map(str::lines).filter_map(|line| line.split_once("# "));
     let headings = headings.filter(|(marks, _)| marks.bytes().all(|mark| mark == b'#'));
@@ -62,7 +63,7 @@ fn links_in_pages_lead_to_existing_files_and_headings() {
     }
 }
 
-/// What stands in backquotes in the second cell of the table's line that begins with `head`.
+/// The words in backquotes in the second cell of the table row that begins with `head`.
 fn second_cell<'a>(page: &'a str, head: &str) -> BTreeSet<&'a str> {
     let line = page.lines().find(|line| line.starts_with(head)).unwrap_or_else(|| panic!("no line {head}"));
     line.split('|').nth(2).expect("a second cell").split('`').skip(1).step_by(2).collect()

@@ -1,5 +1,5 @@
-//! What all benchmarks share: flags, scratch folder, samples, and the loop that runs the contestants in interleaved
-//! rounds.
+//! What all benchmarks share: flags, scratch folder, samples, and the loop that runs the contestants in turns, round by
+//! round.
 use std::cell::RefCell;
 use std::error;
 use std::ffi::OsString;
@@ -19,9 +19,10 @@ use crate::programs::Scratch;
 use crate::progress::{Progress, of_cases, of_rounds};
 use crate::samples::{Measures, Samples, WARM_UP, count, describe, distinct};
 
-/// Rounds in a row in which a contestant may fail: further ones would only take their time limit.
+/// Maximum number of rounds in a row in which a contestant may fail: further rounds would only take their time limit.
 const FAILURES_MAX: u32 = 2;
-/// Exit codes: the command line was wrong; the benchmark itself failed; interrupted by a signal.
+/// Exit codes: `EXIT_USAGE`: the command line is wrong; `EXIT_OWN_FAILURE`: the benchmark itself failed;
+/// `EXIT_INTERRUPTED`: it was interrupted by a signal.
 const EXIT_USAGE: u8 = 2;
 const EXIT_OWN_FAILURE: u8 = 125;
 const EXIT_INTERRUPTED: u8 = 130;
@@ -37,7 +38,7 @@ pub enum Problem {
     Io(#[from] io::Error),
 }
 
-/// One benchmark of a program: its name, its flags, what it does.
+/// One benchmark of a program: its name, its flags, and the function that runs it.
 pub type Benchmark = (&'static str, &'static Command, Run);
 type Run = fn(&Bench) -> Result<(), Problem>;
 /// A helper process of a benchmark, for which this program starts itself again: its first argument, and the function
@@ -56,20 +57,20 @@ pub struct Bench {
     /// Hosts on which jobs run; empty: virtual nodes of this machine.
     pub hosts: Vec<String>,
     pub wireup_args: Vec<String>,
-    /// Number of rounds that the user asks for; `None`: each benchmark's own number.
+    /// Number of rounds that the user requests; `None`: each benchmark's own number.
     pub rounds: Option<u32>,
-    /// Time limit of each command that the user asks for; `None`: each benchmark's own limit.
+    /// Time limit of each command that the user requests; `None`: each benchmark's own limit.
     pub limit: Option<Duration>,
     /// Whether turns are only listed and not run.
     is_dry: bool,
     /// Child processes that outlive a turn (sessions, jobs, agents), which the clean-up after each turn spares.
     kept: RefCell<Vec<Pid>>,
     progress: Progress,
-    /// What is measured now, of a benchmark that has the turns of one case after those of another.
+    /// The case that is measured now, for benchmarks that run all turns of one case before those of the next.
     case: RefCell<Option<String>>,
 }
 
-/// Something that is run once in each round.
+/// Something that is run and measured once in each round.
 #[derive(Clone, Debug)]
 pub struct Turn<T> {
     pub contestant: String,
@@ -84,8 +85,8 @@ impl<T> Turn<T> {
     }
 }
 
-/// Runs the benchmark or the part that the first of `words` names, and returns the exit code; `program` has the flags
-/// before it.
+/// Runs the benchmark or the helper process that the first of `words` names, and returns the exit code. `program`: the
+/// flags before the name.
 pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: Vec<OsString>) -> u8 {
     if let Some((word, args)) = words.split_first()
         && let Some((word, run)) = parts.iter().find(|part| word == part.0)
@@ -127,7 +128,7 @@ pub fn main(program: &Command, benchmarks: &[Benchmark], parts: &[Part], words: 
     }
 }
 
-/// The benchmark, ready to run; or the help text that was asked for.
+/// The benchmark, ready to run; or the help text that the user has requested.
 fn prepare(
     program: &Command,
     benchmarks: &[Benchmark],
@@ -182,21 +183,21 @@ fn prepare(
 }
 
 impl Bench {
-    /// The wireup to time: the one that the user names, or the one in this program's folder, or on `PATH`.
+    /// Path of the wireup to measure: the one that the user names, or the one in this program's folder, or on `PATH`.
     ///
     /// # Errors
-    /// There is none.
+    /// No wireup was found.
     pub fn wireup(&self) -> Result<PathBuf, Problem> {
         let found = self.line.last(WIREUP, Value::path)?.or_else(wireup_near);
         let missing = "wireup is neither next to this program nor on PATH; name it with --wireup PATH";
         Ok(std::path::absolute(found.ok_or_else(|| wrong(missing))?)?)
     }
 
-    /// The command line of `wireup run` for so many ranks on `node_count` nodes: hosts of the benchmark, with `ppn`
+    /// The command line of `wireup run` for `ranks` ranks on `node_count` nodes: hosts of the benchmark, with `ppn`
     /// ranks each, or virtual nodes of this machine. The program comes last.
     ///
     /// # Errors
-    /// There is no wireup.
+    /// No wireup was found.
     pub fn wireup_run(&self, ranks: u32, node_count: u32, ppn: u32, flags: &str) -> Result<Vec<OsString>, Problem> {
         let mut argv: Vec<OsString> = vec![self.wireup()?.into(), "run".into(), format!("-n={ranks}").into()];
         match self.hosts.get(..node_count as usize) {
@@ -213,10 +214,10 @@ impl Bench {
         Ok(argv)
     }
 
-    /// This program, where all hosts see it.
+    /// Path of this program, or of a copy that all hosts see.
     ///
     /// # Errors
-    /// It cannot be copied.
+    /// The program cannot be copied.
     pub fn own_program(&self) -> Result<PathBuf, Problem> {
         Ok(std::env::current_exe().and_then(|own| self.scratch.copy_of(&own))?)
     }
@@ -229,7 +230,7 @@ impl Bench {
         Ok(self.line.last(REMOTE_SHELL, Value::text)?.unwrap_or_else(|| "ssh".to_owned()))
     }
 
-    /// A command with its output in the file `stdout` of the scratch folder.
+    /// A command whose standard output goes to the file `stdout` of the scratch folder.
     pub fn command(&self, argv: Vec<OsString>, limit: Duration) -> Invocation {
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| self.scratch.file(name));
         Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }
@@ -252,31 +253,31 @@ impl Bench {
         self.samples.borrow_mut().absent(contestant, why.as_ref());
     }
 
-    /// Prints what has been measured since the last time.
+    /// Prints the results of what was measured since the last call.
     pub fn print_samples(&self) {
         self.progress.hide();
         self.samples.borrow_mut().show();
     }
 
-    /// Prints a line about what is measured.
+    /// Prints a line about the current measurement.
     pub fn print(&self, line: &str) {
         self.progress.hide();
         println!("{line}");
     }
 
-    /// Shows a case, number `number` of `count`, while it is measured; turns of this case add their rounds.
+    /// Shows a case, number `number` of `count`, while it is measured. Turns of this case show their rounds after it.
     pub fn show_case(&self, case: &str, number: usize, count: usize) {
         let case = of_cases(case, number, count);
         self.progress.show(|| case.clone());
         self.case.replace(Some(case));
     }
 
-    /// Shows a round of a case.
+    /// Shows the current round of a case.
     pub fn show_round(&self, case: &str, round: i64, rounds: u32) {
         self.progress.show(|| of_rounds(self.case.borrow().as_deref().unwrap_or(case), round, rounds));
     }
 
-    /// Whether turns were only listed.
+    /// If turns are only to be listed (a dry run), prints them and returns true.
     pub fn lists<T>(&self, turns: &[Turn<T>]) -> bool {
         if self.is_dry {
             turns.iter().for_each(|turn| {
@@ -286,9 +287,9 @@ impl Bench {
         self.is_dry
     }
 
-    /// Interleaved rounds: A B C, C B A, and so on, so that disturbances of the machine affect all alike. A round that
-    /// warms up comes first. A contestant that fails in two rounds in a row is not run again. Stops when interrupted.
-    /// `run` gets what is run, and whether it warms up.
+    /// Interleaved rounds: A B C, C B A, and so on, so that disturbances of the machine affect all contestants alike. A
+    /// warm-up round comes first. A contestant that fails in two rounds in a row is not run again. Stops when
+    /// interrupted. `run` gets what is to be run, and whether it is the warm-up round.
     pub fn turns<T>(&self, turns: &[Turn<T>], mut run: impl FnMut(&T, bool) -> Result<Measures, Failure>) {
         if self.lists(turns) {
             return;
@@ -354,7 +355,7 @@ impl Bench {
     }
 }
 
-/// The wireup in this program's folder, or on `PATH`.
+/// Path of the wireup in this program's folder, or on `PATH`.
 pub fn wireup_near() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let path = std::env::var_os("PATH").unwrap_or_default();

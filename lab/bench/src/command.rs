@@ -1,4 +1,4 @@
-//! One command: started, limited in time, waited for and cleaned up after.
+//! One command: starts it, limits its time, waits for it, and cleans up after it.
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -17,15 +17,16 @@ use crate::net::await_any;
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, seconds};
 
-/// Interval at which a wait checks for an interrupt; the end of the command is noticed at once (chosen).
+/// Interval at which a wait checks for an interrupt (chosen); the end of the command is noticed at once.
 pub const GLANCE: Duration = Duration::from_millis(100);
 /// Time between SIGTERM and SIGKILL for a command that ran too long (chosen).
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// How much of a failed command's stderr is shown (bytes).
+/// Length of the end of a failed command's stderr that is shown (bytes).
 const STDERR_TAIL: usize = 300;
-/// Variables that would make a rank of one launcher look like a rank of another.
+/// Prefixes of variables that would make a rank of one launcher look like a rank of another launcher.
 const FOREIGN_PREFIXES: [&str; 4] = ["PMI_", "PMIX_", "HYDI_", "OMPI_"];
-/// Where wireup looks for sessions: a folder of the benchmark, so that the user's sessions are not used.
+/// The variable that says where wireup looks for sessions: set to a folder of the benchmark, so that the user's
+/// sessions are not used.
 const SESSIONS: &str = "WIREUP_RUNTIME_DIR";
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -44,12 +45,13 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A failure with these words.
+/// A failure with the text `what`.
 pub fn wrong(what: impl ToString) -> Failure {
     Failure::Wrong(what.to_string())
 }
 
-/// A command to run: stdin is empty, stdout is discarded (or goes to a file), stderr is kept for messages.
+/// A command to run. Its stdin is empty, its stdout is discarded (or goes to a file), and its stderr is kept for
+/// messages.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     pub argv: Vec<OsString>,
@@ -59,7 +61,7 @@ pub struct Invocation {
     pub limit: Duration,
 }
 
-/// A command that was started. It is ended if this is dropped.
+/// A command that was started. Dropping this value ends the command.
 pub struct Running {
     pub child: Child,
     pub pid: Pid,
@@ -81,7 +83,8 @@ impl Invocation {
             }
         }
         command.env(SESSIONS, sessions_beside(&self.stderr)).envs(self.env.iter().map(|(k, v)| (k, v)));
-        // A process group of its own: Ctrl-C reaches only us, and we can signal the whole group.
+        // In a process group of its own, so that Ctrl-C reaches only this process, and the whole group can be
+        // signalled.
         command.process_group(0);
         Ok(command)
     }
@@ -98,7 +101,7 @@ impl Invocation {
         wrong(format!("cannot start {}: {error}", self.argv[0].to_string_lossy()))
     }
 
-    /// Starts it and waits for its successful end.
+    /// Starts the command and waits for its successful end.
     pub fn run(self, interrupt: &Interrupt) -> Result<Measures, Failure> {
         self.start(interrupt)?.finish()
     }
@@ -111,10 +114,10 @@ fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
 }
 
 impl Running {
-    /// Waits for the end, for `at_most` this long; returns whether it has ended.
+    /// Waits for the end of the command, for at most `at_most`; returns whether the command has ended.
     ///
     /// # Errors
-    /// The limit passed or the user interrupted.
+    /// The time limit of the command has passed or the user has interrupted.
     pub fn ends_within(&mut self, at_most: Duration) -> Result<bool, Failure> {
         let until = Instant::now() + at_most;
         loop {
@@ -135,7 +138,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end; the values are the wall and cpu times.
+    /// Waits for the end of the command; returns its wall and cpu times.
     pub fn finish(mut self) -> Result<Measures, Failure> {
         while !self.ends_within(self.invocation.limit)? {}
         let status = self.child.wait().map_err(|error| wrong(format!("wait: {error}")))?;
@@ -146,7 +149,7 @@ impl Running {
         Ok(vec![seconds("wall", wall.as_secs_f64()), seconds("cpu", children_cpu_s() - self.cpu_begin_s)])
     }
 
-    /// The failure of a command that has ended although it should still run.
+    /// The failure that describes a command that has ended although it should still run.
     pub fn failure(&mut self) -> Failure {
         match self.child.wait() {
             Ok(status) => wrong(format!("ended early: {}{}", say(status), self.stderr_tail())),
@@ -173,7 +176,7 @@ impl Drop for Running {
     }
 }
 
-/// Ends a command that is still running: SIGTERM first, then SIGKILL for it and all of its descendants.
+/// Ends a command that is still running: first by SIGTERM, then by SIGKILL to the command and all of its descendants.
 pub fn end(child: &mut Child) {
     let pid = Pid::from_child(child);
     let is_running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
@@ -186,7 +189,7 @@ pub fn end(child: &mut Child) {
         std::thread::sleep(Duration::from_millis(10));
     }
     if is_running(child) {
-        // Collected before the kill: children of a killed process get another parent and would no longer be found.
+        // Listed before the kill: children of a killed process get another parent and would no longer be found.
         for pid in leftovers::descendants_of(pid) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -203,13 +206,13 @@ fn say(status: ExitStatus) -> String {
     }
 }
 
-/// User and system time of all waited-for descendants of this process.
+/// User and system time of all descendants of this process that have been waited for (s).
 fn children_cpu_s() -> f64 {
     let own = Process::myself().and_then(|own| own.stat());
     own.map_or(0.0, |own| (own.cutime + own.cstime) as f64 / procfs::ticks_per_second() as f64)
 }
 
-/// How many commands ended in which way.
+/// Number of commands that ended in each way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ended {
     /// Number of commands that ended with exit code 0.
@@ -221,11 +224,11 @@ pub struct Ended {
     pub elapsed_s: f64,
 }
 
-/// Runs a command so many times, at most `in_flight` of them at a time; `{i}` in an argument is replaced by the number
-/// of the run, from 0. One that takes longer than `each` counts as hanging and is killed.
+/// Runs a command `count` times, at most `in_flight` at the same time; `{i}` in an argument is replaced by the number
+/// of the run, from 0. A run that takes longer than `each` counts as hanging and is killed.
 ///
 /// # Errors
-/// All together take longer than the limit of the command, or the user interrupted.
+/// All runs together take longer than the limit of the command, or the user has interrupted.
 pub fn stream(
     once: &Invocation,
     count: u32,
@@ -318,7 +321,7 @@ mod tests {
         assert_eq!(result, Err(Failure::TimedOut(0.3)));
         let grandchild = fs::read_to_string(dir.file("stderr")).unwrap();
         let stat = format!("/proc/{}/stat", grandchild.trim());
-        // It was killed; whether it has been reaped does not matter here.
+        // The process was killed; whether it has been reaped does not matter here.
         let gone = || fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "));
         let until = Instant::now() + Duration::from_secs(30);
         while !gone() {

@@ -1,7 +1,7 @@
-//! The flags that benchmarks have in common. Each benchmark adds its own, and reads those from its line.
+//! The flags that benchmarks have in common. Each benchmark adds its own flags, and reads them from its `Line`.
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
 
-/// A benchmark that takes only flags.
+/// The command line of a benchmark that takes only flags.
 pub const NO_WORDS: Command =
     Command { name: "", purpose: "", intro: "", words: Words::Named(&[]), sections: &[], end: "" };
 
@@ -21,7 +21,7 @@ pub const DRY_RUN: Flag = Flag::switch(&["--dry-run", "--list"], "List what woul
 pub const JSON: Flag = Flag::value(&["--json"], "FILE", "Write every measured value as a JSON line.");
 pub const RESULTS: Section = Section { title: "Results", flags: &[DRY_RUN, JSON] };
 
-/// Which of all these parts of a benchmark are wanted.
+/// The parts of a benchmark that the user has selected by `flag`, out of `all`.
 pub fn parts(line: &Line, flag: Flag, all: &[&'static str]) -> Result<Vec<&'static str>, Error> {
     let all: Vec<_> = all.iter().map(|part| (*part, *part)).collect();
     line.one(flag, |value| value.list(|part| part.choice(&all)))
@@ -36,12 +36,12 @@ pub const SHARED: Flag = Flag::value(
 );
 pub const ACROSS: Section = Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] };
 
-/// The hosts of jobs that do not run on this machine alone.
+/// The hosts on which jobs run; empty: only this machine.
 pub fn hosts(line: &Line) -> Result<Vec<String>, Error> {
     Ok(line.last(HOSTS, host_names)?.unwrap_or_default())
 }
 
-/// Only plain names: peers differ in how they write ranges.
+/// Parses a list of host names. Only plain names: launchers differ in how they write ranges.
 fn host_names(value: &Value) -> Result<Vec<String>, Error> {
     let is_name =
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));
@@ -51,7 +51,7 @@ fn host_names(value: &Value) -> Result<Vec<String>, Error> {
     })
 }
 
-/// `NAME=VALUE`, neither of them empty.
+/// Parses `NAME=VALUE`, both of them not empty.
 pub fn pair(value: &Value) -> Result<(String, String), Error> {
     match value.text()?.split_once('=') {
         Some((name, rest)) if !name.is_empty() && !rest.is_empty() => Ok((name.to_owned(), rest.to_owned())),
@@ -59,7 +59,7 @@ pub fn pair(value: &Value) -> Result<(String, String), Error> {
     }
 }
 
-/// Flags that are valid one by one, but not together.
+/// The error for flags that are valid one by one, but not together.
 pub fn together<T>(problem: impl ToString) -> Result<T, Error> {
     Err(Error::Together(problem.to_string()))
 }

@@ -1,8 +1,8 @@
-//! The nodes of a job and the ranks on each.
+//! The number of nodes of a job and of ranks on each node.
 use std::fmt;
 use std::str::FromStr;
 
-/// Most ranks of one benchmark job: with more, one machine gives no useful figures (chosen).
+/// Maximum number of ranks of a benchmark job: with more, one machine gives no useful figures (chosen).
 pub const JOB_SIZE_MAX: u32 = 65_536;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl Layout {
         self.node_count * self.ppn
     }
 
-    /// `job_size` ranks on full nodes of `ppn`.
+    /// The layout of `job_size` ranks on nodes that are filled with `ppn` ranks each.
     pub fn of(job_size: u32, ppn: u32) -> Layout {
         let ppn = ppn.min(job_size);
         Layout { node_count: job_size / ppn, ppn }
@@ -26,7 +26,7 @@ impl Layout {
 impl FromStr for Layout {
     type Err = &'static str;
 
-    /// `NODESxPPN`.
+    /// Parses `NODESxPPN`.
     fn from_str(text: &str) -> Result<Layout, &'static str> {
         let wrong = "expected NODESxPPN, such as 4x16, and at most 65536 ranks";
         let (node_count, ppn) = text.split_once('x').ok_or(wrong)?;

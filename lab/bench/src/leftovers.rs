@@ -9,9 +9,9 @@ use procfs::process::Process;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// A launcher's helpers may take this long to notice that their job is over (chosen).
+/// Time that a launcher's helper processes may take to notice that their job has ended (chosen).
 const GRACE: Duration = Duration::from_secs(2);
-/// Killed processes exit within this time, or are stuck in the kernel (chosen).
+/// Time within which killed processes exit, unless they are stuck in the kernel (chosen).
 const DEATH: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -37,8 +37,8 @@ pub fn adopt() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
 }
 
-/// Waits until nothing of the last command is left, and after a grace period kills what remains; must be called while
-/// no command runs. The processes in `kept` may remain. Returns how many processes had to be killed.
+/// Waits until no process of the last command is left, and after a grace period kills those that remain. Must be called
+/// while no command runs. The processes in `kept` may remain. Returns how many processes had to be killed.
 pub fn settle(kept: &[Pid]) -> usize {
     let begin = Instant::now();
     let mut killed = 0;
@@ -51,7 +51,8 @@ pub fn settle(kept: &[Pid]) -> usize {
         for child in children {
             let gone = matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(Some(_)) | Err(_));
             if !gone && begin.elapsed() > GRACE && kill_process(child, Signal::KILL).is_ok() {
-                // Its children become ours and are found in the next round.
+                // The children of the killed process become children of this process and are found in the next
+                // iteration.
                 let _ = waitpid(Some(child), WaitOptions::empty());
                 killed += 1;
             }
@@ -60,19 +61,19 @@ pub fn settle(kept: &[Pid]) -> usize {
     }
 }
 
-/// All descendants of `root`, parents before children.
+/// All descendants of the process `root`, parents before children.
 pub fn descendants_of(root: Pid) -> Vec<Pid> {
     children_of(root).into_iter().flat_map(|child| [vec![child], descendants_of(child)].concat()).collect()
 }
 
-/// A process that has exited has none.
+/// The child processes of a process; none if it has exited.
 pub fn children_of(parent: Pid) -> Vec<Pid> {
     let tasks = process(parent).and_then(|parent| parent.tasks());
     let children = tasks.into_iter().flatten().flatten().filter_map(|task| task.children().ok()).flatten();
     children.filter_map(|pid| Pid::from_raw(pid as i32)).collect()
 }
 
-/// What `/proc` says of a process.
+/// The entry of a process in `/proc`.
 pub fn process(pid: Pid) -> procfs::ProcResult<Process> {
     Process::new(pid.as_raw_nonzero().get())
 }

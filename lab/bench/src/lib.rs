@@ -1,8 +1,8 @@
-//! `wireup bench`: measures launchers and what belongs to them, side by side; prints medians, and a JSON line for each
+//! `wireup bench`: measures launchers and related programs, side by side; prints medians, and a JSON line for each
 //! value (`lab/SCHEMA.md`).
 //!
-//! `bench` has what all benchmarks share: flags, folder, the loop that runs contestants in turns, and `samples`, which
-//! keep what was measured. `progress` shows what is measured now. `command` runs one command, `leftovers` ends what it
+//! `bench` has what all benchmarks share: flags, folder, and the loop that runs contestants in turns. `samples` stores
+//! the measured values, `progress` shows what is measured now. `command` runs one command, `leftovers` ends what it
 //! leaves behind, `programs` are the embedded test programs, `remote` are processes on other hosts.
 //!
 //! The benchmarks: `launch` (jobs, by all launchers), `startup` (exchanges of ranks at their
@@ -37,7 +37,7 @@ use std::ffi::OsString;
 use bench::{Benchmark, Part};
 use wireup_flags::{Command, Words};
 
-/// The line of `wireup bench`, up to the name of the benchmark.
+/// The command line of `wireup bench`, up to the name of the benchmark.
 const BENCH: Command = Command {
     name: "bench",
     purpose: "measure launchers side by side",
@@ -58,10 +58,10 @@ contestant.
     end: "",
 };
 
-/// Prints the manual page, for packages.
+/// Subcommand that prints the manual page, for packages.
 const MAN: &str = "man";
 
-/// All tables of flags.
+/// All command lines with their flags.
 pub const COMMANDS: [&Command; 8] = [
     &BENCH,
     &launch::COMMAND,

@@ -1,4 +1,4 @@
-//! The machine on which something was measured.
+//! Describes the machine on which something is measured.
 use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::Serialize;
 
@@ -25,9 +25,9 @@ impl Machine {
         }
     }
 
-    /// A description, with a warning if other processes compete for the cpus.
+    /// A description of the machine, with a warning if other processes compete for the cpus.
     pub fn describe(&self) -> String {
-        // Processes ready to run, averaged over the last minute.
+        // Number of processes that are ready to run, averaged over the last minute.
         let load = LoadAverage::current().map_or(0.0, |load| load.one);
         let busy = "\n  ! the machine is busy: expect wide spreads, trust ratios more than seconds";
         let busy = if load > 0.25 * self.cpus as f32 { busy } else { "" };

@@ -1,4 +1,4 @@
-//! The benchmarks, a program of their own: what a node receives contains none of them.
+//! The benchmarks are a program of their own, so that the program that is sent to nodes contains none of them.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! What the agents and clients of a running job hold: memory, and the CPU time of agents, from `/proc`.
 //!
-//! Private memory is `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a process for pages
-//! that no file backs, where shared pages are divided among their users. The launcher counts as the root's agent, since
-//! it contains that agent. Keepers are forked from their agent without exec; they are recognized by their name and
-//! counted separately, in the node's memory.
+//! A process's private memory is `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a
+//! process for pages that no file backs, where shared pages are divided among their users. The launcher counts as the
+//! root's agent, since it contains that agent. Keepers are forked from their agent without exec; they are recognized by
+//! their name and counted separately, in the node's memory.
 use std::path::PathBuf;
 
 use procfs::process::{MMapPath, MemoryMap};
@@ -13,14 +13,14 @@ use crate::command::{Failure, wrong};
 use crate::leftovers::{children_of, process};
 use crate::samples::{Measures, bytes, median};
 
-/// A keeper's name (`/proc/PID/comm`) contains this.
+/// Part of a keeper's name (`/proc/PID/comm`) by which it is recognized.
 const KEEPER_MARK: &str = "keeper";
-/// Clients whose memory is read; all clients do the same (chosen).
+/// Maximum number of clients whose memory is read; all clients do the same (chosen).
 const CLIENTS_MAX: usize = 64;
-/// Marks our shared memory in a client's memory map.
+/// Text that marks wireup's shared memory in a client's memory map.
 const SHARED_MARK: &str = "/memfd:wireup";
 
-/// An agent, and its keepers.
+/// An agent, and the keepers of that agent.
 pub type Agent = (Pid, Vec<Pid>);
 
 /// The agents below the launcher that has started them on `node_count` nodes.
@@ -30,14 +30,14 @@ pub type Agent = (Pid, Vec<Pid>);
 pub fn agents(launcher: Pid, node_count: u32) -> Result<Vec<Agent>, Failure> {
     let mut all = Vec::new();
     find(launcher, &program_of(launcher), None, &mut all);
-    // There may be an agent of the root in addition to those of the nodes.
+    // All nodes have an agent. There may be one more: an agent of the root that belongs to no node.
     match all.len().checked_sub(node_count as usize) {
         Some(0 | 1) => Ok(all),
         _ => Err(wrong(format!("{} agents seen for {node_count} nodes", all.len()))),
     }
 }
 
-/// Adds what runs `image` at and below `pid`; `agent` is the place of the nearest agent above.
+/// Adds the processes that run `image`, from `pid` downwards. `agent`: index in `all` of the nearest agent above `pid`.
 fn find(pid: Pid, image: &Option<PathBuf>, mut agent: Option<usize>, all: &mut Vec<Agent>) {
     if image.is_some() && program_of(pid) == *image {
         match agent {
@@ -51,17 +51,17 @@ fn find(pid: Pid, image: &Option<PathBuf>, mut agent: Option<usize>, all: &mut V
     children_of(pid).into_iter().for_each(|child| find(child, image, agent, all));
 }
 
-/// The program of a process.
+/// Path of the program that a process runs.
 pub fn program_of(pid: Pid) -> Option<PathBuf> {
     process(pid).ok()?.exe().ok()
 }
 
-/// Whether a process of wireup is a keeper.
+/// Whether a process of wireup is a keeper, not an agent.
 pub fn is_keeper(pid: Pid) -> bool {
     process(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.comm.contains(KEEPER_MARK))
 }
 
-/// The memory of the largest agent, and of the largest one with its keepers.
+/// The memory of the largest agent, and of the largest agent together with its keepers.
 ///
 /// # Errors
 /// If not every node has its agent, the largest one may have been missed.
@@ -86,19 +86,19 @@ pub fn private_bytes(pid: Pid) -> Result<u64, Failure> {
     read().ok_or_else(|| wrong(format!("cannot read the memory of process {number}: run as the user of the job")))
 }
 
-/// A size in the description of a mapping (bytes).
+/// A value such as `Rss` in the description of a mapping (bytes).
 fn size(part: &MemoryMap, name: &str) -> u64 {
     part.extension.map.get(name).copied().unwrap_or(0)
 }
 
 /// CPU time of agents since they started (seconds).
 pub fn cpu_s(agents: &[Agent]) -> f64 {
-    // Agents have one thread each.
+    // Each agent has only one thread, so the time of the process's main thread suffices.
     let ns = |(pid, _): &Agent| Some(process(*pid).ok()?.schedstat().ok()?.sum_exec_runtime);
     agents.iter().filter_map(ns).sum::<u64>() as f64 / 1e9
 }
 
-/// The memory of the median client: its own, and memory of its agent's that it has mapped, touched or not.
+/// The memory of the median client: its private memory, and its agent's memory that it has mapped, touched or not.
 pub fn of_clients(pids: &[Pid]) -> Measures {
     let step = pids.len().div_ceil(CLIENTS_MAX).max(1);
     let of_client = |pid: &Pid| Some(private_and_shared(&process(*pid).ok()?.smaps().ok()?.0));
@@ -107,7 +107,7 @@ pub fn of_clients(pids: &[Pid]) -> Measures {
     vec![bytes("client-memory", middle(0)), bytes("shared-memory", middle(1))]
 }
 
-/// Sums over a process's mappings (bytes): anonymous pages, and the sizes of the mappings of our shared memory.
+/// Sums over a process's mappings (bytes): anonymous pages, and the sizes of the mappings of wireup's shared memory.
 fn private_and_shared(all: &[MemoryMap]) -> [u64; 2] {
     let is_shared = |part: &&MemoryMap| match &part.pathname {
         MMapPath::Path(path) => path.to_string_lossy().starts_with(SHARED_MARK),

@@ -1,8 +1,8 @@
 //! `wireup bench modex`: what PMIx ranks wait for when they start (S3).
 //!
-//! Four experiments: the collecting fence after two fences without data, against the number of nodes, with early and
-//! late links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and
-//! of opening UCX on their own; `shmem_init` against the ranks per node.
+//! Four experiments: a fence that collects data, after two fences without data, for several numbers of nodes, with
+//! links made early and late; the first get by direct modex, with idle ranks and with all cores busy; the cost of
+//! joining by PMIx and of opening UCX on their own; `shmem_init` for several numbers of ranks per node.
 use std::fs;
 
 use serde_json::json;
@@ -43,15 +43,16 @@ first get by direct modex, PMIx_Init and opening UCX, shmem_init.
 
 /// Largest number of ranks: with more, one machine gives no useful figures (chosen).
 const SIZE_MAX: u32 = 4096;
-/// The library compresses longer texts (bytes).
+/// Largest length of values (bytes): the PMIx library compresses longer texts.
 const BYTES_MAX: u32 = 4000;
 const ROUNDS_DEFAULT: u32 = 5;
 const LIMIT_S: u64 = 120;
 
-/// What ranks run.
+/// The program that ranks run.
 #[derive(Clone, Copy, Debug)]
 enum Client {
-    /// `programs/pmix_exchange.c` with these words, before the file of its stamps and after the length of values.
+    /// `programs/pmix_exchange.c`. The first text is its arguments before the file of its time stamps, the second those
+    /// after the length of values.
     Exchange(&'static str, &'static str),
     /// `programs/ucx_init.c`, without a launcher.
     Ucx,
@@ -59,7 +60,7 @@ enum Client {
 }
 
 const COLLECT: Client = Client::Exchange("collect", "");
-/// Contestants of the fence with data, and arguments of `wireup run`.
+/// Contestants that measure a fence with data, each with arguments of `wireup run`.
 const FENCES: [(&str, &str); 3] = [
     ("early wireup", "--modex=full --exchange=log --early-wireup=yes"),
     ("links when needed", "--modex=full --exchange=log --early-wireup=no"),
@@ -125,13 +126,13 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The output of `ucx_init`: times for opening the library, for the context, for the worker (ns).
+/// Parses the output of `ucx_init`: the times to open the library, to make the context, and to make the worker (ns).
 fn of_ucx(text: &str) -> Option<Measures> {
     let parts: Vec<f64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (parts.len() == 3).then(|| vec![seconds("join", parts.iter().sum::<f64>() / 1e9)])
 }
 
-/// One line per rank with its time in seconds.
+/// Parses the output of `size` ranks: one line per rank with its time in seconds.
 fn of_oshmem(text: &str, size: u32) -> Result<Measures, Failure> {
     let times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
     if times.len() != size as usize {

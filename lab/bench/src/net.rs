@@ -1,4 +1,4 @@
-//! Small things about sockets and hosts.
+//! Helper functions about sockets, hosts and limits.
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The IPv4 address of a host.
 ///
 /// # Errors
-/// It has none.
+/// The host has no IPv4 address.
 pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
-    // A user's name is for the remote shell.
+    // A user's name before `@` is only for the remote shell.
     let name = host.rsplit('@').next().unwrap_or(host);
     let found =
         (name, 0).to_socket_addrs().map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
@@ -19,10 +19,10 @@ pub fn address_of(host: &str) -> io::Result<Ipv4Addr> {
     found.filter_map(ipv4).next().ok_or_else(|| io::Error::other(format!("{name} has no IPv4 address")))
 }
 
-/// Whether one of these is ready in time.
+/// Waits until one of the descriptors is ready; returns whether that happened before `until`.
 ///
 /// # Errors
-/// A descriptor is no good.
+/// A descriptor cannot be polled.
 pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
     loop {
         let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
@@ -38,7 +38,7 @@ pub fn await_any(all: &mut [PollFd<'_>], until: Instant) -> io::Result<bool> {
 /// Random bytes, for secrets.
 ///
 /// # Errors
-/// The kernel has none.
+/// The kernel provides no random bytes.
 pub fn random<const LEN: usize>() -> io::Result<[u8; LEN]> {
     let mut bytes = [0; LEN];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
-// `PROGRAMS`: their names and images, written by the build script.
+// Defines `PROGRAMS`: names and contents of the test programs, written by the build script.
 include!(concat!(env!("OUT_DIR"), "/programs.rs"));
 
-/// Folder inside a `Scratch` in which wireup keeps the benchmark's sessions.
+/// Name of the folder inside a `Scratch` in which wireup keeps the benchmark's sessions.
 const SESSIONS: &str = "sessions";
 
-/// A directory of mode 0700 with the programs and the files of the runs; removed when dropped. Its name shows which
-/// process has made it.
+/// A directory of mode 0700 that contains the programs and the files of the runs; removed when dropped. Its name
+/// contains the pid of the process that has created it.
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// In a folder; other hosts may have to see it as well.
+    /// Creates a directory in the folder `parent`, which other hosts may have to see as well.
     pub fn create_in(parent: &Path) -> io::Result<Scratch> {
         let prefix = format!("wireup-bench-{}-", std::process::id());
         let private = Permissions::from_mode(0o700);
@@ -35,7 +35,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// `programs/NAME.c`, compiled.
+    /// Path of the compiled program `programs/NAME.c`.
     pub fn program(&self, name: &str) -> PathBuf {
         assert!(PROGRAMS.iter().any(|(known, _)| *known == name), "there is no test program {name}");
         self.file(name)
@@ -45,7 +45,7 @@ impl Scratch {
         self.0.path().join(name)
     }
 
-    /// A copy of this file, at the same path for all who see the directory.
+    /// Path of a new copy of this file in the directory: the same path on all hosts that see the directory.
     pub fn copy_of(&self, file: &Path) -> io::Result<PathBuf> {
         let copy = self.file(&file.file_name().unwrap_or_default().to_string_lossy());
         if !copy.exists() && fs::hard_link(file, &copy).is_err() {
@@ -54,7 +54,7 @@ impl Scratch {
         Ok(copy)
     }
 
-    /// An empty file of this name, replacing one from an earlier run.
+    /// Path of an empty file of this name, which replaces one from an earlier run.
     pub fn empty_file(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.file(name);
         fs::write(&path, b"")?;
@@ -62,17 +62,17 @@ impl Scratch {
     }
 }
 
-/// A fifo that is open for reading and writing from the beginning, so that opening it never blocks.
+/// Creates a fifo and opens it for reading and writing at once, so that opening it never blocks.
 ///
 /// # Errors
-/// It cannot be made.
+/// The fifo cannot be created.
 pub fn fifo(path: &Path) -> io::Result<File> {
     let _ = fs::remove_file(path);
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     OpenOptions::new().read(true).write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
 
-/// The sessions' folder, from the path of any file of a `Scratch`.
+/// Path of the sessions' folder of a `Scratch`, given the path of any file in that `Scratch`.
 pub fn sessions_beside(file: &Path) -> PathBuf {
     file.with_file_name(SESSIONS)
 }

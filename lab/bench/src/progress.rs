@@ -1,7 +1,7 @@
-//! What a benchmark does now, for a person at a terminal: `fence, 4 of 12 cases, round 2 of 5`.
+//! Shows what a benchmark does now, for a person at a terminal: `fence, 4 of 12 cases, round 2 of 5`.
 //!
-//! A thread writes the line, since a benchmark may do one thing for minutes. It exists only if there is a terminal, and
-//! wakes only when the text changes.
+//! A thread writes the line, since a benchmark may do one thing for minutes. The thread exists only if there is a
+//! terminal, and wakes only when the text changes.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,7 +19,7 @@ struct Shared {
 
 struct Shown {
     line: Line,
-    /// What the line does not show yet.
+    /// The new text, if the line on the terminal does not show it yet.
     text: Option<String>,
     is_over: bool,
 }
@@ -86,12 +86,12 @@ impl Shared {
     }
 }
 
-/// A case, and how many of all cases there are up to this one: `fence, 4 of 12 cases`.
+/// The text for a case, with its number among all cases: `fence, 4 of 12 cases`.
 pub fn of_cases(case: &str, number: usize, count: usize) -> String {
     if count == 1 { case.to_owned() } else { format!("{case}, {number} of {count} cases") }
 }
 
-/// A round of a case, counted from 0: `fence, round 2 of 5`.
+/// The text for a round of a case; `round` counts from 0: `fence, round 2 of 5`.
 pub fn of_rounds(case: &str, round: i64, count: u32) -> String {
     match round {
         WARM_UP => format!("{case}, warm-up"),

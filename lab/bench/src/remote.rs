@@ -1,5 +1,5 @@
-//! Processes of a benchmark on other hosts: started by the remote shell before anything is timed, told by lines on
-//! their standard input and answering by lines; they end when that input ends.
+//! Helper processes of a benchmark on other hosts: the remote shell starts them before anything is timed; they receive
+//! orders as lines on their standard input and answer by lines; they end when that input ends.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -15,25 +15,25 @@ use crate::command::{self, Failure, GLANCE, wrong};
 use crate::leftovers::Interrupt;
 use crate::net::{address_of, await_any};
 
-/// The time for an answer (chosen).
+/// Longest time for an answer of a process (chosen).
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// The time for a process to end by itself (chosen).
+/// Longest time for a process to end by itself (chosen).
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// Processes on hosts of the benchmark; all end when this is dropped.
+/// Helper processes on hosts of the benchmark; all end when this value is dropped.
 pub struct Remotes {
     pub all: Vec<Remote>,
     program: PathBuf,
     remote_shell: String,
     interrupt: Interrupt,
-    /// What they complain about.
+    /// File that receives the standard error of the remote shells.
     errors: PathBuf,
 }
 
 pub struct Remote {
     pub host: String,
     pub address: Ipv4Addr,
-    /// The process's first line.
+    /// The first line that the process has written.
     pub hello: String,
     shell: Child,
     input: Option<ChildStdin>,
@@ -41,23 +41,23 @@ pub struct Remote {
 }
 
 impl Remotes {
-    /// None yet; complaints go to the file `errors` of the scratch folder.
+    /// A value without processes yet. Their standard error goes to the file `errors` of the scratch folder.
     ///
     /// # Errors
-    /// A file cannot be made.
+    /// A file cannot be created.
     pub fn none(bench: &Bench, errors: &str) -> Result<Remotes, Failure> {
         let (program, remote_shell) = (bench.own_program().map_err(wrong)?, bench.remote_shell().map_err(wrong)?);
         let (interrupt, errors) = (bench.interrupt.clone(), bench.scratch.empty_file(errors)?);
         Ok(Remotes { all: Vec::new(), program, remote_shell, interrupt, errors })
     }
 
-    /// Starts this program with these words on each host of the benchmark.
+    /// Starts this program with the arguments `words` on each host of the benchmark.
     ///
     /// # Errors
     /// A host cannot be reached, or does not answer.
     pub fn start(bench: &Bench, words: &str) -> Result<Remotes, Failure> {
         let mut remotes = Remotes::none(bench, "remote-stderr")?;
-        // One after the other: sshd refuses many at the same time.
+        // One host after the other: sshd refuses many connections at the same time.
         for (index, host) in bench.hosts.iter().enumerate() {
             remotes.add(host, words)?;
             remotes.all[index].hello = remotes.answer(index)?;
@@ -65,7 +65,7 @@ impl Remotes {
         Ok(remotes)
     }
 
-    /// Starts this program with these words on a host.
+    /// Starts this program with the arguments `words` on a host.
     ///
     /// # Errors
     /// The remote shell cannot be started.
@@ -87,7 +87,8 @@ impl Remotes {
         Ok(())
     }
 
-    /// How the remote shell that was started last has ended, and what the shells have complained about.
+    /// How the remote shell that was started last has ended (`None`: it runs), and what the shells have written to
+    /// standard error.
     ///
     /// # Errors
     /// The user has interrupted.
@@ -114,7 +115,7 @@ impl Remotes {
         written.map_err(|error| wrong(format!("host {host}: {error}")))
     }
 
-    /// A whole line.
+    /// Waits for a whole line of the process with this index.
     pub fn answer(&mut self, index: usize) -> Result<String, Failure> {
         let remote = &mut self.all[index];
         let until = Instant::now() + ANSWER_MAX;
@@ -122,7 +123,7 @@ impl Remotes {
             if self.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
-            // An error is EINTR.
+            // An error can only be EINTR and counts as "not ready".
             let mut polls = [PollFd::new(remote.output.get_ref(), PollFlags::IN)];
             if await_any(&mut polls, Instant::now() + GLANCE).unwrap_or(false) {
                 break;

@@ -1,4 +1,4 @@
-//! What a benchmark measures: one JSON line for each value, and a table of medians on the screen.
+//! The values that a benchmark measures: one JSON line for each value, and a table of medians on the screen.
 //!
 //! `lab/SCHEMA.md` describes the lines. A *case* is what all contestants do alike, such as a number of ranks; values of
 //! the same case, quantity and round were measured side by side, so ratios are taken round by round and then their
@@ -19,7 +19,7 @@ const SCHEMA: u32 = 1;
 /// Number of the warm-up round, whose values are not used; only its failures are recorded.
 pub const WARM_UP: i64 = -1;
 
-/// One value of one run.
+/// One value that one run has measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     pub quantity: String,
@@ -36,7 +36,7 @@ pub enum Unit {
     Count,
 }
 
-/// All values of one run.
+/// All values that one run has measured.
 pub type Measures = Vec<Measure>;
 
 macro_rules! measures {
@@ -63,7 +63,7 @@ impl Unit {
         }
     }
 
-    /// `value` with three significant digits.
+    /// `value` in its unit as text, with three significant digits.
     pub fn show(self, value: f64) -> String {
         let (scaled, unit) = match (self, value.abs()) {
             (_, 0.0) => return "0".into(),
@@ -85,7 +85,7 @@ impl Unit {
     }
 }
 
-/// The mean of the two middle values for an even count.
+/// The median; for an even number of values, the mean of the two middle ones.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -112,26 +112,26 @@ struct Row {
     rounds: Vec<(i64, f64)>,
 }
 
-/// A case, a contestant, and the reason for its failure.
+/// A case, a contestant in it, and the reason why the contestant failed.
 type Failed = (Value, String, String);
 
 #[derive(Default)]
 pub struct Samples {
     benchmark: &'static str,
     file: Option<File>,
-    /// Why the file could not be written.
+    /// The error if the file of lines could not be written.
     pub broken: Option<io::Error>,
     rows: Vec<Row>,
     failures: Vec<Failed>,
-    /// How many of the rows and failures are on the screen already.
+    /// Numbers of rows and of failures that have been printed already.
     shown: (usize, usize),
 }
 
 impl Samples {
-    /// Lines go to `file`, if there is one.
+    /// Results without values yet; their lines go to `file`, if there is one.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The file cannot be created.
     pub fn create(
         benchmark: &'static str,
         words: &[String],
@@ -186,7 +186,7 @@ impl Samples {
         }
     }
 
-    /// Says that a contestant is missing here.
+    /// Prints that a contestant is not available on this machine, and why.
     pub fn absent(&mut self, contestant: &str, why: &str) {
         println!("missing: {contestant}: {why}");
         self.write(&json!({ "record": "absent", "contestant": contestant, "why": why }));
@@ -200,15 +200,15 @@ impl Samples {
         !self.rows.is_empty() && self.failures.iter().all(is_measured)
     }
 
-    /// Prints what has been added since the last call: for each case its contestants with their medians, and the ratio
-    /// to the first contestant that has the quantity.
+    /// Prints the values that have been added since the last call: for each case its contestants with their medians,
+    /// and the ratio to the first contestant that has the quantity.
     pub fn show(&mut self) {
         print!("{}", text(&self.rows[self.shown.0..], &self.failures[self.shown.1..]));
         self.shown = (self.rows.len(), self.failures.len());
     }
 }
 
-/// Each of these once, in the order in which they come.
+/// Each different value of `all` once, in the order of their first occurrence.
 pub fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     all.for_each(|one| {
@@ -249,14 +249,14 @@ fn text(rows: &[Row], failures: &[Failed]) -> String {
     text
 }
 
-/// The median of the ratios of the rounds that both have; none if a base is 0.
+/// The median of the ratios of the rounds that both rows have; `None` if a base is 0.
 fn ratio(row: &Row, base: &Row) -> Option<f64> {
     let of_base = |round: i64| base.rounds.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
     let ratios = row.rounds.iter().filter_map(|(round, value)| Some(value / of_base(*round)?));
     median(ratios).filter(|ratio| ratio.is_finite())
 }
 
-/// `name value, name value`.
+/// The fields of a case as text: `name value, name value`.
 pub fn describe(case: &Value) -> String {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let fields = case.as_object().into_iter().flatten().map(|(name, value)| format!("{name} {}", plain(value)));
@@ -275,7 +275,8 @@ mod tests {
             samples.add(&case, "base", round, Ok(vec![seconds("wall", base)]));
             samples.add(&case, "ours", round, Ok(vec![seconds("wall", ours)]));
         }
-        // A disturbance in the third round affects both; the ratio of the medians would be 1.5.
+        // A disturbance in the third round affects both contestants; the ratio of the medians would be 1.5, the median
+        // of ratios is not.
         let text = text(&samples.rows, &samples.failures);
         assert!(
             text.contains("ranks 4\n") && text.contains("wall  ours     1.50 s  (1.20 s to 12 s)  x 1.200  3 rounds"),

@@ -1,21 +1,21 @@
-//! `wireup-bench shells HOST,HOST.. [--gate] PROGRAM [ARG..]`: runs PROGRAM once for each host, all at once, and waits
-//! for them.
+//! `wireup-bench shells HOST,HOST.. [--gate] PROGRAM [ARG..]`: runs PROGRAM once for each host, all at the same time,
+//! and waits for all of them.
 //!
 //! `{host}` in a word is replaced by the host, `{node}` by its number from 0. `shells n0,n1 ssh {host} true` is the
 //! bare parallel remote shell, the minimum for starting something on all hosts directly. With --gate each program gets
-//! pipes as stdin and stdout: when every one has written a byte, each is sent one. This is the barrier of the echo
+//! pipes as stdin and stdout: when every program has written a byte, each is sent one. This is the barrier of the echo
 //! servers, a star over the remote shells.
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
 
-/// The first argument of such a process.
+/// The first argument of this program that runs `shells`.
 pub const WORD: &str = "shells";
 
-/// `args` are those after the word.
+/// Runs `shells`; `args`: the arguments after `WORD`.
 ///
 /// # Errors
-/// A program cannot be started, does not come to the gate, or fails.
+/// A program cannot be started, does not write its byte at the gate, or fails.
 pub fn run(args: &[OsString]) -> io::Result<()> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let (hosts, is_gated, program) = match &words[..] {

@@ -1,4 +1,4 @@
-//! `wireup bench spawn`: MPI_Comm_spawn under wireup and under the launchers that belong to the MPIs.
+//! `wireup bench spawn`: MPI_Comm_spawn under wireup and under the launchers of the MPI libraries.
 //!
 //! All processes must share a clock, so jobs stay on this machine. A call is split by the times that rank 0 and the
 //! children noted (`dev/programs/mpi/spawning.c`):
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The *rest* is the call without the children's own part: *last* and *after*. A child that exists may have to wait for
-//! a cpu, since the parents poll while they wait for the call: *ready* is when the last child would have run without
-//! that. While the children load their libraries they use the launcher's PMI server, which this split cannot tell
-//! apart.
+//! a cpu, since the parents poll while they wait for the call: *ready* is when the last child would have run if it had
+//! not to wait. While the children load their libraries they use the launcher's PMI server, which this split cannot
+//! tell apart.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,14 +75,14 @@ const ROUNDS_DEFAULT: u32 = 9;
 const LIMIT_S: u64 = 300;
 /// Pause between two readings of the memory (chosen: several readings fall into every part of the job).
 const READING_PAUSE: Duration = Duration::from_millis(50);
-/// A job with many calls is divided into this many parts: before the second one all has happened at least once, the
-/// last one shows what has grown (chosen).
+/// Number of parts into which a job with many calls is divided: in the first part everything has happened at least
+/// once, and the last part shows what has grown since (chosen).
 const PARTS: usize = 10;
-/// An MPI, its flag, the name of its own launcher, and a case of that launcher with ranks of the same kind.
+/// An MPI library, its flag, the kind of its own launcher, and a case of that launcher with ranks of the same library.
 const MPIS: [(&str, Flag, &str, &str); 2] =
     [("mpich", MPICH_PROGRAM, "hydra", "mpi-init-1x"), ("open-mpi", OPEN_MPI_PROGRAM, "open-mpi", "openmpi5-1x")];
 
-/// What a job does.
+/// The parameters of a job: its ranks and calls.
 #[derive(Clone, Copy)]
 struct Job {
     parents: u32,
@@ -92,7 +92,7 @@ struct Job {
     pause_ms: u32,
 }
 
-/// The launcher, a case for it, and the MPI program; `None`: processes that are started without a launcher.
+/// A launcher, a case for it, and the MPI program; `None`: the children are started as processes without a launcher.
 type Contestant = Option<(Launcher, Case, PathBuf)>;
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
@@ -117,7 +117,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let (mut calls, mut manys) = (Vec::new(), Vec::new());
     for (mpi, program, kind, ranks) in mpis {
         let program = std::path::absolute(line.one(program, Value::path)?)?;
-        // Both are compared from version 5 on, whose programs the set-up makes.
+        // Both MPI libraries are compared from version 5 on; the set-up builds programs for these versions.
         let is_its = |peer: &&Launcher| peer.is_peer(kind) && peer.major() >= Some(5);
         let Some(peer) = found.iter().find(is_its).filter(|_| program.is_file()) else {
             let why = format!("needs {kind} 5 and {}, which cargo xtask setup makes", program.display());
@@ -151,7 +151,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The command whose rank 0 writes the times of its calls to `stamps`.
+/// The command line of a job whose rank 0 writes the times of its calls to `stamps`.
 fn argv(bench: &Bench, contestant: &Contestant, job: Job, stamps: &Path) -> Vec<OsString> {
     let Job { parents, children, calls, pause_ms } = job;
     let end: Vec<OsString> = vec![stamps.into(), bench.scratch.program("from_exec").into()];
@@ -167,7 +167,7 @@ fn limit(bench: &Bench, job: Job) -> Duration {
     bench.limit_or(LIMIT_S) + Duration::from_millis(job.pause_ms.into()) * job.calls
 }
 
-/// The median call of a job, quantity by quantity.
+/// Runs a job; returns the median over its calls of each quantity.
 fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Failure> {
     let stamps = bench.scratch.empty_file("stamps")?;
     bench.run(argv(bench, contestant, job, &stamps), limit(bench, job))?;
@@ -176,18 +176,18 @@ fn once(bench: &Bench, contestant: &Contestant, job: Job) -> Result<Measures, Fa
         return Err(wrong(format!("{} of {} calls have left their times", calls.len(), job.calls)));
     }
     let quantities = ["call", "first-runs", "last-runs", "all-ready", "children", "after", "rest"];
-    // What can be compared with children that are no MPI programs.
+    // If the children are no MPI programs, only these quantities can be compared.
     let is_known = |name: &str| contestant.is_some() || ["first-runs", "last-runs", "all-ready"].contains(&name);
     let middle = |at: usize| median(calls.iter().map(|call| call[at])).unwrap_or(0.0);
     let all = quantities.into_iter().enumerate().filter(|(_, name)| is_known(name));
     Ok(all.map(|(at, name)| seconds(name, middle(at))).collect())
 }
 
-/// The times of a call (s): the call, until the first and the last child run, until all could run, the children's own
-/// part, what follows, the rest.
+/// The times of one call (s): the whole call, until the first and the last child run, until all could run, the
+/// children's own part, the time after it, and the rest.
 type Call = [f64; 7];
 
-/// A line for each call; a line that is still being written has no end yet and does not count.
+/// Parses one line for each call; a line that is still being written has no newline yet and is left out.
 fn read(text: &str) -> Result<Vec<Call>, Failure> {
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let call = |line: &str| read_call(line).ok_or_else(|| wrong(format!("the times of a call cannot be read: {line}")));
@@ -206,9 +206,10 @@ fn read_call(line: &str) -> Option<Call> {
     let runs = || children.iter().map(|[run, ..]| *run);
     let last = runs().max()?;
     let initialised = children.iter().map(|[.., initialised]| *initialised).max()?;
-    // The parents may return while a child is still on its way out of MPI_Init.
+    // The parents may return while a child is still returning from MPI_Init, so the difference may be negative.
     let after_s = since(*end, initialised);
-    // The kernel's account of the wait may be wrong by a tick of its clock, and then lead to before the call.
+    // The kernel's measure of the wait may be wrong by one tick of its clock, so that the result would lie before the
+    // call.
     let ready_s = since(children.iter().map(|[run, waited, ..]| run.saturating_sub(*waited)).max()?, *call);
     let last_s = since(last, *call);
     Some([
@@ -222,17 +223,17 @@ fn read_call(line: &str) -> Option<Call> {
     ])
 }
 
-/// What was seen of a job with many calls.
+/// Measurements of a job with many calls.
 #[derive(Default)]
 struct Seen {
     calls: Vec<Call>,
-    /// The memory of the launcher's processes after so many calls.
+    /// The memory of the launcher's processes (bytes), each reading with the number of calls made before it.
     readings: Vec<(usize, u64)>,
 }
 
 impl Seen {
-    /// Runs the job and reads its launcher's memory until it ends. A moment at which a child is being started shows
-    /// more, so the least of several readings counts.
+    /// Runs the job and reads its launcher's memory until the job ends. While a child is being started the memory is
+    /// larger, so the smallest of several readings is used.
     fn watch(&mut self, bench: &Bench, contestant: &Contestant, job: Job) -> Result<(), Failure> {
         let stamps = bench.scratch.empty_file("stamps")?;
         let program = contestant.as_ref().map_or(Path::new(""), |(.., program)| program);
@@ -255,7 +256,7 @@ impl Seen {
         }
     }
 
-    /// A value for each part of the job; the part is the round.
+    /// Adds a value for each part of the job; the number of the part is used as the round.
     fn add(&self, bench: &Bench, case: &Json, contestant: &str, ended: Result<(), Failure>) {
         let part_of = |call: usize| call * PARTS / self.calls.len().max(1);
         for part in 0..PARTS {
@@ -274,12 +275,12 @@ impl Seen {
     }
 }
 
-/// The memory of the launcher's processes, which run neither the MPI program nor what starts it; `None` if one of them
-/// has ended meanwhile.
+/// The memory of the launcher's processes, which are those that run neither the MPI program nor a program that starts
+/// it; `None` if one of them has ended in the meantime.
 fn memory_below(launcher: Pid, ranks: &[PathBuf]) -> Option<u64> {
     let is_rank = |exe: &Path| ranks.iter().any(|rank| rank == exe);
     let all = [launcher].into_iter().chain(leftovers::descendants_of(launcher));
-    // A process that has ended and was not waited for has no program and no memory.
+    // A process that has ended and was not waited for has no program and no memory, so it is left out.
     let ours = all.filter(|pid| memory::program_of(*pid).is_some_and(|exe| !is_rank(&exe)));
     ours.map(|pid| memory::private_bytes(pid).ok()).sum()
 }

@@ -11,7 +11,7 @@ use crate::samples::{Measures, bytes, median, seconds};
 const NUMBERS: usize = 7;
 const PMIX_NUMBERS: usize = 10;
 
-/// The numbers of each rank's line, by rank.
+/// Parses the numbers of each rank's line; returns them by rank.
 ///
 /// # Errors
 /// A line is not `count` numbers, or not every rank of the job has one line.

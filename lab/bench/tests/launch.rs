@@ -1,10 +1,10 @@
-//! Runs the whole benchmark on tiny jobs with the baselines only: no launcher is needed, times are not checked.
+//! Runs the whole benchmark on tiny jobs with the baselines only: no launcher is needed, and times are not checked.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A program that does nothing stands for wireup, which the tests leave out.
+/// Runs the benchmark. A program that does nothing is passed as wireup, which the tests leave out.
 fn bench(words: &str) -> i32 {
     let mut words: Vec<&str> = words.split_whitespace().collect();
     if words.first().is_some_and(|word| *word != "--help") {
@@ -18,7 +18,7 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
-/// The lines of the file that have all of these words.
+/// Number of lines of the file that contain all of these words.
 fn count(file: &Path, words: &[&str]) -> usize {
     let text = fs::read_to_string(file).unwrap();
     text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
@@ -48,13 +48,13 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
         }
     }
     assert!(has(&["echo", "exchange", "\"get-all\"", "\"unit\":\"s\"", "\"round\":0"]));
-    // Keys bench-0 to bench-4 and five values.
+    // The value of `pair-bytes`: that of the keys bench-0 to bench-4 and of five values.
     assert!(has(&["echo", "exchange", "pair-bytes", "\"unit\":\"B\"", "\"round\":0", "\"value\":195.0"]));
     assert_eq!(count(&json, &["failed", "baseline"]) + count(&json, &["failed", "echo"]), 0);
     assert!(has(&["\"record\":\"run\"", "\"benchmark\":\"launch\"", "\"words\":[\"launch\""]));
 
-    // Two hosts that are this machine, and a third one that does not answer. Peers that wait for hosts of these names
-    // hit the limit.
+    // Two hosts that are this machine, and a third host that does not answer. Launchers that wait for hosts of these
+    // names reach the time limit.
     let shell = dir.join("rsh");
     script(&shell, "#!/bin/sh\ntest $1 = c && exit 255\nshift\nexec /bin/sh -c \"$*\"\n");
     let far =
@@ -65,8 +65,8 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     assert!(has(&["baseline-1", "\"ranks\":6", "\"wall\""]) && has(&["echo", "\"ranks\":8", "\"get-all\""]));
     assert_eq!(count(&json, &["\"nodes\":3"]) + count(&json, &["\"nodes\":4"]), 0);
 
-    // A wireup that starts nothing is noticed by the count in the round that warms up; if nothing else is measured, the
-    // benchmark fails.
+    // A wireup that starts no ranks is noticed, because the warm-up round counts the ranks; if nothing else is
+    // measured, the benchmark fails.
     script(&fake, "#!/bin/sh\nexit 0\n");
     let cheat = format!("launch --wireup {} --rounds 1 --case true-1x4 --without baseline-2 {files}", fake.display());
     assert_eq!(bench(&cheat), 0);
@@ -74,7 +74,7 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     let alone = format!("launch --wireup {} --rounds 1 --case memory-1x2 {files}", fake.display());
     assert_eq!(bench(&alone), 125);
 
-    // One that hangs is killed together with its children.
+    // A wireup that hangs is killed together with its children.
     script(&fake, "#!/bin/sh\ntest $1 = --version && exit\ntrap '' TERM\nsleep 1000 & wait\nsleep 1000\n");
     let hang = format!("launch --wireup {} --rounds 1 --limit 1 --case true-1x2 {files}", fake.display());
     assert_eq!(bench(&hang), 0);

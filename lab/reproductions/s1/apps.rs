@@ -45,11 +45,11 @@ const KERNELS: [&str; 4] = ["ep", "cg", "is", "mg"];
 const SCHEMES: [&str; 4] = ["fence", "allgather", "ifence", "iallgather"];
 const FENCE: &str = SCHEMES[0];
 const BLOCKING: [&str; 2] = [FENCE, SCHEMES[1]];
-/// Number of jobs that run first to find the length of the setup phase; `ROUNDS_DEFAULT`: of rounds that count
-/// (chosen).
+/// Number of jobs that run first to find the length of the setup phase. `ROUNDS_DEFAULT`: number of measured rounds
+/// (both chosen).
 const TRIALS: u32 = 5;
 const ROUNDS_DEFAULT: u32 = 7;
-/// What each rank writes: its number and the times of `programs/applications.c`.
+/// Number of numbers that each rank writes: its rank and the times of `programs/applications.c`.
 const NUMBERS: usize = 6;
 
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ fn one_size(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Proble
     }
     let launch = Launch { nodes: slow_nodes(bench, layout, delay)?, ..Launch::new(bench, layout)? };
     let fence_s = fence_s(bench, &launch)?;
-    // A wrong result in one round is not made good by other rounds.
+    // A wrong result in one round fails the contestant, even if other rounds are right.
     let (mut rounds, mut failed) = (vec![Vec::new(); turns.len()], None);
     bench.turns(&turns, |&(at, app), is_warm_up| {
         let outcome = job(bench, &launch, app, fence_s * f64::from(app.setup_percent) / 100.0);
@@ -96,7 +96,7 @@ fn one_size(bench: &Bench, layout: Layout, delay: Duration) -> Result<(), Proble
     failed.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// The contestants of a size, each with its place; those of the same case follow each other.
+/// The contestants for one job size, each with its index; contestants of the same case follow each other.
 fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<(usize, App)>>, Problem> {
     let line = &bench.line;
     let (kernels, schemes) = (parts(line, KERNEL, &KERNELS)?, parts(line, SCHEME, &SCHEMES)?);
@@ -117,14 +117,14 @@ fn turns(bench: &Bench, layout: Layout, delay: Duration) -> Result<Vec<Turn<(usi
     Ok(turns)
 }
 
-/// The time of a fence in some jobs before the others, of which the setup phases are parts.
+/// The duration of a fence, measured in some jobs before the others; the setup phases are fractions of it.
 fn fence_s(bench: &Bench, launch: &Launch) -> Result<f64, Failure> {
     let app = App { kernel: KERNELS[1], scheme: FENCE, setup_percent: 0 };
     let fences = (0..TRIALS).map(|_| Ok(need(&job(bench, launch, app, 0.0)?, "call")));
     Ok(median(fences.collect::<Result<Vec<f64>, Failure>>()?).unwrap_or(0.0))
 }
 
-/// Adds what the schemes of a case have gained over `FENCE` in the same round.
+/// Adds the time that each scheme of a case has gained over `FENCE` in the same round.
 fn add_gains(bench: &Bench, alike: &[Turn<(usize, App)>], rounds: &[Vec<Option<Measures>>]) {
     let Some(fence) = alike.iter().find(|turn| turn.contestant == FENCE) else { return };
     for turn in alike.iter().filter(|turn| turn.contestant != FENCE) {
@@ -137,7 +137,7 @@ fn add_gains(bench: &Bench, alike: &[Turn<(usize, App)>], rounds: &[Vec<Option<M
     }
 }
 
-/// One job, whose ranks all have the right results.
+/// Runs one job; all of its ranks must have right results.
 fn job(bench: &Bench, launch: &Launch, app: App, setup_s: f64) -> Result<Measures, Failure> {
     let times = bench.scratch.empty_file("times")?;
     let setup_ns = (setup_s * 1e9).round().to_string();
@@ -150,7 +150,7 @@ fn job(bench: &Bench, launch: &Launch, app: App, setup_s: f64) -> Result<Measure
     Ok(measures)
 }
 
-/// The times of a job from the lines of its ranks.
+/// Parses the times of a job from the lines of its ranks.
 fn read(text: &str, job_size: u32) -> Result<Measures, Failure> {
     let all = stamps::lines(text, NUMBERS, job_size)?;
     if !all.iter().all(|line| line[1] > 0 && line[1..].is_sorted()) {
@@ -167,8 +167,8 @@ fn read(text: &str, job_size: u32) -> Result<Measures, Failure> {
     ])
 }
 
-/// What a job has gained over the job with a fence; what a job that does not wait for its exchange should have gained:
-/// the fence, or all that could be done meanwhile.
+/// The time that a job has gained over the job with a fence; and, if the job does not wait for its exchange, the time
+/// that it should have gained: the fence, or everything that could be done meanwhile.
 fn gains(fence: &Measures, ours: &Measures, is_blocking: bool) -> Measures {
     let gain = |name: &str, quantity| seconds(name, need(fence, quantity) - need(ours, quantity));
     let hidden = need(fence, "call").min(need(fence, "before-use"));

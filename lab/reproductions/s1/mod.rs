@@ -68,11 +68,11 @@ const SCHEMES: [&str; 8] =
     ["text-fence", "text-get-2", "text-get-all", "fence", "fence-get-2", "allgather", "ifence", "iallgather"];
 /// Ranks per node of a real MPI: few, so that there are several nodes; on a single node MPICH exchanges nothing.
 const MPI_PPN: u32 = 4;
-/// Starting an MPI rank costs some 10 ms of CPU time.
+/// Number of rounds with a real MPI: starting a rank costs some 10 ms of CPU time.
 const MPI_ROUNDS: u32 = 3;
-/// The operations that may be overlapped, each with its blocking form.
+/// The operations that may overlap with work, each with its blocking form.
 const PAIRS: [(&str, &str); 2] = [("ifence", "fence"), ("iallgather", "allgather")];
-/// Rounds that determine the length of the work (chosen).
+/// Number of rounds that determine the length of the work (chosen).
 const TRIALS: u32 = 3;
 
 pub fn init(bench: &Bench) -> Result<(), Problem> {
@@ -109,8 +109,8 @@ pub fn init(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// `programs/mpi_shim.c` is loaded into the MPI program and measures MPI_Init and the communication with the PMI server
-/// in it on every rank; medians over the ranks.
+/// Runs an MPI program into which `programs/mpi_shim.c` is loaded; on every rank the shim measures MPI_Init and, within
+/// it, the communication with the PMI server. Returns medians over the ranks.
 fn real_mpi(bench: &Bench, launch: &Launch, program: &std::path::Path) -> Result<Measures, Failure> {
     let file = bench.scratch.empty_file("mpi-stamps")?;
     let launch = launch.clone().with([
@@ -135,8 +135,8 @@ pub fn overlap(bench: &Bench) -> Result<(), Problem> {
             }
             continue;
         }
-        // Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if
-        // the links are slow, without them.
+        // Nodes with one spinning rank each: few enough that the ranks fit on the cores together with their agents, or,
+        // if the links are slow, without the agents.
         let cores = bench.machine.cpus as u32;
         let node_count = if delay.is_zero() { (cores / 2).max(2) } else { cores.max(2) };
         let layout = Layout { node_count, ppn: 1 };
@@ -181,8 +181,8 @@ fn hide(bench: &Bench, choice: &Choice, kind: &str, launch: Launch) -> Result<()
     Ok(())
 }
 
-/// The blocking exchange, work alone, both at the same time. Measures how long the blocking exchange takes, so that the
-/// work takes as long.
+/// The steps of a comparison: the blocking exchange, the work alone, and both at the same time. The blocking exchange
+/// is measured first, so that the work takes as long.
 fn steps(choice: &Choice, job: &mut Job, kind: &str, later: Scheme, blocking: Scheme) -> Result<[Step; 3], Failure> {
     let blocking = Step::exchange(blocking, choice.lengths);
     let mut longest: f64 = 0.0;

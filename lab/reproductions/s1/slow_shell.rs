@@ -1,8 +1,9 @@
-//! A remote shell whose agents have slow links: every byte between such an agent and its parent takes some time longer.
+//! A remote shell whose agents have slow links: every byte between such an agent and its parent arrives later by a
+//! given delay.
 //!
-//! wireup calls it as `wireup-reproduce slow-shell DELAY_NS HOST COMMAND..` and writes the agent's bootstrap message to
-//! its standard input. It runs the command on this machine, and replaces the parent's addresses in the message by that
-//! of a relay of its own, which passes bytes on after the delay. The agents themselves are unmodified.
+//! wireup runs this program as `wireup-reproduce slow-shell DELAY_NS HOST COMMAND..` and writes the agent's bootstrap
+//! message to its standard input. It runs the command on this machine, and replaces the parent's addresses in the
+//! message by that of a relay of its own, which forwards bytes after the delay. The agents themselves are unmodified.
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,12 +17,12 @@ use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap};
 
 /// The first argument of the remote shell.
 pub const WORD: &str = "slow-shell";
-/// Bytes read at once (chosen).
+/// Maximum number of bytes read at once (chosen).
 const CHUNK: usize = 64 << 10;
-/// The exit code for a command that was killed.
+/// The exit code if the command was killed by a signal.
 const EXIT_FAILED: i32 = 125;
 
-/// `args` are those after the word. Ends with the exit code of the command.
+/// Runs the remote shell; `args`: the arguments after `WORD`. Exits with the exit code of the command.
 ///
 /// # Errors
 /// The command cannot be run, or the agent's bootstrap message cannot be read.
@@ -44,13 +45,14 @@ pub fn run(args: &[OsString]) -> Result<(), Box<dyn std::error::Error>> {
     std::process::exit(child.wait()?.code().unwrap_or(EXIT_FAILED))
 }
 
-/// Starts to relay connections to the first of these addresses that takes them; returns the relay's own address.
+/// Starts a relay, which connects to the first of these addresses that accepts connections; returns the relay's own
+/// address.
 fn relay(to: Vec<String>, delay: Duration) -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
     thread::spawn(move || {
         for from in listener.incoming().flatten() {
-            // Without an answer the agent tries again, and reports it in the end.
+            // If no address accepts, the agent gets no answer, tries again, and finally reports that.
             if let Some(to) = to.iter().find_map(|address| TcpStream::connect(address).ok()) {
                 let _ = both_ways(from, to, delay);
             }
@@ -68,7 +70,8 @@ fn both_ways(one: TcpStream, other: TcpStream, delay: Duration) -> io::Result<()
     Ok(())
 }
 
-/// Passes on what arrives, each piece after the delay, in two threads: what waits does not keep more from being read.
+/// Forwards the bytes that arrive, each piece after the delay, in two threads, so that waiting pieces do not stop the
+/// reading.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     let (sender, receiver): (Sender<(Instant, Vec<u8>)>, Receiver<_>) = channel();
     thread::spawn(move || {

@@ -1,6 +1,6 @@
-//! What groups of ranks cost: real ranks, whose times and counts are taken and whose counts are compared with simulated
-//! ones; the simulator alone, for jobs that no machine of this size can run; and what ranks hold that talk to log2 P
-//! others, beside ranks that talk to all.
+//! The cost of groups of ranks: real ranks, whose times and counts are measured and whose counts are compared with
+//! simulated ones; the simulator alone, for jobs that no machine of this size can run; and the state that ranks hold if
+//! they talk to log2 P others, compared with ranks that talk to all.
 use serde_json::Value as Json;
 use wireup_bench::bench::{Bench, Problem, Turn};
 use wireup_bench::command::{Failure, wrong};
@@ -37,8 +37,7 @@ memory of ranks that talk to log2 P others, beside those of ranks that talk to a
     ..NO_WORDS
 };
 
-/// What ranks do in the group of all: its name, the operation, whether its time is so short that it is done several
-/// times in a step.
+/// What ranks do in the group of all ranks: its name, the operation, and whether it is so short that a step repeats it.
 type GroupScheme = (&'static str, Operation, bool);
 
 const SCHEMES: [GroupScheme; 8] = [
@@ -56,12 +55,12 @@ const BUILD: &str = "group-build";
 /// Names in the samples of jobs whose ranks talk to log2 P others, and of jobs whose ranks talk to all.
 const TALK: &str = "talk-log2";
 const TALK_TO_ALL: &str = "talk-to-all";
-/// Number of ranks that search for an address in one step; `NUMBERS`: length of an allreduce's vector. As in
+/// Number of ranks that search for an address in one step. `NUMBERS`: length of an allreduce's vector. Both as in
 /// `groups.c`.
 const ASKERS: u32 = 16;
 const NUMBERS: usize = 2;
 
-/// An operation as a call of the simulator.
+/// The call of the simulator that corresponds to an operation.
 fn simulated_call(operation: Operation, layout: Layout, lengths: Lengths) -> Call {
     let len = lengths.value as usize;
     match operation {
@@ -82,7 +81,8 @@ fn powers(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }
 
-/// Larger jobs hold the results of all ranks in memory only for calls whose results are short.
+/// Maximum number of ranks for simulations that hold the results of all ranks in memory; in larger jobs only calls with
+/// short results are simulated so.
 const ALL_RESULTS_RANKS_MAX: u32 = 1024;
 /// Index in `Slot::counts` of the length of a rank's own address.
 const ADDRESS_LEN_AT: usize = 6;
@@ -120,7 +120,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// All schemes of groups by the ranks of one job.
+/// Runs all schemes of groups with the ranks of one job.
 fn counted(bench: &Bench, choice: &Choice, layout: Layout, repeat: u32) -> Result<(), Problem> {
     let case = choice.case("groups", layout);
     let rounds = bench.rounds.unwrap_or_else(|| default_rounds(layout.job_size()));
@@ -167,8 +167,8 @@ fn simulate_call(network: &mut RankNetwork, call: Call) -> Result<Measures, Trou
     Ok(figures(&costs, costs.len()))
 }
 
-/// Ranks that have opened the library; that talk to log2 P others; that talk to all. Each job does one of the two,
-/// once, because connections stay.
+/// Measures the state held by ranks that have only opened the library, that talk to log2 P others, and that talk to all
+/// others. Each job does one of these, once, because connections stay open.
 fn held(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem> {
     let case = choice.case("connections", layout);
     for (name, operation) in [(TALK, Operation::Talk), (TALK_TO_ALL, Operation::TalkToAll)] {
@@ -199,7 +199,7 @@ fn held_now(job: &Job, layout: Layout) -> Result<Measures, Failure> {
     Ok([of_held(&held, layout), job.memory()?].concat())
 }
 
-/// What a rank that talks to all must hold needs no simulation: P - 1 of each.
+/// For ranks that talk to all, no simulation is needed: each holds P - 1 connections and addresses.
 fn simulate_held(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) -> Result<(), Trouble> {
     let (mut network, _) = RankNetwork::new(layout.job_size(), ADDRESS_LEN)?;
     let now = |network: &RankNetwork| {
@@ -222,7 +222,8 @@ fn simulate_held(bench: &Bench, choice: &Choice, layout: Layout, case: &Json) ->
     Ok(())
 }
 
-/// Figures about what ranks hold. A connection of the job is held at both ends, so the sum over all ranks is halved.
+/// Figures about the state that ranks hold. A connection is held at both of its ends, so the sum over all ranks is
+/// halved.
 fn of_held(held: &[Held], layout: Layout) -> Measures {
     let most = |of: fn(&Held) -> usize| held.iter().map(of).max().unwrap_or(0) as f64;
     let ends: usize = held.iter().map(|held| held.connections).sum();
@@ -250,7 +251,7 @@ fn costs(slots: &[Slot], repeat: u32) -> Result<Vec<Cost>, Failure> {
     slots.iter().map(cost).collect()
 }
 
-/// The rank with the most of each, and sums over `size` ranks, which are alike if there is one cost only.
+/// The largest value of each count, and sums over `size` ranks; if there is only one cost, it is that of each rank.
 fn figures(costs: &[Cost], size: usize) -> Measures {
     let most = |of: fn(&Cost) -> u64| costs.iter().map(of).max().unwrap_or(0) as f64;
     let all = |of: fn(&Cost) -> u64| costs.iter().map(of).sum::<u64>() as f64 * (size / costs.len().max(1)) as f64;
@@ -264,7 +265,7 @@ fn figures(costs: &[Cost], size: usize) -> Measures {
     ]
 }
 
-/// The figures of real ranks, and how many of them differ from simulated ones.
+/// The figures of real ranks, and the number of ranks whose figures differ from the simulated ones.
 fn compared(real: &[Cost], simulated: &[Cost]) -> Measures {
     let differing = real.iter().zip(simulated).filter(|(real, simulated)| real != simulated).count();
     let mut measures = figures(real, real.len());

@@ -1,5 +1,5 @@
-//! S2: its closing table (`steps`, by processes that are a `rank` each), and the cost of groups of ranks (`groups`)
-//! beside the simulator.
+//! S2: its closing table (`steps`, by processes of which each is a `rank`), and the cost of groups of ranks (`groups`),
+//! compared with the simulator.
 mod groups;
 pub mod rank;
 
@@ -55,13 +55,13 @@ before it has, with one thing replaced:
     ..NO_WORDS
 };
 
-/// More ranks were not measured; each has an address of its own below 127.1.0.0/16.
+/// Maximum number of ranks: more were not measured. Each rank has an address of its own below 127.1.0.0/16.
 const RANKS_MAX: u32 = 4096;
-/// Fewer have no others across the job.
+/// Minimum number of ranks: with fewer, there are no ranks about half the job away.
 const RANKS_MIN: u32 = 4;
 const ROUNDS_DEFAULT: u32 = 3;
 const LIMIT_S: u64 = 300;
-/// A folder in memory.
+/// A folder whose files are in memory.
 const MEMORY: &str = "/dev/shm";
 
 /// The phases of a rank. `launch`: from before the launcher is started until the rank has joined its job. `pmi-ring`:
@@ -69,7 +69,7 @@ const MEMORY: &str = "/dev/shm";
 /// `address-exchange`: until the rank has all addresses. `connect`: connections to all, or to those that it sends to.
 const PHASES: [&str; 5] = ["launch", "pmi-ring", "group", "address-exchange", "connect"];
 
-/// The columns of the table, and which phases each has.
+/// The columns of the table, each with the phases that it has.
 const COLUMNS: [(&str, [bool; PHASES.len()]); 5] = [
     (BASELINE, [true, false, false, true, true]),
     ("staged", [true, false, false, true, true]),
@@ -78,14 +78,14 @@ const COLUMNS: [(&str, [bool; PHASES.len()]); 5] = [
     (ON_DEMAND, [true, true, true, false, true]),
 ];
 const BASELINE: &str = "baseline";
-/// The only column in which ranks do not end up connected to all others.
+/// The only column in which ranks are not connected to all others at the end.
 const ON_DEMAND: &str = "on-demand";
 
 pub fn steps(bench: &Bench) -> Result<(), Problem> {
     let line = &bench.line;
     let columns = line.one(COLUMN, |value| value.list(|column| column.choice(&COLUMNS.map(|one| (one.0, one)))))?;
     let sizes = line.one(RANKS, |value| value.list(|ranks| ranks.number_in(RANKS_MIN, RANKS_MAX)))?;
-    // The last partner of a rank is size / 2 + 2 N - 1 further on, and must not be the rank itself.
+    // The last partner of a rank is size / 2 + 2 N - 1 ranks further on, and must not be the rank itself.
     let fewest = sizes.iter().min().copied().unwrap_or(RANKS_MIN);
     let partners = line.one(PARTNERS, |value| value.number_in(1, (fewest / 2).max(2)))?;
     let (ppn, connect_max) = (line.one(PPN, Value::at_least_one)?, line.one(CONNECT_MAX, Value::number)?);
@@ -102,7 +102,7 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     }
     let memory = Scratch::create_in(Path::new(MEMORY))?;
     let program = bench.scratch.file("steps-rank");
-    // A file of its own: the running program's pages would stay in memory.
+    // A copy of the program: the pages of the running program itself would stay in memory.
     fs::copy(std::env::current_exe()?, &program)?;
     let staged = memory.file("steps-rank");
     fs::copy(&program, &staged)?;
@@ -121,7 +121,7 @@ pub fn steps(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Makes the next reader of the file read it from the disk, if it is on one.
+/// Drops the file from the page cache, so that its next reader reads it from the disk, if it is on one.
 fn forget(program: &Path) -> std::io::Result<()> {
     let file = File::open(program)?;
     file.sync_all()?;
@@ -132,7 +132,7 @@ fn forget(program: &Path) -> std::io::Result<()> {
 /// launcher is started until the last rank is connected; `begin` is the clock at the start (ns).
 ///
 /// # Errors
-/// A rank's line is missing, twice there, or not that of the column.
+/// A rank's line is missing, exists twice, or does not have the column's phases.
 fn read(text: &str, has: [bool; PHASES.len()], ranks: u32, begin: u64) -> Result<Measures, Failure> {
     let all = stamps::lines(text, PHASES.len() + 2, ranks)?;
     let last = all.iter().filter_map(|line| line.last()).max().copied().unwrap_or(begin);

@@ -1,5 +1,5 @@
-//! A rank of a job: goes through the phases of its column, and prints a line with its rank, how long the phases LAUNCH
-//! RING GROUP ADDRESSES CONNECT took (ns; 0 for one that the column lacks), and the clock at the end (ns).
+//! A rank of a job: goes through the phases of its column, and prints a line with its rank, the durations of the phases
+//! LAUNCH RING GROUP ADDRESSES CONNECT (ns; 0 for a phase that the column lacks), and the clock at the end (ns).
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,9 +14,9 @@ use wireup_capi::net::now_ns;
 
 use crate::s4::sockets::{self, Half, VALUE_LEN};
 
-/// The first argument of such a process.
+/// The first argument of a process that is a rank.
 pub const WORD: &str = "steps-rank";
-/// Values of one pair: its text has twelve digits for each, and at most 1,024 characters.
+/// Number of values in one pair: a pair has twelve digits for each value, and at most 1,024 characters.
 const CHUNK: usize = 80;
 /// The tag of the messages for which connections are made on demand.
 const TAG: u32 = 7;
@@ -25,13 +25,13 @@ const WAIT_MS_MAX: i32 = 300_000;
 
 static JOB: JobSlot<()> = JobSlot::new();
 
-/// Distances from a rank to the ranks that it sends a message to on demand: about half the job away, so that they are
+/// Distances from a rank to the ranks that it sends messages to on demand: about half the job, so that these ranks are
 /// not its neighbours in the graph.
 fn partners(size: u32, count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |number| size / 2 + 1 + 2 * number)
 }
 
-/// Each rank has an address of its own: one address has not enough ports for all pairs.
+/// The address of a rank. Each rank has its own, because one address has not enough ports for all pairs of ranks.
 fn own_address(rank: u32) -> Ipv4Addr {
     let [_, _, high, low] = (rank + 1).to_be_bytes();
     Ipv4Addr::new(127, 1, high, low)
@@ -41,8 +41,8 @@ fn shown(problem: impl Debug) -> String {
     format!("{problem:?}")
 }
 
-/// `args` are those after the word: the rank's column, the clock at the start of the job, how many others it has a
-/// message for.
+/// Runs a rank. `args`: the arguments after `WORD`: the rank's column, the clock at the start of the job, and the
+/// number of other ranks to which it sends a message.
 pub fn run(args: &[OsString]) -> Result<(), String> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let own = "wireup-reproduce steps starts these processes itself";
@@ -55,7 +55,7 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     let (Timed { phases, end, connected }, job) = match column {
         "baseline" | "staged" => {
             let timed = by_pairs(&mut job, joined)?;
-            // Nobody leaves before all are connected.
+            // A fence, so that no rank exits before all ranks are connected.
             let fence = job.start_fence();
             job.finish(fence).map_err(shown)?;
             (timed, job)
@@ -72,13 +72,13 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
 }
 
 struct Timed {
-    /// Ring, group, address exchange, connect (ns).
+    /// Durations of the phases ring, group, address exchange and connect (ns).
     phases: [u64; 4],
     end: u64,
     connected: Vec<OwnedFd>,
 }
 
-/// The sockets for all others, and the values for them, with an empty one for the rank itself.
+/// The sockets for all other ranks, and the values for these ranks, with an empty value for the rank itself.
 fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), String> {
     let others = (0..size).filter(|peer| *peer != rank);
     let (halves, made) = sockets::make_all(own_address(rank), others.map(|peer| rank < peer)).map_err(shown)?;
@@ -87,14 +87,14 @@ fn sockets_for_all(rank: u32, size: u32) -> Result<(Vec<Half>, Vec<Vec<u8>>), St
     Ok((halves, rows))
 }
 
-/// Connects to all; `rows` are the values that others have for this rank, and one for itself.
+/// Connects to all other ranks; `rows`: the values that other ranks have for this rank, and one for itself.
 fn connect_all(rank: u32, halves: Vec<Half>, mut rows: Vec<Vec<u8>>) -> Result<Vec<OwnedFd>, String> {
     rows.remove(rank as usize);
     let peers: Vec<SocketAddrV4> = sockets::decode(&rows.concat()).ok_or("not values of sockets")?;
     if peers.len() != halves.len() {
         return Err(format!("{} values, not {}", peers.len(), halves.len()));
     }
-    // The launcher ends ranks itself, so there is nothing else to watch.
+    // `connect_all` watches a socket that never closes: the launcher ends the ranks itself.
     let (watched, _other) = UnixStream::pair().map_err(shown)?;
     sockets::connect_all(halves, &peers, &watched).map_err(shown)
 }
@@ -103,13 +103,13 @@ fn key(rank: u32, chunk: usize) -> Vec<u8> {
     format!("steps-{rank}-{chunk}").into_bytes()
 }
 
-/// The value for `peer` in a chunk of another rank's values.
+/// The value for `peer` in a chunk, which holds the values of another rank.
 fn of_chunk(chunk: &[u8], peer: usize) -> Option<Vec<u8>> {
     let at = peer % CHUNK * VALUE_LEN * 2;
     hex::decode(chunk.get(at..at + VALUE_LEN * 2)?).ok()
 }
 
-/// Put, fence, and a get for each other rank.
+/// Exchanges the values by put, fence, and a get for each other rank.
 fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
     let (rank, size) = (job.rank, job.size);
     let (halves, rows) = sockets_for_all(rank, size)?;
@@ -134,7 +134,7 @@ fn by_pairs(job: &mut Job, joined: u64) -> Result<Timed, String> {
     Ok(Timed { phases: [0, 0, known - joined, end - known], end, connected })
 }
 
-/// The ranks' own network; then an alltoall and a connection to each, or messages to some.
+/// Makes the ranks' own network; then an alltoall and a connection to each other rank, or messages to some of them.
 fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, Job), String> {
     let (rank, size) = (job.rank, job.size);
     let mut context = Context::new(job, Some(Engine::Peers), start, Transport::Tcp).map_err(shown)?;
@@ -162,7 +162,7 @@ fn by_groups(job: Job, start: Start, on_demand: Option<u32>) -> Result<(Timed, J
     Ok((Timed { phases, end, connected }, context.worker.leave()))
 }
 
-/// A message to and from each partner.
+/// Sends a message to each partner, and receives one from each.
 fn talk(context: &mut Context, world: Group, count: u32) -> Result<(), String> {
     let Group { rank, size, .. } = world;
     for distance in partners(size, count) {

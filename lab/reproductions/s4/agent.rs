@@ -1,5 +1,5 @@
-//! A standing agent on its host: starts processes of jobs, and passes on their puts and gets among agents in a ring
-//! (S4 4.2) or in a hypercube.
+//! A standing agent on its host: starts processes of jobs, and forwards their puts and gets through a ring (S4 4.2) or
+//! a hypercube of agents.
 //!
 //! ```text
 //!   ring                                                        hypercube
@@ -11,8 +11,9 @@
 //!   Report    around, back to agent 0                           back along the tree
 //! ```
 //!
-//! It does one step after the other and blocks in each, since it knows what must come next; only gets come in any
-//! order. It is told where the others are on its standard input, and lives until that ends or a job fails.
+//! An agent does one step after the other and blocks in each, since it knows which message must come next; only gets
+//! come in any order. It receives the addresses of the other agents on its standard input, and lives until that input
+//! ends or a job fails.
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
@@ -32,11 +33,11 @@ use super::scheme::{HOPS, JOB_LEN, LOCAL, SCHEMES, Scheme, decode_pair, ranks_of
 use super::sockets::VALUE_LEN;
 use super::wire::{Channel, Kind, Message, Secret, WAIT_MAX, await_caller, call, sum, wrong};
 
-/// The first argument of such a process.
+/// The first argument of a process that is an agent.
 pub const WORD: &str = "s4-agent";
 /// An agent prints this once it has all of its links.
 pub const READY: &str = "ready";
-/// An agent without a job waits until its standard input ends; this is longer than any benchmark.
+/// Time limit of waits of an agent without a job, which waits until its standard input ends; longer than any benchmark.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Indexes into `Agent::links` in a ring: the link from the previous agent, and the link to the next one.
 const BEFORE: usize = 0;
@@ -68,7 +69,7 @@ struct Job {
     children: Vec<Child>,
     /// Connections to this agent's processes, in the order of ranks.
     processes: Vec<Channel>,
-    /// What all ranks put, by rank; only that of the ranks in `known` has arrived here.
+    /// The values that all ranks have put, by rank; only those of the ranks in `known` have arrived at this agent.
     values: Vec<u8>,
     known: Range<u16>,
 }
@@ -96,7 +97,8 @@ pub fn run() -> io::Result<()> {
 }
 
 impl Agent {
-    /// Connects to the other agents. Connections complete before they are accepted, so nobody waits for one who waits.
+    /// Connects to the other agents. Connections complete before they are accepted, so agents do not wait for each
+    /// other in a circle.
     fn link(listener: &TcpListener, seat: &Seat) -> io::Result<Agent> {
         let &Seat { index, is_ring, secret, ref all } = seat;
         let (agents, until) = (all.len() as u16, Instant::now() + WAIT_MAX);
@@ -124,7 +126,8 @@ impl Agent {
         Ok(Agent { index, agents, own: *all[usize::from(index)].ip(), is_ring, links })
     }
 
-    /// The links from which a request comes (of agent 0 only in a ring: it has been around), and to which it goes.
+    /// The link from which a request comes (in a ring agent 0 gets only its own request back), and the links to which
+    /// it goes.
     fn up_and_down(&mut self) -> (Option<&mut Channel>, &mut [Channel]) {
         // In the binomial tree the parent is across the highest bit of an agent's own number.
         let own_bits = (u16::BITS - self.index.leading_zeros()) as usize;
@@ -132,7 +135,7 @@ impl Agent {
         (up.last_mut(), down)
     }
 
-    /// One job. Agent 0 has the launcher.
+    /// Serves one job. Agent 0 has a connection to the launcher.
     fn serve(&mut self, mut launcher: Option<&mut Channel>) -> io::Result<()> {
         let (up, down) = self.up_and_down();
         let source = launcher.as_deref_mut().or(up).ok_or_else(|| wrong("no parent"))?;
@@ -160,7 +163,7 @@ impl Agent {
         let mut report = self.answer_gets(&mut job)?;
         self.gather_reports(&mut report)?;
 
-        // The end: the launcher has closed, the others are told.
+        // At the end the launcher has closed its connection, and the other agents are told.
         match launcher {
             Some(launcher) => {
                 report.send(launcher)?;
@@ -175,7 +178,7 @@ impl Agent {
         job.children.iter_mut().try_for_each(|child| child.wait().map(drop))
     }
 
-    /// Starts the processes of this agent.
+    /// Starts the job's processes that belong to this agent.
     fn start(&self, (scheme, size): (u16, u16)) -> io::Result<Job> {
         let scheme = *SCHEMES.get(usize::from(scheme)).ok_or_else(|| wrong("no such scheme"))?;
         let ranks = ranks_of(self.index..self.index + 1, self.agents, size);
@@ -192,7 +195,7 @@ impl Agent {
         Ok(Job { scheme, size, known: ranks.clone(), ranks, children, processes, values })
     }
 
-    /// A message without a body once around the ring, as far as to the agent before this one.
+    /// Sends a message without a body once around the ring, as far as to the agent before this one.
     fn pass_around(&mut self, kind: Kind) -> io::Result<()> {
         if self.index > 0 {
             self.links[BEFORE].receive(kind, 0)?;
@@ -207,7 +210,7 @@ impl Agent {
             return if self.index == 0 { self.links[BEFORE].receive(Kind::Fence, 0).map(drop) } else { Ok(()) };
         }
         for (round, link) in (0..).zip(&mut self.links) {
-            // In round d an agent knows the values of those who agree with it from bit d on.
+            // In round d an agent knows the values of all agents whose numbers agree with its own from bit d on.
             let known = |agent: u16| {
                 let first = agent >> round << round;
                 job.scheme.puts_of(ranks_of(first..first + (1 << round), self.agents, job.size), job.size)
@@ -220,8 +223,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Answers gets, and passes on those of others, until all own processes have reported. In a ring one request and
-    /// its answer make one round: each agent sees two messages of every agent that has processes.
+    /// Answers gets, and forwards those of other agents, until all processes of this agent have reported. In a ring one
+    /// request and its answer make one round: each agent sees two messages of every agent that has processes.
     fn answer_gets(&mut self, job: &mut Job) -> io::Result<Report> {
         let used = job.size.min(self.agents);
         let mut left = if self.is_ring && used > 1 { 2 * used } else { 0 };
@@ -250,7 +253,7 @@ impl Agent {
         Ok(all)
     }
 
-    /// Answers if the value is here, else passes on.
+    /// Answers a get if the value is known here; otherwise forwards the request.
     fn on_get(&mut self, job: &mut Job, mut message: Message) -> io::Result<()> {
         let (owner, slot) = decode_pair(&message.body)?;
         if message.kind == Kind::Get && job.known.contains(&owner) {
@@ -267,7 +270,7 @@ impl Agent {
         channel.send(message.kind, message.who, &message.body)
     }
 
-    /// Who has sent something: processes by rank, or the ring.
+    /// Waits for messages; returns who has sent one: processes by rank, or the ring.
     fn await_messages(&mut self, job: &mut Job, has_ring: bool, open: &[u16]) -> io::Result<Vec<Option<u16>>> {
         let processes = open.iter().map(|rank| (Some(*rank), &job.processes[usize::from(rank - job.ranks.start)]));
         let ring = has_ring.then(|| (None, &self.links[BEFORE]));
@@ -280,12 +283,12 @@ impl Agent {
         Ok(ready.map(|(from, _)| *from).collect())
     }
 
-    /// Adds what others have to the report of this agent's processes, and passes it on towards agent 0.
+    /// Adds the reports of other agents to the report of this agent's processes, and forwards it towards agent 0.
     fn gather_reports(&mut self, report: &mut Report) -> io::Result<()> {
         report.traffic[HOPS] = sum(self.links.iter_mut().map(|link| std::mem::take(&mut link.sent)));
         let (index, agents, is_ring) = (self.index, self.agents, self.is_ring);
         let (up, down) = self.up_and_down();
-        // In a ring reports go the way of requests, from agent 1 to agent 0.
+        // In a ring reports travel in the direction of requests, from agent 1 to agent 0.
         let (from, to) = match (is_ring, up) {
             (true, Some(before)) => {
                 let from = if agents > 1 && index != 1 { std::slice::from_mut(before) } else { &mut [] };
@@ -305,7 +308,7 @@ impl Job {
         &mut self.processes[usize::from(rank - self.ranks.start)]
     }
 
-    /// What this agent's processes put; all of them are in the fence then.
+    /// Receives the values that this agent's processes put; afterwards all of these processes are in the fence.
     fn gather(&mut self) -> io::Result<()> {
         for (rank, process) in self.ranks.clone().zip(&mut self.processes) {
             let place = self.scheme.puts_of(rank..rank + 1, self.size);

@@ -14,22 +14,22 @@ use super::scheme::{Exchange, SCHEMES, STAR, Scheme, encode_pair, ranks_of};
 use super::sockets::{VALUE_LEN, reassembled};
 use super::wire::{Channel, Kind, Secret, WAIT_MAX, await_caller, call, sum};
 
-/// How often the launcher looks whether a remote shell has failed (chosen).
+/// Interval at which the launcher checks whether a remote shell has failed (chosen).
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// The times of one job (s), and what was sent.
+/// The times of one job (s), and the traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Until every process was connected to every other.
+    /// Time until every process was connected to every other.
     pub connected_s: f64,
-    /// Until every process was running: had called back, or was in the fence.
+    /// Time until every process was running: it had connected to the launcher, or was in the fence.
     pub initiated_s: f64,
-    /// Times of the slowest processes: from a process's start until it had the values (this includes the wait for
-    /// processes that are started later), and from then until it was connected; all traffic of processes.
+    /// Times of the slowest processes: from a process's start until it had the values (including the wait for processes
+    /// that are started later), and from then until it was connected. Also all traffic of processes.
     pub slowest: Report,
 }
 
-/// A job by standing agents, of which the first is at this address.
+/// Runs a job by standing agents, of which agent 0 is at this address.
 pub fn by_agents(
     scheme: Scheme,
     size: u16,
@@ -49,13 +49,14 @@ pub fn by_agents(
     Ok(Outcome { connected_s, initiated_s, slowest })
 }
 
-/// A job by a remote shell for each process; `limit` bounds each wait.
+/// Runs a job by a remote shell for each process; `limit` bounds each wait.
 pub fn by_shells(bench: &Bench, scheme: Scheme, size: u16, limit: Duration) -> Result<Outcome, Failure> {
     let addresses = |host: &String| Ok((address_of(host)?, own_address(host)?));
     let addresses: Vec<(Ipv4Addr, Ipv4Addr)> = bench.hosts.iter().map(addresses).collect::<io::Result<_>>()?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let (port, secret) = (listener.local_addr()?.port(), random()?);
-    // Declared first, since it is dropped last: a shell ends when the channel of its process is closed.
+    // Declared before `channels`, so that it is dropped after them: a shell ends when the channel of its process is
+    // closed.
     let mut shells = Remotes::none(bench, "shells-stderr")?;
     let mut channels = Vec::new();
     let begin = Instant::now();
@@ -64,7 +65,8 @@ pub fn by_shells(bench: &Bench, scheme: Scheme, size: u16, limit: Duration) -> R
             let launcher = Some((SocketAddrV4::new(launcher, port), secret));
             let place = Place { scheme: scheme.name.to_owned(), rank, size, own, launcher };
             shells.add(host, process::WORD)?;
-            // A shell that has ended does not read: the wait for the call finds that.
+            // Errors are ignored: a shell that has ended does not read, and the wait for the process's connection
+            // notices that.
             let _ = shells.tell(usize::from(rank), &serde_json::to_string(&place).map_err(wrong)?);
             let channel = await_call(&mut shells, &listener, &secret, rank)?;
             channel.wait_at_most(limit);
@@ -82,7 +84,7 @@ pub fn by_shells(bench: &Bench, scheme: Scheme, size: u16, limit: Duration) -> R
     Ok(Outcome { connected_s, initiated_s, slowest })
 }
 
-/// Waits until the process that was started last has called; gives up if its shell ends first.
+/// Waits until the process that was started last has connected; gives up if its shell ends first.
 fn await_call(shells: &mut Remotes, listener: &TcpListener, secret: &Secret, rank: u16) -> Result<Channel, Failure> {
     let until = Instant::now() + WAIT_MAX;
     loop {
@@ -100,7 +102,7 @@ fn await_call(shells: &mut Remotes, listener: &TcpListener, secret: &Secret, ran
     }
 }
 
-/// Gathers what processes have, and sends them what they need.
+/// Gathers the values of all processes, and sends each process the values that it needs.
 fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<()> {
     let row_len = VALUE_LEN
         * match scheme.exchange {
@@ -121,7 +123,7 @@ fn exchange(scheme: Scheme, size: u16, channels: &mut [Channel]) -> io::Result<(
     Ok(())
 }
 
-/// What the neighbours have for this process, by slot.
+/// The values that a process's neighbours have for it, by slot.
 fn of_neighbours(scheme: Scheme, rank: u16, size: u16, rows: &[Vec<u8>]) -> Vec<u8> {
     let value = |(slot, neighbour): (u16, u16)| {
         let at = usize::from(scheme.far_slot(slot)) * VALUE_LEN;
@@ -130,7 +132,7 @@ fn of_neighbours(scheme: Scheme, rank: u16, size: u16, rows: &[Vec<u8>]) -> Vec<
     (0..).zip(scheme.neighbours(rank, size)).flat_map(value).collect()
 }
 
-/// The own address as this host sees it. Nothing is sent.
+/// This machine's address on the route to a host. No packet is sent.
 fn own_address(host: &str) -> io::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((address_of(host)?, 9))?;
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn neighbours_in_the_ring_get_each_others_values() {
         let rows: Vec<Vec<u8>> = (0..4).map(|rank| [[rank; VALUE_LEN], [10 + rank; VALUE_LEN]].concat()).collect();
-        // From the left its right value, from the right its left one.
+        // From the left neighbour its right value, from the right neighbour its left value.
         let wanted = [[13; VALUE_LEN], [1; VALUE_LEN]].concat();
         assert_eq!(of_neighbours(Scheme::named("ssh-bc").unwrap(), 0, 4, &rows), wanted);
     }

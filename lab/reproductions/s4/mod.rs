@@ -79,7 +79,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     let limit = bench.limit_or(LIMIT_S);
     // Each process has a channel, and a remote shell with two pipes.
     raise_descriptor_limit()?;
-    // The standing agents of the ring, and those of the hypercube; they end if a job of theirs has failed.
+    // The standing agents of the ring and of the hypercube; they end if one of their jobs has failed.
     let mut standing: [Option<(Remotes, Door)>; 2] = [None, None];
     let mismatch = RefCell::new(None);
     bench.turns(&turns, |&(scheme, size), _| {
@@ -108,7 +108,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
 /// The address of agent 0, and the agents' secret.
 type Door = (SocketAddrV4, wire::Secret);
 
-/// Starts agents and links them.
+/// Starts standing agents and links them.
 fn stand(bench: &Bench, is_ring: bool) -> Result<(Remotes, Door), Failure> {
     let mut agents = Remotes::start(bench, agent::WORD)?;
     let address = |agent: &Remote| match agent.hello.parse() {

@@ -1,4 +1,4 @@
-//! A process of a job: gets the values that others have for it, and connects to all of them.
+//! A process of a job: gets the values that other processes have for it, and connects to all of them.
 use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,9 +11,9 @@ use super::scheme::{CHANNEL, Exchange, LOCAL, SLOT_LEN, STAR, Scheme, Starter, T
 use super::sockets::{self, VALUE_LEN, place, reassembled};
 use super::wire::{Channel, Kind, Secret, call, sum, wrong};
 
-/// The first argument of such a process.
+/// The first argument of a process of a job.
 pub const WORD: &str = "s4-process";
-/// The longest JSON of a report.
+/// Maximum length of the JSON of a report (bytes).
 pub const JSON_LEN_MAX: usize = 4096;
 
 /// The settings of a process: its argument if an agent starts it, otherwise the first line of its standard input.
@@ -22,14 +22,15 @@ pub struct Place {
     pub scheme: String,
     pub rank: u16,
     pub size: u16,
-    /// The host's address.
+    /// The address of the process's host.
     pub own: Ipv4Addr,
     /// Address and secret by which the process connects to the launcher; `None`: its standard input is a socket to its
     /// agent.
     pub launcher: Option<(SocketAddrV4, Secret)>,
 }
 
-/// The longest times of processes (ns): until they had the values, and then until they were connected; what was sent.
+/// Longest times of the processes (ns): until a process had the values, and then until it was connected; and the
+/// traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub exchange_ns: u64,
@@ -58,13 +59,13 @@ struct Process {
     rank: u16,
     size: u16,
     own: Ipv4Addr,
-    /// The connection to the launcher or the agent.
+    /// The connection to the launcher or to the agent.
     up: Channel,
     /// Connections to the neighbours, by slot.
     channels: Vec<Channel>,
 }
 
-/// `args` are those after the word.
+/// Runs a process; `args`: the arguments after `WORD`.
 pub fn run(args: &[OsString]) -> io::Result<()> {
     let (begin, mut line) = (Instant::now(), String::new());
     let place: Place = match args.first().and_then(|place| place.to_str()) {
@@ -98,7 +99,7 @@ pub fn run(args: &[OsString]) -> io::Result<()> {
 }
 
 impl Process {
-    /// Gives this process's row to others; returns what they have for this process.
+    /// Gives this process's row to the others; returns the values that they have for this process.
     fn exchange(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
         match self.scheme.exchange {
             Exchange::Whole => {
@@ -139,7 +140,7 @@ impl Process {
         Ok(())
     }
 
-    /// Put, fence, and a get for each neighbour.
+    /// Exchanges through agents: put, fence, and a get for each neighbour.
     fn through_agents(&mut self, mine: &[u8], neighbours: &[u16]) -> io::Result<Vec<u8>> {
         self.up.send(Kind::Values, self.rank, mine)?;
         self.up.send(Kind::Fence, self.rank, &[])?;
@@ -153,8 +154,8 @@ impl Process {
         Ok(theirs)
     }
 
-    /// The ring: each row is sent on as soon as it has come. Every row fits the buffers of a socket, so sending never
-    /// waits for long.
+    /// Exchanges around the ring: each row is forwarded as soon as it has arrived. Every row fits into the buffers of a
+    /// socket, so sending never waits for long.
     fn around(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
         let (rank, size) = (self.rank, self.size);
         let [left, right] = &mut self.channels[..] else { return Err(wrong("a ring has two neighbours")) };
@@ -167,7 +168,7 @@ impl Process {
                 return Err(wrong(format!("a row of {owner} in step {step}")));
             }
             values[place(rank, owner)].copy_from_slice(&message.body[place(owner, rank)]);
-            // The right neighbour has its own row.
+            // The right neighbour is the owner of the last row.
             if step + 1 < size {
                 right.send(Kind::Values, owner, &message.body)?;
             }
@@ -175,7 +176,7 @@ impl Process {
         Ok(values)
     }
 
-    /// The hypercube: every message fits the buffers of a socket, so both sides may send first.
+    /// Exchanges in the hypercube: every message fits into the buffers of a socket, so both sides may send first.
     fn across(&mut self, row: &[u8]) -> io::Result<Vec<u8>> {
         let mut cube = Cube::new(self.rank, self.size, row);
         for (bit, neighbour) in (0..).zip(&mut self.channels) {
@@ -199,7 +200,7 @@ struct Cube {
 impl Cube {
     fn new(rank: u16, size: u16, row: &[u8]) -> Cube {
         let value = |way: u16| match way {
-            // So that every message has the same length.
+            // A process has no value for itself; an empty one makes all messages equally long.
             0 => [0; VALUE_LEN],
             _ => row[place(rank, rank ^ way)].try_into().unwrap_or_default(),
         };
@@ -218,7 +219,7 @@ impl Cube {
         self.places(bit).zip(message.as_chunks().0).for_each(|(place, value)| *place = *value);
     }
 
-    /// After the last round: what others have for this process, by owner.
+    /// The values that the other processes have for this process, by owner; called after the last round.
     fn finish(self) -> Vec<u8> {
         let owners = (0..self.held.len()).filter(|owner| *owner != usize::from(self.rank));
         owners.flat_map(|owner| self.held[owner ^ usize::from(self.rank)]).collect()

@@ -30,14 +30,14 @@ use std::ops::Range;
 use super::sockets::VALUE_LEN;
 use super::wire::{Count, SECRET_LEN, sent, sum, wrong};
 
-/// More processes were not measured (chosen: a process may have 1,024 descriptors).
+/// Maximum number of processes: more were not measured (chosen: a process may have 1,024 descriptors).
 pub const SIZE_MAX: u16 = 512;
-/// The job of a launch request: scheme, size.
+/// Length of the job in a launch request: scheme and size.
 pub const JOB_LEN: usize = 4;
-/// The name of a value: its rank, its slot.
+/// Length of the name of a value: its rank and its slot.
 pub const SLOT_LEN: usize = 4;
 
-/// What was sent: by the star, the channel, hops and locally.
+/// Messages and bytes that were sent: by the star, the channel, hops and locally.
 pub type Traffic = [Count; 4];
 pub const PARTS: [&str; 4] = ["star", "channel", "hops", "local"];
 pub const STAR: usize = 0;
@@ -50,18 +50,18 @@ pub const LOCAL: usize = 3;
 pub enum Starter {
     /// The launcher, by a remote shell for each process, one after the other.
     Star,
-    /// Agents that each send to the next one.
+    /// Agents in a ring, each of which sends to the next one.
     Ring,
-    /// Agents that each send to those whose number differs in one bit.
+    /// Agents in a hypercube, each of which sends to those whose number differs in one bit.
     Cube,
 }
 
-/// How the values get from process to process.
+/// How the values get from process to process, before these have connections to all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// Through the launcher, which sends all values to each process.
     Whole,
-    /// Through the launcher, which sends to each process what is meant for it (data reassembly).
+    /// Through the launcher, which sends to each process only the values for it (data reassembly).
     Reassembled,
     /// Around a ring of the processes (bootstrap channel).
     Ring,
@@ -102,31 +102,31 @@ impl Scheme {
         }
     }
 
-    /// Bytes that a process puts: a value for each neighbour.
+    /// Number of bytes that a process puts: a value for each neighbour.
     pub fn put_len(self, size: u16) -> usize {
         self.neighbours(0, size).len() * VALUE_LEN
     }
 
-    /// Where the puts of these ranks are among those of all ranks.
+    /// The position of the values put by these ranks among those of all ranks.
     pub fn puts_of(self, ranks: Range<u16>, size: u16) -> Range<usize> {
         usize::from(ranks.start) * self.put_len(size)..usize::from(ranks.end) * self.put_len(size)
     }
 
-    /// The neighbour's slot whose value belongs to a process's own slot.
+    /// The slot, at the neighbour, of the value that belongs to a process's own slot.
     pub fn far_slot(self, slot: u16) -> u16 {
-        // What is left of this process calls it its right neighbour. In a hypercube both sides use the same bit.
+        // The left neighbour's slot for this process is the right one. In a hypercube both sides use the same bit.
         if self.exchange == Exchange::Ring { 1 - slot } else { slot }
     }
 
-    /// Whether this process calls its neighbour, which otherwise calls it.
+    /// Whether this process connects to its neighbour; otherwise the neighbour connects to this process.
     pub fn calls(self, rank: u16, slot: u16) -> bool {
         if self.exchange == Exchange::Ring { slot == 1 } else { rank & (1 << slot) == 0 }
     }
 
-    /// Whether `size` processes can be divided among `agents`, and whether the scheme knows this many.
+    /// Whether `size` processes can be divided among `agents`, and whether the scheme allows these numbers.
     ///
     /// # Errors
-    /// The reason.
+    /// The text says why not.
     pub fn fits(self, size: u16, agents: u16) -> Result<(), String> {
         if size > agents && !size.is_multiple_of(agents) {
             return Err(format!("{size} processes cannot be divided evenly among {agents} hosts"));
@@ -137,14 +137,14 @@ impl Scheme {
         Ok(())
     }
 
-    /// Everything that the scheme sends from the start to the last connection.
+    /// Formula for everything that the scheme sends from the start to the last connection.
     pub fn formula(self, size: u16, agents: u16) -> Traffic {
         let [n, a, used] = [size, agents, size.min(agents)].map(u64::from);
         let [v, t, j, g] = [VALUE_LEN, SECRET_LEN, JOB_LEN, SLOT_LEN].map(|len| len as u64);
         let [bits, agent_bits] = [n, a].map(|number| u64::from(number.ilog2()));
         let [called_back, requested] = [sent(n, t), sum([sent(1, t), sent(1, j)])];
         let (around, none) = (sent(n * (n - 1), (n - 1) * v), [0, 0]);
-        // A put of so many values, a fence and its answer, as many gets and their answers.
+        // For each process: a put of all slots, a fence and its answer, as many gets as slots and their answers.
         let local = |slots| {
             let gets = [sent(n * slots, g), sent(n * slots, g + v)];
             sum([sent(n, slots * v), sent(2 * n, 0), sum(gets)])
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(values("ssh-bc"), 4 * n * v + n * (n - 1) * w, "N - 1 messages of W for each process");
         let messages = |traffic: Traffic| traffic.map(|count| count[0]);
         assert_eq!(messages(formula("mpd-bc", 128, 16))[1..3], [128 * 127, 16 + 32 + 2 * 16 * 16]);
-        // One agent has nobody to ask.
+        // A single agent has no other agent to ask.
         assert_eq!((formula("mpd-bc", 4, 1)[HOPS][0], formula("hypercube", 4, 1)[HOPS]), (3, [0, 0]));
     }
 }

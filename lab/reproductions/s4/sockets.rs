@@ -17,7 +17,7 @@ use wireup_bench::net::await_any;
 
 use super::wire::{WAIT_MAX, wrong};
 
-/// IPv4 address and port.
+/// Length of a value: an IPv4 address and a port (bytes).
 pub const VALUE_LEN: usize = 6;
 
 pub fn encode(values: impl IntoIterator<Item = SocketAddrV4>) -> Vec<u8> {
@@ -25,7 +25,7 @@ pub fn encode(values: impl IntoIterator<Item = SocketAddrV4>) -> Vec<u8> {
     values.into_iter().flat_map(bytes).collect()
 }
 
-/// `None` if the length is wrong.
+/// Decodes addresses; `None` if the length is wrong.
 pub fn decode(bytes: &[u8]) -> Option<Vec<SocketAddrV4>> {
     let (values, []) = bytes.as_chunks::<VALUE_LEN>() else { return None };
     let value = |&[a, b, c, d, high, low]: &[u8; VALUE_LEN]| {
@@ -34,13 +34,13 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<SocketAddrV4>> {
     Some(values.iter().map(value).collect())
 }
 
-/// Where the value for `peer` is in the encoded row of `owner`.
+/// The position of the value for `peer` in the encoded row of `owner`.
 pub fn place(owner: u16, peer: u16) -> std::ops::Range<usize> {
     let at = usize::from(if peer < owner { peer } else { peer - 1 }) * VALUE_LEN;
     at..at + VALUE_LEN
 }
 
-/// What all rows have for `peer`, by owner (data reassembly). `rows` has the encoded row of each process.
+/// The values for `peer` in all rows, by owner (data reassembly). `rows`: the encoded row of each process.
 pub fn reassembled(rows: &[Vec<u8>], peer: u16) -> Vec<u8> {
     let others = (0..rows.len() as u16).filter(|owner| *owner != peer);
     others.flat_map(|owner| rows[usize::from(owner)][place(owner, peer)].to_vec()).collect()
@@ -52,14 +52,14 @@ pub struct Half {
     calls: bool,
 }
 
-/// Sockets and their addresses, one for each peer, with ports of the kernel's choice; this process calls those that
-/// `calls` says, the others call it.
+/// Creates sockets, one for each peer, with ports of the kernel's choice, and returns them with their addresses.
+/// `calls`: for each peer, whether this process connects to it; otherwise the peer connects.
 pub fn make_all(address: Ipv4Addr, calls: impl Iterator<Item = bool>) -> io::Result<(Vec<Half>, Vec<SocketAddrV4>)> {
     let make = |calls: bool| {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrV4::new(address, 0))?;
         if !calls {
-            // One peer calls; others may too.
+            // Only one peer should connect, but strangers may, too.
             listen(&socket, 8)?;
         }
         let value = SocketAddrV4::try_from(getsockname(&socket)?)?;
@@ -68,9 +68,9 @@ pub fn make_all(address: Ipv4Addr, calls: impl Iterator<Item = bool>) -> io::Res
     Ok(calls.map(make).collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// Connects each socket with its peer's. `launcher` is readable if there is no use in waiting.
+/// Connects each socket with that of its peer. `launcher` becomes readable if there is no use in waiting.
 pub fn connect_all(halves: Vec<Half>, peers: &[SocketAddrV4], launcher: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
-    // Connections complete before they are accepted, so nobody waits for one who waits.
+    // Connections complete before they are accepted, so processes do not wait for each other in a circle.
     for (half, peer) in halves.iter().zip(peers).filter(|(half, _)| half.calls) {
         connect(&half.socket, peer).map_err(|error| wrong(format!("connection to {peer}: {error}")))?;
     }
@@ -81,7 +81,7 @@ pub fn connect_all(halves: Vec<Half>, peers: &[SocketAddrV4], launcher: &impl As
     finished.collect()
 }
 
-/// The connection of this peer; strangers are dropped.
+/// Accepts the connection of this peer; connections of strangers are dropped.
 fn accept_from(listener: &OwnedFd, peer: SocketAddrV4, launcher: &impl AsFd) -> io::Result<OwnedFd> {
     let until = Instant::now() + WAIT_MAX;
     loop {
@@ -100,10 +100,10 @@ fn accept_from(listener: &OwnedFd, peer: SocketAddrV4, launcher: &impl AsFd) -> 
     }
 }
 
-/// Closes at once, so that the kernel does not keep thousands of ports for a minute.
+/// Closes sockets with a reset, so that the kernel does not keep thousands of ports for a minute.
 pub fn close_all(sockets: Vec<OwnedFd>) {
     for socket in sockets {
-        // If it fails, the port is kept.
+        // Errors are ignored: the kernel then only keeps the port.
         let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn values_survive_as_bytes_and_reassembly_gives_each_process_what_is_meant_for_it() {
-        // The value of a pair shows whose it is.
+        // The value of a pair of processes shows which pair it belongs to.
         let value = |owner: u16, peer: u16| SocketAddrV4::new(Ipv4Addr::from(u32::from(owner)), peer + 65_000);
         let others = |owner: u16| (0..5).filter(move |peer| *peer != owner);
         let rows: Vec<Vec<u8>> = (0..5).map(|owner| encode(others(owner).map(|peer| value(owner, peer)))).collect();
@@ -138,7 +138,7 @@ mod tests {
         let peer = |socket: &OwnedFd| SocketAddrV4::try_from(getpeername(socket).unwrap().unwrap()).unwrap();
         assert_eq!((peer(&accepted[0]), peer(&called[0])), (far_values[0], near_values[0]));
         drop((stranger, other));
-        // Nobody waits once the launcher is gone.
+        // Waits end with an error once the launcher has closed its connection.
         let error = connect_all(make(false).0, &near_values, &launcher).unwrap_err().to_string();
         assert!(error.contains("over before"), "{error}");
     }

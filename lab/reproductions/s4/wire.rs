@@ -8,8 +8,8 @@
 //!   └─────┴─────┴────────┴──────────┴───────
 //! ```
 //!
-//! A receiver always knows which kinds may come and how long their bodies may be, so nothing that a stranger sends
-//! allocates memory.
+//! A receiver always knows which kinds may come and how long their bodies may be, so no message of a stranger makes it
+//! allocate memory.
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
 use wireup_bench::net::await_any;
 
-/// Longest wait for a message (chosen: the slowest initiation of 1,024 processes by ssh takes half as long).
+/// Longest wait for a message (chosen: twice as long as the slowest initiation of 1,024 processes by ssh).
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Time within which a process that connects must send the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub type Secret = [u8; SECRET_LEN];
 /// A number of messages, and their bytes with headers.
 pub type Count = [u64; 2];
 
-/// So many messages, with bodies of so many bytes each.
+/// The count of `messages` messages with bodies of `body_bytes` bytes each.
 pub fn sent(messages: u64, body_bytes: u64) -> Count {
     [messages, messages * (HEADER_LEN as u64 + body_bytes)]
 }
@@ -44,37 +44,37 @@ pub fn sum(counts: impl IntoIterator<Item = Count>) -> Count {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The secret, from the one who has connected.
+    /// The secret, sent by the side that has connected.
     Hello,
     /// Values of processes for others: to and from the launcher, around the ring or through the hypercube of processes,
     /// as a put, through the hypercube of agents.
     Values,
     /// A request to start processes.
     Launch,
-    /// From a process, and around the ring of agents: all so far are in the fence.
+    /// Sent by a process, and around the ring of agents: all processes so far are in the fence.
     Fence,
-    /// Around the ring of agents, and to processes: the fence is over.
+    /// Sent around the ring of agents, and to processes: the fence has completed.
     Released,
     Get,
     Value,
-    /// All processes run: for the launcher's clock. From here on kinds are not counted: they are part of the
-    /// measurement and not of a scheme.
+    /// All processes run: stops a clock of the launcher. This kind and those below are not counted: they belong to the
+    /// measurement and not to a scheme.
     Started,
     /// Times and counts of a process, or of all processes of some agents.
     Report,
-    /// All processes are connected and may leave.
+    /// All processes are connected and may exit.
     Leave,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub kind: Kind,
-    /// A rank, the number of an agent, or the number of a bit in one of these.
+    /// The sender or subject: a rank, the number of an agent, or the number of a bit in one of these.
     pub who: u16,
     pub body: Vec<u8>,
 }
 
-/// One end of a connection. It blocks.
+/// One end of a connection, with blocking reads and writes.
 pub struct Channel {
     file: File,
     /// Messages and bytes sent so far, without the kinds that are not counted.
@@ -82,16 +82,16 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Over a socket, or a pipe to read from.
+    /// A channel over a socket, or over a pipe that is only read.
     pub fn new(descriptor: impl Into<OwnedFd>) -> Channel {
         let channel = Channel { file: File::from(descriptor.into()), sent: [0, 0] };
-        // A socket of the machine itself has no such option, a pipe neither of both.
+        // Errors are ignored: a Unix socket has no such option, and a pipe has neither this option nor a time limit.
         let _ = set_tcp_nodelay(&channel, true);
         channel.wait_at_most(WAIT_MAX);
         channel
     }
 
-    /// Bounds each of the waits that follow.
+    /// Sets the time limit of each of the waits that follow.
     pub fn wait_at_most(&self, limit: Duration) {
         let _ = (
             set_socket_timeout(&self.file, Timeout::Recv, Some(limit)),
@@ -111,7 +111,7 @@ impl Channel {
         Ok(())
     }
 
-    /// A message of this kind with a body of this length.
+    /// Receives a message, which must be of this kind, with a body of this length.
     pub fn receive(&mut self, kind: Kind, body_len: usize) -> io::Result<Message> {
         let message = self.receive_any(&[kind], body_len)?;
         match message.body.len() == body_len {
@@ -120,7 +120,7 @@ impl Channel {
         }
     }
 
-    /// A message of one of these kinds with a body of at most this length.
+    /// Receives a message, which must be of one of these kinds, with a body of at most this length.
     pub fn receive_any(&mut self, kinds: &[Kind], body_len_max: usize) -> io::Result<Message> {
         let mut header = [0; HEADER_LEN];
         self.file.read_exact(&mut header)?;
@@ -136,10 +136,10 @@ impl Channel {
         Ok(Message { kind, who: u16::from_le_bytes([low, high]), body })
     }
 
-    /// Waits until the other end has closed.
+    /// Waits until the other end has closed the connection.
     pub fn await_end(&mut self) {
         let mut rest = [0; 64];
-        // A wait that has lasted for the socket's time limit goes on.
+        // If a wait has reached the socket's time limit, it is repeated.
         while match self.file.read(&mut rest) {
             Ok(count) => count > 0,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -153,24 +153,25 @@ impl AsFd for Channel {
     }
 }
 
-/// Connects; `who` says who does so.
+/// Connects and sends the secret; `who`: number of this side, for the other side.
 pub fn call(address: SocketAddrV4, secret: &Secret, who: u16) -> io::Result<Channel> {
     let mut channel = Channel::new(TcpStream::connect_timeout(&address.into(), WAIT_MAX)?);
     channel.send(Kind::Hello, who, secret)?;
     Ok(channel)
 }
 
-/// The next caller who knows the secret: its channel, and who it is.
+/// Accepts the next connection whose first message has the secret; returns the channel, and the number of the other
+/// side.
 ///
 /// # Errors
-/// Nobody has called in time.
+/// Nobody with the secret has connected in time.
 pub fn await_caller(listener: &TcpListener, secret: &Secret, until: Instant) -> io::Result<(Channel, u16)> {
     while await_any(&mut [PollFd::new(listener, PollFlags::IN)], until)? {
         let mut channel = Channel::new(listener.accept()?.0);
         channel.wait_at_most(HELLO_MAX);
         let Ok(hello) = channel.receive(Kind::Hello, SECRET_LEN) else { continue };
         channel.wait_at_most(WAIT_MAX);
-        // Without a shortcut that shows how much of it is right.
+        // Compares in constant time, so that the duration does not show how many bytes are right.
         if hello.body.iter().zip(secret).fold(0, |differ, (theirs, own)| differ | (theirs ^ own)) == 0 {
             return Ok((channel, hello.who));
         }

@@ -13,12 +13,12 @@ use xtask::programs::Flavour;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wireup-reproduce");
 const SCHEMES: [&str; 5] = ["original", "ssh-dr", "ssh-bc", "mpd-bc", "hypercube"];
 
-/// The library that ranks load.
+/// Path of the library that ranks load.
 fn library() -> String {
     format!("--library {}", folder().join(xtask::libraries::file("pmi2")).display())
 }
 
-/// The results of a reproduction with wireup's ranks on this machine.
+/// Runs a reproduction with wireup's ranks on this machine; returns its results.
 fn reproduce(name: &str, words: &str) -> Lines {
     let results = Results::of(name);
     let library = if words.starts_with("steps") { String::new() } else { library() };
@@ -27,7 +27,7 @@ fn reproduce(name: &str, words: &str) -> Lines {
     results.lines()
 }
 
-/// Every scheme connects the processes after they were started, and has sent something.
+/// Checks that every scheme connects the processes after they were started, and has sent something.
 fn expect_s4(lines: &Lines, size: u32) {
     let case = format!("ranks={size},hosts=4");
     lines.expect(&SCHEMES, &case, &["connected", "initiated", "exchange-max", "connecting-max", "star-messages"]);
@@ -47,8 +47,8 @@ fn s4_connects_all_processes_by_every_scheme() {
     Run::tool(PROGRAM, words.split_whitespace()).succeed();
     let lines = results.lines();
     [2, 4, 8].into_iter().for_each(|size| expect_s4(&lines, size));
-    // Four secrets of 16 bytes, three values of 6 bytes from each, and twelve to each; eight bytes of header for each
-    // message.
+    // The launcher's star sends and receives four secrets of 16 bytes, three values of 6 bytes from each process, and
+    // twelve values to each; each message has eight bytes of header.
     let bytes = 4 * (8 + 16) + 4 * (8 + 3 * 6) + 4 * (8 + 12 * 6);
     assert_eq!(lines.value("original", "ranks=4", "star-bytes"), f64::from(bytes));
     assert_eq!(lines.value("original", "ranks=4", "star-messages"), 12.0);
@@ -63,7 +63,7 @@ fn s4_uses_real_ssh() {
     machines.shell(&format!("{PROGRAM} s4 {words}")).succeed();
     let lines = results.lines();
     expect_s4(&lines, 4);
-    // The fields by which tables and figures choose.
+    // The fields by which tables and figures select these results.
     lines.expect(&["original"], "ranks=4,shell=ssh", &["connected"]);
 }
 
@@ -97,7 +97,8 @@ fn steps_have_every_phase_of_every_column() {
     ] {
         for (phase, ranks) in all.iter().flat_map(|phase| [8, 12].map(|ranks| (phase, ranks))) {
             let values = lines.values(column, &format!("ranks={ranks},ppn=4"), phase);
-            // Twelve ranks are more than are connected to all others.
+            // With twelve ranks, only ranks that connect on demand are measured: the other columns connect each rank to
+            // all.
             let is_there = !without.contains(phase) && (ranks == 8 || column == "on-demand");
             assert!(
                 values.len() == usize::from(is_there) && values.iter().all(|value| *value > 0.0),
@@ -115,7 +116,7 @@ fn groups_of_real_ranks_cost_what_the_simulator_says() {
         for ranks in [6, 8] {
             assert_eq!(lines.value(&name, &format!("part=groups,ranks={ranks}"), "disagreeing"), 0.0, "{name}");
         }
-        // The same code in another program.
+        // The simulator runs the same code, so the counts must be equal.
         for quantity in ["rounds", "messages-all"] {
             let [real, simulated] = ["groups", "groups simulated"]
                 .map(|part| lines.value(&name, &format!("part={part},ranks=6"), quantity));
@@ -156,7 +157,7 @@ fn overlap_has_sleeping_and_spinning_ranks() {
         let names = [blocking.to_owned(), format!("sleep for {later}"), format!("{later}+sleep")];
         names.iter().for_each(|name| lines.expect(&[name], "part=sleep,ranks=8", &["rank", "whole"]));
     }
-    // Up and down over one link that delays every frame by 2 ms; the time starts when the last rank enters.
+    // A fence goes up and down one link that delays every frame by 2 ms; the time starts when the last rank enters.
     assert!(lines.value("fence", "part=spin", "time") >= 2e-3);
 }
 
@@ -168,9 +169,9 @@ fn apps_have_right_results_by_every_scheme() {
         assert!(0.0 < of("before-use") && of("before-use") < of("run") && of("run") < of("wall"), "{scheme}");
         assert_eq!(lines.values(scheme, "kernel=is", "gain").len(), usize::from(scheme != "fence"), "{scheme}");
     }
-    // Twice the delay of a link: up and down.
+    // A fence takes twice the delay of a link: up and down.
     assert!(lines.value("fence", "kernel=is", "call") >= 4e-3);
-    // More ranks than planes of the coarse grids.
+    // With more ranks than the coarse grids have planes.
     let lines = reproduce("apps-all", "apps --ranks 16 --rounds 1 --delay-ms 0 --setup 0 --scheme iallgather");
     ["ep", "cg", "is", "mg"]
         .iter()
@@ -184,7 +185,7 @@ fn apps_fail_if_ranks_leave_no_result_or_a_wrong_one() {
     let outcome = run("/bin/true");
     assert_eq!(outcome.code(), 125, "{outcome}");
     assert!(outcome.err().contains("0 lines of 4 ranks"), "{outcome}");
-    // Five jobs find the length of a fence, one warms up: the eighth is one of three that count.
+    // Five jobs find the length of a fence, one is the warm-up: the eighth job is one of three that are measured.
     let results = Results::of("apps-wrong");
     let calls = results.0.join("calls");
     let script = "echo >> CALLS; test $(wc -l < CALLS) = 8 && exit 4; exec WIREUP \"$@\"";

@@ -1,4 +1,4 @@
-//! Groups: how they are made, and what is started in them.
+//! Creates groups, and starts operations in them.
 
 use super::{Context, Engine, Group, GroupKind};
 use crate::agent_groups;
@@ -41,7 +41,7 @@ impl Context {
             && self.worker.job.answers_questions()
     }
 
-    /// Makes a group of these ranks, which all of them do; none if there are none.
+    /// Makes a group of these ranks, each of which must call this; returns `None` if `ranks` is empty.
     pub(super) fn make(
         &mut self,
         (of, child): (wireup_group::Context, u32),
@@ -63,7 +63,7 @@ impl Context {
         self.worker.gather((context, group.number, (group.me, group.size())), value, then)
     }
 
-    /// Starts a collective.
+    /// Starts a collective of a group.
     pub fn start(&mut self, group: Group, operation: Operation) -> Result<Request, Error> {
         if !operation.is_sound(group.size) {
             return Err(Error::Argument);
@@ -102,7 +102,7 @@ impl Context {
             return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
         }
         if group.kind == GroupKind::Job && self.has_agent_groups() {
-            // One exchange by the server tells every rank who is in its group.
+            // One exchange by the server tells every rank the members of its group.
             let of = self.agent_groups.origin(group.agents_context())?;
             let id = agents::start_split(&mut self.worker.job, &wanted);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
@@ -113,7 +113,7 @@ impl Context {
         Ok(Request::Peers(request))
     }
 
-    /// The ranks of this process's node. All ranks must call it, and it waits for them.
+    /// The group of the ranks on this process's node. All ranks must call it, and it waits for them.
     pub fn node(&mut self) -> Result<Group, Error> {
         if let Some(group) = self.placed(ranks_beside)? {
             return Ok(group);
@@ -123,8 +123,8 @@ impl Context {
         self.divided(world, Wanted { colour: Some(colour), key: 0 })
     }
 
-    /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call
-    /// it, and it waits for them.
+    /// The group of the ranks with the same number on their nodes; those with number 0 are their nodes' leaders. All
+    /// ranks must call it, and it waits for them.
     pub fn leaders(&mut self) -> Result<Group, Error> {
         if let Some(group) = self.placed(ranks_across)? {
             return Ok(group);
@@ -136,7 +136,8 @@ impl Context {
         leaders
     }
 
-    /// A group of ranks that every member finds by itself, from who is on which node; `None`: it cannot.
+    /// A group whose ranks every member computes by itself from the process mapping; `None`: the members cannot be
+    /// computed.
     fn placed(&mut self, choose: fn(&[u8], u32, u32) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
         let (rank, size) = (self.worker.job.rank, self.worker.job.size);
         if !self.has_agent_groups() && !self.worker.network()?.0.book.has_all() {
@@ -157,11 +158,11 @@ impl Context {
         self.group(&Done::Group(context)).ok_or(Error::Mismatch).map(Some)
     }
 
-    /// `PMI_process_mapping`; `None` if the server has none.
+    /// The job's attribute `PMI_process_mapping`; `None`: the server has none.
     fn mapping(&mut self) -> Result<Option<Vec<u8>>, Error> {
         match self.worker.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
             Ok(mapping) => Ok(mapping),
-            // A server without job attributes, or a singleton.
+            // The server has no job attributes, or this process is a singleton.
             Err(Code::OTHER | Code::FAIL) => Ok(None),
             Err(code) => Err(Error::Server(code)),
         }
@@ -181,7 +182,7 @@ impl Context {
         self.group(&done).ok_or(Error::Mismatch)
     }
 
-    /// A group with the same members, whose messages never meet those of the first one.
+    /// Makes a group with the same members; messages of the two groups are never confused.
     pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
         if self.has_agent_groups() && matches!(group.kind, GroupKind::Job | GroupKind::Agents(_)) {
             let runs = match group.kind {
@@ -198,8 +199,8 @@ impl Context {
         Ok(Group { kind: GroupKind::Peers(context), ..group })
     }
 
-    /// Makes a group of these members of `of`, in this order. Exactly these members call it, with the same list and
-    /// name.
+    /// Makes a group of these members of `of`, in this order. Exactly these members must call it, with the same list
+    /// and name.
     pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(of)?;
         let request = network.groups.create(context, members, name);
@@ -236,7 +237,7 @@ impl Context {
         Ok(Request::Peers(request))
     }
 
-    /// The group that a split has made.
+    /// The group that an operation has made; `None`: it has made none.
     pub fn group(&mut self, done: &Done) -> Option<Group> {
         let Done::Group(Some(context)) = done else { return None };
         if let Ok(group) = self.agent_groups.get(*context) {

@@ -1,4 +1,4 @@
-//! A process's place in its job: its groups, its pairs, and the results of what it has started.
+//! A process's view of its job: its groups, its key-value pairs, and the results of what it has started.
 
 mod groups;
 
@@ -18,12 +18,12 @@ use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_group::Done;
 use wireup_group::algorithms::Barrier;
 
-/// Who exchanges the data of a group's collectives.
+/// Which processes exchange the data of a group's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Engine {
-    /// The server of the job: wireup's agents, or another launcher's.
+    /// The server of the job exchanges the data: wireup's agents, or another launcher's server.
     Agents,
-    /// The ranks themselves.
+    /// The ranks exchange the data among themselves.
     Peers,
 }
 
@@ -43,34 +43,34 @@ impl Group {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum GroupKind {
-    /// The whole job, by its server.
+    /// The whole job; its server carries out the collectives.
     Job,
-    /// The whole job, by the ranks.
+    /// The whole job; the ranks carry out the collectives.
     World,
     Peers(wireup_group::Context),
-    /// A group whose collectives the agents carry out; what agents cannot do goes over the ranks' network.
+    /// A group whose collectives the agents carry out; other operations use the ranks' network.
     Agents(wireup_group::Context),
 }
 
-/// Requests are started and taken here; `worker` makes progress on them.
+/// Starts requests and returns their results; `worker` makes progress on them.
 pub struct Context {
     pub worker: Worker,
     engine: Engine,
     agent_groups: AgentGroups,
-    /// Key-value pairs of a further library in this process, which are not kept by the job's server.
+    /// Key-value pairs of a secondary library in this process, which the job's server does not keep.
     pairs: Pairs,
 }
 
 impl Context {
-    /// `engine`: that of the group of all ranks; `None`: the agents if the server is wireup's, otherwise the ranks
-    /// themselves.
+    /// `engine`: the engine of the group of all ranks; `None`: the agents if the server is wireup's, otherwise the
+    /// ranks themselves.
     ///
     /// # Errors
     /// With [`Engine::Peers`], the connections could not be made.
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
         if !job.name.is_empty() && job.answers_questions() && start != Start::Auto {
-            // Other ways to start need allgathers of the whole job, which only the library with the inherited socket
-            // has.
+            // The other ways to start need allgathers of the whole job, which only the library with the inherited PMI
+            // socket can use.
             return Err(Error::Argument);
         }
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
@@ -96,7 +96,7 @@ impl Context {
         Group { kind, rank: self.worker.job.rank, size: self.worker.job.size }
     }
 
-    /// The group of all ranks, if it is one of those that the server knows as groups.
+    /// The context of the group of all ranks, if the server knows it as a group.
     fn whole(&self) -> Option<wireup_group::Context> {
         let job = &self.worker.job;
         let is_part = self.worker.is_secondary() && self.engine == Engine::Agents && job.answers_questions();
@@ -110,7 +110,7 @@ impl Context {
         }
     }
 
-    /// Adds a pair, which the next fence publishes.
+    /// Adds a key-value pair, which the next fence publishes.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.worker.is_secondary() {
             return self.pairs.put(key, value);
@@ -118,7 +118,7 @@ impl Context {
         self.worker.job.put(key, value).map_err(Error::Server)
     }
 
-    /// Passes the value of a published key to `take`; `false`: there is none.
+    /// Passes the value of a published key to `take`; `false`: the key was not published.
     pub fn get(&mut self, key: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<bool, Error> {
         if self.worker.is_secondary() {
             let found = self.pairs.get(key);
@@ -128,11 +128,11 @@ impl Context {
         self.worker.job.get(&[], -1, key, take).map_err(Error::Server)
     }
 
-    /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its
-    /// own fence, for something that this one must send again.
+    /// Publishes the pairs that the ranks have put. This rank's connections make progress meanwhile: another rank may
+    /// wait, before its own fence, for a message that this one must retransmit.
     ///
-    /// A server that completes a fence before all ranks have started it lets their gets wait instead, and a rank makes
-    /// no progress on its connections during a get. So the ranks wait for each other here.
+    /// Some servers complete a fence before all ranks have started it, and make gets wait instead; a rank makes no
+    /// progress on its connections during a get. With these servers, the ranks wait for each other here.
     pub fn fence(&mut self) -> Result<(), Error> {
         if self.worker.is_secondary() {
             return self.exchange_pairs();
@@ -147,7 +147,7 @@ impl Context {
         self.wait(&request, -1).map(drop)
     }
 
-    /// Every rank learns what all have put since the last time.
+    /// Exchanges the pairs that the ranks have put since the last exchange.
     fn exchange_pairs(&mut self) -> Result<(), Error> {
         let bytes = self.pairs.take_put();
         let operation = Operation::Allgather { bytes, len_max: MAX_LEN, in_memory: false };
@@ -156,12 +156,12 @@ impl Context {
         rows.iter().try_for_each(|put| self.pairs.learn(put))
     }
 
-    /// Waits for at most `ms` milliseconds (negative: without limit), and takes the result.
+    /// Waits for at most `ms` milliseconds (negative: without limit), and returns the result.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]: the request goes on. Otherwise it is over.
+    /// [`Error::TimedOut`]: the request continues. After any other error it has ended.
     pub fn wait(&mut self, request: &Request, ms: c_int) -> Result<Done, Error> {
-        // Nothing else is to be done meanwhile: the server's answer is read where it is taken.
+        // Without a network there is nothing else to make progress on: `take_done` waits for the server's answer.
         let is_alone = self.worker.lazy_network.made().is_none() && ms < 0;
         if !(is_alone && matches!(request, Request::Server { .. })) {
             self.worker.wait_any(&[request], ms)?;
@@ -198,8 +198,8 @@ impl Context {
         }
     }
 
-    /// Waits for an allgather of values of one length, and takes the rows where they are. Fails as [`Context::wait`]
-    /// does.
+    /// Waits for an allgather of values of one length, and returns the rows without copying them where possible. Fails
+    /// as [`Context::wait`] does.
     pub fn view(&mut self, request: &Request, ms: c_int) -> Result<View, Error> {
         self.worker.wait_any(&[request], ms)?;
         match request {

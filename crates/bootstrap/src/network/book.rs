@@ -1,5 +1,5 @@
-//! Where ranks are reached: what groups have learnt, what the job's server has told of all ranks, and for which ranks
-//! the server is to be asked.
+//! The addresses of ranks: those that groups have learnt, those that the job's server has sent, and the ranks whose
+//! addresses must still be requested from the server.
 
 use super::carrier::Transport;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,12 +11,13 @@ use wireup_group::Peer;
 pub struct AddressBook {
     pub transport: Transport,
     learnt: BTreeMap<u32, Vec<u8>>,
-    /// What the server knows of all ranks: their addresses, unless each is requested from the server.
+    /// The server's table of all ranks' addresses; it is empty if each address must be requested from the server.
     endpoints: Option<Arc<Endpoints>>,
-    /// Ranks whose address was wanted and has not been answered, and those of them for which no request was sent yet.
+    /// `sought`: ranks whose address was requested and has not arrived; `wanted`: those of them not yet requested from
+    /// the server.
     sought: BTreeSet<u32>,
     wanted: Vec<u32>,
-    /// Ranks that use another transport.
+    /// Ranks that use another transport than this one.
     misfits: BTreeSet<u32>,
 }
 
@@ -32,23 +33,24 @@ impl AddressBook {
         }
     }
 
-    /// From now on every rank's address is known, or can be asked for.
+    /// From now on, every rank's address is known or can be requested from the server.
     pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
         self.endpoints = Some(endpoints);
     }
 
-    /// Whether every rank's address is known or can be asked for.
+    /// Whether every rank's address is known or can be requested from the server.
     pub fn has_all(&self) -> bool {
         self.endpoints.is_some()
     }
 
-    /// Where a rank is reached; empty if that is not known.
+    /// The address of a rank; empty if it is not known.
     pub fn address(&self, rank: u32) -> Vec<u8> {
         let told = || self.endpoints.as_ref().map(|endpoints| known(endpoints, rank).address);
         self.learnt.get(&rank).cloned().or_else(told).unwrap_or_default()
     }
 
-    /// A rank as its server knows it; without an address if that must be asked for, or if there is no server.
+    /// A rank with its address from the server's table; the address is empty if it must be requested, or without a
+    /// table.
     pub fn peer(&self, rank: u32) -> Peer {
         match &self.endpoints {
             Some(endpoints) => known(endpoints, rank),
@@ -60,29 +62,29 @@ impl AddressBook {
         self.learnt.insert(rank, address);
     }
 
-    /// Number of ranks whose address was learnt.
+    /// Number of ranks whose address was learnt from groups or from the server's answers.
     pub fn learnt(&self) -> usize {
         self.learnt.len()
     }
 
-    /// Wants a rank's address, unless it is known or wanted already.
+    /// Marks a rank's address as wanted, unless it is known or marked already.
     pub fn want(&mut self, rank: u32) {
         if self.address(rank).is_empty() && self.sought.insert(rank) {
             self.wanted.push(rank);
         }
     }
 
-    /// Takes the ranks whose addresses are still to be requested from the server.
+    /// Removes and returns the ranks whose addresses are still to be requested from the server.
     pub fn take_wanted(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.wanted)
     }
 
-    /// The server has answered the question for this rank's address.
+    /// Records that the server has answered the request for this rank's address.
     pub fn on_answer(&mut self, rank: u32) {
         self.sought.remove(&rank);
     }
 
-    /// Takes the ranks whose addresses were wanted, because nobody will answer.
+    /// Removes and returns the ranks whose addresses were requested, because the server will not answer.
     pub fn take_sought(&mut self) -> BTreeSet<u32> {
         core::mem::take(&mut self.sought)
     }
@@ -91,13 +93,14 @@ impl AddressBook {
         self.misfits.insert(rank);
     }
 
-    /// Whether this rank is known to use another transport.
+    /// Whether this rank is known to use another transport than this one.
     pub fn is_misfit(&self, rank: u32) -> bool {
         self.misfits.contains(&rank)
     }
 }
 
-/// A rank as the server knows it; without an address if that must be asked for. The server's sockets are those of TCP.
+/// A rank with its address from the server's table, empty if it must be requested. The server's sockets are TCP
+/// sockets.
 pub fn known(endpoints: &Endpoints, rank: u32) -> Peer {
     let address = endpoints.address(rank).map(|address| Transport::Tcp.address(&address));
     Peer { rank, address: address.unwrap_or_default() }

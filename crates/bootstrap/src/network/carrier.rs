@@ -1,26 +1,26 @@
 //! The interface between the network of ranks and its transports: connections that are dialled, carry messages in
 //! order, and end.
 //!
-//! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
+//! The first byte of a rank's address identifies the transport; only the carrier interprets the rest.
 
 use alloc::vec::Vec;
 use wireup_capi::net::{Descriptor, Epoll, Event};
 pub use wireup_group::connections::{Number, Word};
 use wireup_wire::rank_address;
 
-/// How ranks exchange messages. All ranks of a job choose the same.
+/// How ranks exchange messages. All ranks of a job must use the same transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// One connection of the kernel's for each peer.
+    /// One TCP connection for each peer.
     Tcp,
     /// One UDP socket for all peers; this library retransmits and orders.
     Udp,
-    /// One endpoint of libfabric (`FI_EP_DGRAM`) for all peers, with the same reliability.
+    /// One endpoint of libfabric (`FI_EP_DGRAM`) for all peers; this library retransmits and orders.
     Fabric,
 }
 
 impl Transport {
-    /// The first byte of an address.
+    /// The first byte of an address, which identifies the transport.
     pub fn tag(self) -> u8 {
         match self {
             Transport::Tcp => rank_address::TCP,
@@ -29,7 +29,7 @@ impl Transport {
         }
     }
 
-    /// An address of a carrier in its published form, which begins with the transport's byte.
+    /// The published form of a carrier's address `rest`: the transport's byte in front of it.
     pub fn address(self, rest: &[u8]) -> Vec<u8> {
         let mut address = Vec::with_capacity(1 + rest.len());
         address.push(self.tag());
@@ -38,13 +38,14 @@ impl Transport {
     }
 }
 
-/// A plain connection of the program's own: the rank at the other end, and which of the connections to it this is.
+/// Identifies a plain connection for the program's own use: the peer rank, and its number among the connections to that
+/// rank.
 pub type Key = (u32, u32);
 
-/// The token of the server's descriptor in a carrier's [`Epoll`]; all others are the carrier's.
+/// The token of the server's descriptor in a carrier's [`Epoll`]; the carrier assigns all other tokens.
 pub const SERVER: u64 = 1;
 
-/// What has happened to a connection.
+/// An event on a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happened {
     /// The peer has proved which rank it is: messages can be sent.
@@ -52,7 +53,7 @@ pub enum Happened {
         number: Number,
         peer: u32,
         was_dialled: bool,
-        /// Number of connections between the two ranks that were closed before, as the dialler has said in its hello.
+        /// Number of connections between the two ranks that were closed by agreement, from the dialler's hello.
         closed: u32,
     },
     Message {
@@ -76,7 +77,7 @@ pub enum Happened {
         number: Number,
         peer: u32,
     },
-    /// The connection has ended, and not by agreement. `is_lost`: the rank is lost, too; if not, the rank has refused
+    /// The connection has ended, and not by agreement. `is_lost`: the peer rank is lost; otherwise the peer has refused
     /// the connection or has given up its dial.
     Over {
         number: Number,
@@ -98,42 +99,42 @@ impl Happened {
     }
 }
 
-/// What has not left this process or, over datagrams, is not known to have arrived.
+/// The kind of data that is still in this process or, over datagrams, has not been acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unsent {
     Nothing,
-    /// Only goodbyes, or what is lost if this process ends now without harm to others.
+    /// Only goodbyes, or other bytes for which a leaving rank waits no longer than for goodbyes.
     Goodbyes,
     Messages,
 }
 
 pub trait Carrier {
-    /// The descriptors that are watched.
+    /// The epoll set with all descriptors of this carrier.
     fn epoll(&self) -> &Epoll;
 
-    /// Whether a rank with this address, of the same transport, can be dialled.
+    /// Whether this carrier can dial a rank with this address, which is of its transport.
     fn understands(&self, _address: &[u8]) -> bool {
         true
     }
 
-    /// Begins a connection to a rank at this address; [`Carrier::poll`] reports a failure. `closed`: the count for the
-    /// hello.
+    /// Starts to connect to a rank at this address; [`Carrier::poll`] reports a failure. `closed`: number of
+    /// connections to the rank that were closed by agreement, for the hello.
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
-    /// Connections can be relayed by the agents: from now on, a dialled rank that does not answer is reported
-    /// ([`Happened::Unanswered`]).
+    /// Tells the carrier that the agents can relay connections: from now on, a dialled rank that does not answer is
+    /// reported ([`Happened::Unanswered`]).
     fn has_relays(&mut self) {}
 
-    /// Continues a dial that is not answered, over this socket, which the agents relay; `None`: the agents cannot relay
-    /// it.
+    /// Continues a dial that was not answered, over `relay`, a socket that the agents relay to the rank; `None`: the
+    /// agents cannot reach the rank either.
     fn go_on(&mut self, _number: Number, _relay: Option<Descriptor>) {}
 
-    /// Whether the other end may have heard of this dial.
+    /// Whether the other end may have received something of this dial.
     fn is_begun(&self, _number: Number) -> bool {
         true
     }
 
-    /// Queues a message; if the connection has ended, [`Carrier::poll`] reports that.
+    /// Queues a message; if the connection has ended, [`Carrier::poll`] reports the end.
     fn send(&mut self, number: Number, message: &[u8]);
 
     /// Stops reading messages from a connection until it is resumed, so that the other end's sends have to wait.
@@ -142,37 +143,37 @@ pub trait Carrier {
     /// Resumes reading messages from a connection; does nothing if it no longer exists.
     fn resume(&mut self, number: Number);
 
-    /// Whether its connections can be closed by agreement: where each costs a descriptor.
+    /// Whether connections can be closed by agreement, which is useful only where each costs a descriptor.
     fn can_finish(&self) -> bool {
         false
     }
 
-    /// Nothing is sent any more on a connection, and nothing arrives. It ends when all that was sent has arrived.
+    /// Ends a connection on which nothing more is sent or expected. It is closed when all that was sent has arrived.
     fn finish(&mut self, _number: Number) {}
 
     /// Drops a connection without notice to the other end; no more events of it are reported.
     fn close(&mut self, number: Number);
 
-    /// One of the watched descriptors is ready.
+    /// Handles an event on a descriptor of [`Carrier::epoll`].
     fn on_event(&mut self, event: Event);
 
     fn poll(&mut self) -> Option<Happened>;
 
-    /// Sends what can be sent.
+    /// Sends queued data as far as possible without waiting.
     fn flush(&mut self);
 
-    /// Tells all other ends that this one leaves in order. Nothing is sent afterwards.
+    /// Says goodbye on all connections: this rank leaves in an orderly way. Nothing is sent afterwards.
     fn say_goodbye(&mut self);
 
     fn unsent(&self) -> Unsent;
 
-    /// Begins a connection of the program's own, with its number; `false`: this transport has none.
+    /// Starts to connect to a rank for the program's own use; `number`: see [`Key`]; `false`: this transport cannot.
     fn dial_plain(&mut self, _to: u32, _address: &[u8], _number: u32) -> bool {
         false
     }
 
-    /// A connection of the program's own, dialled by either end; `None` instead of a socket: the rank cannot be
-    /// reached.
+    /// The next finished dial of a connection for the program's own use, from either end; `None` instead of a socket:
+    /// the rank cannot be reached.
     fn poll_plain(&mut self) -> Option<(Key, Option<Descriptor>)> {
         None
     }

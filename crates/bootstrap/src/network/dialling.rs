@@ -1,4 +1,4 @@
-//! How ranks are reached: by their addresses, which are asked for when they are not known, and through the agents if no
+//! How ranks are reached: at their addresses, which are requested when they are not known, or through the agents if no
 //! address answers.
 
 use super::Network;
@@ -10,8 +10,8 @@ use wireup_group::Context;
 use wireup_group::connections::Route;
 
 impl Network {
-    /// Lets the agents connect to ranks that answer at no address. `ask` returns the socket that the agents relay to a
-    /// rank, for datagrams or not; `None`: they cannot relay it.
+    /// Lets the agents relay to ranks that answer at no address. `ask` takes a rank and whether it needs datagrams, and
+    /// returns the socket that the agents relay to that rank; `None`: they cannot.
     pub fn relay(&mut self, ask: &mut dyn FnMut(u32, bool) -> Option<Descriptor>) {
         for (number, rank) in core::mem::take(&mut self.unanswered) {
             self.carrier.go_on(number, ask(rank, self.book.transport != Transport::Tcp));
@@ -19,7 +19,7 @@ impl Network {
         }
     }
 
-    /// The server has answered the question for a rank's address; `None`: the rank has left without an address.
+    /// Handles the server's answer with a rank's address; `None`: the rank has exited without publishing an address.
     pub fn on_address(&mut self, rank: u32, address: Option<Vec<u8>>) {
         self.book.on_answer(rank);
         let is_needed = self.waiting.contains_key(&rank) && self.connections.route(rank) == Route::Dial;
@@ -40,13 +40,13 @@ impl Network {
         }
     }
 
-    /// The server is gone: pending questions about ranks' addresses will not be answered.
+    /// Handles the loss of the server: pending requests for ranks' addresses will not be answered.
     pub fn on_unanswered(&mut self) {
         self.book.take_sought().into_iter().for_each(|rank| self.on_address(rank, None));
     }
 
-    /// Asks for a plain connection to another rank, which asks for it too; `None`: the transport has none. `world`: the
-    /// group of all.
+    /// Starts to make a plain connection to a rank, which must do the same; `None`: the transport has none. `world`:
+    /// the group of all ranks.
     pub fn connect(&mut self, world: Context, peer: u32) -> Option<Key> {
         if self.book.transport != Transport::Tcp {
             return None;
@@ -59,7 +59,7 @@ impl Network {
         Some(key)
     }
 
-    /// `ms`, or the time until the next redial or check of the connections if that is sooner.
+    /// Limits a wait of `ms` milliseconds to the time until the next redial or check of the connections.
     pub fn limit(&self, ms: c_int) -> c_int {
         let due = self.redials.deadline().map_or(self.upkeep.due, |at| at.min(self.upkeep.due));
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
@@ -80,7 +80,7 @@ impl Network {
         if self.redials.deadline().is_none_or(|at| at > now) {
             return;
         }
-        // A rank that has connected meanwhile need not be dialled.
+        // A rank that has connected meanwhile need not be dialled: handle its connection first.
         self.pump();
         for (to, is_enough) in self.redials.take_due(now) {
             if self.connections.route(to) != Route::Dial {

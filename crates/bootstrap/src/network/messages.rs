@@ -1,18 +1,18 @@
 //! Messages in a stream of bytes: each with its length (u32 LE) in front.
 //!
-//! Messages of no or one byte, which no group sends, are about the connection itself: [`Word`].
+//! Messages of zero or one byte, which no group sends, are about the connection itself: [`Word`].
 
 use alloc::vec::Vec;
 use wireup_group::connections::Word;
 
-/// Longest message. Chosen: what a process may be made to hold for one peer.
+/// Maximum length of a message. Chosen: what one peer may make a process keep in memory.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;
 
 /// An error: the peer has violated the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
-/// The message that says this.
+/// The message that carries this word.
 pub fn said(word: Word) -> &'static [u8] {
     match word {
         Word::Goodbye => &[],
@@ -22,12 +22,12 @@ pub fn said(word: Word) -> &'static [u8] {
     }
 }
 
-/// What a message says of the connection; `None`: it is one of groups.
+/// Decodes a message about the connection; `None`: the message belongs to a group.
 pub fn word(message: &[u8]) -> Option<Word> {
     [Word::Goodbye, Word::Close, Word::Agree, Word::Decline].into_iter().find(|word| said(*word) == message)
 }
 
-/// A message as part of the stream.
+/// Frames a message for the stream.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(4 + message.len());
     framed.extend_from_slice(&(message.len() as u32).to_le_bytes());
@@ -35,17 +35,17 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// Bytes of a stream that are no whole message yet.
+/// The bytes of a stream that do not form a whole message yet.
 #[derive(Default)]
 pub struct Unframed {
     pub bytes: Vec<u8>,
 }
 
 impl Unframed {
-    /// Takes off the messages that are whole.
+    /// Removes and returns the messages that are complete.
     ///
     /// # Errors
-    /// One is too long.
+    /// A message is longer than [`MESSAGE_LEN_MAX`].
     pub fn take_whole(&mut self) -> Result<Vec<Vec<u8>>, Broken> {
         let (mut messages, mut at) = (Vec::new(), 0);
         while let Some((len, rest)) = self.bytes[at..].split_first_chunk() {

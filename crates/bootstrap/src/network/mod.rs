@@ -7,8 +7,8 @@
 //!   groups ◄── message ────────────────────────────── carrier ◄── received
 //! ```
 //!
-//! A carrier is a way to other ranks: `tcp`, `datagrams`. It tells what happens to connections, and nothing else is
-//! known of it here.
+//! A carrier is a transport to other ranks: `tcp` or `datagrams`. This module knows of it only the events on its
+//! connections.
 
 mod book;
 pub mod carrier;
@@ -53,44 +53,45 @@ pub struct Network {
     carrier: Box<dyn Carrier>,
     connections: Connections,
     pub book: AddressBook,
-    /// Dials that no address has answered, with the ranks that were dialled.
+    /// Dials that were answered at no address, with the ranks that were dialled.
     unanswered: Vec<(Number, u32)>,
     /// Messages that wait for a connection, by rank.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
-    /// Ranks from which no messages are read, because too many of theirs wait here; with the connection of each.
+    /// Ranks from which no messages are read, because too many of their messages wait here; with each rank's
+    /// connection.
     paused: BTreeMap<u32, Number>,
     redials: Redials,
     pub results: Answers<Request, Result<Done, Failure>>,
     pub plain: Plain,
-    /// Messages of groups that were given to connections, and their bytes before encryption.
+    /// Number of group messages sent on connections, and their size before encryption, in bytes.
     sent: (u64, u64),
     events: Vec<Event>,
     waits: Waits,
     upkeep: Upkeep,
 }
 
-/// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes
-/// and proves connections is not counted.
+/// Counters of what this process has done in the network of ranks, and what it holds. Only messages of groups count;
+/// messages that make and prove connections do not.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     pub messages: u64,
-    /// Before encryption.
+    /// Size of the messages before encryption, in bytes.
     pub bytes: u64,
     /// Number of waits for messages: one per step of a collective that receives, and one per question for an address.
     pub rounds: u64,
-    /// Messages that asked for an address.
+    /// Number of messages sent to ask for an address.
     pub questions: u64,
     pub connections: usize,
-    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were
-    /// too many.
+    /// `closing`: connections that wait for the other end's consent to be closed; `closed`: those that were closed
+    /// because there were too many.
     pub closing: usize,
     pub closed: u64,
     pub addresses: usize,
-    /// Bytes of this process's own address.
+    /// Length of this process's own address, in bytes.
     pub address_len: usize,
 }
 
-/// A socket at which others reach this rank. It is not used before the secret is known.
+/// A socket at which other ranks reach this one. It is not read before the job's secret is known.
 pub enum Listener {
     Tcp { listening: Descriptor, host: u64, address: Vec<u8> },
     Udp(Udp),
@@ -99,7 +100,7 @@ pub enum Listener {
 
 impl Listener {
     /// # Errors
-    /// There is no port, no descriptor, or no libfabric.
+    /// There is no free port, no free descriptor, or no libfabric.
     pub fn new(transport: Transport) -> Result<Listener, Error> {
         let system = |Errno(number)| Error::System(number);
         match transport {
@@ -114,7 +115,7 @@ impl Listener {
         }
     }
 
-    /// One that listens already, at this address.
+    /// A listener of a TCP socket that listens already, at this address.
     pub fn bound(listening: Descriptor, address: Vec<u8>) -> Listener {
         Listener::Tcp { listening, host: rank_address::host(&address).unwrap_or_default(), address }
     }
@@ -141,7 +142,7 @@ impl Network {
     /// Makes a network in which this rank can be reached; nothing is dialled yet.
     ///
     /// # Errors
-    /// There is no descriptor.
+    /// There is no free descriptor.
     pub fn new(me: u32, secret: Secret, listener: Listener) -> Result<Network, Errno> {
         let (transport, address) = (listener.transport(), listener.address());
         let carrier: Box<dyn Carrier> = match listener {
@@ -168,7 +169,7 @@ impl Network {
         })
     }
 
-    /// From now on every rank's address is known, or can be asked for, and the server's agents carry connections.
+    /// From now on every rank's address is known or can be requested from the server, and its agents relay connections.
     pub fn use_endpoints(&mut self, endpoints: Arc<Endpoints>) {
         if self.book.transport != Transport::Fabric {
             self.carrier.has_relays();
@@ -176,8 +177,8 @@ impl Network {
         self.book.use_endpoints(endpoints);
     }
 
-    /// Forms a group of these ranks of the whole job, in this order. Needs the server's endpoints; this rank is among
-    /// them. No message is sent.
+    /// Forms a group of these ranks of the whole job, in this order; this rank must be one of them. Needs the server's
+    /// addresses ([`Network::use_endpoints`]). No message is sent.
     pub fn form_group(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
         let Some(own) = ranks.iter().position(|rank| rank == me).filter(|_| book.has_all()) else { return };
@@ -190,7 +191,7 @@ impl Network {
         !self.waiting.is_empty()
     }
 
-    /// Whether something that was sent is still in this process, or over datagrams has not arrived.
+    /// Whether data that was sent is still in this process or, over datagrams, was not acknowledged.
     pub fn has_unsent(&self) -> bool {
         self.has_waiting() || self.carrier.unsent() != Unsent::Nothing
     }
@@ -201,7 +202,7 @@ impl Network {
         of_carrier.is_some_and(|address| self.carrier.understands(address))
     }
 
-    /// The descriptor that is readable when something is to be done.
+    /// A descriptor that is readable when there is something to do.
     pub fn fd(&self) -> c_int {
         self.carrier.epoll().fd()
     }
@@ -214,7 +215,7 @@ impl Network {
         self.carrier.epoll().watch(fd, SERVER, false, true)
     }
 
-    /// Stops watching the descriptor of the server, which is gone: the descriptor would stay readable.
+    /// Stops watching the descriptor of the server, whose connection has ended: the descriptor would stay readable.
     pub fn forget_server(&self, fd: c_int) {
         self.carrier.epoll().forget(fd);
     }
@@ -235,15 +236,15 @@ impl Network {
         }
     }
 
-    /// The result of a request is not wanted.
+    /// Drops the result of a request, now or when it arrives.
     pub fn forget(&mut self, request: Request) {
         if !self.groups.cancel_receive(request) {
             self.results.forget(request);
         }
     }
 
-    /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing
-    /// is. Returns whether the server's descriptor is readable.
+    /// Sends and receives what is possible without waiting; if nothing is, waits for at most `ms` milliseconds
+    /// (negative: without limit). Returns whether the server's descriptor is readable.
     pub fn progress(&mut self, ms: c_int) -> bool {
         self.pump();
         let is_served = self.receive(ms);
@@ -251,8 +252,8 @@ impl Network {
         is_served
     }
 
-    /// Receives what has arrived; waits for at most `ms` milliseconds (negative: without limit) if nothing has. For a
-    /// caller that calls [`Network::pump`] before and after. Returns whether the server's descriptor is readable.
+    /// Receives what has arrived; if nothing has, waits for at most `ms` milliseconds (negative: without limit). The
+    /// caller must call [`Network::pump`] before and after. Returns whether the server's descriptor is readable.
     pub fn receive(&mut self, ms: c_int) -> bool {
         let mut is_served = false;
         let mut events = core::mem::take(&mut self.events);
@@ -271,12 +272,12 @@ impl Network {
         is_served
     }
 
-    /// Carries out what the groups want, and tells them what has happened.
+    /// Carries out what the groups request, and passes them what has arrived.
     pub fn pump(&mut self) {
         loop {
             self.pump_groups();
             let Network { groups, carrier, book, paused, plain, .. } = self;
-            // Ranks of which fewer messages wait now, or one of which is waited for.
+            // Resumes ranks of which fewer messages wait now, or for one of whose messages this process waits.
             paused.retain(|rank, number| {
                 let stays = groups.is_behind(*rank);
                 if !stays {
@@ -300,7 +301,7 @@ impl Network {
     fn pump_groups(&mut self) {
         while let Some(output) = self.groups.poll() {
             match output {
-                // Without an address: one that is in the book.
+                // An empty address means that the address book already has it.
                 Output::Learnt(Peer { address, .. }) if address.is_empty() => {}
                 Output::Learnt(Peer { rank, address }) => self.book.learn(rank, address),
                 Output::Send { to, message } => {
@@ -312,16 +313,16 @@ impl Network {
         }
     }
 
-    /// Tells all others that this rank leaves in order. Waits until its messages have gone, which over datagrams means
-    /// that they have arrived, and for the goodbyes for at most `ms` milliseconds. No messages wait for connections
-    /// ([`Network::has_waiting`]): their receivers would find a rank that does not answer, and take it for lost.
+    /// Says goodbye to all connected ranks. Waits until this rank's messages have been sent, which over datagrams means
+    /// acknowledged, and for the goodbyes for at most `ms` milliseconds. No message may wait for a connection
+    /// ([`Network::has_waiting`]): its receiver would find that this rank does not answer, and treat it as lost.
     pub fn leave(&mut self, ms: u64) {
         self.pump();
         self.say_goodbye(ms, Unsent::Goodbyes);
     }
 
-    /// Ends the connections of a rank that gives up: others may learn the reason from this rank, which waits for at
-    /// most `ms` milliseconds.
+    /// Ends the connections of a rank that gives up. Other ranks may learn the reason only from this one, so it sends
+    /// waiting messages for at most `ms` milliseconds.
     pub fn abandon(&mut self, ms: u64) {
         let until = net::now_ms() + ms;
         self.pump();
@@ -331,7 +332,7 @@ impl Network {
         self.say_goodbye(until.saturating_sub(net::now_ms()), Unsent::Messages);
     }
 
-    /// Waits for at most `ms` milliseconds if no more than `most` is left.
+    /// Says goodbye, and waits; the limit of `ms` milliseconds applies once no more than `most` is unsent.
     fn say_goodbye(&mut self, ms: u64, most: Unsent) {
         self.connections.on_leaving();
         self.carrier.say_goodbye();
@@ -346,7 +347,7 @@ impl Network {
         }
     }
 
-    /// A rank is gone, as the job's server says.
+    /// Handles the loss of a rank.
     pub fn on_lost(&mut self, rank: u32) {
         self.waiting.remove(&rank);
         self.redials.remove(rank);
@@ -404,8 +405,8 @@ impl Network {
         }
     }
 
-    /// A connection to the peer was made, or the last one has just ended: sends the messages that wait for it, or dials
-    /// anew.
+    /// Sends the messages that wait for a connection to the peer, or dials it again: a connection was made, or the last
+    /// one has just ended.
     fn send_waiting(&mut self, peer: u32) {
         self.redials.remove(peer);
         for message in self.waiting.remove(&peer).unwrap_or_default() {
@@ -440,14 +441,14 @@ impl Network {
         }
     }
 
-    /// A connection was closed by agreement.
+    /// Handles the end of a connection that was closed by agreement.
     fn on_finished(&mut self, number: Number, peer: u32) {
         if self.connections.on_finished(peer, number) {
             self.send_waiting(peer);
         }
     }
 
-    /// A connection has ended.
+    /// Handles the end of a connection that was not closed by agreement.
     fn on_over(&mut self, number: Number, peer: u32, is_lost: bool) {
         let was_dialling = self.connections.is_dialling(peer);
         if !self.connections.on_closed(peer, number) {
@@ -460,7 +461,7 @@ impl Network {
         }
     }
 
-    /// From now on at most `open_max` connections are kept open, except those over which somebody waits for a message.
+    /// From now on at most `open_max` connections are kept open, except those over which an end waits for a message.
     /// Has no effect where a connection costs no descriptor.
     pub fn bound_connections(&mut self, open_max: usize) {
         if self.carrier.can_finish() {
@@ -469,7 +470,7 @@ impl Network {
         }
     }
 
-    /// Begins to close the connections in excess of the bound. Returns whether there is something to send now.
+    /// Starts to close connections in excess of the bound. Returns whether there is something to send now.
     fn close_surplus(&mut self) -> bool {
         let Some(open_max) = self.upkeep.open_max.filter(|open_max| self.connections.open() > *open_max) else {
             return false;
@@ -485,14 +486,15 @@ impl Network {
 
     /// Connects to ranks that this process has waited for since the last check, so that it notices when they end.
     ///
-    /// A rank whose part in a collective is missing cannot have left the job in order. A sender that a receive waits
-    /// for can; its goodbye reaches this process only over a connection. A bound on connections may have closed that
-    /// connection, and the end of the sender would go unnoticed: so senders are connected to if there is a bound.
+    /// A rank whose part in a collective is missing cannot have left the job in an orderly way, but a sender that a
+    /// receive waits for can have left; its goodbye reaches this process only over a connection. A bound on connections
+    /// may have closed that connection, and the sender's exit would go unnoticed: so with a bound, senders are
+    /// connected to as well.
     fn watch(&mut self, now: u64) {
         if now < self.upkeep.due {
             return;
         }
-        // First take what has arrived: its senders are not waited for.
+        // Handle what has arrived first: this process may then no longer wait for its senders.
         self.pump();
         let awaited = self.groups.awaited();
         let mut ranks = awaited.parts;

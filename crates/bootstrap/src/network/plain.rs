@@ -5,8 +5,8 @@
 //!     ── dials, proves itself, number ──►   kept until the program asks for it
 //! ```
 //!
-//! The lower rank always dials, so two requests never cross; the first request of one rank belongs to the first of the
-//! other, the second to the second.
+//! The lower rank always dials, so two requests never cross. The n-th request of one rank is matched with the n-th
+//! request of the other.
 
 use super::book::AddressBook;
 use super::carrier::{Carrier, Key};
@@ -15,25 +15,25 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use wireup_capi::net::Descriptor;
 
-/// Connections of one rank that wait for the program. Chosen: more than a program has use for; what comes beyond is
-/// closed.
+/// Maximum number of connections from one rank that wait for the program. Chosen: more than a program can use; further
+/// ones are closed.
 const KEPT_MAX: u32 = 64;
 
-/// The rank cannot be reached.
+/// An error: the rank cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreachable;
 
 #[derive(Default)]
 pub struct Plain {
-    /// How often the program has asked for a connection, by rank.
+    /// Number of connections that the program has requested so far, by rank.
     asked: BTreeMap<u32, u32>,
-    /// To be dialled as soon as the rank's address is known.
+    /// Connections to dial as soon as the rank's address is known.
     undialled: Vec<Key>,
     made: Answers<Key, Result<Descriptor, Unreachable>>,
 }
 
 impl Plain {
-    /// The program asks for a connection.
+    /// Handles the program's request for a connection to `peer`.
     pub fn ask(&mut self, me: u32, peer: u32) -> Key {
         let asked = self.asked.entry(peer).or_default();
         let key = (peer, *asked);
@@ -44,17 +44,17 @@ impl Plain {
         key
     }
 
-    /// Whether a connection to this rank is to be dialled.
+    /// Whether a connection to this rank still has to be dialled.
     pub fn is_undialled(&self, rank: u32) -> bool {
         self.undialled.iter().any(|(peer, _)| *peer == rank)
     }
 
-    /// The connections to a rank that can be dialled now.
+    /// Removes and returns the connections to a rank that are still to be dialled.
     fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
         self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
     }
 
-    /// Dials the ranks whose addresses are known, asks for those of others, and takes what has been made.
+    /// Dials the ranks whose addresses are known, requests the other addresses, and collects finished dials.
     pub fn dial(&mut self, book: &mut AddressBook, carrier: &mut dyn Carrier) {
         let peers: BTreeSet<u32> = self.undialled.iter().map(|(peer, _)| *peer).collect();
         for peer in peers {
@@ -74,7 +74,7 @@ impl Plain {
         }
     }
 
-    /// A connection is made, or could not be.
+    /// Handles a connection that was made, or could not be made.
     fn on_over(&mut self, (peer, number): Key, result: Result<Descriptor, Unreachable>) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         if number < asked || number - asked < KEPT_MAX {
@@ -82,7 +82,7 @@ impl Plain {
         }
     }
 
-    /// A rank is lost.
+    /// Fails all requests for connections to a rank that is lost.
     pub fn on_lost(&mut self, peer: u32) {
         let asked = self.asked.get(&peer).copied().unwrap_or_default();
         self.undialled.retain(|(to, _)| *to != peer);
@@ -97,7 +97,7 @@ impl Plain {
         self.made.take(key)
     }
 
-    /// The program does not want this connection any more.
+    /// Drops a connection that the program does not want any more.
     pub fn forget(&mut self, key: Key) {
         self.undialled.retain(|one| *one != key);
         self.made.forget(key);

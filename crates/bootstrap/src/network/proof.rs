@@ -1,4 +1,4 @@
-//! Proves a connection: both ends know the job's secret, and say which rank they are (Noise `NNpsk0`).
+//! Proves a connection: each end proves that it knows the job's secret, and says which rank it is (Noise `NNpsk0`).
 //!
 //! ```text
 //!   dialler  ── e, psk: its rank, whom it wants, what for ──►  acceptor
@@ -7,16 +7,16 @@
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
 //!
-//! The first message can be recorded and sent again by anyone, who then gets an answer and no further: whoever sends a
-//! unit under the new key has made the first message. Datagrams have no confirmation: the number of a hello is used
-//! once (`datagrams/handshake.rs`).
+//! Anyone can record the first message and send it again, but gets no further than the answer: whoever sends a unit
+//! under the new key must have made the first message. Datagrams have no confirmation; there, each number of a hello is
+//! accepted once (`datagrams/handshake.rs`).
 //!
-//! Each library in a process that has joined by a name has a secret of its own, made from the job's and the name
-//! ([`of_library`]), so what was recorded of one says nothing to another.
+//! Each secondary library in a process has a secret of its own, derived from the job's secret and the library's name
+//! ([`of_library`]), so a recording of one library is useless against another.
 //!
-//! A connection that is to be the program's own is not encrypted afterwards ([`super::plain`]).
+//! A connection for the program's own use is not encrypted after the handshake ([`super::plain`]).
 //!
-//! A stranger's first bytes cost the acceptor one check of a code.
+//! A stranger's first bytes cost the acceptor one check of a MAC.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,9 +25,9 @@ use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// What both ends must agree on besides the secret; it changes with the format.
+/// What both ends must agree on besides the secret; it changes with the message format.
 const PROLOGUE: &[u8] = b"wireup ranks 3";
-/// Longest encrypted unit, and how much longer it is than its content.
+/// Maximum length of an encrypted unit, and the number of bytes that encryption adds.
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;
 
@@ -53,14 +53,14 @@ pub fn of_library(secret: &Secret, name: &[u8]) -> Result<Secret, Unproved> {
 
 pub struct Proof {
     me: u32,
-    /// The rank that was dialled.
+    /// The rank that this end has dialled; `None`: this end is the acceptor.
     to: Option<u32>,
     /// What the connection is for. An acceptor learns it from the dialler's hello.
     purpose: Purpose,
     state: HandshakeState,
 }
 
-/// A connection whose other end is known.
+/// A connection whose other end has proved its rank.
 pub struct Proved {
     pub peer: u32,
     pub purpose: Purpose,
@@ -73,13 +73,13 @@ impl Proved {
         self.state.into_transport_mode().map_err(|_| Unproved)
     }
 
-    /// For messages that carry their numbers. A number is never used twice.
+    /// The transport state for messages that carry their nonces. No nonce may be used twice.
     pub fn in_any_order(self) -> Result<StatelessTransportState, Unproved> {
         self.state.into_stateless_transport_mode().map_err(|_| Unproved)
     }
 }
 
-/// What follows from a handshake's message.
+/// The result of handling a handshake message.
 pub struct Next {
     pub reply: Option<Vec<u8>>,
     pub proved: Proved,
@@ -88,15 +88,15 @@ pub struct Next {
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Messages of groups. `closed`: number of connections between the two ranks that were closed before, as far as the
-    /// dialler knows.
+    /// Messages of groups. `closed`: number of connections between the two ranks that were closed by agreement, as far
+    /// as the dialler knows.
     Messages { closed: u32 },
-    /// A connection that is handed to the program, with its number among such connections between the two ranks.
+    /// A connection that is handed to the program. `number`: counts such connections between the two ranks.
     Plain { number: u32 },
 }
 
 impl Purpose {
-    /// The purpose as two numbers, as a hello carries it.
+    /// Encodes the purpose as two numbers for the hello.
     fn numbers(self) -> [u32; 2] {
         match self {
             Purpose::Messages { closed } => [0, closed],
@@ -113,14 +113,14 @@ impl Purpose {
     }
 }
 
-/// The builder of a handshake, for the dialler and for the acceptor.
+/// A builder of the handshake's state, for the dialler or the acceptor.
 pub fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
     let pattern = PATTERN.parse().map_err(|_| Unproved)?;
     Builder::new(pattern).prologue(PROLOGUE).and_then(|builder| builder.psk(0, secret)).map_err(|_| Unproved)
 }
 
 impl Proof {
-    /// Begins the handshake of a dialler. Returns its state and its first message.
+    /// Starts the handshake of a dialler. Returns its state and its first message.
     pub fn dial(secret: &Secret, me: u32, to: u32, purpose: Purpose) -> Result<(Proof, Vec<u8>), Unproved> {
         let mut state = builder(secret)?.build_initiator().map_err(|_| Unproved)?;
         let [what, number] = purpose.numbers();
@@ -137,12 +137,12 @@ impl Proof {
         self.to
     }
 
-    /// Whether this end has dialled a connection of the program's own.
+    /// Whether this end has dialled a connection for the program's own use.
     pub fn has_dialled_plain(&self) -> bool {
         self.to.is_some() && matches!(self.purpose, Purpose::Plain { .. })
     }
 
-    /// Takes the peer's message of the handshake.
+    /// Handles the peer's handshake message.
     ///
     /// # Errors
     /// The message is not from a rank of this job, or not for this rank.
@@ -166,7 +166,7 @@ impl Proof {
     }
 }
 
-/// The next message of a handshake.
+/// Writes the next message of a handshake.
 pub fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Unproved> {
     let mut room = vec![0; 128];
     let len = state.write_message(content, &mut room).map_err(|_| Unproved)?;

@@ -1,17 +1,17 @@
-//! Ranks that have refused a connection, and when they are dialled again: they dial this rank at the same time, or they
-//! have ended. In a pause, the rank's own connection, or news of its end, may arrive.
+//! Ranks that have refused a connection, and when they are dialled again. A rank refuses because it dials this rank at
+//! the same time, or has exited. During the pause, the rank's own connection, or the report of its exit, may arrive.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// How often a rank that refuses is dialled again, and the pause before each dial (ms). Within that time its own dial
-/// arrives; or, if it has given up because another rank is lost, that news does.
+/// arrives; or, if it has given up because another rank is lost, the report of that loss.
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 
 #[derive(Default)]
 pub struct Redials {
-    /// How often the rank has refused, and when to dial it next (ms); `None`: it is being dialled.
+    /// For each rank: how often it has refused, and when to dial it next (ms; `None`: it is being dialled).
     refused: BTreeMap<u32, (u32, Option<u64>)>,
 }
 
@@ -30,7 +30,7 @@ impl Redials {
         self.refused.remove(&rank);
     }
 
-    /// When to dial next (ms).
+    /// When to call [`Redials::take_due`] next (ms).
     pub fn deadline(&self) -> Option<u64> {
         self.refused.values().filter_map(|(_, at)| *at).min()
     }

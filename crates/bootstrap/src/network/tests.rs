@@ -1,4 +1,4 @@
-//! Networks of several ranks in one process.
+//! Tests of networks of several ranks in one process.
 
 use super::tcp::UNPROVED_MAX;
 use super::*;
@@ -9,7 +9,7 @@ use wireup_group::{KEPT_BYTES_MAX, WORLD};
 
 const SECRET: Secret = [9; 32];
 
-/// All that work here. libfabric may be missing.
+/// All transports that work on this machine; libfabric may be missing.
 fn transports() -> Vec<Transport> {
     let mut all = those_that_notice();
     match Listener::new(Transport::Fabric) {
@@ -27,7 +27,7 @@ fn those_that_notice() -> Vec<Transport> {
     vec![Transport::Tcp, Transport::Udp]
 }
 
-/// The networks of all ranks, with the group of all.
+/// Creates the networks of all ranks, and forms the group of all.
 fn networks(size: u32, transport: Transport) -> Vec<Network> {
     let mut all: Vec<Network> =
         (0..size).map(|me| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap()).collect();
@@ -41,7 +41,7 @@ fn networks(size: u32, transport: Transport) -> Vec<Network> {
     all
 }
 
-/// Lets all go on until a request of one is over.
+/// Runs all networks until a request of rank `me` completes.
 fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
     let until = net::now_ms() + 30_000;
     loop {
@@ -134,11 +134,11 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
         one.groups.send_tagged(1 - me as u32, WORLD, 7, b"hello");
         one.progress(100);
     }
-    // Both have dialled. The higher rank takes the lower one's dial, gives up its own, and leaves.
+    // Both have dialled. The higher rank accepts the lower rank's dial, gives up its own, and leaves.
     let mut leaver = all.pop().unwrap();
     while leaver.has_waiting() {
         leaver.progress(10);
-        // It answers; the lower rank's confirmation follows.
+        // The leaver answers the lower rank's handshake; then the lower rank must send its confirmation.
         if leaver.has_waiting() {
             all[0].progress(0);
         }
@@ -174,7 +174,7 @@ fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
         });
         let mut receiver = [formed(1, tell_0, told_by_0)];
         let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
-        // It computes while the other one leaves.
+        // The receiver computes while the other rank leaves.
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert_eq!(complete(&mut receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
         leaver.join().unwrap();
@@ -210,8 +210,8 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
     }
 }
 
-/// Rank 1 leaves and waits for rank 2, which computes. Meanwhile rank 0, which has read the goodbye of rank 1 and owes
-/// it no answer, ends.
+/// Rank 1 leaves and waits for rank 2, which computes. Meanwhile rank 0 exits: it has read rank 1's goodbye and owes
+/// rank 1 no answer.
 #[test]
 fn a_rank_that_leaves_tells_nobody_that_another_one_is_lost() {
     for transport in transports() {
@@ -237,7 +237,7 @@ fn a_rank_that_leaves_tells_nobody_that_another_one_is_lost() {
     }
 }
 
-/// Each rank sends to all others in an order of its own, and then receives from all.
+/// Each rank sends to all others in its own order, and then receives from all.
 #[test]
 fn connections_stay_within_a_bound_and_messages_keep_their_order() {
     const BOUND: usize = 3;
@@ -248,7 +248,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
             let to = (me + 1 + (round * (me + 1)) % 8) % 9;
             all[me as usize].groups.send_tagged(to, WORLD, me, &round.to_le_bytes());
         }
-        // Also while connections are being closed.
+        // The bound must also hold while connections are being closed.
         for one in all.iter_mut() {
             one.progress(0);
             assert!(one.counts().connections <= BOUND, "round {round}: {} are open", one.counts().connections);
@@ -266,7 +266,7 @@ fn connections_stay_within_a_bound_and_messages_keep_their_order() {
     assert!(all.iter().map(|one| one.counts().closed).sum::<u64>() > 50);
 }
 
-/// Runs all networks until no connection is being closed and `is_so` holds.
+/// Runs all networks until no connection is being closed and `is_so` returns `true`.
 fn settle(all: &mut [Network], is_so: impl Fn(&[Network]) -> bool) {
     let until = net::now_ms() + 30_000;
     while !is_so(all) || all.iter().any(|one| one.counts().closing > 0) {
@@ -294,7 +294,7 @@ fn a_rank_is_missed_by_one_that_waits_without_a_connection() {
     let mut all = networks(9, Transport::Tcp);
     all.iter_mut().for_each(|one| one.bound_connections(0));
     settle(&mut all, |all| all.iter().all(|one| one.counts().connections == 0));
-    // One of these ranks has to find the address of rank 2 first.
+    // Ranks 8 and 5: one of them has to find the address of rank 2 first.
     let receives = [8, 5].map(|me| all[me].groups.receive_tagged(2, WORLD, 1));
     drop(all.remove(2));
     let is_dialled = |all: &[Network]| [7, 4].iter().all(|at| all[*at].connections.route(2) != Route::Dial);
@@ -322,8 +322,8 @@ fn strangers_do_not_disturb_ranks() {
     gather(&mut all, WORLD, &[0, 1]);
 }
 
-/// A stranger's connection to a rank, over which it has sent a first message of another rank that it has recorded, and
-/// got the answer.
+/// A stranger's connection to rank `to`, over which it has replayed a recorded first message of rank `from`, and has
+/// received the answer.
 fn replayed(all: &mut [Network], (from, to): (u32, u32), purpose: proof::Purpose) -> Descriptor {
     let (_, first) = proof::Proof::dial(&SECRET, from, to, purpose).unwrap();
     let address = rank_address::candidates(&all[to as usize].groups.own().address[1..], net::host_number())[0];
@@ -354,7 +354,7 @@ fn a_first_message_that_a_stranger_sends_again_replaces_no_connection() {
     let strangers: Vec<Descriptor> =
         pairs.map(|pair| replayed(&mut all, pair, proof::Purpose::Messages { closed: 0 })).collect();
     gather(&mut all, WORLD, &[0, 1, 2]);
-    // Nor when it says something, or ends.
+    // A replayed connection also does no harm when it sends something, or ends.
     for stranger in &strangers {
         let _ = net::write(stranger, &[16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
     }
@@ -378,7 +378,7 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
         assert!(net::now_ms() < until, "the ranks are not connected");
     }
     let (low, high) = (all[0].plain.take(low).unwrap().unwrap(), all[1].plain.take(high).unwrap().unwrap());
-    // The program's bytes, and nothing before them.
+    // The program's bytes arrive, and nothing before them.
     for (from, to) in [(&low, &high), (&high, &low)] {
         assert_eq!(net::write(from, b"hello"), Ok(5));
         let mut bytes = [0; 64];
@@ -393,7 +393,7 @@ fn a_first_message_that_a_stranger_sends_again_makes_no_connection_for_the_progr
     drop(stranger);
 }
 
-/// A rank sends more bytes than a receiver keeps of one rank before anybody asks for them: the rank waits, and
+/// A rank sends more bytes than a receiver keeps for one rank before the receiver wants them: the sender waits, and
 /// everything arrives in order.
 #[test]
 fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
@@ -404,11 +404,11 @@ fn a_rank_whose_messages_nobody_wants_yet_is_not_lost() {
         let context = all[1].groups.duplicate(WORLD).unwrap();
         let content = |nth: u32| vec![nth as u8; LEN];
         for nth in 0..messages {
-            // A third is for a group that the other rank has not made yet.
+            // A third of the messages is for a group that the receiver has not made yet.
             let of = if nth % 3 == 0 { context } else { WORLD };
             all[1].groups.send_tagged(0, of, nth % 3, &content(nth));
         }
-        // The other rank answers others meanwhile.
+        // The receiver still receives from other ranks meanwhile.
         let until = net::now_ms() + 60_000;
         while all[0].paused.is_empty() {
             all[..2].iter_mut().for_each(|one| {
@@ -456,7 +456,8 @@ fn a_flood_of_strangers_datagrams_does_not_keep_ranks_from_their_work() {
             let (stranger, _) = net::Datagrams::open().unwrap();
             while !is_over.load(Ordering::Relaxed) {
                 for nth in 0..60_u8 {
-                    // For connections that exist, with any counter and any content; or cut off.
+                    // Datagrams with numbers of existing connections, and with arbitrary counters and contents; some
+                    // are cut off.
                     let mut datagram = vec![nth; 1 + usize::from(nth) * 20];
                     datagram[0] = 1 + nth % 3;
                     if let Some(number) = datagram.get_mut(1..9) {
@@ -488,7 +489,7 @@ fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
         let peer = all[1].groups.own().clone();
         assert!(all[0].can_reach(&all[0].groups.own().address) && !all[0].can_reach(&peer.address));
         assert!(!all[0].can_reach(&[]));
-        // Two ranks know each other from the beginning.
+        // The two ranks know each other's addresses from the beginning.
         let formed = all[0].groups.form(WORLD, 0, 2, peer.clone(), peer);
         assert_eq!(complete(&mut all, 0, formed), Ok(Done::Group(Some(WORLD))));
         let barrier = all[0].groups.start(WORLD, Box::new(Barrier::default()));

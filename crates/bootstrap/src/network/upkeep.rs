@@ -1,19 +1,19 @@
-//! Decides which connections exist without a message to carry: if there are more than a bound, the least recently used
-//! ones are closed; a rank that this process waits for is connected to.
+//! Decides which connections exist without a message to carry: above a bound, the least recently used ones are closed;
+//! a rank that this process has waited for is connected to.
 //!
-//! A connection is how the end of its other end's process is noticed. So one over which an end waits is not closed, and
-//! a rank that has waited for another for a while makes one.
+//! A process's exit is noticed by its connection. So a connection over which an end waits is not closed, and a rank
+//! that has waited for another for a while connects to it.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wireup_capi::net;
 
-/// A rank that is waited for is connected to after so long (ms). Chosen: a message that arrives meanwhile brings a
-/// connection with it, and nobody waits much longer for the news that a rank is gone.
+/// How long a rank waits for another one before it connects to it (ms). Chosen: a message that arrives in this time
+/// brings a connection with it, and the exit of a rank is still noticed soon.
 const WATCH_MS: u64 = 1_000;
 
 pub struct Upkeep {
-    /// Connections that may be open.
+    /// Maximum number of open connections; `None`: no limit.
     pub open_max: Option<usize>,
     /// Time of the next check of which ranks this process waits for (ms).
     pub due: u64,

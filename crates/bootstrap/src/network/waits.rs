@@ -1,28 +1,28 @@
-//! How a rank waits for others: it sleeps, or first polls for a short time if its last waits were short.
+//! How a rank waits for events: it sleeps, but polls for a short time first if its last waits were short.
 //!
 //! Waking a process takes the kernel several times as long as carrying a message between two hosts. But a rank that
-//! polls takes processor time from ranks on its core. So ranks poll only while messages come quickly, and yield the
-//! core after each look.
+//! polls takes processor time from other ranks on its core. So ranks poll only while messages come quickly, and yield
+//! the core after each poll.
 
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_capi::net::{self, Epoll, Event};
 
-/// How long a rank polls before it sleeps (ns). Chosen: a round trip between hosts, with the answer.
+/// How long a rank polls before it sleeps (ns). Chosen: the time of a message between hosts and its answer.
 const POLL_NS: u64 = 30_000;
-/// A wait that takes less is a short one (ns). Chosen: the same, and the time in which a sleeping process is woken.
+/// A wait that takes less than this is short (ns). Chosen: [`POLL_NS`] and the time to wake a sleeping process.
 const SHORT_NS: u64 = 60_000;
-/// A rank polls after this many short waits in a row. Chosen: more than occur while a job starts.
+/// A rank polls after this many short waits in a row. Chosen: more than occur while a job starts up.
 const SHORT_MIN: u32 = 4;
 
 #[derive(Default)]
 pub struct Waits {
-    /// How many of the latest waits were short, in a row.
+    /// Number of latest waits that were short, in a row.
     short: u32,
 }
 
 impl Waits {
-    /// Waits for at most `ms` milliseconds (negative: without limit).
+    /// Waits for events for at most `ms` milliseconds (negative: without limit).
     pub fn wait(&mut self, epoll: &Epoll, ms: c_int, events: &mut Vec<Event>) {
         if ms == 0 {
             return epoll.wait(0, events);

@@ -15,16 +15,16 @@ pub const ADDRESS_LEN_MAX: usize = 500;
 /// Longest name of a network that a program may give; this library adds a letter.
 pub const ADDRESS_NAME_LEN_MAX: usize = 32;
 
-/// Before an address that is a pair: MPICH's servers do not accept empty values.
+/// Precedes an address that is put as a kvs pair: MPICH's servers do not accept empty values.
 const MARK: &[u8] = b"x";
 
 impl Job {
-    /// Whether the server answers questions for addresses. Otherwise they are pairs, which a fence publishes.
+    /// Whether the server answers requests for addresses. Otherwise addresses are kvs pairs, which a fence publishes.
     pub fn answers_questions(&self) -> bool {
         self.collectives.own.is_some()
     }
 
-    /// Tells where this rank is reached, once under each name. Does not wait.
+    /// Reports where this rank is reached, once under each name. Does not wait.
     ///
     /// # Errors
     /// Name or address are too long, or the server is gone.

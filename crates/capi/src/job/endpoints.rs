@@ -17,7 +17,7 @@ use wireup_wire::rank_address;
 use wireup_wire::shared::rows::Rows;
 
 pub struct Endpoints {
-    /// Only the ranks of this job know it.
+    /// The secret of the job, which only its ranks know.
     pub secret: [u8; 32],
     size: u32,
     /// `PMI_process_mapping`; empty if it is too long for a value.
@@ -25,7 +25,7 @@ pub struct Endpoints {
     bound: Option<Bound>,
 }
 
-/// The sockets that the server has bound.
+/// The listening sockets of all ranks, if the server has bound them.
 struct Bound {
     /// A row for each node, with the lowest port of its ranks.
     rows: MappedBytes,
@@ -54,7 +54,7 @@ impl Job {
         Ok(Some(endpoints))
     }
 
-    /// Tells the server where this rank is reached, so that others may ask for it
+    /// Reports to the server where this rank is reached, so that other ranks may ask for it
     /// ([`ask_address`](crate::Server::ask_address)). Waits for the server only.
     ///
     /// # Errors

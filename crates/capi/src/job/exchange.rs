@@ -58,7 +58,7 @@ impl Job {
         let Outstanding { kind, value, stage, .. } = self.end(id)?;
         match (kind, stage) {
             (CollectiveKind::Allgather { .. }, Stage::Over(Ok(Some(array)))) => Ok(Gathered::Array(array)),
-            // The array could not be mapped.
+            // The array came from our own server, but could not be mapped.
             (CollectiveKind::Allgather { .. }, _) if self.collectives.own.is_some() => Err(Code::NOMEM),
             (CollectiveKind::Allgather { generation, .. }, _) => Ok(Gathered::Pairs { generation, own: value }),
             (CollectiveKind::Fence, _) => Err(Code::INVALID_ARG),
@@ -71,7 +71,7 @@ impl Job {
         self.with.server().is_ok_and(|server| !server.link.is_broken())
     }
 
-    /// Waits until nothing is outstanding.
+    /// Waits until no collective is outstanding.
     pub fn finish_all(&mut self) {
         self.advance(true, &|job| job.collectives.are_over());
     }
@@ -106,7 +106,7 @@ impl Job {
             match self.with.server().map(|server| server.advance(wait)) {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) | Err(_) => return,
-                // Nothing more will come.
+                // The connection is closed: no further answer will come.
                 Ok(Err(_)) => return self.collectives.requests.break_all(),
             }
         }

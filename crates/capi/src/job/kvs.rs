@@ -90,7 +90,7 @@ impl Job {
     }
 }
 
-/// Maps the segments that are missing.
+/// Maps the segments of the kvs that this process lacks.
 fn refresh(server: &mut Server, segments: &mut Segments<Shared>) -> Result {
     let mut update = None;
     server.call(&Request::KvsMap { have: &segments.have() }, &mut |fields| update = Update::read(fields))?;

@@ -41,7 +41,7 @@ pub struct Job {
     pub size: u32,
     pub appnum: c_int,
     pub spawned: bool,
-    /// The server is Slurm's or ours: it answers in order and survives unknown commands.
+    /// Whether the server is Slurm's or ours: such a server answers in order and survives unknown commands.
     pub server_is_known: bool,
     /// The job's name, if it is known without asking.
     pub job_id: Option<Vec<u8>>,
@@ -51,13 +51,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// Joins the job of the environment, or one of this process alone.
+    /// Joins the job that the environment describes; without a launcher, a job of this process alone.
     pub fn join<J>(slot: &JobSlot<J>) -> Result<Job> {
         let (server, start) = match find(Dialect::Pmi2, |fd| slot.take_inherited(fd))? {
             Start::Singleton => return Ok(Job::new(With::Singleton(Local::new()), 0, 1, false)),
             Start::With { server, join } => (server, join),
         };
-        // Only Slurm and wireup set it.
+        // Only Slurm and wireup set `PMI_JOBID`.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
         slot.announce(&server);
         let mut job = Job::with_server(server, start.job_id(job_id.clone().unwrap_or_default()))?;
@@ -78,7 +78,7 @@ impl Job {
         Ok(job)
     }
 
-    /// A further library in a process without a launcher.
+    /// A job of this process alone, for a further library in a process without a launcher.
     pub fn alone(name: &[u8]) -> Job {
         let mut job = Job::new(With::Singleton(Local::new()), 0, 1, false);
         job.name = name.to_vec();

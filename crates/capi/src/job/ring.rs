@@ -13,7 +13,7 @@ use wireup_client::number;
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::pmi::Request;
 
-/// A place in the ring, which may differ from the rank.
+/// A rank's position in the ring, which may differ from its rank, and the values of both neighbours.
 pub struct Ring {
     pub position: u32,
     pub left: Vec<u8>,
@@ -40,7 +40,7 @@ impl Job {
         self.neighbours(value)
     }
 
-    /// `None` if the server has no ring.
+    /// Exchanges the values through the server's ring; `None`: the server has no ring.
     fn ring_of_the_server(&mut self, value: &[u8]) -> Result<Option<Ring>> {
         let mut sent = Vec::new();
         double(value, &mut sent);
@@ -54,7 +54,7 @@ impl Job {
             }
         });
         match asked {
-            // So answers a server without a ring.
+            // A server without a ring refuses the request.
             Err(Failure::Refused) => Ok(None),
             Err(failure) => Err(failure.into()),
             Ok(()) => ring.ok_or(Code::OTHER).map(Some),

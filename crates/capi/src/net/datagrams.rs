@@ -1,7 +1,7 @@
 //! One socket for datagrams to and from any process (UDP).
 //!
-//! The kernel keeps the errors that came back for datagrams in a queue of the socket: so a process learns that the one
-//! at the other end has ended, because its host then answers "port unreachable".
+//! The kernel keeps the errors that came back for datagrams in a queue of the socket: so a process learns that a peer
+//! has exited, because the peer's host then answers "port unreachable".
 
 use super::{Descriptor, Raw, Result, bound_port, checked, option, socket};
 use crate::socket::errno;
@@ -15,12 +15,12 @@ const RECEIVED_LEN_MAX: c_int = 1 << 20;
 
 pub struct Datagrams(Descriptor);
 
-/// Room for what the kernel says about a datagram that came back.
+/// A buffer for the kernel's control messages about a datagram that came back.
 #[repr(C, align(8))]
 struct Control([u8; 512]);
 
 impl Datagrams {
-    /// At a free port of all addresses; returns the port.
+    /// Opens a socket at a free port of all addresses; returns the port.
     ///
     /// # Errors
     /// The system has neither IPv6 nor IPv4, or no free port or descriptor.
@@ -33,12 +33,12 @@ impl Datagrams {
     fn open_at(family: c_int, any: SocketAddr) -> Result<(Datagrams, u16)> {
         let socket = socket(family, libc::SOCK_DGRAM)?;
         if family == libc::AF_INET6 {
-            // IPv4 too.
+            // The IPv6 socket also sends and receives by IPv4.
             option(socket.fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
             option(socket.fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
         }
         option(socket.fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
-        // With less room more is lost and sent again.
+        // Failure is ignored: with a smaller buffer more datagrams are lost and sent again.
         let _ = option(socket.fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVED_LEN_MAX);
         let raw = Raw::of(&any);
         // SAFETY: pointer and length are those of the address.
@@ -51,7 +51,8 @@ impl Datagrams {
         self.0.fd()
     }
 
-    /// `false`: there is no room now. A datagram that cannot be sent at all counts as lost on its way.
+    /// Sends a datagram. `false`: there is no room now. A datagram that cannot be sent at all counts as lost on its
+    /// way.
     pub fn send(&self, to: &SocketAddr, bytes: &[u8]) -> bool {
         let raw = Raw::of(to);
         // The error of an earlier datagram may be reported first.
@@ -89,7 +90,7 @@ impl Datagrams {
                     Some(from) => return Some((len, from)),
                     None => continue,
                 },
-                // An error of a datagram that was sent: it is in the queue of errors.
+                // The error belongs to a datagram that was sent before, and is in the socket's queue of errors.
                 Err(_) if errno() == libc::ECONNREFUSED || errno() == libc::EHOSTUNREACH => {}
                 Err(_) if errno() == libc::EINTR || errno() == libc::ENETUNREACH => {}
                 Err(_) => return None,
@@ -161,7 +162,7 @@ impl Raw {
         (&raw mut self.storage).cast()
     }
 
-    /// As a program wants it: an address of IPv4 also where a socket of IPv6 has received from it.
+    /// The address in the form that programs expect: IPv4 also where an IPv6 socket has received by IPv4.
     fn address(&self) -> Option<SocketAddr> {
         // SAFETY: the storage is an address of the family that it names, and large enough for every kind.
         unsafe {

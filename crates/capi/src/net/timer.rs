@@ -29,7 +29,7 @@ impl Timer {
         let Some(at) = at.filter(|at| self.at.get().is_none_or(|set| *at < set)) else { return };
         self.at.set(Some(at));
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // 0 would stop it.
+        // A time of 0 would stop the timer instead.
         let at = at.max(1);
         let value = libc::timespec { tv_sec: (at / 1000) as _, tv_nsec: (at % 1000 * 1_000_000) as _ };
         let value = libc::itimerspec { it_interval: zero, it_value: value };

@@ -15,9 +15,9 @@ use wireup_wire::pmi::{Raw, Request};
 
 /// The array of the values (see `wireup_wire::shared::rows`).
 pub enum Gather {
-    /// Empty if all values are.
+    /// In the message itself; empty if all values are empty.
     Bytes(Vec<u8>),
-    /// In memory that the ranks of the node share.
+    /// In memory that the server shares with the ranks of the node.
     Shared(MappedBytes),
 }
 
@@ -32,12 +32,12 @@ impl Deref for Gather {
     }
 }
 
-/// An answer to a question, by its number; `None`: the rank has left without telling.
+/// The answer to [`Server::ask_address`]: its `id`, and the address; `None`: the rank has left without reporting one.
 pub type Address = (u32, Option<Vec<u8>>);
 
 impl Server {
-    /// Tells the server of a group: ranks in ascending order as first and last of each run, this one among them.
-    /// `tag` distinguishes it from other groups of the same ranks.
+    /// Defines a group at the server. `runs`: the first and the last rank of each run of members, in ascending order;
+    /// this rank is a member. `tag` distinguishes the group from others of the same ranks.
     ///
     /// # Errors
     /// The server is gone, or has too many groups of this rank.
@@ -60,7 +60,8 @@ impl Server {
         Ok(self.tell(&Request::GroupFree { group })?)
     }
 
-    /// Starts a collective of a group; see [`Server::take_gathers`]. `id` is not that of another one under way.
+    /// Starts a collective of a group; see [`Server::take_gathers`]. `id` must not be in use by an unfinished
+    /// collective.
     ///
     /// # Errors
     /// The server is gone.
@@ -70,13 +71,13 @@ impl Server {
         Ok(self.flush()?)
     }
 
-    /// The results that have been read, by number.
+    /// The results that have been read, each with the `id` of its collective.
     pub fn take_gathers(&mut self) -> Vec<(u32, Result<Gather>)> {
         self.read_unawaited();
         self.link.take_gathers().into_iter().map(|(id, gathered)| (id, whole(gathered))).collect()
     }
 
-    /// Asks where a rank is reached; see [`Server::take_addresses`]. `id` is not that of another question under way.
+    /// Asks where a rank is reached; see [`Server::take_addresses`]. `id` must not be in use by an unanswered request.
     ///
     /// # Errors
     /// The server is gone, or is not ours.
@@ -84,7 +85,7 @@ impl Server {
         Ok(self.link.ask(&Request::AddressGet { id, rank, name })?)
     }
 
-    /// The answers that have been read, also those that came with others.
+    /// The answers to [`Server::ask_address`] that have been read, also together with other answers.
     pub fn take_addresses(&mut self) -> Vec<Address> {
         self.read_unawaited();
         let answers = self.link.take_addresses().into_iter();

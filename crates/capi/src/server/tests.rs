@@ -59,7 +59,7 @@ fn posted_puts_are_sent_with_the_fence_in_one_write() {
     peer.give("cmd=wireup-allgather-response;rc=0;id=2;", &[b"array"]);
     peer.say("cmd=info-getjobattr-response;rc=0;found=TRUE;value=x;");
     peer.say("cmd=wireup-fence-response;rc=0;id=1;kvs=5;");
-    // A call also accepts what arrives before its answer.
+    // While a call waits, answers to other requests that arrive before its own are accepted.
     let asked = Request::GetJobAttr { key: b"k" };
     assert_eq!(server.question(&asked, "value"), Ok(Some(b"x".to_vec())));
     let first = wait_over(&mut server).unwrap();
@@ -101,7 +101,7 @@ fn a_protocol_violation_by_the_server_breaks_the_link() {
         (counted("cmd=wireup-fence-response;rc=0;id=1;kvs=1;"), 0),
         (counted(PUT_OK), 0),
         ("nonsense".into(), 0),
-        // More than a message may have: the kernel drops some.
+        // More descriptors than a message may have: the kernel drops some.
         (counted(array), 33),
     ] {
         let (mut server, mut peer) = pair();
@@ -153,7 +153,7 @@ fn held_back_puts_are_bounded() {
     drop(peer.join().expect("the peer"));
 }
 
-/// Many collectives to such a peer: completions are read while the next collectives are sent.
+/// Many collectives, to a peer that stops reading while its answers are not read.
 #[test]
 fn completions_are_read_while_requests_are_written() {
     const MANY: u32 = 5_000;

@@ -24,11 +24,11 @@ use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 /// Time of the job in addition to that for the remote shells between hosts (ns): it starts and collects ranks, which
 /// takes a second on a thousand nodes.
 const COLLECT_NS: u64 = 5_000_000_000;
-/// Jobs that are tried. Each rank that cannot be started ends a job, and the next one does without its node.
+/// Most jobs that are tried: a rank that cannot be started ends its job, and the next job leaves out its node.
 const JOBS_MAX: usize = 4;
 /// Longest unfinished line of a rank.
 const LINE_BYTES_MAX: usize = 256 << 10;
-/// What is kept of a rank's standard error: some lines for one finding.
+/// Bytes that are kept of a rank's standard error: enough for the few lines of one finding.
 const ERRORS_BYTES_MAX: usize = 2 << 10;
 
 pub struct Plan {
@@ -39,7 +39,7 @@ pub struct Plan {
     pub cwd: Vec<u8>,
     /// Time limit for the start of each host (ns).
     pub timeout_ns: u64,
-    /// Send the program to hosts that lack it.
+    /// Whether the program is sent to hosts that lack it.
     pub sends: bool,
     /// Files that ranks need.
     pub files: Vec<Vec<u8>>,
@@ -49,40 +49,40 @@ pub struct Plan {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Seen {
     pub host: String,
-    /// Why it has no agent, or no rank.
+    /// Why the host has no agent, or no rank.
     pub problem: Option<Problem>,
     pub facts: Option<Facts>,
-    /// The files that ranks need and that it lacks.
+    /// The files that ranks need and that the host lacks.
     pub missing: Vec<String>,
-    /// The beginning of what its rank has written to standard error.
+    /// The beginning of what the host's rank has written to standard error.
     pub said: Vec<u8>,
     /// This machine's wall clock (ns): before the host read its own, and after.
     pub clock_ns: (u64, u64),
     /// How the host's agent has connected to this machine.
     pub back: Option<Back>,
-    /// Whether it reaches its neighbour by the remote shell. `None`: it did not report that in time.
+    /// Whether the host reaches `neighbour` by the remote shell. `None`: it did not report that in time.
     pub onward: Option<Result<(), String>>,
-    /// The host that it was asked to reach.
+    /// The host that this host was asked to reach.
     pub neighbour: Option<String>,
     pub sent: bool,
-    /// The message of its sshd when it refused more logins.
+    /// The message of the host's sshd when it refused a login because of too many at once.
     pub retried: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Back {
-    /// The address at which it reached this machine.
+    /// The address of this machine that the host's agent connected to.
     pub address: IpAddr,
     /// Time from the first attempt to connect until the link was up (ns).
     pub took_ns: u64,
-    /// Addresses that failed before, each with its problem; empty: none.
+    /// Addresses that the agent tried before in vain, each with its problem; empty: none.
     pub failed: String,
 }
 
 /// How an examination ended.
 pub enum Examined {
     Seen(Vec<Seen>),
-    /// The user has ended it: the exit code.
+    /// The user has interrupted the examination; the exit code.
     Interrupted(u8),
 }
 
@@ -100,7 +100,7 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
         start_timeout_ns: plan.timeout_ns.saturating_mul(u64::from(agents.div_ceil(spec.shells_max.max(1)))),
         installed_only: !plan.sends,
         verbose: true,
-        // A rank looks at the process of its node's agent.
+        // Each rank examines the process of its node's agent, which it could not see from a PID namespace of its own.
         containment: Containment::None,
         ..spec
     };
@@ -119,8 +119,8 @@ pub fn examine(parsed: &Parsed, surroundings: &Surroundings, plan: &Plan, proces
         }
     }
     let interrupted = ask_nodes(&spec, parsed.interface.as_deref(), plan, up, &mut seen)?;
-    // The notes of the last agents come after the answer that all nodes are known, and before what their ranks report.
-    // Without them only the time to connect is not shown.
+    // Notes about the last agents arrive after the root's answer that all nodes are known, and before the reports of
+    // their ranks. If they cannot be received, only the time to connect is not shown.
     let _ =
         attached.ask(&Control::FromLauncher(FromLauncher::AskNodes { revive: false }), None, |message| match message {
             Control::ToLauncher(ToLauncher::Nodes(_)) => Some(()),
@@ -146,7 +146,7 @@ fn on_note(seen: &mut [Seen], note: Note) {
     let Some(seen) = agent.index().checked_sub(1).and_then(|host| seen.get_mut(host)) else { return };
     match note {
         Note::Dialled { address, took_ns, failed, .. } => {
-            // A host that reports something else is not believed.
+            // A report whose address cannot be parsed is ignored.
             let Ok(address) = address.parse::<SocketAddr>() else { return };
             seen.back = Some(Back { address: address.ip(), took_ns, failed });
         }
@@ -164,7 +164,8 @@ fn ask_nodes(
     mut hosts: Vec<usize>,
     seen: &mut [Seen],
 ) -> Result<Option<u8>, String> {
-    // Where one step starts all agents, agents do not call each other.
+    // If one step of a batch system starts all agents, no agent starts another one by the remote shell: nothing to
+    // test.
     let calls = !spec.remote_shell.start_method().by_step();
     for _ in 0..JOBS_MAX {
         hosts.retain(|host| seen[*host].facts.is_none() || (calls && seen[*host].onward.is_none()));
@@ -183,7 +184,7 @@ fn ask_nodes(
             program: spec.program.clone(),
             remote_shell: spec.remote_shell.clone(),
             neighbours: hosts.iter().filter_map(|host| seen[*host].neighbour.clone()).collect(),
-            // Half of the time, so that a report of failure still arrives.
+            // Half of the time limit, so that a report of failure still arrives.
             probe_ns: plan.timeout_ns / 2,
         };
         let nodes: Vec<NodeSpec> = hosts
@@ -207,7 +208,7 @@ fn ask_nodes(
         };
         let mut failure = None;
         let outcome = job.run(&mut asking, &mut |voice, notice| {
-            // A limit of time that is over is not the first host's.
+            // Other failures, such as an expired time limit, are not the fault of the node that the notice names.
             if let Notice::Failed(failed) = notice
                 && is_of_a_node(&failed.cause)
             {
@@ -228,7 +229,7 @@ fn ask_nodes(
     Ok(None)
 }
 
-/// Forgets what says nothing about a host that was asked to call another one: this host has failed, and ended the job.
+/// Forgets unfinished tests of remote shells between hosts: the failure of the host `failed` has ended the job.
 fn forget_calls_of(failed: &str, seen: &mut [Seen]) {
     for seen in seen {
         let is_of_failed = seen.neighbour.as_deref() == Some(failed) && seen.onward != Some(Ok(()));
@@ -238,7 +239,7 @@ fn forget_calls_of(failed: &str, seen: &mut [Seen]) {
     }
 }
 
-/// Whether a cause says what is wrong on the node that it names.
+/// Whether a cause is a fault of the node that the failure names.
 fn is_of_a_node(cause: &Cause) -> bool {
     matches!(
         cause,
@@ -251,9 +252,9 @@ fn is_of_a_node(cause: &Cause) -> bool {
     )
 }
 
-/// The doctor's end of the job.
+/// The doctor's end of the job: sends the question, and collects the reports of the ranks.
 struct Asking<'a> {
-    /// What of the question is not sent yet.
+    /// The part of the question that has not been sent yet.
     question: Bytes,
     /// The host of each rank.
     hosts: &'a [usize],
@@ -284,7 +285,7 @@ impl Program for Asking<'_> {
                 }
                 Ok(DoctorReport::Missing(files)) => seen.missing.extend(files),
                 Ok(DoctorReport::Neighbour(result)) => seen.onward = Some(result),
-                // A line that is none of the doctor's.
+                // A line that is no report of the doctor's rank, such as a login message.
                 Err(_) => {}
             }
         }

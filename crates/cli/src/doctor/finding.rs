@@ -5,16 +5,16 @@ use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// A run, or its ranks, would fail on this host.
+    /// The severity of what would make a run or its ranks fail on this host.
     Problem,
-    /// A run works, but slower or differently than users expect.
+    /// The severity of what makes a run slower, or different from what users expect.
     Remark,
-    /// Information only; the host is ok.
+    /// The severity of mere information: the host is ok.
     Note,
 }
 
 impl Level {
-    /// The word for a column, with blanks behind it.
+    /// The severity as a word for a column, padded with blanks.
     pub fn word(self) -> &'static str {
         match self {
             Level::Problem => "problem",
@@ -24,7 +24,7 @@ impl Level {
     }
 }
 
-/// In place of a level where nothing was found.
+/// The word in the column of severities where nothing was found.
 pub const OK: &str = "ok     ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -19,7 +19,7 @@ const SKEW_NS: u64 = 1_000_000_000;
 pub struct Case<'a> {
     pub host: &'a str,
     pub facts: Option<&'a Facts>,
-    /// `None` for this machine.
+    /// What the examination of the host has shown; `None` for this machine.
     pub seen: Option<&'a Seen>,
 }
 
@@ -32,7 +32,7 @@ pub struct Setting {
     pub program_bytes: u64,
 }
 
-/// All findings, each with the index of its host, but for why no agent has started ([`unreached`]).
+/// All findings, each with the index of its host, except the reasons why agents did not start ([`unreached`]).
 pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize, Finding)> {
     let mut found = Vec::new();
     for (index, case) in cases.iter().enumerate() {
@@ -251,7 +251,7 @@ fn beside_local(facts: &Facts, seen: &Seen, local: &Facts) -> Vec<Finding> {
     found
 }
 
-/// `None` means no limit.
+/// Whether one limit is less than another; `None` means no limit.
 fn is_less(one: Option<u64>, other: Option<u64>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one < other,
@@ -268,7 +268,7 @@ fn skew_ns(clock_ns: u64, (before_ns, after_ns): (u64, u64)) -> Option<i64> {
     (clock_ns != 0 && after_ns != 0).then_some(ahead - behind)
 }
 
-/// Hosts that differ from the majority.
+/// Findings about hosts that differ from the majority.
 fn among(cases: &[Case]) -> Vec<(usize, Finding)> {
     let mut found = Vec::new();
     let mut compare = |what: &str, value: &dyn Fn(&Facts) -> String, cure: Option<&str>| {

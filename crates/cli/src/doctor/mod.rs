@@ -73,7 +73,7 @@ const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Exit code if a host has a problem.
 const PROBLEM: u8 = 1;
 
-/// Examines what the line names.
+/// Runs `wireup doctor` for the hosts and the program that the command line names.
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let parsed = Parsed::read(line)?;
     let wdir = line.last(flag::WDIR, wireup_flags::Value::path)?;
@@ -81,7 +81,7 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let chosen = chosen::chosen(&parsed, &surroundings)?;
     let current = surroundings.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
-    // Must come before this process raises any limit.
+    // The limits must be read before this process raises any of them.
     let facts = facts_here(parsed.interface.as_deref(), None, &cwd, &|name| std::env::var_os(name));
     let program = line.words.first().map(|name| program::examine(name, &cwd, &surroundings)).unwrap_or_default();
     let Some(Chosen { hosts, step, origin, .. }) = chosen else {

@@ -109,7 +109,7 @@ fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String
     lines.iter().map(|(hosts, verdict, said)| format!("{hosts:<width$}  {verdict}  {said}\n")).collect()
 }
 
-/// With `many` hosts, details that differ on every host are left out.
+/// The line about one host. With `many` hosts, details that differ on every host are left out.
 fn line(case: &Case, facts: &Facts, many: bool) -> String {
     let mut text = format!("{} {}, wireup {}, {}", facts.arch, facts.kernel, facts.version, count(facts.cpus, "cpu"));
     if let Some(address) = facts.offered.iter().flatten().next() {

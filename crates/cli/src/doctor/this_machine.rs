@@ -13,7 +13,7 @@ use wireup_os::spawn::is_program;
 /// Descriptors that an agent needs for each rank: three streams, the PMI socket, the process.
 const FILES_A_RANK: u64 = 5;
 const PROCESSES_MIN: u64 = 1024;
-/// The least that RDMA libraries pin. Chosen.
+/// Least memory that RDMA libraries must be able to pin (bytes; chosen).
 const LOCKED_MIN: u64 = 64 << 20;
 
 /// Programs of MPI libraries that print the library's version.
@@ -99,12 +99,12 @@ pub fn line(subject: &'static str, said: String) -> Line {
 }
 
 impl Line {
-    /// A column's word.
+    /// The word in the line's second column: ok, or the severity of the finding.
     fn verdict(&self) -> &'static str {
         self.cure.as_ref().map_or(OK, |(level, _)| level.word())
     }
 
-    /// A run fails without it.
+    /// Makes this line a problem with a cure: a run fails as long as the limit or tool in question is not put right.
     pub fn needed(self, cure: impl Into<String>) -> Line {
         Line { cure: Some((Level::Problem, cure.into())), ..self }
     }

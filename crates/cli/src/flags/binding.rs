@@ -35,7 +35,7 @@ pub fn binding(parsed: &Parsed) -> Result<Binding, String> {
     Ok(Binding { to, over, cpus: parsed.options.binding.cpus.clone(), slots })
 }
 
-/// The objects that ranks are given to.
+/// The hardware objects over which the ranks of a node are distributed.
 fn over(parsed: &Parsed) -> Option<Over> {
     let fills = parsed.rank_by == Some(RankBy::Fill);
     match parsed.map.by? {

@@ -40,7 +40,7 @@ pub fn look_around(parsed: &Parsed) -> Result<Surroundings, String> {
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))
 }
 
-/// `None` for this machine or virtual nodes on it.
+/// The hosts of a run; `None`: it runs on this machine, or on virtual nodes of it.
 pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Chosen>, String> {
     let env = Env(&surroundings.env);
     if let Some((entries, origin)) = named(parsed, env)? {
@@ -103,7 +103,7 @@ fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, Stri
 struct Within {
     entries: Vec<Entry>,
     step: Option<&'static str>,
-    /// The allocation's numbers of slots were taken.
+    /// Whether the entries got their numbers of slots from the allocation.
     has_slots: bool,
 }
 
@@ -133,7 +133,8 @@ fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
         Some(MapBy::Ppr(ranks)) => Some(ranks),
         _ => parsed.ppn,
     };
-    // If a node is to get more ranks than the batch system was asked for, it needs all its room, whatever the total.
+    // If a node is to get more ranks than the batch system was asked for, each node counts with all its cpus, whatever
+    // the total number of ranks is.
     let least = allocation.nodes.iter().map(|node| node.tasks).min().unwrap_or(0);
     if per_node.is_some_and(|ranks| ranks > least) {
         return Some(u64::MAX);

@@ -23,7 +23,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// This machine, or the given number of virtual nodes on it.
+    /// The layout of a job on this machine, or on the given number of virtual nodes of it.
     pub fn surroundings(virtual_nodes: Option<u32>, own: &str) -> Layout {
         let nodes: Vec<NodeSpec> = match virtual_nodes {
             None => vec![NodeSpec { agent: AgentId(0), name: own.to_owned(), shared: false }],
@@ -34,7 +34,7 @@ impl Layout {
         Layout { agents: nodes.iter().map(|node| AgentSpec { host: node.name.clone() }).collect(), nodes }
     }
 
-    /// One agent per host.
+    /// The layout with one agent per host.
     pub fn of_hosts(hosts: &Hosts, own: &str) -> Layout {
         let own = hosts.list.iter().find(|host| host.is_local).map_or(own, |host| &host.name);
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
@@ -88,7 +88,7 @@ fn add(agents: &mut Vec<AgentSpec>, host: &str) -> AgentId {
     AgentId(agents.len() as u32 - 1)
 }
 
-/// One rank on each node.
+/// The blocks of a job with one rank on each node.
 pub fn rank_blocks(job_size: u32) -> Vec<Block> {
     vec![Block { first_node: 0, nodes: job_size, ppn: 1 }]
 }

@@ -11,25 +11,25 @@ pub enum MapBy {
     #[default]
     Slot,
     Node,
-    /// At most this many ranks per node.
+    /// Each node gets at most this many ranks.
     Ppr(u32),
-    /// Nodes as with `Slot`. On a node, ranks go to these objects in turn.
+    /// The ranks of a node are chosen as with `Slot`, and go to the node's objects of this kind in turn.
     Objects(Object),
-    /// At most this many ranks per object.
+    /// Each object of this kind gets at most this many ranks.
     PprObject(u32, Object),
     /// One rank for each entry of the host list, in the order of the list.
     Seq,
     RankFile,
 }
 
-/// What follows the word of `--map-by`, behind colons.
+/// The properties that follow the word of `--map-by` after colons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapProperties {
     /// Cores, or hardware threads, for each rank.
     pub cores: Option<u32>,
-    /// Every `step`-th object gets ranks; 0: not given.
+    /// Only every `step`-th object gets ranks; 0: not given.
     pub step: u32,
-    /// Hardware threads count as cores.
+    /// Whether hardware threads count as cores.
     pub threads: bool,
     pub oversubscribe: bool,
     pub no_oversubscribe: bool,
@@ -38,7 +38,7 @@ pub struct MapProperties {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Map {
-    /// As typed, if `by` was counted for this machine since.
+    /// The mapping as typed, if `by` was later converted to ranks per node for the objects of this machine.
     pub typed: Option<MapBy>,
     pub by: Option<MapBy>,
     pub properties: MapProperties,
@@ -55,11 +55,11 @@ pub enum RankBy {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bind {
     pub to: Option<BindTo>,
-    /// Ranks may share processors without a warning.
+    /// Whether ranks may share processors without a warning.
     pub overload: bool,
 }
 
-/// With the names that other launchers use.
+/// Names of hardware objects, including those that other launchers use.
 const OBJECTS: &[(&str, Object)] = &[
     ("thread", Object::Thread),
     ("hwthread", Object::Thread),
@@ -144,7 +144,7 @@ fn property(value: &Value, word: &str, properties: &mut MapProperties) -> Result
         "oversubscribe" => properties.oversubscribe = true,
         "nooversubscribe" => properties.no_oversubscribe = true,
         "nolocal" => properties.no_local = true,
-        // What these ask for is always so: spawned jobs and several nodes are handled alike.
+        // Properties that ask for what wireup always does: it maps spawned jobs and several nodes alike.
         "span" | "inherit" | "noinherit" | "ordered" => {}
         _ => {
             let advice = "after the colon write pe=K, step=K, hwtcpus, oversubscribe, nooversubscribe or nolocal";
@@ -170,7 +170,8 @@ pub fn bind_to(value: &Value) -> Result<Bind, Error> {
     for word in words {
         match word.to_ascii_lowercase().as_str() {
             "overload-allowed" => bind.overload = true,
-            // Ranks run unbound where processors are not known, and are bound in their order.
+            // Properties that ask for what wireup always does: unknown processors leave ranks unbound, and ranks are
+            // bound in order.
             "if-supported" | "ordered" | "no-overload" => {}
             number if number.bytes().all(|byte| byte.is_ascii_digit()) => count = value.part(number).at_least_one()?,
             _ => {

@@ -12,7 +12,7 @@ use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 /// The nodes that ranks are placed on.
 #[derive(Clone, Copy, Debug)]
 pub enum Places<'a> {
-    /// This machine, or virtual nodes on it, with this many cpus.
+    /// The ranks run on this machine, or on virtual nodes of it, with this many cpus.
     ThisMachine {
         nodes: u32,
         cpus: u32,
@@ -149,7 +149,7 @@ pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Bloc
     Ok(blocks)
 }
 
-/// What limits the ranks of a node.
+/// The message that the ranks do not fit the mapping.
 pub fn cannot_place(error: &MappingError) -> String {
     format!("the ranks cannot be placed: {error}; choose another --map-by")
 }
@@ -190,7 +190,7 @@ fn in_turn(slots: &[u32], job_size: u32) -> Vec<Block> {
     blocks
 }
 
-/// Numbers the ranks again, with the same number on each node.
+/// Renumbers the ranks as `rank_by` says; each node keeps its number of ranks.
 fn numbered(blocks: Vec<Block>, rank_by: RankBy, nodes: usize, job_size: u32) -> Vec<Block> {
     match rank_by {
         RankBy::Slot => blocks,
@@ -205,7 +205,7 @@ fn numbered(blocks: Vec<Block>, rank_by: RankBy, nodes: usize, job_size: u32) ->
     }
 }
 
-/// The hosts in the order in which they were named, a rank each.
+/// One rank for each mention of a host, in the order of the mentions.
 fn in_order(map: &str, places: Places, job_size: u32) -> Result<Vec<Block>, String> {
     let Places::Hosts(hosts) = places else {
         return Err(format!("--map-by {map} needs a list of hosts; name them with --hosts or --hostfile"));
@@ -229,7 +229,7 @@ fn of_rank_map(map: &[u32], job_size: u32, nodes: u32) -> Result<Vec<Block>, Str
     }
 }
 
-/// The blocks for ranks on these nodes.
+/// The blocks for one rank on each node of this sequence.
 fn one_by_one(nodes: impl Iterator<Item = u32>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for node in nodes {

@@ -1,19 +1,20 @@
 //! Programs that name hosts of their own: `-n 1 --host a ./x : -n 4 --host b,c ./y`.
 //!
-//! The nodes of the job are all that are named. The ranks of a program fill its hosts by their slots if it states any,
-//! else they are divided evenly. A program that names none uses all.
+//! The job gets all nodes that are named. If a program states slots for its hosts, its ranks fill them; otherwise its
+//! ranks are divided evenly among its hosts. A program that names no hosts uses all nodes.
 
 use super::parsed::{Parsed, Program};
 use crate::hosts::{self, Entry, Hosts};
 use wireup_coll::mapping;
 use wireup_wire::job::Block;
 
-/// Whether some program names hosts of its own: those of the first one are for all unless a later one names some.
+/// Whether some program names hosts of its own. The hosts of the first program are for all unless a later one names
+/// some.
 pub fn are_apart(parsed: &Parsed) -> bool {
     parsed.programs.iter().skip(1).any(|program| !program.flags.hosts.is_empty())
 }
 
-/// The number of ranks of a program that does not say it: its slots, one for each host without a number.
+/// The number of ranks of a program without `-n`: the sum of its slots, one for each host without a number.
 pub fn ranks(program: &Program) -> Option<u64> {
     let entries = entries(program).ok().filter(|entries| !entries.is_empty())?;
     Some(entries.iter().map(|entry| u64::from(entry.slots.unwrap_or(1))).sum())

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use wireup_wire::job::{AppSpec, PmiFlavour};
 
-/// The programs with everything that each is started with; and warnings.
+/// The programs of a job with everything that each is started with, and warnings for the user.
 pub fn apps(
     programs: &[Program],
     ranks: &[u32],
@@ -40,7 +40,8 @@ pub fn apps(
     Ok((apps, warnings))
 }
 
-/// The variables of the job. If programs inherit different variables, those go to the programs.
+/// The variables of the job. If programs inherit different variables, the inherited ones are set for each program
+/// instead.
 pub fn environment(flags: &Parsed, apps: &mut [AppSpec], inherited: &[&Pair]) -> Result<Vec<Vec<u8>>, String> {
     let mut set = Vec::new();
     for file in &flags.env_files {

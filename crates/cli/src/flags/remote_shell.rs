@@ -6,8 +6,8 @@ use wireup_node::agent::start_methods;
 use wireup_wire::peer::{RemoteShell, StartMethod};
 
 /// The remote shell when hosts are named. The user's configuration applies, except for what disturbs an unattended
-/// command: X11 and port forwarding, a terminal, questions, a connection that stays open. A host that does not answer
-/// at all is given up after a quarter of the default start time, so that another agent still has time to try.
+/// command: X11 and port forwarding, a terminal, questions, a connection that stays open. A connection to a host that
+/// does not answer fails after a quarter of the default start timeout, so that another agent still has time to try.
 pub const SSH: [&str; 11] = [
     "ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no", "-o",
     "ConnectTimeout=15",
@@ -37,7 +37,7 @@ impl Reach {
         }
     }
 
-    /// Whether some hosts may turn out not to be there. A batch system has checked those of its allocation.
+    /// Whether some hosts may be unreachable. A batch system has checked those of its allocation.
     pub fn is_uncertain(self) -> bool {
         self == Reach::Ssh
     }
@@ -51,7 +51,7 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, surroundings: &Surround
         (None, Reach::Allocation { program, one_step: true }) => vec![program.to_owned()],
         (None, Reach::Ssh | Reach::Allocation { one_step: false, .. }) => SSH.map(str::to_owned).to_vec(),
     };
-    // Agents do not run in the launcher's directory.
+    // Agents run in other directories than the launcher, so relative paths become absolute.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
         *program = surroundings.absolute(program.trim_start_matches("./").to_owned());
     }

@@ -30,17 +30,17 @@ const IMPORT_TIMEOUT_NS: u64 = 300_000_000_000;
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
-    /// The command line, for what has the same meaning everywhere.
+    /// The parsed command line, for flags that need no resolving.
     pub flags: Parsed,
     pub job: JobSpec,
     pub session: SessionSpec,
-    /// The session is a standing one, which outlives the job.
+    /// Whether the session is a standing one, which outlives the job.
     pub in_session: bool,
     /// The cpus of this machine that ranks may use.
     pub machine: Machine,
-    /// A keeper on this machine was found to have a PID namespace.
+    /// Whether a keeper on this machine was found to get a PID namespace.
     pub isolates: bool,
-    /// Slots of each node, if any were stated for hosts.
+    /// The slots of each node; empty if none were stated for the hosts.
     pub slots: Vec<u32>,
     /// The nodes on which ranks of further jobs may run; see [`Resolved::named_places`].
     pub places: Vec<SpawnNode>,
@@ -99,7 +99,7 @@ pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, surroundings: Sur
     resolve_on(Some(session_nodes), parsed, surroundings)
 }
 
-/// What is imported once for the ranks of each node. `of_session`: the modules of `wireup up --preload`.
+/// The modules that are imported once for the ranks of each node. `of_session`: those of `wireup up --preload`.
 fn preloading(flags: &Parsed, of_session: &[String]) -> Result<Option<Preload>, String> {
     let modules = flags.preload.as_deref().unwrap_or(of_session);
     if modules.is_empty() || modules == ["none"] {
@@ -195,7 +195,7 @@ fn resolve_on(
                 PmiFlavour::Simple | PmiFlavour::Both | PmiFlavour::None => RankStdout::Pipe,
             }),
             label: typed.stdio.label || flags.output.label.is_some(),
-            // The output of a detached job is kept with its rank.
+            // The output of each rank of a detached job is kept separately.
             split_output: flags.detach
                 || flags.output.directory.is_some()
                 || flags.output.files.iter().any(Option::is_some),

@@ -9,7 +9,7 @@ use crate::surroundings::Surroundings;
 use wireup_wire::peer::{Containment, LinkOptions, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
 
-/// An agent that has not linked back by then is lost. Chosen: a slow login takes seconds, not a minute.
+/// An agent that has not connected to its parent by then is lost. Chosen: a slow login takes seconds, not a minute.
 const START_TIMEOUT_NS: u64 = 60_000_000_000;
 /// A node that has not answered for this long is lost. Chosen: a swapping node or a rebooting switch answers sooner.
 const NODE_TIMEOUT_NS: u64 = 30_000_000_000;

@@ -13,18 +13,18 @@ use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{AgentSpec, LinkOptions, RemoteShell, SessionSpec};
 use wireup_wire::session::{NodeState, Presence, SeatOrder, Welcome};
 
-/// Where a job of a session runs.
+/// The nodes of a standing session on which a job runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionNodes {
     pub job: JobId,
-    /// Only the parts that a launcher needs.
+    /// The description of the session, with only the parts that a launcher needs.
     pub session: SessionSpec,
     pub nodes: Vec<NodeSpec>,
-    /// With their slots; `None` for nodes of this machine without slots.
+    /// The hosts of `nodes`, with their slots; `None` for nodes of this machine without slots.
     pub hosts: Option<Hosts>,
     /// Lost nodes, which are left out.
     pub lost: Vec<String>,
-    /// Whether these are all nodes of the session that are there.
+    /// Whether these are all nodes of the session that are not lost.
     pub is_whole: bool,
     /// Whether slots were given to `wireup up`.
     pub slots_stated: bool,
@@ -47,7 +47,7 @@ pub struct StatedToUp {
 /// Why a job cannot run in a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotThere {
-    /// The session lacks what the job asks for, which may run outside of the session.
+    /// The session lacks what the job asks for; the job may run outside of the session instead.
     Elsewhere(String),
     Refused(String),
 }

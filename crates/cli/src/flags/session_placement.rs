@@ -15,7 +15,7 @@ use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::session::{SeatOrder, SeatRequest};
 
-/// The request; `None`: the user has said which nodes, or all nodes get equally many ranks.
+/// The request for nodes to the session's root; `None`: the user has said which nodes, or all get equally many ranks.
 ///
 /// # Errors
 /// The ranks cannot be placed on the session's nodes.
@@ -47,11 +47,11 @@ pub fn request(
     let nodes = match (are_alike, parsed.map.by, parsed.ppn) {
         (true, ..) => Some(used as u32),
         (false, None | Some(MapBy::Slot | MapBy::Objects(_)), None) => None,
-        // How many ranks a node gets depends on which nodes come before it.
+        // Unequal hosts with such a mapping: the number of ranks of a node depends on the nodes before it.
         (false, ..) => return Ok(None),
     };
     let among = match by {
-        // Without slots no node is ever full.
+        // Without stated slots no node is ever full, so packing always takes the first nodes.
         SeatOrder::Pack if !session_nodes.slots_stated => agents[..used].to_vec(),
         SeatOrder::Spread | SeatOrder::Pack if session_nodes.is_whole => Vec::new(),
         SeatOrder::Spread | SeatOrder::Pack => agents,
@@ -64,7 +64,7 @@ fn is_like(host: &crate::hosts::Host, first: &crate::hosts::Host) -> bool {
 }
 
 impl SessionNodes {
-    /// Only these agents' nodes, in this order. Further jobs may run on all.
+    /// Limits the job to the nodes of these agents, in this order. Jobs that its ranks spawn may run on all nodes.
     pub fn limited_to(self, agents: &[AgentId], by: SeatOrder) -> SessionNodes {
         let at: BTreeMap<AgentId, usize> = self.nodes.iter().zip(0..).map(|(node, at)| (node.agent, at)).collect();
         let taken: Vec<usize> = agents.iter().filter_map(|agent| at.get(agent).copied()).collect();

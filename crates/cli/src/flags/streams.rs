@@ -7,7 +7,7 @@ use wireup_node::launcher::Output;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{PtySpec, StdinTarget};
 
-/// The size if no terminal gives one.
+/// Rows and columns of a pseudo-terminal if the launcher itself has no terminal.
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
 
 /// The rank or ranks that read standard input, and the one with a terminal.
@@ -25,7 +25,7 @@ pub fn stdin_and_pty(
     Ok((stdin, pty.map(|rank| PtySpec { rank, rows, columns })))
 }
 
-/// Refuses output to a folder and to files of other names at once.
+/// Refuses `--output-dir` together with `--output-files` or `--error-files`.
 pub fn check_output(output: &Output) -> Result<(), String> {
     match output.directory.is_some() && output.files.iter().any(Option::is_some) {
         true => Err("--output-dir contradicts --output-files and --error-files; leave one of them out".into()),

@@ -1,7 +1,7 @@
 //! The command `wireup run`: its flags, how the value of each is read, and the struct of their values.
 //!
-//! A flag is one row here and the place that uses its field. Rows whose field is a part of `options` or `output` write
-//! what nodes and launcher are given as it is; the other fields are resolved with the surroundings first.
+//! A flag is one row here and the code that uses its field. Fields within `options` and `output` are given to the nodes
+//! and the launcher as they are; the other fields are first resolved with the surroundings.
 
 use super::interface;
 use super::mapping::{self, Bind, Map, RankBy};
@@ -75,9 +75,9 @@ flag_table! {
         pub programs: Vec<Program>,
         /// What a rankfile says about the processors of each rank.
         pub rank_slots: Vec<String>,
-        /// What is told to the nodes, as far as flags alone decide it.
+        /// The options of the job that are sent to the nodes, as far as flags alone decide them.
         pub options: JobOptions,
-        /// Where output goes besides standard output and error.
+        /// The files and folders to which output goes in addition to standard output and standard error.
         pub output: Output,
     }
 
@@ -385,9 +385,9 @@ flag_table! {
     IGNORED = Flag::switch(&["--genvall", "--envall", "--allow-run-as-root", "--quiet", "-q"], "");
 }
 
-/// Chosen: long enough to write a last line and remove a file, short enough to wait for.
+/// The default of `--kill-grace`. Chosen: long enough to write a last line and remove a file, short enough to wait for.
 const KILL_GRACE_SECONDS: &str = "2";
-/// Chosen: no healthy fence takes that long.
+/// The default of `--stall-report`. Chosen: no healthy fence takes that long.
 const STALL_REPORT_SECONDS: &str = "30";
 
 const PMIS: &[(&str, Option<PmiFlavour>)] = &[
@@ -421,9 +421,9 @@ pub const HOSTS_ALONE: Flag = Flag {
 /// One program with its own flags: the words between two `:`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
-    /// All flags before it; those that are not "per program" count for the whole job.
+    /// All flags before the program; those that are not "per program" apply to the whole job.
     pub flags: Parsed,
-    /// Program and arguments; never empty after parsing.
+    /// The program and its arguments; never empty after parsing.
     pub argv: Vec<OsString>,
 }
 
@@ -442,17 +442,17 @@ impl Parsed {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
-    /// Whether `--oversubscribe` or a property of `--map-by` says so.
+    /// Whether `--oversubscribe` or a property of `--map-by` lets nodes have more ranks than slots.
     pub fn may_oversubscribe(&self) -> bool {
         self.oversubscribe || self.map.properties.oversubscribe
     }
 
-    /// Whether `--nooversubscribe` or a property of `--map-by` says so.
+    /// Whether `--nooversubscribe` or a property of `--map-by` forbids more ranks than slots.
     pub fn refuses_oversubscription(&self) -> bool {
         self.no_oversubscribe || self.map.properties.no_oversubscribe
     }
 
-    /// Whether `--nolocal` or a property of `--map-by` says so.
+    /// Whether `--nolocal` or a property of `--map-by` keeps ranks from this machine.
     pub fn excludes_local(&self) -> bool {
         self.no_local || self.map.properties.no_local
     }

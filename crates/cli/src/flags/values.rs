@@ -14,14 +14,14 @@ use wireup_wire::limits::VALUE_LEN_MAX;
 /// Files that travel to the nodes before ranks start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stage {
-    /// Where nodes keep them.
+    /// The folder in which nodes keep staged files.
     pub folder: Option<PathBuf>,
     pub required: bool,
-    /// Only if it is worth its time.
+    /// Whether to stage only if that is estimated to be faster than reading the original files.
     pub auto: bool,
-    /// Paths and patterns, as typed.
+    /// Further files to stage: paths and patterns, as typed.
     pub also: Vec<PathBuf>,
-    /// Where no mount may be made, a library in each process shows them.
+    /// Whether nodes that cannot make mounts show the files by a library that is loaded into each process.
     pub by_library: bool,
     pub room_mib: Option<u32>,
 }
@@ -63,13 +63,13 @@ pub fn stage(value: &Value) -> Result<StageWord, Error> {
     }
 }
 
-/// Which agent starts which.
+/// Which agent starts which other agents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
     /// Each agent starts its children in the tree.
     #[default]
     Tree,
-    /// The launcher starts all of them.
+    /// The launcher starts all agents.
     Flat,
     /// The launcher starts one agent per rank, one after the other.
     Serial,
@@ -107,9 +107,9 @@ impl Contain {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Variable {
-    /// `NAME=VALUE`.
+    /// A variable with its value: `NAME=VALUE`.
     Set(Vec<u8>),
-    /// A name; its value is taken from the launcher's environment.
+    /// The name of a variable whose value is taken from the launcher's environment.
     Export(OsString),
 }
 
@@ -118,7 +118,7 @@ pub enum Variable {
 pub enum EnvList {
     All,
     None,
-    /// Names; one that ends with `*` stands for all that begin so.
+    /// Only variables of these names; a name that ends with `*` stands for all that begin so.
     Only(Vec<String>),
 }
 
@@ -150,12 +150,12 @@ pub fn variable(value: &Value) -> Result<Variable, Error> {
     Ok(Variable::Export(value.word.clone()))
 }
 
-/// A text in which letters behind `%` stand for something of the rank.
+/// A text in which `%` and a letter stand for a property of the rank, such as its number or its host.
 pub fn pattern(value: &Value) -> Result<Pattern, Error> {
     Pattern::parse(&value.text()?).map_err(|problem| value.refused(problem))
 }
 
-/// The value has to fit into one of PMI.
+/// The kinds of memory, as text; it must fit into a value of PMI.
 pub fn memory_kinds(value: &Value) -> Result<String, Error> {
     let text = value.text()?;
     let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
@@ -177,7 +177,7 @@ pub fn result_file(value: &Value) -> Result<PathBuf, Error> {
     }
 }
 
-/// `None`: 0 seconds, which stands for no limit.
+/// A time limit in ns; `None`: the value is 0 seconds, which stands for no limit.
 pub fn some_time(value: &Value) -> Result<Option<u64>, Error> {
     Ok(Some(value.seconds_ns()?).filter(|limit| *limit > 0))
 }
@@ -204,7 +204,7 @@ pub fn preload(value: &Value) -> Result<Option<Vec<String>>, Error> {
     }
 }
 
-/// Whether there is such a rank is not checked.
+/// The rank or ranks that read standard input. Whether such a rank exists is not checked here.
 pub fn stdin(value: &Value) -> Result<StdinTarget, Error> {
     if value.word.as_bytes().first().is_some_and(u8::is_ascii_digit) {
         return value.number().map(|rank| StdinTarget::One(Rank(rank)));

@@ -47,7 +47,8 @@ pub fn act(translation: &mut Translation, action: Action, typed: &Typed) -> Resu
     }
 }
 
-/// Puts a value before or behind that of a variable, and sets it for the ranks of one program.
+/// Joins a value with this process's value of a variable (`first`: puts it before that value), and sets the result for
+/// the ranks of one program.
 fn join(translation: &mut Translation, typed: &Typed, first: bool) -> Result<(), String> {
     let word = typed.value().text()?;
     let (name, separator) =
@@ -126,7 +127,7 @@ fn give_files(
     if copies { translation.give(&flag::TEE, typed, OsString::new()) } else { Ok(()) }
 }
 
-/// A path without patterns.
+/// The path with each `%` doubled, so that the path is not taken for a pattern.
 fn escaped(path: &str) -> String {
     path.replace('%', "%%")
 }

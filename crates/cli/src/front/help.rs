@@ -15,8 +15,8 @@ pub static TABLES: [(&str, &[Row]); 4] = [
 
 const MARGIN: usize = 118;
 
-/// The first line is what configure scripts look at. The second names the launchers whose options may be used, which
-/// others search for.
+/// The first line is what configure scripts read. The second one names the launchers whose options are accepted,
+/// because other scripts search for these names.
 pub fn version(name: &str) -> String {
     format!(
         "{name} (wireup) {}\nTakes the options of MPI-4.1, MPICH's HYDRA, Intel(R) MPI, Open MPI (OpenRTE, PRRTE) and \
@@ -70,7 +70,7 @@ pub fn text(name: &str) -> String {
             effect.\n"
 }
 
-/// The options of one kind, in lines.
+/// The names of the options whose effect `kind` accepts, wrapped into lines.
 fn list(rows: &[Row], kind: impl Fn(&Effect) -> bool) -> String {
     let (mut text, mut line) = (String::new(), String::from("   "));
     for name in rows.iter().filter(|row| kind(&row.effect)).flat_map(heading) {

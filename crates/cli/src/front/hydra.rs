@@ -65,18 +65,18 @@ pub static ROWS: &[Row] = &[
     always(&["ordered-output"], Nothing, "output is shown in whole lines"),
     refused(&["output-from"], One("RANKS"), "show all with -l and select with grep, or write files with \
         -outfile-pattern"),
-    // Ends.
+    // How a job ends.
     refused(&["disable-auto-cleanup"], Nothing, "a rank that fails always ends the job"),
     always(&["enable-auto-cleanup", "cleanup"], Nothing, "a rank that fails ends the job"),
     no_effect(&["print-all-exitcodes"], Nothing, "the message at the end names the first rank that failed, with its \
         code"),
     no_effect(&["silent-abort"], Nothing, "messages about failures are one line"),
-    // What is shown.
+    // What the launcher prints.
     switch(&["verbose", "v", "debug"], &flag::VERBOSE),
     switch(&["print-rank-map"], &flag::DISPLAY_MAP),
     does(&["info"], Nothing, &rules::VERSION),
     no_effect(&["profile"], Nothing, "--profile FILE shows where the time of a start goes"),
-    // Intel MPI.
+    // Options of Intel MPI only.
     made(&["tune"], "FILE", &flag::ENV, Make::Behind("I_MPI_TUNING_BIN=")),
     preset(&["prot"], &flag::GENV, "I_MPI_PRINT_PROT=1"),
     made(&["tmpdir"], "DIR", &flag::ENV, Make::Behind("TMPDIR=")),
@@ -91,7 +91,7 @@ pub static ROWS: &[Row] = &[
 
 const WRAPPED: &str = "start the tool as the program: mpiexec -n 4 valgrind ./app";
 const VALUE: Takes = One("VALUE");
-/// With -1 Intel MPI says "no limit".
+/// Values by which Intel MPI's launcher sets no limit.
 const UNLIMITED: Make = Make::Unless(&["0", "-1", ""]);
 
 /// Variables that Hydra and Intel MPI's launcher read.

@@ -7,7 +7,7 @@ use crate::flags::mapping::is_object;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// The flag's value; `None`: the flag is not given.
+/// The value of a flag for an option, made as `make` says; `None`: the flag is not given.
 ///
 /// # Errors
 /// The option's value has another form.
@@ -26,7 +26,7 @@ pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString
         Make::OneOf(words) => Some(value.choice(words)?.into()),
         Make::Lowercase => Some(value.shown().to_ascii_lowercase().into()),
         Make::First => Some(value.shown().split(':').next().unwrap_or_default().trim().into()),
-        // A proxy of Hydra is a node, and there is one group of processes.
+        // Hydra's proxy (`%p`) is a node. A job has one process group, so the numbers of groups are always 0.
         Make::Pattern => Some(value.text()?.replace("%p", "%n").replace("%g", "0").replace("%a", "0").into()),
         Make::Mapping => mapping(vendor, &value.text()?).map(OsString::from),
         Make::Binding => binding(&value.text()?).map(OsString::from),
@@ -40,7 +40,7 @@ pub fn made(make: Make, vendor: Vendor, typed: &Typed) -> Result<Option<OsString
             _ => Some(typed.pair()),
         },
         Make::EnvNames => Some(value.shown().trim_start_matches("list:").into()).filter(|names| names != "all"),
-        // In an allocation of Slurm, which sets this variable, `srun` is the default.
+        // `srun` is the default in an allocation of Slurm, which may itself set `HYDRA_BOOTSTRAP`.
         Make::Launcher => remote_shell::command(&value.shown()).filter(|shell| *shell != "srun").map(OsString::from),
     })
 }
@@ -56,7 +56,7 @@ fn is_true(value: &OsStr) -> bool {
     !matches!(value.as_str(), "" | "0" | "off" | "no" | "n" | "false" | "f" | "disable")
 }
 
-/// A number behind an object is a step for Hydra.
+/// The value of `--map-by`; `None`: the flag is not given. In Hydra a number after an object is a step.
 fn mapping(vendor: Vendor, text: &str) -> Option<String> {
     let word = text.to_ascii_lowercase();
     match word.split_once(':') {
@@ -82,7 +82,7 @@ fn binding(text: &str) -> Option<String> {
     Some(word.to_owned())
 }
 
-/// Objects of a node number ranks as they are mapped.
+/// The value of `--rank-by`: objects within a node become `slot`, which numbers the ranks as they are mapped.
 fn ranking(text: &str) -> &str {
     match text.split(':').next().unwrap_or_default() {
         "span" => "slot",

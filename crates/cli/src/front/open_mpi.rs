@@ -72,7 +72,7 @@ pub static ROWS: &[Row] = &[
     refused(&["xterm"], One("RANKS"), "start the terminal as the program: xterm -e ./app"),
     refused(&["xml"], Nothing, "there is no output in XML"),
     refused(&["xml-file"], One("FILE"), "there is no output in XML"),
-    // What is shown.
+    // What the launcher prints.
     does(&["display"], One("LIST"), &rules::DISPLAY),
     switch(&["display-map", "display-devel-map", "display-diffable-map"], &flag::DISPLAY_MAP),
     switch(&["display-allocation", "display-devel-allocation"], &flag::DISPLAY_MAP),
@@ -84,7 +84,7 @@ pub static ROWS: &[Row] = &[
     refused(&["report-uri"], One("FILE"), SERVERS),
     refused(&["report-events"], One("URI"), DAEMONS),
     refused(&["output-proctable"], Nothing, "wireup jobs lists running jobs"),
-    // Time and ends.
+    // Time limits, and how a job ends.
     value(&["timeout"], "SECONDS", &flag::TIMEOUT),
     value(&["spawn-timeout"], "SECONDS", &flag::START_TIMEOUT),
     no_effect(&["get-stack-traces", "report-state-on-timeout"], Nothing, "kill -ALRM shows which ranks the others wait \
@@ -96,14 +96,14 @@ pub static ROWS: &[Row] = &[
         of the jobs"),
     no_effect(&["forward-signals"], One("LIST"), "all signals that can be caught are passed on"),
     no_effect(&["runtime-options"], One("LIST"), RESTARTS),
-    // Where things are.
+    // Folders and files.
     no_effect(&["prefix", "pmix-prefix", "app-pmix-prefix"], One("DIR"), "of Open MPI only its libraries are needed on \
         the hosts; programs find them by themselves or by LD_LIBRARY_PATH"),
     always(&["noprefix", "no-app-prefix"], Nothing, "no prefix is added"),
     made(&["tmpdir"], "DIR", &flag::ENV, Make::Behind("TMPDIR=")),
     switch(&["preload-binary", "s"], &flag::STAGE),
     refused(&["preload-files"], One("FILES"), COPIES),
-    // Daemons.
+    // Open MPI's daemons, and debuggers.
     always(&["allow-run-as-root"], Nothing, "root may run jobs"),
     no_effect(&["launch-agent"], One("PROGRAM"), "wireup starts itself on the hosts"),
     no_effect(&["max-vm-size"], One("N"), "an agent is started on each host that is named"),
@@ -118,7 +118,7 @@ pub static ROWS: &[Row] = &[
     refused(&["debugger"], One("NAMES"), DEBUGGERS),
 ];
 
-/// Parameters of the launcher, without `OMPI_MCA_` or `PRTE_MCA_`.
+/// Parameters of Open MPI's launcher; names without the prefix `OMPI_MCA_` or `PRTE_MCA_`.
 #[rustfmt::skip]
 pub static PARAMETERS: &[Row] = &[
     made(&["plm_rsh_agent", "plm_ssh_agent", "pls_rsh_agent", "orte_rsh_agent"], "N", &flag::REMOTE_SHELL, Make::First),

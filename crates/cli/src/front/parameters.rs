@@ -10,17 +10,17 @@ use crate::flags::table as flag;
 use std::path::Path;
 use wireup_flags::Flag;
 
-/// What the names of variables begin with that set parameters of Open MPI.
+/// The prefix of variables that set parameters of Open MPI.
 pub const PREFIX: &str = "OMPI_MCA_";
 
 /// The parts of Open MPI and PRRTE that start processes: no library in a rank reads their other parameters.
 const FRAMEWORKS: &str = " orte prte plm pls ras rds rmaps odls oob rml routed grpcomm iof errmgr filem state schizo \
                           regx rtc snapc sstore dfs propagate notifier ess ";
 
-/// Why such a parameter does nothing.
+/// Why a parameter of the launcher without a corresponding flag has no effect.
 pub const UNREAD: &str = "it concerns Open MPI's own launcher";
 
-/// Sets a parameter for the ranks by this flag; one of the launcher does what it says.
+/// Sets a parameter of Open MPI for the ranks by this flag; a parameter of the launcher also does what its row says.
 pub fn set(translation: &mut Translation, flag: &'static Flag, typed: &Typed) -> Result<(), String> {
     let (name, value) = pair(typed)?;
     translation.give(flag, typed, behind(&format!("{PREFIX}{name}="), value.as_ref()))?;

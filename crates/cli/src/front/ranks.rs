@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStringExt;
 use wireup_flags::{Given, Value};
 use wireup_wire::job::{AppSpec, PmiFlavour};
 
-/// Set where Intel MPI is used.
+/// A variable that is set where Intel MPI is used.
 const INTEL: &str = "I_MPI_ROOT";
 
 /// Flags that imply a number of ranks.

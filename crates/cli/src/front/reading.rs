@@ -15,9 +15,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use wireup_flags::Flag;
 
-/// Flags that belong to one program, and of which every value counts.
+/// Flags of one program that may occur several times, each with a value that applies.
 const ADDED_TO_PROGRAM: &[Flag] = &[flag::ENV];
-/// Files of options that name further files.
+/// Deepest nesting of files of options that name further such files.
 const DEPTH_MAX: u32 = 8;
 
 impl Translation {
@@ -61,8 +61,8 @@ impl Translation {
         Ok(())
     }
 
-    /// Gives the options beside a file of programs to those programs: `first` and the following ones. A program's own
-    /// options are preferred.
+    /// Adds the options that were given together with a file of programs to the programs of that file: `first` and the
+    /// following ones. An option of the program itself has precedence.
     fn add_to_all(&mut self, first: usize) {
         for given in std::mem::take(&mut self.line).given.into_iter().rev() {
             let programs = &mut self.programs[first..];
@@ -91,7 +91,7 @@ impl Translation {
             let typed = words_of(row, option, attached, rest)?;
             return self.carry_out(row, &typed);
         }
-        // `-n4`
+        // An option with its number attached, as in `-n4`.
         if let (None, Some((letter, digits))) = (&attached, option.split_at_checked(2))
             && !digits.is_empty()
             && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -102,7 +102,7 @@ impl Translation {
         self.read_own(word, &option, rest)
     }
 
-    /// A flag of `wireup run` that no other launcher has.
+    /// Reads a flag of `wireup run` that no other launcher has.
     fn read_own(
         &mut self,
         word: &OsStr,
@@ -152,7 +152,8 @@ impl Translation {
         }
         self.depth += 1;
         let options_before = std::mem::take(&mut self.line);
-        // A program of the file may have a value of its own.
+        // An option given together with the file may have another value for a program in the file without
+        // contradiction.
         let of_next = self.set_by.iter_mut().filter(|set| set.program == Some(self.programs.len()));
         of_next.for_each(|set| set.program = None);
         for (line, words) in files::lines(Path::new(&path))? {

@@ -1,4 +1,4 @@
-//! The remote shell, of which kind, program and arguments may be given by different options.
+//! The remote shell, put together from options for its kind, its program and its arguments.
 
 use super::row::{ShellPart, Typed};
 
@@ -65,7 +65,7 @@ impl ShellWords {
         Some((format!("{command} {}", self.arguments).trim().to_owned(), by))
     }
 
-    /// A kind of launcher that has no command of its own but reaches other hosts.
+    /// The option that chose a kind of launcher without a command here, whose hosts wireup reaches by ssh.
     pub fn kind_by_ssh(&self) -> Option<&Typed> {
         let (kind, typed) = self.kind.as_ref().filter(|_| self.program.is_none())?;
         (command(kind).is_none() && kind != "fork").then_some(typed)

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use wireup_flags::{Flag, Value};
 
-/// An option, or several that mean the same.
+/// An option of a launcher, or several that mean the same.
 #[derive(Clone, Copy)]
 pub struct Row {
     /// Names without dashes: each may be typed with one or two.
@@ -18,11 +18,11 @@ pub struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
     Nothing,
-    /// One word, or a value behind `=`.
+    /// The option takes one word, or a value after `=`.
     One(&'static str),
-    /// Two words; `NAME=VALUE` in one word is accepted too.
+    /// The option takes two words; `NAME=VALUE` in one word is accepted too.
     Two(&'static str, &'static str),
-    /// A value behind `=`, or nothing.
+    /// The option takes a value after `=`, or nothing.
     Attached(&'static str),
 }
 
@@ -42,9 +42,9 @@ pub enum Effect {
 
 /// An effect with its explanation.
 pub struct Rule {
-    /// For the documentation.
+    /// The explanation in the documentation.
     pub says: &'static str,
-    /// A use of it, and the words of `wireup run` that mean the same. A test compares them.
+    /// A use of the option, and the words of `wireup run` that mean the same. A test compares them.
     pub example: (&'static str, &'static str),
     pub action: Action,
 }
@@ -52,25 +52,26 @@ pub struct Rule {
 /// All that an option can do.
 #[derive(Clone, Copy)]
 pub enum Action {
-    /// As a flag of `wireup run`.
+    /// Acts as a flag of `wireup run`.
     Gives(&'static Flag, Make),
-    /// Sets a variable of the ranks to its value here and this one; `first`: this one comes first.
+    /// Sets a variable of the ranks to the launcher's own value joined with the typed one; `first`: the typed one
+    /// first.
     Joins {
         first: bool,
     },
     /// Sets a parameter of Open MPI as a variable by this flag; a parameter of its launcher does what its row says.
     Parameter(&'static Flag),
-    /// A parameter of Open MPI's launcher, which libraries do not read.
+    /// Carries out a parameter of Open MPI's launcher, which libraries do not read.
     LauncherParameter,
     ParameterFiles,
-    /// A list of words, each with its meaning; the text says what to choose.
+    /// Carries out each word of a list; the text tells the user which words there are.
     List(&'static [(&'static [&'static str], Listed)], &'static str),
-    /// A folder for the output of all ranks, with `:nocopy` behind it.
+    /// A folder for the output of all ranks, optionally followed by `:nocopy`.
     OutputFolder,
     RemoteShell(ShellPart),
-    /// Programs with their options are read from a file.
+    /// Reads programs with their options from a file.
     ProgramFile,
-    /// Folders in which programs are looked up.
+    /// Sets the folders in which programs are looked up.
     ProgramPath,
     Version,
     Quiet,
@@ -81,20 +82,20 @@ pub enum Action {
 #[derive(Clone, Copy)]
 pub enum Listed {
     Flag(&'static Flag),
-    /// `WORD=DIR`
+    /// `WORD=DIR`: a folder for the output of all ranks.
     OutputFolder,
-    /// `WORD=FILE`
+    /// `WORD=FILE`: files for the output of the ranks.
     OutputFiles,
-    /// Nothing, or what other words of the list need.
+    /// The word needs no action: it states the default, or modifies another word of the list.
     Accepted,
-    /// Nothing, which a note says.
+    /// The word has no effect; a note for the user gives the text as the reason.
     Nothing(&'static str),
 }
 
-/// The remote shell may be put together from several options.
+/// A part of the remote shell, which may be put together from several options.
 #[derive(Clone, Copy)]
 pub enum ShellPart {
-    /// What starts processes: `ssh`, `slurm`.
+    /// The program that starts processes: `ssh`, `slurm`.
     Launcher,
     Program,
     Arguments,
@@ -103,7 +104,7 @@ pub enum ShellPart {
 /// How the value of a flag is made from the value of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Make {
-    /// As typed; `NAME=VALUE` if two words were typed.
+    /// The value as typed; `NAME=VALUE` if two words were typed.
     Typed,
     /// This word, whatever was typed.
     Word(&'static str),
@@ -111,18 +112,18 @@ pub enum Make {
     IfTrue(&'static str),
     /// This word if the value is false; else the flag is not given.
     IfFalse(&'static str),
-    /// As typed; not given for one of these words.
+    /// The value as typed; for one of these words the flag is not given.
     Unless(&'static [&'static str]),
-    /// As typed if it is a number; else the flag is not given.
+    /// The value as typed if it is a number; else the flag is not given.
     IfNumber,
-    /// A number from 1 between two texts.
+    /// A number of at least 1, put between two texts.
     Number(&'static str, &'static str),
-    /// As typed, behind a text.
+    /// The value as typed, after this text.
     Behind(&'static str),
-    /// The second word for the first.
+    /// For the first word of a pair, its second word.
     OneOf(&'static [(&'static str, &'static str)]),
     Lowercase,
-    /// The first of the words between colons.
+    /// The part of the value before the first colon.
     First,
     /// Hydra's letters for rank, host and node become those of `wireup run`.
     Pattern,
@@ -131,9 +132,9 @@ pub enum Make {
     Ranking,
     /// One rank, `all` or `none`.
     Reader,
-    /// `NAME*` is not given: ranks have all variables that begin so.
+    /// As typed. For `NAME*` the flag is not given: ranks inherit all variables whose names begin so.
     Export,
-    /// `list:` before the names is left out; `all` is not given.
+    /// The names, without `list:` before them. For `all` the flag is not given.
     EnvNames,
     /// The remote shell for a kind of launcher, if that is not the default.
     Launcher,
@@ -142,7 +143,7 @@ pub enum Make {
 /// An option as it was typed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Typed {
-    /// With its dashes.
+    /// The option's name with its dashes.
     pub option: String,
     pub words: Vec<OsString>,
 }
@@ -152,7 +153,7 @@ impl Typed {
         Typed { option: option.to_owned(), words: words.into_iter().map(Into::into).collect() }
     }
 
-    /// The only word.
+    /// The only word after the option, as the value of a flag.
     pub fn value(&self) -> Value {
         Value { flag: self.option.clone(), word: self.words.first().cloned().unwrap_or_default() }
     }
@@ -179,7 +180,7 @@ impl Typed {
 }
 
 impl Row {
-    /// Whether both mean the same.
+    /// Whether this row and `other` mean the same.
     pub fn is_like(&self, other: &Row) -> bool {
         let has_same_effect = match (self.effect, other.effect) {
             (Effect::Gives(one, make), Effect::Gives(other, other_make)) => (one, make) == (other, other_make),
@@ -190,7 +191,7 @@ impl Row {
     }
 }
 
-/// A flag of `wireup run` without a value.
+/// A row for an option that acts as a flag of `wireup run` without a value.
 pub const fn switch(names: &'static [&'static str], flag: &'static Flag) -> Row {
     Row { names, takes: Takes::Nothing, effect: Effect::Gives(flag, Make::Word("")) }
 }
@@ -199,17 +200,17 @@ pub const fn value(names: &'static [&'static str], takes: &'static str, flag: &'
     made(names, takes, flag, Make::Typed)
 }
 
-/// A flag of `wireup run` with another form of the value.
+/// A row for an option that acts as a flag of `wireup run` whose value `make` makes from the option's.
 pub const fn made(names: &'static [&'static str], takes: &'static str, flag: &'static Flag, make: Make) -> Row {
     Row { names, takes: Takes::One(takes), effect: Effect::Gives(flag, make) }
 }
 
-/// A variable in one word or two; `make` gives the word for `NAME=VALUE`.
+/// A row for a variable in one word or two; `make` gives the flag's value for `NAME=VALUE`.
 pub const fn variable(names: &'static [&'static str], flag: &'static Flag, make: Make) -> Row {
     Row { names, takes: Takes::Two("NAME", "VALUE"), effect: Effect::Gives(flag, make) }
 }
 
-/// An option without a value, for a flag with one.
+/// A row for an option without a value that acts as a flag with this value.
 pub const fn preset(names: &'static [&'static str], flag: &'static Flag, value: &'static str) -> Row {
     Row { names, takes: Takes::Nothing, effect: Effect::Gives(flag, Make::Word(value)) }
 }

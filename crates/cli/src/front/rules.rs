@@ -3,7 +3,7 @@
 use super::row::{Action, Listed, Make, Rule, ShellPart};
 use crate::flags::table as flag;
 
-/// A row is the rule's name and action, what it says, and a use of it with the words of `wireup run` for it.
+/// Each rule: its name, its action, its explanation, an example, and the words of `wireup run` that mean the same.
 macro_rules! rules {
     ($($NAME:ident: $action:expr, $says:literal, $example:literal => $means:literal;)*) => {
         $(pub static $NAME: Rule = Rule { says: $says, example: ($example, $means), action: $action };)*
@@ -11,7 +11,7 @@ macro_rules! rules {
 }
 
 rules! {
-    // Programs and the command itself.
+    // Programs, and options about the launcher itself.
 
     PROGRAM_FILE: Action::ProgramFile,
         "reads programs with their options from FILE, one on each line; `#` begins a comment",
@@ -100,7 +100,7 @@ rules! {
         "appends these words to the remote shell's command",
         "mpiexec.hydra -launcher ssh -bootstrap-exec-args \"-p 2222\" ./a" => "--remote-shell \"ssh -p 2222\" ./a";
 
-    // Standard input and output, and what is shown.
+    // Standard input and output, and what the launcher prints.
 
     STDIN: Action::Gives(&flag::STDIN, Make::Reader),
         "as `--stdin`: a rank, `all` or `none`",

@@ -10,7 +10,7 @@ use wireup_wire::signal::SIGTERM;
 
 const OPTION: &str = "-pmi_args";
 
-/// The process that asks for a launcher.
+/// A process that was started without a launcher and asks for one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Singleton {
     port: u16,
@@ -20,7 +20,7 @@ pub struct Singleton {
 }
 
 impl Singleton {
-    /// `None`: an ordinary command line.
+    /// Reads the request of a singleton from a command line; `None`: an ordinary command line.
     ///
     /// # Errors
     /// The words behind the option are not as the library writes them.
@@ -32,18 +32,18 @@ impl Singleton {
         read().map(Some).ok_or_else(|| format!("{} needs {wants}", first.to_string_lossy()))
     }
 
-    /// The command line of the job whose first rank it becomes. Its standard input stays its own. Ranks use process
-    /// numbers to read each other's memory, so the others must be in its PID namespace.
+    /// The command line of the job whose rank 0 the singleton becomes. The singleton keeps its own standard input.
+    /// Ranks use process ids to read each other's memory, so the other ranks must be in its PID namespace.
     pub fn words(self, own_program: OsString) -> Vec<OsString> {
         let options = ["-n", "1", "-s", "none", "--pmi", "simple", "--contain", "none"].map(OsString::from);
         options.into_iter().chain([own_program, "singleton".into(), self.port.to_string().into()]).collect()
     }
 
-    /// Ends the process after its job has failed: it would wait forever for ranks that have exited.
+    /// Ends the singleton after its job has failed: it would wait forever for ranks that have exited.
     pub fn end(self) {
         let Some(parent) = process::parent() else { return };
         if [parent, process::own_pid()].contains(&self.pid) {
-            // It may just have ended by itself.
+            // The singleton may just have exited by itself.
             let _ = process::kill(parent, SIGTERM);
         }
     }

@@ -1,4 +1,4 @@
-//! Every row of every table, and whole command lines.
+//! Tests every row of every table of options, and whole command lines.
 
 use super::hydra::VARIABLES;
 use super::open_mpi::PARAMETERS;
@@ -38,7 +38,7 @@ fn refused(line: &str) -> String {
     parsed(line).expect_err(line)
 }
 
-/// The name of a launcher whose table this is.
+/// The name of a launcher that uses the table with this title.
 fn launcher(title: &str) -> &'static str {
     if title.starts_with("Open MPI") { "orterun" } else { "mpiexec.hydra" }
 }
@@ -76,7 +76,7 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static Row)> {
     TABLES.into_iter().flat_map(|(title, rows)| rows.iter().map(move |row| (launcher(title), row)))
 }
 
-/// A value that the row accepts, and what the flag is given for it.
+/// A value that the row accepts, and the value that the flag gets for it.
 fn value_and_word(flag: &Flag, make: Make, takes: Takes) -> (String, String) {
     let value = value_for(flag);
     match make {
@@ -268,7 +268,7 @@ fn contradictions_and_mistakes_are_refused_with_the_next_step() {
     assert!(refused("mpiexec.hydra -s 1,2 ./a").contains("one rank, all ranks or none"));
     assert!(refused("mpirun --output tga ./a").contains("choose tag"));
     assert!(refused("mpirun --mca btl").contains("two words: NAME VALUE"));
-    // The same twice is no contradiction.
+    // An option that is repeated with the same value is no contradiction.
     assert_eq!(
         parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"),
         Ok(parsed_run("-n 2 -l --bind-to core ./a"))

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use wireup_flags::{Flag, Given, Line, Value};
 
-/// Flags of which every value counts.
+/// Flags that may occur several times, each with a value that applies.
 const REPEATED: &[Flag] = &[flag::ENV, flag::GENV, flag::ENV_FILE, flag::HOSTS, flag::HOST_FILE];
 /// Flags that belong to one program.
 pub const OF_PROGRAM: &[Flag] = &[flag::RANKS, flag::WDIR, flag::ENV_LIST];
@@ -24,9 +24,9 @@ pub struct Translation {
     pub programs: Vec<Line>,
     /// The program that is being read.
     pub line: Line,
-    /// What set each flag of `line.given`, and those of the programs before.
+    /// The options that set the flags of `line` and of the programs before it.
     pub set_by: Vec<SetFlag>,
-    /// Options that change nothing here, and why.
+    /// Notes for the user: options that have no effect, with the reasons.
     pub notes: Vec<String>,
     pub quiet: bool,
     /// The remote shell, which may be put together from several options.
@@ -37,13 +37,13 @@ pub struct Translation {
     pub program_file: Option<Typed>,
     /// What to print instead of running anything.
     pub shows: Option<Shows>,
-    /// Files of options that are being read, each named in the one before.
+    /// The number of files of options that are being read, each named in the one before.
     pub depth: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shows {
-    /// The help text, or that on the option of this name.
+    /// The whole help text, or the help on the option of this name.
     Help(Option<String>),
     Version,
 }
@@ -51,7 +51,7 @@ pub enum Shows {
 /// A flag that an option has set.
 pub struct SetFlag {
     flag: Flag,
-    /// The program whose options it stands among; `None`: those beside a file of programs.
+    /// The index of the program that the option applies to; `None`: it was given together with a file of programs.
     pub program: Option<usize>,
     word: OsString,
     typed: Typed,
@@ -73,7 +73,7 @@ impl Translation {
     /// Gives a flag of `wireup run`.
     ///
     /// # Errors
-    /// It was given before with another value.
+    /// The flag was given before with another value.
     pub fn give(&mut self, flag: &'static Flag, typed: &Typed, word: OsString) -> Result<(), String> {
         let program = Some(self.programs.len());
         let of_program = OF_PROGRAM.contains(flag);
@@ -118,8 +118,8 @@ impl Translation {
         }
     }
 
-    /// Gives the remote shell that the options amount to, and puts the paths of programs in place that are found in the
-    /// folders of `-path`.
+    /// Gives the remote shell that the options amount to, and replaces the names of programs that are found in the
+    /// folders of `-path` by their paths.
     pub fn finish(&mut self) {
         let shell = std::mem::take(&mut self.shell);
         if let Some(typed) = shell.kind_by_ssh() {
@@ -141,7 +141,7 @@ impl Translation {
     }
 }
 
-/// A value in parts put together: only one of them has the word before the first colon, or both have the same.
+/// Joins two parts of a value, at least one of which must have no word before its first colon.
 fn joined(before: &OsStr, after: &OsStr) -> Option<OsString> {
     let (before, after) = (before.to_str()?, after.to_str()?);
     match (before.strip_prefix(':'), after.strip_prefix(':')) {

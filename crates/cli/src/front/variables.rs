@@ -12,15 +12,15 @@ use crate::flags::table as flag;
 use std::ffi::{OsStr, OsString};
 use wireup_flags::Flag;
 
-/// Variables of these beginnings that no table names concern a launcher too.
+/// Prefixes of variables that belong to a launcher even if no table names them.
 const OF_LAUNCHERS: &[&str] = &["HYDRA_", "I_MPI_HYDRA_"];
 const PARAMETERS: &[&str] = &[parameters::PREFIX, "PRTE_MCA_"];
-/// What launchers set for their own processes, of an outer job.
+/// Prefixes of variables that launchers set for their own processes: here they come from an outer job.
 const OF_OUTER_JOB: &[&str] = &["HYDRA_BSTRAP_", "HYDRA_LAUNCH_TYPE", "HYDRA_IP_VERSION", "I_MPI_HYDRA_UUID"];
 
-/// A variable does not name hosts if an option does.
+/// Flags that name hosts: variables that name hosts have no effect if an option names hosts.
 const HOSTS: &[Flag] = &[flag::HOSTS, flag::HOST_FILE];
-/// Slurm sets these for the launchers that it starts.
+/// Variables that Slurm sets for the launchers that it starts, with its value (empty: any); they are ignored.
 const OF_SLURM: &[(&str, &str)] = &[
     ("OMPI_MCA_plm_slurm_args", ""),
     ("PRTE_MCA_plm_slurm_args", ""),
@@ -31,13 +31,13 @@ const OF_SLURM: &[(&str, &str)] = &[
 /// Applies the variables of the environment.
 ///
 /// # Errors
-/// The value of a variable cannot be that of its flag.
+/// The value of a variable is not valid for its flag.
 pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) -> Result<(), String> {
     let mut given_before: Vec<Flag> = flag::RUN.flags().filter(|flag| translation.has(flag)).copied().collect();
     if [flag::HOSTS, flag::HOST_FILE, flag::RANKFILE, flag::VIRTUAL_NODES].iter().any(|flag| translation.has(flag)) {
         given_before.extend(HOSTS);
     }
-    // The value of a variable that a flag overrides is not judged.
+    // The value of a variable that a flag overrides is not checked.
     let is_overridden =
         |translation: &Translation, flag: &Flag| given_before.contains(flag) || translation.gives_job(flag);
     let value = |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value);
@@ -59,7 +59,7 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
             }
         }
     }
-    // Within a job of Open MPI its launcher has set parameters of its own.
+    // Inside a job of Open MPI, its launcher has set such variables: they are not the user's and are ignored.
     let is_within = variables.iter().any(|(name, _)| name == "OMPI_COMM_WORLD_RANK");
     for (name, value) in variables {
         let Some(name) = name.to_str().filter(|name| !by_slurm(name, value)) else { continue };
@@ -82,7 +82,7 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
     Ok(())
 }
 
-/// A setting of a launcher that no table names.
+/// Whether a variable is a setting of a launcher that no table names.
 fn is_unknown(name: &str) -> bool {
     OF_LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))
         && !is_of_outer_job(name)

@@ -13,7 +13,7 @@ use wireup_flags::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Vendor {
-    /// MPICH's Hydra and those that come from it, as Intel MPI's.
+    /// MPICH's Hydra, and launchers derived from it such as Intel MPI's.
     #[default]
     Hydra,
     /// Open MPI's `mpirun` and PRRTE's `prterun`.
@@ -21,7 +21,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The vendor of a launcher's name; `None` if several have this name.
+    /// The vendor of the launcher with this name; `None` if launchers of several vendors have the name.
     pub fn of_name(name: &str) -> Option<Vendor> {
         match name {
             "mpiexec.hydra" => Some(Vendor::Hydra),
@@ -30,7 +30,7 @@ impl Vendor {
         }
     }
 
-    /// The vendor of whose options there are more; `None` if the options do not tell.
+    /// The vendor to whom fewer of the options are unknown; `None` if both know equally many.
     pub fn of_options(words: &[OsString]) -> Option<Vendor> {
         let [hydra, open_mpi] = [Vendor::Hydra, Vendor::OpenMpi].map(|vendor| vendor.foreign(words));
         match hydra.cmp(&open_mpi) {
@@ -50,7 +50,7 @@ impl Vendor {
         options(words).any(|option| differs(&option))
     }
 
-    /// How many options only the other vendor has, or none has.
+    /// The number of options that this vendor does not have.
     fn foreign(self, words: &[OsString]) -> usize {
         options(words).filter(|option| self.own(option).is_none()).count()
     }

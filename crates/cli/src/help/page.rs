@@ -49,7 +49,7 @@ fn is_in(shown: &str, name: &str) -> bool {
     shown.split([' ', ',']).any(|word| word == name)
 }
 
-/// Text for a cell of a table, in which some characters mean something.
+/// A text in which the special characters of Markdown are escaped, for a cell of a table.
 fn cell(help: &str) -> String {
     let mut text = String::new();
     for c in help.chars() {

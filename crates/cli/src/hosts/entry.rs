@@ -5,13 +5,13 @@ use wireup_node::hosts::{HOSTS_MAX, HostProblem, Pattern, words};
 /// One mention of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Passed to the remote shell: it may begin with `user@`.
+    /// The name that is passed to the remote shell; it may begin with `user@`.
     pub name: String,
     pub slots: Option<u32>,
     pub slots_max: Option<u32>,
 }
 
-/// Reads `n0,n1:8,n[2-5]`.
+/// Reads a list of hosts such as `n0,n1:8,n[2-5]`.
 pub fn list(text: &str) -> Result<Vec<Entry>, HostProblem> {
     let mut entries = Vec::new();
     for word in words(text) {

@@ -22,7 +22,7 @@ pub fn hosts(input: &[u8]) {
     }
 }
 
-/// The names of a list are as many as were counted, and their short form stands for the same ones.
+/// Checks that a list expands to as many names as `Pattern::count` counts, and its short form to the same names.
 fn names(text: &str) {
     let mut count = 0_u64;
     for word in words(text) {
@@ -43,7 +43,7 @@ fn names(text: &str) {
     assert!(!collapse_short(names.iter().map(String::as_str)).is_empty());
 }
 
-/// What is passed to a remote shell.
+/// Whether a text is safe as a host name in the command line of a remote shell.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('-')
@@ -51,7 +51,7 @@ fn is_name(name: &str) -> bool {
         && !name.contains([';', '$', '`', ','])
 }
 
-/// Each line is the value of a variable.
+/// Tests how allocations are read: each line of the input is the value of one variable.
 fn allocation(bytes: &[u8]) {
     const SLURM: [&str; 9] = [
         "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK",

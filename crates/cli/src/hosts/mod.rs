@@ -40,7 +40,7 @@ pub struct Hosts {
     pub list: Vec<Host>,
     /// Whether the user stated a number of slots.
     pub stated: bool,
-    /// For each mention of a host its place in the list.
+    /// For each mention of a host in the user's list, the host's index in `list`.
     pub order: Vec<u32>,
     /// The batch system's job that the numbers of slots come from.
     pub slots_of: Option<String>,
@@ -77,7 +77,7 @@ impl Hosts {
         if used.list.is_empty() { Err(NO_SLOTS.to_owned()) } else { Ok(used) }
     }
 
-    /// Only these hosts.
+    /// Keeps only the hosts for which `keeps` returns `true`.
     pub fn retain(self, keeps: impl FnMut(&Host) -> bool) -> Hosts {
         let kept: Vec<bool> = self.list.iter().map(keeps).collect();
         let places: Vec<Option<u32>> = kept
@@ -118,7 +118,7 @@ struct Sum {
     name: String,
     is_local: bool,
     stated: Option<u32>,
-    /// Mentions without a number.
+    /// The number of mentions without a number of slots.
     bare: u32,
     slots_max: Option<u32>,
 }

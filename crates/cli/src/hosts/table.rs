@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
 
-/// Groups of names and addresses of one machine.
+/// The lines of a hosts file, each with all names and addresses of one machine.
 #[derive(Default)]
 pub struct HostTable {
     lines: Vec<Vec<String>>,
-    /// The lines with a name.
+    /// For each name or address, the indices of the lines that contain it.
     places: HashMap<String, Vec<usize>>,
 }
 
 impl HostTable {
-    /// This machine's; empty if it cannot be read.
+    /// The table in `/etc/hosts` of this machine; empty if it cannot be read.
     pub fn of_system() -> HostTable {
         HostTable::read(&fs::read_to_string("/etc/hosts").unwrap_or_default())
     }
@@ -23,7 +23,7 @@ impl HostTable {
         for line in text.lines() {
             let words = line.split('#').next().unwrap_or_default().split_whitespace();
             let names: Vec<String> = words.map(str::to_owned).collect();
-            // A loopback address belongs to every machine.
+            // A loopback address belongs to every machine, so it identifies none.
             let address = names.first().and_then(|word| word.parse::<IpAddr>().ok());
             if address.is_none_or(|address| address.is_loopback()) {
                 continue;

@@ -25,7 +25,7 @@ struct Times {
     clock: u64,
     init_ns: u64,
     put_ns: u64,
-    /// When the fence was entered and left, on that clock.
+    /// The times at which the fence was entered and left, by the clock `clock`.
     in_ns: u64,
     out_ns: u64,
     get_ns: u64,
@@ -54,7 +54,7 @@ struct Round {
 }
 
 impl Round {
-    /// `None` if there are no ranks.
+    /// The result of a round from the times of all ranks; `None` if there are no ranks.
     fn of(ranks: &[Times]) -> Option<Round> {
         let first = ranks.first()?;
         let one_clock = ranks.iter().all(|times| times.clock == first.clock);
@@ -62,7 +62,8 @@ impl Round {
         let fence_ns = if one_clock {
             max(|times| times.out_ns).saturating_sub(max(|times| times.in_ns))
         } else {
-            // Without a common clock: the rank that entered last waited least.
+            // Without a common clock, the shortest wait is taken as the fence's time: it is that of the rank that
+            // entered last.
             ranks.iter().map(|times| times.out_ns - times.in_ns).min().unwrap_or(0)
         };
         let slowest = Times {
@@ -81,7 +82,7 @@ impl<'s> Exchange<'s> {
         Exchange { session, flags, init_ns, rank, size }
     }
 
-    /// Returns what rank 0 reports; the text of other ranks is empty.
+    /// Runs all rounds. Returns the report of rank 0; the text of other ranks is empty.
     pub fn run(mut self) -> Result<String, String> {
         let mut measured = Vec::new();
         for round in 0..self.flags.rounds {
@@ -134,7 +135,7 @@ impl<'s> Exchange<'s> {
         Err(format!("get of {key}, put by rank {of}: {got}"))
     }
 
-    /// Tests what a plain exchange does not cover.
+    /// Tests what the measured exchange does not cover: all bytes in a value, a missing key, `PMI_process_mapping`.
     fn check(&mut self) -> Result<(), String> {
         let dialect = self.session.dialect();
         // Hydra removes backslashes in PMI-1 and ends a PMI-2 value at the first ";".

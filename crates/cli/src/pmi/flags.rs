@@ -64,7 +64,7 @@ pub struct Flags {
     pub check: bool,
 }
 
-/// Reads the line, which has an action.
+/// Reads the flags of a command line that states an action.
 pub fn read(line: &Line) -> Result<Flags, Error> {
     Ok(Flags {
         action: action(line)?,

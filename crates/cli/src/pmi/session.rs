@@ -38,7 +38,7 @@ const READ_BYTES: usize = 8192;
 #[derive(PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done,
-    /// A value, or a number as text.
+    /// The value of a key or an attribute, or a number as text.
     Value(Vec<u8>),
     NotFound,
     /// The launcher refused the request, or sent no answer to it.
@@ -132,7 +132,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for all ranks.
+    /// Performs a fence, which waits for all ranks.
     pub fn fence(&mut self) -> Result<(), String> {
         self.link.begin_fence(None).or_else(failed)?;
         self.flush()?;
@@ -175,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Ends the job; this request has no answer.
+    /// Sends a request that ends the job; it has no answer.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), String> {
         let text: Vec<u8> = message.bytes().map(|byte| if byte < b' ' || byte == b';' { b' ' } else { byte }).collect();
         let asked = self.link.ask(&Request::Abort { code, message: &text, world: true });
@@ -228,7 +228,7 @@ impl Session {
         result.ok_or_else(|| CLOSED.to_owned())
     }
 
-    /// Sends the requests and waits for all answers.
+    /// Sends the queued requests and waits for all answers.
     fn settle(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), String> {
         self.flush()?;
         while self.link.awaited() > 0 {
@@ -237,7 +237,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes one answer that has been received, or else reads.
+    /// Passes one buffered answer to `take`; if none is complete, reads once from the socket instead.
     fn receive(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), String> {
         if self.link.next(take).map_err(broken)? {
             return Ok(());
@@ -256,7 +256,7 @@ impl Session {
         written.map_err(|error| format!("write to the PMI link: {error}"))
     }
 
-    /// The text as it goes over the wire.
+    /// The text in the encoding of the wire; an error if the server would not accept it.
     fn sendable(&self, what: &str, text: &[u8], max: u32) -> Result<Vec<u8>, String> {
         let is_pmi1 = self.dialect() == Dialect::Pmi1;
         if text.len() > max as usize {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use wireup_client::env::Contact;
 use wireup_wire::pmi::Dialect;
 
-/// How long the process may take to accept and to answer. It waits for nothing else.
+/// Time limit for the singleton to accept the connection and to answer; it waits for nothing else meanwhile.
 const WAIT: Duration = Duration::from_secs(30);
 /// Longest line that is passed on in one piece. The server has a limit of its own.
 const LINE_MAX: usize = 1 << 20;
@@ -22,7 +22,7 @@ fn broken(error: io::Error) -> String {
     format!("the link of the process that was started without mpiexec: {error}")
 }
 
-/// `words`: those behind `singleton`. Returns the exit code.
+/// `words`: the words after `singleton`. Returns the exit code.
 pub fn main(mut words: impl Iterator<Item = OsString>) -> u8 {
     let port = words.next().and_then(|word| word.to_str()?.parse().ok());
     let port =
@@ -81,7 +81,7 @@ fn introduce(singleton: &TcpStream, kvsname: &[u8]) -> Result<(), String> {
     singleton.set_read_timeout(Some(WAIT)).map_err(broken)?;
     let mut writer = singleton;
     writer.write_all(b"cmd=singinit authtype=none\n").map_err(broken)?;
-    // Byte by byte: what follows belongs to the relay.
+    // Read byte by byte, because what follows the line must be left for `relay`.
     let (mut reader, mut line, mut byte) = (singleton, Vec::new(), [0]);
     while line.len() < LINE_MAX && reader.read(&mut byte).map_err(broken)? > 0 && byte != *b"\n" {
         line.push(byte[0]);
@@ -95,11 +95,11 @@ fn introduce(singleton: &TcpStream, kvsname: &[u8]) -> Result<(), String> {
     singleton.set_read_timeout(None).map_err(broken)
 }
 
-/// Passes on what both say until the process closes its link.
+/// Copies bytes between the singleton and the server until the singleton closes its connection.
 fn relay(singleton: &TcpStream, server: &UnixStream) -> Result<(), String> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // When the server closes, the job is being ended.
+            // If the server closes the connection, the job is being ended.
             let _ = io::copy(&mut { server }, &mut { singleton });
             let _ = singleton.shutdown(Shutdown::Both);
         });

@@ -4,9 +4,9 @@
 //! (each only if it has no `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's
 //! folders. Each file is read once; their number is bounded.
 //!
-//! By name, the C library and the language runtimes are known and not examined, which is enough to recognize an MPI.
-//! `Search::all` has them too, and in each folder the copies for certain processors (`glibc-hwcaps`): which of them the
-//! loader takes depends on the node.
+//! The C library and the language runtimes are recognized by name and not examined, which is enough to find an MPI.
+//! With `Search::all` they are examined too, and in each folder the copies for certain processors (`glibc-hwcaps`):
+//! which of these copies the loader takes depends on the node.
 
 use super::elf::{Content, Dynamic};
 use super::ld_cache::LdCache;
@@ -74,7 +74,7 @@ pub struct Closure {
     pub starts_others: bool,
 }
 
-/// Where the loader looks, apart from the paths in the objects.
+/// The places in which the loader looks for libraries, apart from the paths in the objects.
 pub struct Search<'a> {
     /// `LD_LIBRARY_PATH` and `LD_PRELOAD` of the ranks.
     pub library_path: Vec<PathBuf>,
@@ -112,22 +112,22 @@ pub struct Memo {
     /// Encoded contents of files that have not changed since an earlier search.
     known: RefCell<Known>,
     found: RefCell<HashMap<Sought, Found>>,
-    /// The folders for certain processors below a folder.
+    /// For each folder, its subfolders with copies for certain processors.
     variants: RefCell<BTreeMap<PathBuf, Vec<PathBuf>>>,
 }
 
-/// The name of a library, and the `RPATH` and the `RUNPATH` that count.
+/// The key of a search: the name of a library, and the `RPATH` and the `RUNPATH` in which it is looked for.
 type Sought = (String, Vec<PathBuf>, Vec<PathBuf>);
 /// The library that the loader takes, and those that it prefers on certain processors.
 type Found = (Option<PathBuf>, Vec<PathBuf>);
 
 impl Memo {
-    /// A memo with what an earlier search has read.
+    /// A memo with the contents that an earlier search wrote to the file `path`.
     pub fn read(path: &Path) -> Memo {
         Memo { known: RefCell::new(Known::read(path)), ..Memo::default() }
     }
 
-    /// For later searches. Without it they read the files once more.
+    /// Writes the memo for later searches. If that fails, they read the libraries again.
     pub fn write(&self, path: &Path) {
         let _ = self.known.borrow().write(path);
     }
@@ -237,7 +237,7 @@ fn of_object(first: Object, search: &Search) -> Closure {
     if let Some(loader) = first.dynamic.interpreter.as_ref().filter(|_| search.all) {
         let name = loader.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.starts_with("ld-musl") {
-            // This loader is the C library as well.
+            // musl's loader is also its C library.
             seen.extend(["libc.so".to_owned(), name.replace("ld-musl", "libc.musl")]);
         }
         seen.insert(name.clone());
@@ -271,7 +271,7 @@ fn find(name: &str, object: &Object, search: &Search) -> Found {
     if name.contains('/') {
         return search_for(name, object, search);
     }
-    // Many libraries of a folder need the same ones.
+    // The result is cached: many libraries of a folder need the same ones.
     let sought = (name.to_owned(), object.rpath.clone(), object.runpath.clone());
     if let Some(found) = search.memo.found.borrow().get(&sought) {
         return found.clone();
@@ -310,12 +310,12 @@ fn search_for(name: &str, object: &Object, search: &Search) -> Found {
             plain
         }
     };
-    // Without a copy for all processors, the one for the oldest is taken as such.
+    // If there is no copy for all processors, the copy for the oldest ones is taken instead.
     let path = path.or_else(|| variants.pop());
     (path, variants)
 }
 
-/// The loader passes over libraries for other machines.
+/// Whether a library is for this machine's architecture: the loader skips all others.
 fn is_for_this_machine(path: &PathBuf) -> bool {
     let mut head = [0; 20];
     let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());

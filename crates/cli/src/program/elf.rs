@@ -59,14 +59,14 @@ pub struct Dynamic {
 pub struct Static {
     pub mentions_pmix: bool,
     pub mentions_simple: bool,
-    /// `None` if its symbols were stripped.
+    /// Whether the program may start other programs; `None` if its symbols were stripped.
     pub starts_others: Option<bool>,
 }
 
 impl Content {
     pub fn read(path: &Path) -> Content {
         let Ok(file) = File::open(path) else { return Content::Other };
-        // Other kinds of files might block until a writer comes, or never end.
+        // Reading another kind of file (a FIFO, a device) might block until a writer comes, or never end.
         if !file.metadata().is_ok_and(|meta| meta.is_file()) {
             return Content::Other;
         }
@@ -131,7 +131,7 @@ fn read_static<'data, R: ReadRef<'data>>(endian: Endianness, data: R, sections: 
     Static {
         mentions_pmix: memmem::find(constants, PMIX_MARK).is_some(),
         mentions_simple: has_any(constants, SIMPLE_MARKS),
-        // A static C library contains `dlopen` for its own use.
+        // Only functions that start programs count: a static C library contains `dlopen` for its own use.
         starts_others: named(b".strtab").map(|names| has_any(names, STARTS)),
     }
 }

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use wireup_wire::job::{AppSpec, PmiFlavour};
 
-/// What was decided, and why.
+/// The PMI that was chosen, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
     pub flavour: PmiFlavour,
@@ -105,8 +105,8 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
     Choice { flavour, why, library: text(library), prefix, mixed: mixed(&findings) }
 }
 
-/// A program of MPICH and its kind beside one of Open MPI: each waits in `MPI_Init` until all ranks of the job have
-/// called its own.
+/// Finds a program of MPICH's family beside one of Open MPI in a job: each waits in `MPI_Init` until all ranks of the
+/// job have called its own.
 fn mixed(findings: &[Finding]) -> Option<String> {
     let of = |family| findings.iter().filter_map(|finding| finding.mpi.as_ref()).find(|(of, _)| *of == family);
     let ((_, mpich), (_, open_mpi)) = (of(LibraryFamily::Mpich)?, of(LibraryFamily::Pmix)?);
@@ -231,7 +231,7 @@ fn prefix(closure: &Closure) -> Option<PathBuf> {
     Some(folder.to_path_buf()).filter(|folder| folder.join("share/openmpi").is_dir() && folder != Path::new("/usr"))
 }
 
-/// The PMIx library of the environment that an interpreter or a script belongs to. It is looked for beside the path as
+/// The PMIx library in the (Python) environment of an interpreter or a script. It is looked for beside the path as
 /// typed: an interpreter is often a link to the system's.
 fn beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;

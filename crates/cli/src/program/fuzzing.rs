@@ -8,7 +8,7 @@ use super::ld_cache::LdCache;
 pub fn elf(input: &[u8]) {
     if let Ok(Content::Dynamic(found)) = read(input) {
         let longest = found.needed.iter().chain(&found.soname).map(String::len).max().unwrap_or(0);
-        // A byte that is no text becomes a sign of three.
+        // A byte that is not valid UTF-8 becomes a replacement character of three bytes.
         assert!(longest <= 3 * input.len() && found.needed.len() <= input.len() / 16, "more than the file contains");
         assert!(found.rpath.iter().chain(&found.runpath).all(|path| !path.is_empty() && !path.contains(':')));
     }

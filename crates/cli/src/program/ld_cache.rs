@@ -8,7 +8,7 @@ use wireup_redirect::cache::{Entry, entries};
 
 const FILE: &str = "/etc/ld.so.cache";
 
-/// The list; empty if there is none.
+/// The bytes of the system's list; empty if there is none.
 #[derive(Default)]
 pub struct LdCache(OnceCell<Vec<u8>>);
 

@@ -11,7 +11,7 @@ pub enum LibraryFamily {
     Pmi,
 }
 
-/// By the beginning of the name; the first match counts.
+/// The family of a library, by the beginning of its name; the first match counts.
 const LIBRARIES: &[(&str, LibraryFamily)] = &[
     // Open MPI 2 to 5; MPICH, MVAPICH and Intel MPI are `libmpi.so.12`.
     ("libmpi.so.20", LibraryFamily::Pmix),

@@ -1,8 +1,8 @@
 //! What a program needs, read from its file before it starts: which PMI, which PMIx library, which other files.
 //!
 //! `elf` reads one file, `closure` finds its libraries as the loader will (`ld_cache` is the system's list of them),
-//! `families` recognizes MPI libraries by name, `flavour` decides what the ranks are offered, `needs` lists all files
-//! that a program reads to start.
+//! `library_family` recognizes MPI libraries by name, `flavour` decides what the ranks are offered, `needs` lists all
+//! files that a program reads to start.
 
 pub mod closure;
 pub mod elf;
@@ -30,7 +30,7 @@ pub fn path(app: &AppSpec, job_env: &[Vec<u8>]) -> Option<PathBuf> {
         let candidates = candidates(program.as_bytes(), variable("PATH", app, job_env));
         candidates.map(|path| cwd.join(OsStr::from_bytes(&path)))
     };
-    // One that cannot be executed is looked at for what is said about it.
+    // Without an executable file, one that cannot be executed is examined, so that a message can say what it is.
     paths().find(|path| is_program(path)).or_else(|| paths().find(|path| path.is_file()))
 }
 

@@ -69,7 +69,7 @@ impl Run<'_> {
         let mut run =
             Run { file, about: &trace.about, nodes, root: None, spans: BTreeMap::new(), collectives: BTreeMap::new() };
         for event in &trace.events {
-            // An event of a process without a name is not ours.
+            // An event of a process that the trace does not name is not from wireup.
             if let Some(node) = places.get(&event.pid).copied().or((event.pid == LAUNCHER).then_some(-1)) {
                 run.add(event, node);
             }
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
                 };
                 *of = Node { name: of.name, level, clock_error, up, down, direct };
             }
-            // What the root does is part of what the launcher does.
+            // The root's own fences and requests are left out: they are part of the launcher's work.
             (Some(Args::Fence { .. }), _) if node < 0 => {}
             (_, Some(_)) if node < 0 && event.tid > 0 => {}
             (Some(&Args::Fence { last_in, last_rank, bytes_up, bytes_down }), Some(dur)) => {

@@ -35,7 +35,7 @@ of wireup simulate --profile are predictions, so that a real run can be compared
     end: "",
 };
 
-/// Chosen: the page of a larger trace would be too large for a browser.
+/// Largest trace (bytes). Chosen: the page of a larger one would be too large for a browser.
 const TRACE_BYTES_MAX: u64 = 1 << 30;
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -53,7 +53,7 @@ fn make(line: &Line) -> Result<(), String> {
     Report::create(path, "-o")?.write(&runs)
 }
 
-/// A trace that has nodes.
+/// Reads a trace, which must contain nodes.
 fn read(path: &Path) -> Result<Trace, String> {
     let shown = path.display();
     let bytes = bounded_file::read(path, TRACE_BYTES_MAX).map_err(|problem| format!("{shown}: {problem}"))?;
@@ -73,7 +73,7 @@ fn read(path: &Path) -> Result<Trace, String> {
 pub struct Report {
     file: File,
     path: PathBuf,
-    /// The flag that names it.
+    /// The flag that gives the file's path.
     flag: &'static str,
 }
 

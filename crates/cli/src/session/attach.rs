@@ -55,7 +55,7 @@ fn show(mut reader: Reader, session: &str, job: JobId) -> std::io::Result<u8> {
             Step::Over(code) => return Ok(code),
             Step::ReaderGone => return Ok(READER_GONE),
             Step::Later => {
-                // Without a limit: a job writes when it likes, and its end or the end of its launcher is noticed.
+                // No time limit: a job may write at any time, and the wait also ends when the job or its launcher does.
                 reactor.wait(None)?;
             }
         }

@@ -33,7 +33,7 @@ pub struct Background {
 
 /// The process in which [`detach`] returned.
 pub enum Side {
-    /// Everything is done; the process exits with this code.
+    /// The foreground process: everything is done, and it exits with this code.
     Foreground {
         code: u8,
     },
@@ -72,7 +72,7 @@ fn leave_terminal() -> std::io::Result<()> {
 }
 
 impl Background {
-    /// A notice that the foreground may be waiting for.
+    /// Passes on a notice for which the foreground process may be waiting.
     pub fn on_notice(&mut self, notice: &Notice) {
         match notice {
             Notice::Failed(failure) if failure.rank.is_some() && !matches!(failure.cause, Cause::Spawn(_)) => {
@@ -90,24 +90,24 @@ impl Background {
 
     fn tell(&mut self, word: &[u8]) {
         if let Some(mut pipe) = self.word.take() {
-            // The waiting process may have been killed.
+            // Fails if the waiting process was killed.
             let _ = pipe.write_all(word);
         }
     }
 
-    /// A line of wireup's own among the job's output.
+    /// Writes a line of wireup's own into the output of the job.
     pub fn note(&self, line: &str) {
-        // What follows tells at least that the job failed.
+        // If the line cannot be written, the exit code that follows at least shows that the job failed.
         let _ = self.spool.note(&[IoSlice::new(format!("wireup: {line}\n").as_bytes())]);
     }
 
-    /// The job could not be launched at all.
+    /// Reports that the job could not be launched at all; returns the exit code.
     pub fn fail(self, problem: &str) -> u8 {
         self.note(problem);
         self.end(OURS)
     }
 
-    /// The job is over.
+    /// Writes the exit code of the completed job into its output and to the foreground process.
     pub fn end(mut self, code: u8) -> u8 {
         // An error, such as a full disk, was reported when it first occurred.
         let _ = self.spool.end(code);

@@ -46,10 +46,10 @@ pub fn run(line: &Line) -> Result<u8, String> {
     }
 }
 
-/// Ends a session; the number of its jobs. `None`: there is none.
+/// Ends a session. Returns the number of its jobs; `None`: there is no such session.
 ///
 /// # Errors
-/// It has jobs, which are not to be killed; it does not end.
+/// The session has jobs, and `kill` is `false`; or the session does not end.
 pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
     let calling = match Calling::call(name) {
         Ok(Some(calling)) => calling,
@@ -78,7 +78,7 @@ pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
     });
     match granted {
         Ok(false) => return Err(still_there(name, jobs)),
-        // Somebody else has already ended it.
+        // Somebody else has already ended the session.
         Ok(true) | Err(CallError::Ended { .. }) => unended::remove(name),
         Err(error) => return Err(error.to_string()),
     }

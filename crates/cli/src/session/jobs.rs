@@ -112,7 +112,7 @@ fn as_tree(jobs: &[JobEntry]) -> Vec<(usize, &JobEntry)> {
     shown
 }
 
-/// The jobs of a session.
+/// Asks the session for its list of jobs.
 pub fn list(session: &mut Attached) -> Result<Vec<JobEntry>, String> {
     let jobs = session.ask(&Control::FromLauncher(FromLauncher::AskJobs), None, |answer| match answer {
         Control::ToLauncher(ToLauncher::JobList(jobs)) => Some(jobs),
@@ -121,7 +121,7 @@ pub fn list(session: &mut Attached) -> Result<Vec<JobEntry>, String> {
     jobs.map_err(|error| error.to_string())
 }
 
-/// The word of `--place`.
+/// The value of `--place` for an order.
 fn place(order: SeatOrder) -> &'static str {
     match order {
         SeatOrder::Spread => "spread",

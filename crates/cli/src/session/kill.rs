@@ -53,7 +53,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     Ok(0)
 }
 
-/// The cause that the job's launcher reports for the end of a job.
+/// The text by which the job's launcher reports who has ended the job.
 const BY: &str = "wireup kill";
 
 fn kill_all(session: &mut Attached, name: &str, signal: Option<i32>) -> Result<u8, String> {

@@ -51,7 +51,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     loop {
         match show_piece(&mut reader, job, &ranks).map_err(unreadable)? {
             Step::Shown => {}
-            // Without a limit: a job may be silent for long, and the wait ends when its launcher exits.
+            // No time limit: a job may be silent for long, and the wait ends when its launcher exits.
             Step::Later if follow => drop(wait(&reader, true, false, None).map_err(unreadable)?),
             Step::ReaderGone => return Ok(READER_GONE),
             Step::Later | Step::Over(_) => return Ok(0),

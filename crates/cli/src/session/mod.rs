@@ -27,7 +27,7 @@ pub const SESSION: Flag = Flag {
     help: "Name of the session (default: WIREUP_SESSION, then that of a configuration file, then \"default\").",
     ..table::SESSION
 };
-/// Names the session for all commands, as the flag does.
+/// The variable that names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
 /// `--json` of commands that print their result on standard output.
 pub const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
@@ -88,7 +88,7 @@ pub fn of_variable() -> Option<String> {
 
 /// The error message if there is no session of that name.
 fn nobody(name: &str) -> String {
-    // What cannot be listed is no hint.
+    // If the other sessions cannot be listed, the message has no hint.
     let others = wireup_node::session::SessionDirectory::names().unwrap_or_default();
     let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {
         [] => String::new(),

@@ -19,17 +19,17 @@ const GRACE_NS: u64 = 2_000_000_000;
 
 pub struct NodeJob<'a> {
     pub session: &'a SessionSpec,
-    /// Each gets one rank.
+    /// The nodes of the job, each of which gets one rank.
     pub nodes: &'a [NodeSpec],
-    /// The command of this program, and its arguments.
+    /// The command of this program that the ranks run, and its arguments.
     pub argv: &'a [&'a [u8]],
     pub stdin: StdinTarget,
     pub timeout_ns: Option<u64>,
 }
 
 impl NodeJob<'_> {
-    /// Runs the job, with a program of this process as its other end. `words` turns notices into lines for standard
-    /// error (empty: nothing to print).
+    /// Runs the job; `program` reads the ranks' output and writes their input. `words` turns notices into lines for
+    /// standard error (empty: nothing to print).
     ///
     /// # Errors
     /// The session cannot be reached, or the job cannot be begun.
@@ -60,7 +60,7 @@ impl NodeJob<'_> {
 
     fn job(&self, attached: &Attached) -> JobSpec {
         let count = self.nodes.len() as u32;
-        // The keeper that executes it is a copy of the agent, so this is the agent's own program, wherever it lies.
+        // The path is resolved by the keeper, a copy of the agent: it is the agent's own program, wherever that lies.
         let argv = [&b"/proc/self/exe"[..]].iter().chain(self.argv).map(|word| word.to_vec()).collect();
         let command = self.argv.first().map(|word| String::from_utf8_lossy(word)).unwrap_or_default();
         JobSpec {

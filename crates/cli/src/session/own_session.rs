@@ -21,7 +21,7 @@ impl OwnSession {
     /// thread.
     ///
     /// # Errors
-    /// Why it cannot be started.
+    /// The reason why the session cannot be started.
     pub fn start(spec: &SessionSpec, told: &StatedToUp, process_ns: u64) -> Result<OwnSession, String> {
         up::begin_for_this_process(&spec.name, spec, told, process_ns)?;
         Ok(OwnSession { name: spec.name.clone() })

@@ -201,7 +201,7 @@ pub fn begin_for_this_process(
     start_session(&place, name, spec, told, Some(owner), process_ns).map(drop)
 }
 
-/// Fewer descriptors do not suffice for a session that accepts launchers.
+/// Fewest descriptors with which a session can accept launchers.
 const OPEN_FILES_MIN: u64 = 64;
 
 /// Why a session that was just begun does not answer, if that is known.
@@ -214,12 +214,12 @@ fn short_of_files(name: &str) -> Option<String> {
 /// Ends a session that was just begun and is of no use, since it does not answer: it may have too few descriptors.
 fn end_process(name: &str, process: u32) {
     unended::remove(name);
-    // It may have ended by itself.
+    // The process may have ended by itself.
     let _ = wireup_os::process::kill(process, SIGTERM);
     happens_within(ENDING_MAX, || SessionDirectory::find(name).ok().flatten().is_none_or(|place| place.is_free()));
 }
 
-/// Waits until all nodes of such a session have started.
+/// Waits until all nodes of a session that ends with this process have started.
 ///
 /// # Errors
 /// A node is missing.
@@ -238,7 +238,7 @@ fn telling(setting: &Setting) -> impl FnMut(Note) {
     move |note| out::print_err(&voice.say(&Notice::Note(note)))
 }
 
-/// The nodes, when each is up or known to be missing.
+/// Waits until each node is up or known to be missing; returns the nodes.
 ///
 /// # Errors
 /// The session has ended, or does not answer.
@@ -351,7 +351,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     Ok(NOT_ALL)
 }
 
-/// What the session ends with.
+/// Text for the user about what ends the session.
 fn end_of(name: &str, owner: Option<u32>) -> String {
     let down = if name == DEFAULT_NAME { "wireup down".to_owned() } else { format!("wireup down {name}") };
     let Some(pid) = owner else { return format!("; it ends with {down}") };

@@ -1,7 +1,7 @@
 //! `--stage=auto`: whether it takes less time to stage what the ranks read than to let them read it from the file
 //! server.
 //!
-//! A busy server answers one request after the other. How many requests there are was measured, as everything here
+//! A busy server answers one request after the other. The numbers of requests and all other figures here were measured
 //! (`lab/data/staging.md`):
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!   staged       0.3 s + 8 x (files + files in folders) x 0.2 ms + bytes of all that travels / 40 MB/s
 //! ```
 //!
-//! Files count that lie on a network file system; of a folder, such as a Python environment, a rank opens a part. What
-//! nodes have already is not known yet, so staging is taken to be the first time.
+//! Only files on network file systems count; of a folder, such as a Python environment, a rank opens only a part. It is
+//! not known yet which files the nodes already have, so all are assumed to be staged for the first time.
 
 use super::bytes;
 use crate::program::needs::need::{Need, NeedKind};
@@ -76,7 +76,7 @@ impl Choice {
         Choice { stages, why, read_s, stage_s }
     }
 
-    /// The line for the user.
+    /// The line that tells the user about the choice.
     pub fn line(&self) -> String {
         let what = if self.stages { "staging" } else { "not staging" };
         format!("--stage=auto: {what}: {}", self.why)
@@ -132,14 +132,14 @@ mod tests {
     #[test]
     fn the_choice_is_that_of_the_measurements() {
         let stages = |load: &Load, ranks| Choice::for_load(load, ranks).stages;
-        // A C program with 20 libraries: 256 ranks took 2.6 s, and 0.5 s staged.
+        // A C program with 20 libraries: 256 ranks took 2.6 s to read the original files, and 0.5 s with staging.
         let program = load(21, 0, 20 << 20);
         assert!(stages(&program, 256) && !stages(&program, 64));
-        // Python with numpy: 64 ranks took 9.9 s, and 14.8 s the first time.
+        // Python with numpy: 64 ranks took 9.9 s unstaged, and 14.8 s when the files were staged for the first time.
         let python = load(20, 5_000, 200 << 20);
         assert!(stages(&python, 512) && !stages(&python, 64));
         assert!(!stages(&load(0, 0, 1 << 30), 1 << 20), "nothing is on the network");
-        // Many bytes that few ranks read.
+        // Staging many bytes that few ranks read is not worth its time.
         assert!(!stages(&load(1, 0, 1 << 30), 1_000));
     }
 

@@ -88,7 +88,7 @@ fn nodes(parsed: &Parsed, surroundings: &Surroundings) -> Result<SessionNodes, S
     session_nodes(parsed, surroundings, &session)?
 }
 
-/// One set on some nodes.
+/// A set, and the nodes that have it.
 #[derive(Default)]
 struct Row {
     nodes: u32,
@@ -99,7 +99,7 @@ struct Row {
     of: String,
 }
 
-/// The sets on all nodes; the bytes and the files are those of one node.
+/// The sets on all nodes of a session; numbers of bytes and files are those of one node.
 struct Staged<'a> {
     rows: BTreeMap<&'a str, Row>,
     problems: Vec<&'a str>,

@@ -25,7 +25,7 @@ use wireup_wire::job::{JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::Presence;
 
-/// Problems, and lines of a listing, that are shown.
+/// Most problems, and most lines of a listing, that are shown.
 const PROBLEMS_SHOWN: usize = 10;
 const LINES_SHOWN: usize = 40;
 
@@ -42,14 +42,14 @@ pub struct Gather<'a> {
     pub rules: &'a [Rule],
     pub job: &'a JobSpec,
     pub session: &'a SessionSpec,
-    /// Where relative folders lie.
+    /// The folder against which relative folders are resolved.
     pub base: &'a Path,
     pub verbose: bool,
 }
 
 impl Gather<'_> {
-    /// Gathers; `say` gets lines for the user. The exit code: that of the job, unless it is 0 and something could not
-    /// be gathered. And the times, for a profile.
+    /// Gathers the files; `say` gets lines for the user. Returns the exit code (that of the job, unless it is 0 and
+    /// something could not be gathered), and the time stamps for a profile.
     pub fn run(&self, job_code: u8, say: &mut dyn FnMut(&str)) -> (u8, Phase) {
         let from_ns = monotonic_ns();
         let mut ended = Vec::new();
@@ -90,7 +90,7 @@ impl Gather<'_> {
         (if job_code == 0 && count > 0 { OURS } else { job_code }, amount)
     }
 
-    /// The exit code, if the user has ended it.
+    /// Runs gathering jobs until nothing is left to gather. Returns the exit code if the user has interrupted one.
     fn rounds(&self, gathering: &mut Gathering, ended: &mut Vec<(NodeId, u64)>) -> Result<Option<u8>, String> {
         let mut left = self.groups()?;
         loop {
@@ -116,7 +116,7 @@ impl Gather<'_> {
             if outcome.interrupted {
                 return Ok(Some(outcome.code));
             }
-            // What was there is lost with its gatherer; the other nodes begin again.
+            // The files of a lost node are lost with its gathering rank; the other nodes send theirs again.
             let failed = outcome.ended.failure.and_then(|failure| failure.rank).map(Rank::index);
             let (before, is_new) = (left.len(), !lost_since(&self.session.name, &lost)?.is_empty());
             let mut number = 0..;
@@ -167,7 +167,7 @@ impl Gather<'_> {
         Ok(groups)
     }
 
-    /// What would be gathered.
+    /// The text for the user that lists what would be gathered.
     ///
     /// # Errors
     /// The ranks cannot be placed.
@@ -202,11 +202,11 @@ fn incomplete(group: &Group, gathering: &mut Gathering) {
     }
 }
 
-/// The nodes with ranks.
+/// The nodes with ranks, each with its ranks and with the numbers of their working directories.
 fn places(job: &JobSpec) -> Result<Vec<(&NodeSpec, GatheredNode)>, String> {
     let mapping =
         Mapping::new(&job.blocks, job.job_size(), job.nodes.len() as u32).map_err(|error| error.to_string())?;
-    // The first rank behind those of each program.
+    // For each program, the rank after its last rank.
     let ends: Vec<u32> = job
         .apps
         .iter()
@@ -251,7 +251,7 @@ struct Taker<'a> {
     told: Vec<u8>,
     nodes: &'a [NodeSpec],
     groups: &'a [Group],
-    /// For each node that has sent everything, when it had (ns).
+    /// For each node that has sent everything, the time at which it had (ns).
     ended: &'a mut Vec<(NodeId, u64)>,
     progress: Progress,
 }

@@ -37,7 +37,7 @@ impl Stage {
         self.folder.as_ref().map(|folder| folder.as_os_str().as_bytes().to_vec()).unwrap_or_default()
     }
 
-    /// What the job is told about a set.
+    /// The description of a set that is sent with the job.
     pub fn staged(&self, set: &Set) -> Staged {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let bare = Bare::of(set).into_iter();
@@ -51,12 +51,12 @@ impl Stage {
     }
 }
 
-/// Where is kept what is known of files from earlier runs.
+/// The file in the user's cache that keeps what a run has learned about files for later runs.
 pub fn cache_file(name: &str) -> Option<PathBuf> {
     Some(wireup_node::user_folder("XDG_CACHE_HOME", ".cache")?.join("wireup").join(name))
 }
 
-/// What is kept of staged folders and files.
+/// The digests of staged files and folders from earlier runs.
 pub fn digests() -> Digests {
     cache_file("staged").map(Digests::in_folder).unwrap_or_default()
 }

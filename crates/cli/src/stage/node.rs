@@ -15,13 +15,13 @@ use wireup_stage::gather::sending::gather;
 use wireup_stage::receive::receive;
 use wireup_stage::stream::{Buffered, Input};
 
-/// What the pipe from a node's rank holds (bytes): four pieces.
+/// Capacity of the pipe from a node's rank (bytes): four pieces.
 const PIPE_LEN: usize = 1 << 20;
 
-/// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`, `gather`. An empty `STORE`: this node's usual one.
+/// Runs `receive STORE MIB`, `list STORE`, `drop STORE [SET]...` or `gather`. An empty `STORE`: this node's usual one.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     wireup_os::process::set_name(c"wireup-stage");
-    // It runs no other program. It fails only on kernels before 3.5.
+    // This process runs no other program. Setting the flag fails only on kernels before 3.5.
     let _ = rustix::thread::set_no_new_privs(true);
     let args: Vec<OsString> = args.collect();
     let done = match (args.first().and_then(|what| what.to_str()), args.get(1)) {
@@ -41,7 +41,7 @@ fn say(line: &str) -> io::Result<()> {
     io::stdout().write_all(line.as_bytes())
 }
 
-/// `room_mib` 0: half of what is free.
+/// Receives a set. `room_mib`: size limit of the store (MiB); 0: half of what its file system has for it.
 fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
     let opened = staged_store::find_or_make_default(store).map_err(|error| error.to_string());
     match opened.and_then(|folder| Store::open(&folder, room_mib << 20).map_err(|problem| problem.to_string())) {
@@ -55,7 +55,7 @@ fn receive_set(store: &Path, room_mib: u64) -> io::Result<()> {
             match incoming(rustix::stdio::stdin())? {
                 Incoming::Ring(ring) => receive(&store, FromAgent(ring), output, confine),
                 Incoming::Plain(first) => {
-                    // Without the buffer of the standard library, which would copy everything once more.
+                    // Read without the buffer of the standard library, which would copy everything once more.
                     let rest = File::from(rustix::stdio::stdin().try_clone_to_owned()?);
                     receive(&store, Buffered::new(Cursor::new(first).chain(rest)), output, confine)
                 }
@@ -71,7 +71,7 @@ pub fn existing(store: &Path) -> Result<Option<Store>, String> {
     Store::open(&folder, u64::MAX).map(Some).map_err(|problem| problem.to_string())
 }
 
-/// Memory that the agent fills.
+/// The stream in a shared ring of memory that the agent fills.
 struct FromAgent(RingReader);
 
 impl Input for FromAgent {

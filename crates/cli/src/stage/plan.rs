@@ -1,4 +1,4 @@
-//! Which files travel: the programs of a job and what they need, and what the user names besides.
+//! Which files travel: the programs of a job and what they need, and in addition what the user names.
 
 use super::auto::Choice;
 use super::{bytes, digests};
@@ -15,7 +15,7 @@ use wireup_stage::set::Listings;
 use wireup_stage::{EntryKind, Set};
 use wireup_wire::job::JobSpec;
 
-/// Lines of a listing that are shown of what is left out.
+/// Most lines that a listing shows of the files that are left out.
 const SHOWN: usize = 40;
 
 pub struct Plan {
@@ -33,7 +33,7 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// What these programs need.
+    /// What the programs of the job need.
     ///
     /// # Errors
     /// The ranks work inside of a folder that would become read-only.
@@ -102,7 +102,8 @@ impl Plan {
     /// Says what ranks will lack, and which files with rights of their own stay where they are.
     ///
     /// # Errors
-    /// All must be staged; or those that were named, while others are in folders.
+    /// `--stage=require` was given and such a file is not staged; with `named_only`, files inside staged folders are
+    /// exempt.
     pub fn tell_refused(&self, stage: &Stage, named_only: bool) -> Result<(), String> {
         for remark in self.remarks.iter().filter(|remark| remark.is_lack) {
             out::tell(&remark.text);

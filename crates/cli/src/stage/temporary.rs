@@ -16,7 +16,7 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Starts its agents, and waits until all have started. Call it while the process has one thread.
+    /// Starts the session's agents, and waits until all have started. Call it while the process has one thread.
     ///
     /// # Errors
     /// A node is missing.

@@ -19,10 +19,10 @@ use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{NodeSpec, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 
-/// Problems that are shown.
+/// Most problems that are shown.
 const SHOWN: usize = 3;
 
-/// Where a set is to be.
+/// The nodes that are to have a set.
 pub struct Nodes<'a> {
     pub session: &'a SessionSpec,
     pub nodes: &'a [NodeSpec],
@@ -39,16 +39,16 @@ impl Nodes<'_> {
 
 /// The outcome of staging a set.
 pub enum Outcome {
-    /// The set is on all nodes but those that were reported. With the times.
+    /// The set is on all nodes, except those whose problems were reported. Contains the time stamps.
     Done(Phase),
-    /// The user has ended it: the exit code.
+    /// The user has interrupted the staging; the exit code.
     Interrupted(u8),
 }
 
 /// Brings the set to the nodes of a session.
 ///
 /// # Errors
-/// It is required and some node does not have it; a file has changed meanwhile.
+/// Staging is required and some node does not have the set; or a file has changed meanwhile.
 pub fn send(
     stage: &Stage,
     plan: &Plan,
@@ -100,9 +100,9 @@ pub fn send(
     Ok(Outcome::Done(courier.times.phase(nodes, &stores, (begun_ns, now_ns), &sent)))
 }
 
-/// When nodes have answered, on the launcher's clock.
+/// When nodes have answered, by the launcher's clock.
 struct Times {
-    /// When all had said what they lack; 0: none lacks anything.
+    /// The time when all nodes had reported what they lack; 0: no node lacks anything.
     asked_ns: u64,
     ended_ns: Vec<u64>,
 }
@@ -149,7 +149,7 @@ pub fn ask(session: &SessionSpec, nodes: &[NodeSpec], argv: &[Vec<u8>]) -> Resul
     Ok(asking.texts.into_iter().map(|(node, text)| (node, lines(text))).collect())
 }
 
-/// Runs `wireup stage-node ARGV` on nodes of a session, with a program as its other end.
+/// Runs `wireup stage-node ARGV` on nodes of a session; `program` exchanges data with the ranks.
 pub(super) fn run(
     session: &SessionSpec,
     nodes: &[NodeSpec],
@@ -182,7 +182,7 @@ impl Courier<'_> {
         self.progress.show(|| match sending.progress() {
             (_, 0) => "staging: asking the nodes what they have".to_owned(),
             (done, all) => {
-                // Nodes answer at the end.
+                // Nodes report that they have the set only after all bytes were sent.
                 let silent = nodes.iter().zip(sending.ends()).filter(|(_, end)| end.is_none() && done == all);
                 format!(
                     "staging: {} of {}; done on {} of {}{}",

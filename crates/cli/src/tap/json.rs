@@ -62,7 +62,7 @@ pub fn value(report: &TapReport, command: &str) -> Value {
     })
 }
 
-/// `null`: it is not known, as with PMIx.
+/// What a rank used until its first request; `null`: that is not known, as with PMIx.
 fn until_first_request(record: &Record) -> Value {
     let effort = &record.effort;
     if effort.mapped_files == 0 {

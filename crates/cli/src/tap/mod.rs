@@ -63,13 +63,13 @@ pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     (!program.is_empty()).then_some(program)
 }
 
-/// Where the profile goes.
+/// The files into which the profile is written.
 struct Targets {
     output: Option<PathBuf>,
     json: Option<PathBuf>,
 }
 
-/// What the flags say.
+/// The values of the flags.
 struct Settings {
     folder: PathBuf,
     wait: Duration,
@@ -115,7 +115,7 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
     with_launcher(Tap { place, program, arguments, folder, preload, notes, wait, process_ns, ignored }, &targets)
 }
 
-/// The library of the program that ends it if another one was preloaded.
+/// The sanitizer library of a program: it would end the program if another library was preloaded before it.
 fn sanitizer(program: &OsStr) -> Option<String> {
     const NAMES: [&str; 6] =
         ["libasan.", "libtsan.", "libhwasan.", "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"];
@@ -144,13 +144,13 @@ impl Settings {
     }
 }
 
-/// Becomes the program.
+/// Replaces this process by the program; returns the exit code if that fails.
 fn become_program(program: &OsString, arguments: &[OsString], ignored: &[i32]) -> u8 {
     wireup_os::process::restore_write_errors(ignored);
     cannot_execute(program, &Process::new(program).args(arguments).exec())
 }
 
-/// As shells do.
+/// Reports that the program cannot be executed; returns the exit code that shells use for it.
 fn cannot_execute(program: &OsString, error: &io::Error) -> u8 {
     out::tell(&format!("tap: cannot execute {}: {error}", program.to_string_lossy()));
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }

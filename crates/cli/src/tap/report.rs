@@ -15,7 +15,7 @@ pub const FAMILIES: [(&str, Family); 8] = [
     ("other", Family::Other),
     ("finalize", Family::Finalize),
 ];
-/// The slowest ranks and nodes that are named.
+/// Most slow ranks and nodes that are named.
 const SLOWEST: usize = 3;
 /// Shortest gap between two fences that can mark the end of the job's startup (ns).
 const LONG_NS: u64 = 1_000_000_000;
@@ -27,22 +27,22 @@ pub struct Fence {
     pub last_in_ns: u64,
     pub last_out_ns: u64,
     pub last_rank: u32,
-    /// Ranks that have entered it.
+    /// The number of ranks that have entered the fence.
     pub ranks: u32,
 }
 
-/// One time of every rank.
+/// The distribution of one time over all ranks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spread {
     pub name: &'static str,
     pub least_ms: f64,
     pub median_ms: f64,
     pub most_ms: f64,
-    /// The rank with the most.
+    /// The rank with the longest time.
     pub rank: u32,
 }
 
-/// All requests of one kind.
+/// The number and the times of all requests of one kind.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RequestTotals {
     pub name: &'static str,
@@ -63,7 +63,7 @@ pub struct Late {
 pub struct TapReport {
     pub records: BTreeMap<u32, Record>,
     pub size: u32,
-    /// Ranks without a record, from the first to the last of each stretch.
+    /// Ranges of ranks without a record, each as its first and its last rank.
     pub missing: Vec<(u32, u32)>,
     pub refused: Vec<String>,
     pub clocks: Clocks,
@@ -104,7 +104,7 @@ impl TapReport {
         let mut nodes: Vec<String> = records.values().map(|record| record.node.clone()).collect();
         nodes.sort();
         nodes.dedup();
-        // A launcher's start that is not known is no start at 0.
+        // A time of 0 means that the launcher's start is not known.
         let known = records.values().map(|record| record.launcher_ns).filter(|&at| at > 0).min();
         let tapped = records.values().map(|record| record.tap_ns).min().unwrap_or(0);
         let from_ns = known.map_or(tapped, |at| at.min(tapped));
@@ -151,7 +151,7 @@ impl TapReport {
     }
 }
 
-/// `present`: in order.
+/// The ranges of ranks below `size` that are not in `present`, which is in ascending order.
 fn missing(present: impl Iterator<Item = u32>, size: u32) -> Vec<(u32, u32)> {
     let mut missing = Vec::new();
     let mut next = 0;
@@ -206,13 +206,13 @@ fn kinds(records: &BTreeMap<u32, Record>) -> Vec<RequestTotals> {
     FAMILIES.iter().filter_map(kind).collect()
 }
 
-/// Time in requests that are not fences and not the end.
+/// Time in all requests except fences and finalize.
 fn in_requests_ns(record: &Record) -> u64 {
     let families = FAMILIES.iter().filter(|(_, family)| !matches!(family, Family::Fence | Family::Finalize));
     sum(families.map(|&(_, family)| record.tally.family(family).wait_ns))
 }
 
-/// One time of a rank, if it is known.
+/// A function that returns one time of a rank; `None`: the time is not known.
 type Time<'a> = &'a dyn Fn(&Record) -> Option<u64>;
 
 fn spreads(records: &BTreeMap<u32, Record>, from_ns: u64) -> Vec<Spread> {

@@ -28,7 +28,7 @@ pub fn text(report: &TapReport, command: &str) -> String {
     text + &compare(report, command)
 }
 
-/// A moment of a rank.
+/// One time stamp of a rank's record.
 type Stamp = fn(&Record) -> u64;
 
 fn phases(report: &TapReport) -> Row {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{MissingAgent, Problem, ProblemKind, remedy};
 
-/// Problems that are shown; the rest is only counted.
+/// Most problems that are shown; the rest is only counted.
 const PROBLEMS_SHOWN: usize = 6;
 
 /// The kind of a problem: as it was reported or, where a foreign program tells it, as far as its text shows it.
@@ -25,9 +25,9 @@ enum Kind {
     NoRoom,
     /// The remote shell's program does not exist.
     NoShell,
-    /// The problem's own text says what to do.
+    /// The problem's own text contains the advice.
     Advice,
-    /// The remote shell has run nothing.
+    /// The remote shell has started nothing on the host.
     NothingStarted,
     Killed,
     /// A system call failed with this `errno`.
@@ -87,7 +87,7 @@ pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Advice> {
     groups(missing, setting).iter().map(told).collect()
 }
 
-/// Sorted by size, the largest group first.
+/// The missing agents grouped by problem, the largest group first.
 fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut sorted: Vec<&MissingAgent> = missing.iter().collect();

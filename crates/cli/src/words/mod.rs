@@ -30,11 +30,11 @@ use wireup_wire::peer::{RemoteShell, SessionSpec};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Setting {
     pub job_size: u32,
-    /// 0: not of a job that the user has launched.
+    /// The number of nodes of the job; 0: the notice is not about a job that the user has launched.
     pub node_count: u32,
     pub label: bool,
     pub verbose: bool,
-    /// Lines are for a terminal that shows colours.
+    /// Whether lines are for a terminal that shows colours.
     pub in_colour: bool,
     /// Agents are children of this machine's launcher, not reached by a remote shell.
     pub local: bool,

@@ -28,7 +28,7 @@ pub struct Notes {
     started_for: u32,
     retried: bool,
     routed: u32,
-    /// Nodes whose ranks lack something.
+    /// The number of nodes whose ranks lack something.
     lacking: u32,
     /// Whether a node has told what it preloads.
     preloads: bool,
@@ -55,7 +55,7 @@ impl Notes {
                 }
                 Vec::new()
             }
-            // Only wireup doctor shows it.
+            // Only `wireup doctor` shows this note.
             Note::Dialled { .. } => Vec::new(),
             Note::Sent { agent, to_second_cache } => {
                 if setting.verbose {
@@ -178,7 +178,7 @@ impl Notes {
         text.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
     }
 
-    /// The lines that remain when the start is over; returned once.
+    /// The summary after the job's startup has completed; its lines are returned only once.
     pub fn summary(&mut self, setting: &Setting) -> Vec<String> {
         let mut lines = Vec::new();
         let more = self.started_for.saturating_sub(STARTED_FOR_SHOWN);

@@ -1,4 +1,4 @@
-//! Where the time of a start went: a nested table made from the time stamps of all agents.
+//! Where the time of a job's startup went: a nested table made from the time stamps of all agents.
 //!
 //! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different
 //! nodes overlap; `rows` makes them add up. `from` is the time since the launcher's start. All stamps are on the
@@ -13,7 +13,7 @@ use wireup_node::trace::Phase as Stretch;
 use wireup_wire::collective::Collective;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
 
-/// Fences shown one by one; later ones are summarized.
+/// Most fences that are shown one by one; later ones are summarized.
 const FENCES_SHOWN: usize = 8;
 
 /// The table, one row per line. `phases`: what is not in the stamps of the agents, in order.
@@ -72,7 +72,7 @@ struct Phase {
 }
 
 impl Phase {
-    /// From tuples (stamp, node, number); a stamp of 0 means that it did not happen.
+    /// The phase that these tuples (stamp, node, number) end; a stamp of 0 means that the participant did not enter it.
     fn of<'a>(stamps: impl Iterator<Item = (u64, &'a TracePart, u32)>) -> Option<Phase> {
         let mut count = 0;
         let happened = stamps.filter(|&(at, ..)| at > 0).inspect(|_| count += 1);
@@ -116,7 +116,7 @@ fn agents(parts: &[TracePart], resolved_ns: u64) -> Vec<Row> {
     rows.into_iter().flatten().collect()
 }
 
-/// The collectives, if there were any.
+/// The row of the collectives; `None` if there were none.
 fn exchange(parts: &[TracePart]) -> Option<Row> {
     let fences = fences(parts);
     let mut whole = spanning("exchange", &fences, "collective")?;

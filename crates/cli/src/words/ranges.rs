@@ -1,6 +1,6 @@
 //! Sorted numbers in short form: `0-3,8,10-11`.
 
-/// Runs that are shown; the rest is only counted.
+/// Most runs that are shown; the rest is only counted.
 const RUNS_SHOWN: usize = 8;
 
 /// Ascending numbers as runs; a long list ends in `… (N in all)`.

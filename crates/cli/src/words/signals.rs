@@ -8,13 +8,13 @@ const NAMES: [&str; 31] = [
     "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS",
 ];
 
-/// `SIGSEGV` for 11; real-time and unknown signals by number.
+/// The name of a signal: `SIGSEGV` for 11; real-time and unknown signals by number.
 pub fn name(signal: i32) -> String {
     let known = usize::try_from(signal).ok().and_then(|number| NAMES.get(number.checked_sub(1)?));
     known.map_or_else(|| format!("signal {signal}"), |name| (*name).to_owned())
 }
 
-/// 15 for `15`, `TERM`, `SIGTERM`, `term`.
+/// The number of a signal: 15 for `15`, `TERM`, `SIGTERM`, `term`.
 pub fn number(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return (1..=SIGNAL_MAX).contains(&number).then_some(number);

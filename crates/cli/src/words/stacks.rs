@@ -3,7 +3,7 @@
 use super::{count, one_line, ranges};
 use wireup_wire::peer::Stack;
 
-/// Stacks that are shown; the rest is only counted.
+/// Most call stacks that are shown; the rest is only counted.
 const STACKS_SHOWN: usize = 16;
 
 pub fn lines(stacks: &[Stack]) -> Vec<String> {

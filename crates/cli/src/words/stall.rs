@@ -4,7 +4,7 @@ use super::{count, ranges};
 use wireup_wire::ids::Rank;
 use wireup_wire::peer::{GroupStall, InitStall, StallReport};
 
-/// Nodes that are named in one round; the summary counts the rest.
+/// Most nodes that are named in one round; the summary counts the rest.
 const NODES_SHOWN: u32 = 16;
 
 /// The answers of the nodes in one round of stall reports.
@@ -19,9 +19,9 @@ pub struct Stalls {
     nodes_missing: u32,
     running: u64,
     initialised: u64,
-    /// Some rank waits in a collective of the whole job.
+    /// Whether some rank waits in a collective of the whole job.
     waits: bool,
-    /// Some rank waits in the barrier of a group, or inside init.
+    /// Whether some rank waits in the barrier of a group, or inside init.
     waits_elsewhere: bool,
     /// Lines about ranks that have not entered a collective, until it is known that others wait in it.
     held: Vec<String>,
@@ -125,7 +125,7 @@ fn init_line(report: &StallReport, init: &InitStall) -> String {
     format!("MPI_Init: {host}: {arrived} arrived, missing {}{other}", ranks(missing, *missing_count))
 }
 
-/// `ranks 5-7 (pid 105, ...)`
+/// The ranks that are missing, as text: `ranks 5-7 (pid 105, ...)`.
 fn ranks(missing: &[(Rank, u32)], missing_count: u32) -> String {
     let ranks = ranges(missing.iter().map(|(rank, _)| rank.0));
     let more = match missing_count.saturating_sub(missing.len() as u32) {

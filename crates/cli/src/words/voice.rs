@@ -10,7 +10,7 @@ use wireup_wire::peer::{Cause, Failure};
 /// Turns notices into lines, each only once and in order.
 pub struct Voice {
     setting: Setting,
-    /// A failure was reported, and whether it ends the job.
+    /// Whether the failure that was reported ends the job; `None`: no failure was reported yet.
     failed: Option<bool>,
     stalls: Stalls,
     notes: Notes,

@@ -44,7 +44,7 @@ fn each_answer_reaches_the_request_that_waits_for_it() {
     assert_eq!(hear(&mut link, attribute), Ok(vec![Command::GetJobAttr]));
     assert!(link.is_in_fence() && link.take_fence_end().is_none());
     assert_eq!(hear(&mut link, "cmd=kvs-fence-response;rc=0;"), Ok(vec![]));
-    // The refusal of the put is the fence's.
+    // The refusal of the put is reported by the fence.
     assert_eq!((link.take_fence_end(), link.take_fence_end()), (Some(Err(Failure::Refused)), None));
     let over = link.next_completion().unwrap();
     assert_eq!((over.id, over.memory, link.next_completion().is_none()), (2, Some("array"), true));
@@ -101,7 +101,7 @@ fn memory_belongs_to_the_answer_that_names_it() {
     let map = "cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3,4;";
     assert_eq!(hear(&mut link, map), Ok(vec![Command::KvsMap]));
     assert_eq!(link.take_memory(), [Some("one"), None]);
-    // An answer whose memory is missing.
+    // The answer of an allgather without the memory that belongs to it is an error.
     link.ask(&allgather(1)).unwrap();
     assert_eq!(hear(&mut link, "cmd=wireup-allgather-response;rc=0;id=1;"), Err(Broken::Unasked));
     assert_eq!(link.ask(&put()), Err(Failure::Broken));
@@ -116,7 +116,7 @@ fn a_fence_fails_when_the_server_closes() {
     assert!(link.is_broken());
 }
 
-/// The answers to these bytes, of which one arrives after the other: each with the number of requests behind it.
+/// The answers to these messages, which arrive one by one: each with the number of unanswered requests after its own.
 fn hear_bytes(link: &mut Link<&'static str>, bodies: &[&str]) -> Vec<(Command, usize)> {
     let mut heard = vec![];
     for byte in bodies.iter().flat_map(|body| counted(body).into_bytes()) {

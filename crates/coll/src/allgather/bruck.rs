@@ -108,7 +108,7 @@ impl Bruck {
         }
     }
 
-    /// The first `blocks` of the blocks held.
+    /// The first `blocks` blocks of those that this peer holds.
     fn first(&self, mut blocks: usize) -> Rope {
         let mut first = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Bruck {
         Rope::join(first)
     }
 
-    /// Blocks in a message of `round`.
+    /// Number of blocks in a message of `round`.
     fn blocks_in(&self, round: usize) -> usize {
         let distance = self.distance(round);
         distance.min(self.n - distance) as usize

@@ -27,8 +27,8 @@ const TREE_BYTES_MAX_MANY: u64 = 4 << 20;
 /// Bytes per node above which the copies that Bruck makes of each byte cost more than the ring's hops.
 const BRUCK_NODE_BYTES_MAX: u64 = 16 << 10;
 
-/// The algorithm for `bytes` of blocks from `nodes` nodes together; `None`: broadcast the gathered blocks down the
-/// tree.
+/// The algorithm for an allgather among `nodes` nodes whose blocks have `bytes` bytes in total; `None`: the root
+/// broadcasts the gathered blocks down the tree.
 pub fn choose(nodes: u32, bytes: u64) -> Option<Algorithm> {
     let tree_max = match nodes {
         0..=2 => u64::MAX,
@@ -38,7 +38,7 @@ pub fn choose(nodes: u32, bytes: u64) -> Option<Algorithm> {
     (bytes > tree_max).then(|| direct(nodes, bytes))
 }
 
-/// The algorithm when the root does not hold the bytes, so that the tree cannot broadcast them.
+/// The algorithm for the case that the root has only the sizes of the blocks, so that the tree cannot broadcast them.
 pub fn direct(nodes: u32, bytes: u64) -> Algorithm {
     if bytes / u64::from(nodes.max(1)) <= BRUCK_NODE_BYTES_MAX { Algorithm::BRUCK } else { Algorithm::RING }
 }

@@ -13,13 +13,13 @@ pub const DIRECT: &[Direct] = &[
     Direct::of::<bruck::Bruck>("log", Algorithm::BRUCK),
 ];
 
-/// The values of `--exchange` and their meaning.
+/// The values of `--exchange`, each with the scheme that it selects.
 pub fn schemes() -> impl Iterator<Item = (&'static str, ExchangeScheme)> {
     let direct = DIRECT.iter().map(|direct| (direct.name, ExchangeScheme::Direct(direct.algorithm)));
     [("auto", ExchangeScheme::Auto), ("tree", ExchangeScheme::Tree)].into_iter().chain(direct)
 }
 
-/// Looks up an algorithm's line in the table.
+/// Finds the entry of an algorithm in the table.
 ///
 /// # Errors
 /// [`Refused::NoSuchAlgorithm`]: this version has no such algorithm.
@@ -32,7 +32,7 @@ pub fn find(algorithm: Algorithm) -> Result<&'static Direct, Refused> {
 /// number.
 ///
 /// # Errors
-/// As [`find`].
+/// [`Refused::NoSuchAlgorithm`], as from [`find`].
 pub fn fitting(collective: Collective, wanted: Algorithm, n: u32) -> Result<&'static Direct, Refused> {
     let direct = find(wanted)?;
     if (direct.rounds)(n) < RoundTag::rounds_max(collective, wanted) { Ok(direct) } else { find(Algorithm::BRUCK) }

@@ -11,11 +11,11 @@ use wireup_wire::rope::Rope;
 pub struct PeerSet {
     /// Number of peers, which are numbered `0..count`.
     pub count: u32,
-    /// This agent's index among the peers; `None`: it is no peer.
+    /// This agent's index among the peers; `None`: this agent is not in the peer set.
     pub me: Option<u32>,
     /// Whether this agent is the root, where the gather up the tree ends.
     pub root: bool,
-    /// Number of children that are peers or have peers below them.
+    /// Number of this agent's children that are peers themselves or have peers below them.
     pub children: usize,
 }
 
@@ -23,11 +23,12 @@ pub struct PeerSet {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     pub scheme: ExchangeScheme,
-    /// Most bytes of all peers together that are distributed where the root may choose; `None`: no limit.
+    /// Total size of the blocks (bytes) above which the tree does not distribute them: peers then request the blocks
+    /// that they need. `None`: no limit.
     pub collect_max: Option<u64>,
 }
 
-/// Who sent a message.
+/// The sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     Parent(Tag),
@@ -36,7 +37,7 @@ pub enum Sender {
     Peer(u32, RoundTag),
 }
 
-/// Who receives a message.
+/// The receiver of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     Parent(Tag),
@@ -47,11 +48,12 @@ pub enum Receiver {
     Peer(u32, RoundTag),
 }
 
-/// The result of a start or of a message.
+/// What a peer sends next and, if the collective is complete for this peer, its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress<T = Vec<Rope>> {
     pub sends: Vec<(Receiver, Rope)>,
-    /// The outcome, once. That of an allgather is all blocks, possibly without the empty ones, in parts in any order.
+    /// The outcome, returned once. That of an allgather is all blocks, possibly without the empty ones, in parts in any
+    /// order.
     pub done: Option<T>,
 }
 
@@ -74,7 +76,7 @@ impl Peers {
         self.count
     }
 
-    /// The node of a peer; `None`: there is no such peer.
+    /// The node of a peer; `None`: no peer has this index.
     pub fn node(&self, peer: u32) -> Option<NodeId> {
         match &self.some {
             Some(nodes) => nodes.get(peer as usize).copied(),
@@ -82,7 +84,7 @@ impl Peers {
         }
     }
 
-    /// The index of a node; `None`: it has no ranks.
+    /// The index of a node among the peers; `None`: the node has no ranks.
     pub fn index_of(&self, node: NodeId) -> Option<u32> {
         match &self.some {
             Some(nodes) => nodes.binary_search(&node).ok().map(|peer| peer as u32),
@@ -92,7 +94,7 @@ impl Peers {
 }
 
 impl FromIterator<NodeId> for Peers {
-    /// The nodes are in ascending order.
+    /// Expects the nodes in ascending order.
     fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
         let nodes: Box<[NodeId]> = nodes.into_iter().collect();
         let count = nodes.len() as u32;

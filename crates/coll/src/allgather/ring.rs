@@ -20,12 +20,12 @@ use wireup_wire::rope::Rope;
 use super::rounds::check_blocks;
 use super::{Message, Refused, Rounds, Step};
 
-/// One peer's part in one ring.
+/// One peer's part in one ring allgather.
 pub struct Ring {
     me: u32,
     n: u32,
     started: bool,
-    /// The rounds whose messages have arrived.
+    /// Whether the message of each round has arrived.
     seen: Vec<bool>,
     parts: Vec<Rope>,
 }
@@ -73,7 +73,7 @@ impl Rounds for Ring {
 }
 
 impl Ring {
-    /// Adds a block and sends it to the right in `round`, if that round exists.
+    /// Adds a block to the result and sends it to the right neighbour in `round`, if that round exists.
     fn add(&mut self, block: Rope, round: u32) -> Step {
         let mut step = Step::default();
         if round < self.n - 1 {

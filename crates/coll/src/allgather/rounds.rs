@@ -12,11 +12,11 @@ use wireup_wire::rope::Rope;
 pub struct Message {
     pub to: u32,
     pub round: u16,
-    /// One or more blocks, each whole in one slice.
+    /// One or more blocks; each block lies within one slice.
     pub payload: Rope,
 }
 
-/// The result of a start or of a message.
+/// What a peer sends after it has started or received a message, and the result once all blocks are there.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
     pub sends: Vec<Message>,
@@ -34,7 +34,7 @@ pub trait Rounds: Send {
     where
         Self: Sized;
 
-    /// The number of rounds among `n` peers: messages have round numbers below it.
+    /// The number of rounds among `n` peers; messages have round numbers `0..rounds`.
     fn rounds(n: u32) -> u32
     where
         Self: Sized;
@@ -50,8 +50,8 @@ pub trait Rounds: Send {
     /// If called twice.
     fn start(&mut self, own: Rope) -> Step;
 
-    /// The message of peer `from` for `round`. The number of blocks is checked here; whether they are from the right
-    /// nodes is checked by the reader of the result.
+    /// Handles the message of peer `from` for `round`. Checks only the number of blocks; whoever reads the result
+    /// checks that they are from the right nodes.
     ///
     /// # Errors
     /// [`Refused`]: no correct peer sends this.

@@ -73,7 +73,7 @@ impl Own {
 
 /// The observations of a simulated run.
 struct Run {
-    /// By peer.
+    /// The peers' state machines; index = peer.
     peers: Vec<Box<dyn Rounds>>,
     done: Vec<Option<Vec<Rope>>>,
     messages_in: Vec<usize>,
@@ -81,7 +81,7 @@ struct Run {
     sent_to: Vec<Vec<u32>>,
 }
 
-/// Something that may happen next.
+/// An event of the simulation that may happen next.
 enum Event {
     Start(u32),
     Deliver { from: u32, message: Message },
@@ -90,9 +90,9 @@ enum Event {
 /// How messages are delivered.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Travel {
-    /// As lists of slices.
+    /// Messages are delivered as lists of slices.
     Listed,
-    /// As one contiguous buffer, as in a frame.
+    /// Each message arrives as one contiguous buffer, as in a frame.
     Framed,
 }
 
@@ -108,7 +108,7 @@ fn expect_refused(direct: &Direct, peer: &mut dyn Rounds, n: u32, from: u32, mes
     assert!(matches!(cut, Refused::Truncated(_) | Refused::Blocks { .. }), "{cut}");
 }
 
-/// `lost`: a peer that never does anything.
+/// Runs one allgather to its end. `lost`: a peer that never starts and handles no message.
 fn exchange(direct: &Direct, own: &Own, travel: Travel, lost: Option<u32>, seed: u64) -> Run {
     let n = own.blocks.len();
     let mut run = Run {
@@ -239,7 +239,8 @@ fn too_many_rounds_for_the_ring_fall_back_to_bruck() {
     }
 }
 
-/// The number of messages per peer is as each algorithm's file documents; every other peer's bytes arrive once.
+/// The number of messages per peer is the one that the head of each algorithm's file states, and the bytes of every
+/// other peer arrive once.
 #[test]
 fn messages_and_bytes_per_peer_match_the_documentation() {
     for n in 1..40_usize {

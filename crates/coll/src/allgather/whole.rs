@@ -36,10 +36,10 @@ pub struct Allgather {
     peers: PeerSet,
     rules: Rules,
     tree: TreeGather,
-    /// This peer's block, until it goes over direct links.
+    /// This peer's block, until this peer starts the rounds over direct links with it.
     own: Option<Bytes>,
     gathered: bool,
-    /// Whether the parent has sent the outcome or an algorithm.
+    /// Whether the parent has sent all blocks, or the algorithm to use.
     told: bool,
     route: Route,
 }
@@ -47,7 +47,7 @@ pub struct Allgather {
 /// How the blocks reach this peer.
 enum Route {
     Open,
-    /// Direct links. Peers that are ahead may start the rounds before this peer does.
+    /// The blocks travel over direct links. Other peers may start the rounds before this peer does.
     Direct {
         algorithm: Algorithm,
         rounds: Box<dyn Rounds>,
@@ -135,7 +135,7 @@ impl Allgather {
         Ok(())
     }
 
-    /// Handles the completed subtree, if `part` is its result.
+    /// Handles the contribution of the whole subtree; `None`: the subtree is not complete yet.
     fn on_part(&mut self, part: Option<SubtreePart>, progress: &mut Progress) -> Result<(), Refused> {
         let Some(part) = part else { return Ok(()) };
         self.gathered = true;
@@ -181,7 +181,7 @@ impl Allgather {
         self.finish(vec![blocks], progress);
     }
 
-    /// Tells the children to exchange over direct links, and starts that here.
+    /// Tells the children to exchange the blocks over direct links by `algorithm`, and starts this peer's rounds.
     fn tell(&mut self, algorithm: Algorithm, progress: &mut Progress) -> Result<(), Refused> {
         self.send_down(Form::Go(algorithm), Rope::default(), progress);
         if self.peers.me.is_some() {
@@ -201,14 +201,14 @@ impl Allgather {
         Tag::new(self.collective, form)
     }
 
-    /// Starts this peer's rounds.
+    /// Starts the rounds over direct links with this peer's own block.
     fn go(&mut self, algorithm: Algorithm, progress: &mut Progress) -> Result<(), Refused> {
         let own = self.own.take().ok_or(Refused::EarlyGo)?;
         let step = self.rounds(algorithm)?.start(own.into());
         self.on_step(step, progress)
     }
 
-    /// The rounds, created at the first message for them.
+    /// The state machine of this peer's rounds, created when it is first used.
     fn rounds(&mut self, wanted: Algorithm) -> Result<&mut dyn Rounds, Refused> {
         let PeerSet { me, count, .. } = self.peers;
         let me = me.ok_or(Refused::NoRounds)?;
@@ -262,7 +262,7 @@ impl SubtreePart {
         }
     }
 
-    /// Whether this is only a size; the frame's header says so.
+    /// Whether this is only a size, as the header of the frame will say.
     fn is_size(&self) -> bool {
         matches!(self, SubtreePart::Size(_))
     }
@@ -286,8 +286,8 @@ impl SubtreePart {
     }
 }
 
-/// Gathers blocks up a tree: the first half of every exchange. Followed by a broadcast of all blocks it is the sources'
-/// baseline (S1 I, fig. 2).
+/// Gathers blocks up a tree, the first half of every exchange. With a broadcast of all blocks as the second half, this
+/// is the sources' baseline (S1 I, fig. 2).
 ///
 /// Each peer waits for its own part and one from each child, and sends the list of them, unchanged, to its parent. A
 /// subtree with few bytes sends the blocks themselves ([`SubtreePart::Data`]); above a limit, or if a peer below sent
@@ -302,12 +302,13 @@ struct TreeGather {
     children: Vec<bool>,
     /// Bytes of all contributions that have arrived.
     size: u64,
-    /// All contributions that have arrived, while they are small enough to be sent.
+    /// All contributions that have arrived; `None`: in total they are too large to be sent up the tree.
     data: Option<Vec<Rope>>,
 }
 
 impl TreeGather {
-    /// The state of a peer with this many children. Blocks are sent up to `eager_max` bytes; `usize::MAX`: always.
+    /// The state of a peer with this many children. A subtree sends its blocks if they have at most `eager_max` bytes
+    /// in total, otherwise only their size; `usize::MAX`: always the blocks.
     fn new(children: usize, eager_max: usize) -> Self {
         TreeGather {
             eager_max,

@@ -48,7 +48,7 @@ fn the_mapping_text_has_all_rounds() {
     assert_eq!(text(&by_slot(&[2, 2, 0, 3], 7), 7, 4), "(vector,(0,2,2),(3,1,3))");
 }
 
-/// More rounds than fit into a value: one round, which MPICH's readers repeat.
+/// If all rounds do not fit into a PMI value, the text has one round, which MPICH's readers repeat.
 #[test]
 fn the_mapping_text_is_bounded() {
     assert_eq!(text(&by_node(2, 252), 252, 2).len(), 8 + 126 * 8);

@@ -52,7 +52,7 @@ fn text_of(blocks: &[Block]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The blocks that place ranks in the first pass.
+/// The blocks that receive ranks when the list is first applied; a small job may not reach the last ones.
 fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
     let mut placed = 0u64;
     let used = blocks.iter().take_while(|block| {
@@ -63,7 +63,7 @@ fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
     &blocks[..used.count()]
 }
 
-/// Appends a block, joined to the last one where that gives the same ranks.
+/// Appends a block; merges it with the last one if the merged block places the same ranks.
 fn push(joined: &mut Vec<Block>, block: Block) {
     match joined.last_mut() {
         _ if block.nodes == 0 || block.ppn == 0 => {}

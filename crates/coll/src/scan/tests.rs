@@ -38,7 +38,7 @@ fn to_parent(progress: RingProgress) -> Bytes {
     payload.clone().into_bytes()
 }
 
-/// Lets a subtree contribute; returns what its top does when the subtree is complete.
+/// Runs the upward half of the scan in a subtree; returns the result of the top peer's last call.
 fn up(peer: &Peer, is_root: bool, next_value: &mut usize) -> (Run, RingProgress) {
     let mut scan = RingScan::new(is_root, peer.children.len(), peer.local_size);
     let own = (0..peer.local_size).map(|offset| format!("value {}", *next_value + offset).into()).collect();
@@ -66,7 +66,7 @@ fn up(peer: &Peer, is_root: bool, next_value: &mut usize) -> (Run, RingProgress)
     (Run { scan, children }, last)
 }
 
-/// Passes the surroundings of a subtree on, and collects those of its processes.
+/// Runs the downward half of the scan in a subtree; appends the surroundings of its processes to `places`.
 fn down(run: &mut Run, progress: RingProgress, places: &mut Vec<Down>) {
     assert_eq!(run.scan.on_down(Down::default()), Err(Refused::TooEarly));
     places.extend(progress.done.expect("the surroundings are known"));

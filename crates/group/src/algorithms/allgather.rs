@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 pub struct Allgather {
     power: usize,
-    /// The values of this member and of those on its right.
+    /// The values of this member and of the members to its right, in ring order.
     values: Vec<Vec<u8>>,
     me: u32,
 }
@@ -21,7 +21,7 @@ impl Allgather {
         Allgather { power: 0, values: vec![value], me: 0 }
     }
 
-    /// Values in the message of a step.
+    /// Number of values in the message of a step.
     fn count(power: usize, size: u32) -> usize {
         (1usize << power).min(size as usize - (1 << power))
     }

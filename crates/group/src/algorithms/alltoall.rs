@@ -13,13 +13,13 @@ use alloc::vec::Vec;
 
 pub struct Alltoall {
     power: usize,
-    /// Indexed by the receiver's place before the first step, and by the distance to the receiver from then on.
+    /// One row per member: by the receiver's place before the first step, and by the distance to the receiver after it.
     rows: Vec<Vec<u8>>,
     me: u32,
 }
 
 impl Alltoall {
-    /// `rows`: one for each member, in their order.
+    /// `rows`: one row for each receiving member, in the order of their places.
     pub fn new(rows: Vec<Vec<u8>>) -> Alltoall {
         Alltoall { power: 0, rows, me: 0 }
     }

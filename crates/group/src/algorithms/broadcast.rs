@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 pub struct Broadcast {
     root: u32,
     bytes: Vec<u8>,
-    /// The next power; `None`: not begun.
+    /// The power of two of the next send; `None`: the broadcast has not begun.
     power: Option<usize>,
 }
 
 impl Broadcast {
-    /// `bytes` are the root's; those of other members are ignored.
+    /// `bytes` is used only on the root; other members' bytes are ignored.
     pub fn new(root: u32, bytes: Vec<u8>) -> Broadcast {
         Broadcast { root, bytes, power: None }
     }
@@ -28,7 +28,7 @@ impl Algorithm for Broadcast {
         let place = (u64::from(shape.me) + size - u64::from(self.root)) % size;
         let above = match self.power {
             Some(power) => power,
-            // The root has no bit set.
+            // The root's place is 0, in which no bit is set: it receives nothing and sends at all distances.
             None if place == 0 => shape.powers(),
             None => {
                 let power = place.trailing_zeros() as usize;
@@ -36,7 +36,7 @@ impl Algorithm for Broadcast {
                 return Ok(Some(Step { sends: Vec::new(), receives: vec![Link::left(power)] }));
             }
         };
-        // All sends leave in one step: nothing is awaited between them.
+        // All sends are in one step, because no message is awaited between them.
         self.power = Some(0);
         let powers = (0..above).rev().filter(|power| place + (1u64 << power) < size);
         let sends: Vec<_> = powers.map(|power| (Link::right(power), self.bytes.clone())).collect();

@@ -1,4 +1,4 @@
-//! What a group can do. An algorithm says, step by step, which messages it sends and for which it waits.
+//! The algorithms that a group can run. Each says, step by step, which messages it sends and which it waits for.
 //!
 //! ```text
 //!                 steps              messages out of a member      bytes out of a member
@@ -54,9 +54,9 @@ pub struct Step {
 pub enum Outcome {
     Nothing,
     Bytes(Vec<u8>),
-    /// One for each member, in their order.
+    /// One byte string for each member, in the order of their places.
     Rows(Vec<Vec<u8>>),
-    /// This member's place in a new group; `None`: it is in none.
+    /// This member's place in a new group; `None`: it is in no new group.
     Place(Option<NewPlace>),
 }
 
@@ -76,13 +76,13 @@ pub trait Algorithm: Send {
     /// The next step; `None`: complete. Called again when all messages of the step have been handed over.
     ///
     /// # Errors
-    /// The messages of the steps before make no sense together.
+    /// The messages of the earlier steps contradict each other.
     fn next(&mut self, shape: &mut Shape) -> Result<Option<Step>, Malformed>;
 
-    /// A message of the current step. They are handed over in the order of [`Step::receives`].
+    /// Handles a message of the current step. Messages come in the order of [`Step::receives`].
     ///
     /// # Errors
-    /// No correct member sends this.
+    /// The message is not one that a correct member sends.
     fn on_message(&mut self, shape: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed>;
 
     /// Called once, after the last step.

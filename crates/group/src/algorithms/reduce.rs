@@ -1,8 +1,8 @@
 //! Combines the values of all members; every member gets the same bits.
 //!
-//! Where the order of the operands does not matter: what is to the left of a member, its own and what is to the right,
-//! from one scan in both directions (S2), `log P` steps. Sums of floating-point numbers depend on the brackets: they go
-//! to member 0 along a binomial tree and back by a broadcast, `2 log P` steps.
+//! Where rounding cannot make the order matter: the values to the left, the own value and the values to the right, from
+//! one scan in both directions (S2), `log P` steps. Sums of floating-point numbers depend on the bracketing, so they
+//! are formed towards member 0 along a binomial tree and then broadcast, `2 log P` steps.
 
 use super::scan::Scan;
 use super::{Algorithm, Broadcast, Outcome, Step};
@@ -67,7 +67,8 @@ impl Algorithm for Allreduce {
         match *self {
             Allreduce::Both { reduce, scan: Scan { up_to, after, .. } } => {
                 let all = after.map(|after| reduce.combine(&up_to, &after));
-                // Both have the length of this member's own value: otherwise they were refused before.
+                // Both vectors have the length of this member's own value, because a message of another length was
+                // refused.
                 Outcome::Bytes(all.and_then(Result::ok).unwrap_or(up_to))
             }
             Allreduce::Up { value, .. } => Outcome::Bytes(value),

@@ -9,7 +9,7 @@ use crate::shape::{Link, Shape, Side};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Combines the value of a member, or of several, with that of members further right.
+/// Combines the value of one or more members with the value of members further to the right.
 pub trait Combine: Send {
     /// Combines two values that travel to the right.
     fn rightwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed>;
@@ -44,7 +44,7 @@ impl<C: Combine> Scan<C> {
         Scan::with_both(combine, value.clone(), value)
     }
 
-    /// With a value for the way to the right, and one for the way to the left.
+    /// Starts a scan with one value that travels to the right (`up_to`) and another that travels to the left (`from`).
     pub fn with_both(combine: C, up_to: Vec<u8>, from: Vec<u8>) -> Self {
         Scan { combine, power: 0, up_to, from, before: None, after: None }
     }
@@ -81,7 +81,7 @@ impl<C: Combine> Scan<C> {
     }
 }
 
-/// The combination of the members up to this one, or of those before it.
+/// A prefix reduction: combines the values up to this member (`MPI_Scan`), or of those before it (`MPI_Exscan`).
 pub struct Prefix {
     scan: Scan<Reduce>,
     is_exclusive: bool,
@@ -97,7 +97,7 @@ impl Algorithm for Prefix {
     fn next(&mut self, shape: &mut Shape) -> Result<Option<Step>, Malformed> {
         let mut step = self.scan.next(shape);
         if let Some(step) = &mut step {
-            // Nothing is needed from the right.
+            // A prefix needs no values from members on the right.
             step.sends.retain(|(link, _)| link.side == Side::Right);
             step.receives.retain(|link| link.side == Side::Left);
         }

@@ -1,4 +1,4 @@
-//! Passes a value to the right neighbour in the ring; the outcome is the left neighbour's.
+//! Sends a value to the right neighbour in the ring; the outcome is the left neighbour's value.
 
 use super::{Algorithm, Outcome, Step};
 use crate::message::Malformed;

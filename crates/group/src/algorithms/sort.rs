@@ -18,7 +18,7 @@ struct Comparison {
 
 pub struct Sort {
     pub record: Vec<u8>,
-    /// What is left to do, the next one last.
+    /// The comparisons that are still to be made; the next one is last.
     left: Vec<Comparison>,
     current: Option<Comparison>,
 }
@@ -46,7 +46,7 @@ impl Sort {
     }
 }
 
-/// The comparisons of member `me` of `0..size`.
+/// Appends the comparisons of member `me` of `0..size` to `out`.
 fn sort(me: u32, size: u32, is_ascending: bool, out: &mut Vec<Comparison>) {
     if size < 2 {
         return;
@@ -98,7 +98,7 @@ mod tests {
             let mut values: Vec<u32> = (0..size).map(|at| at.wrapping_mul(2_654_435_761) % 100).collect();
             let mut sorted = values.clone();
             sorted.sort_unstable();
-            // A comparison is made when it is the next one of both.
+            // A comparison can be made once it is the next one of both members.
             let mut left: usize = all.iter().map(Vec::len).sum();
             while left > 0 {
                 let before = left;

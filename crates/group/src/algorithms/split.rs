@@ -22,10 +22,10 @@ use crate::shape::{Link, Peer, Shape, Side};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// What a member wants.
+/// What a member requests in a split: the colour of its new group, and its sort key there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// `None`: to be in no group. At most 255 bytes.
+    /// At most 255 bytes; `None`: the member joins no new group.
     pub colour: Option<Vec<u8>>,
     pub key: i64,
 }
@@ -44,7 +44,7 @@ enum Stage {
     Over,
 }
 
-/// The record that this member holds after the sort, and those next to it.
+/// The record that this member holds after the sort, and the records of its neighbours.
 struct Neighbours {
     bytes: Vec<u8>,
     record: Record,
@@ -53,20 +53,20 @@ struct Neighbours {
     is_asked: bool,
 }
 
-/// Sorts after all colours.
+/// First byte of the encoding of no colour, which sorts after all colours.
 const NO_COLOUR: u8 = 2;
 
-/// What is sorted. Its bytes sort by colour, key and place.
+/// The record that is sorted, one per member. Encoded, it sorts by colour, key and place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Record {
     colour: Vec<u8>,
-    /// The place in the old group.
+    /// The member's place in the old group.
     place: u32,
     peer: Peer,
 }
 
 impl Record {
-    /// Each byte of a colour follows a 1, and a 0 ends it, so that no colour is the beginning of another.
+    /// Encodes a colour so that no colour is a prefix of another: each byte follows a 1, and a 0 ends the colour.
     fn colour_bytes(colour: Option<&[u8]>) -> Vec<u8> {
         let Some(colour) = colour else { return alloc::vec![NO_COLOUR] };
         let mut bytes: Vec<u8> = colour.iter().flat_map(|byte| [1, *byte]).collect();
@@ -100,8 +100,8 @@ impl Record {
     }
 }
 
-/// Members of one new group that are next to each other: whether the group's edge is among them, their number, and the
-/// one at that end.
+/// A run of neighbouring members of one new group: whether it reaches the edge of the new group, the number of its
+/// members, and the place and peer of the member at that end.
 struct Run<'a> {
     has_edge: bool,
     count: u32,
@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// This run extended by the run beyond it, unless the new group's edge is already in this one.
+    /// This run extended by the run `beyond`, unless this run already reaches the edge of the new group.
     fn and(self, beyond: Run<'a>) -> Run<'a> {
         if self.has_edge {
             return self;
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Counts the members of each new group on both sides.
+/// Extends the runs of each new group to both sides, which counts their members.
 struct Count;
 
 impl Combine for Count {
@@ -151,7 +151,7 @@ impl Split {
         Split { stage: Stage::New { own, key }, place: None }
     }
 
-    /// The next stage, when the messages of this one are all there.
+    /// Moves to the next stage, once all messages of the current stage have arrived.
     fn advance(&mut self, shape: &Shape) -> Result<(), Malformed> {
         self.stage = match core::mem::replace(&mut self.stage, Stage::Over) {
             Stage::New { own, key } => Stage::Sort(Sort::new(shape, Record { place: shape.me, ..own }.encode(key))),
@@ -198,7 +198,7 @@ impl Neighbours {
         Scan::with_both(Count, run(&self.left), run(&self.right))
     }
 
-    /// The result for the member whose record this one holds after the sort.
+    /// Computes the result for the member whose record this member holds after the sort.
     fn result(&self, scan: &Scan<Count>) -> Result<Vec<u8>, Malformed> {
         let (left, right) = (Run::decode(&scan.up_to)?, Run::decode(&scan.from)?);
         let (first, last) = (end(left.end)?, end(right.end)?);

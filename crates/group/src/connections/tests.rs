@@ -1,5 +1,5 @@
-//! Two processes that dial each other and close connections at any time, with every hello, outcome and stream delayed
-//! as wished.
+//! Two processes that dial each other and close connections at random times, where every hello, answer and stream may
+//! be delayed by any amount.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn the_one_that_was_not_used_for_the_longest_time_is_closed_unless_somebody_wait
     assert_eq!(connections.close_one(3, |peer| peer == 2), Some(3));
     assert_eq!((connections.open(), connections.closing(), connections.route(3)), (3, 1, Route::Wait));
     assert!(connections.on_declined(3, 3) && !connections.on_declined(3, 3));
-    // The one that was declined is not asked again before it is used.
+    // Peer 3 has declined to close its connection: it is not asked again before that connection is used.
     assert_eq!([1, 1, 1].map(|max| connections.close_one(max, |_| false)), [Some(2), Some(4), Some(1)]);
     assert_eq!(connections.close_one(0, |_| false), None);
     connections.on_used(3);
@@ -51,7 +51,7 @@ enum Item {
     Said(Word),
 }
 
-/// What may happen next.
+/// An event that the test may deliver next, in any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     Hello {
@@ -64,12 +64,12 @@ enum Event {
         number: Number,
         is_kept: bool,
     },
-    /// The first item of a stream arrives.
+    /// The first item of a stream arrives at end `to`.
     Item {
         to: usize,
         number: Number,
     },
-    /// All that an end has sent has arrived, and it sends no more.
+    /// Everything that end `to` has sent has arrived, and it sends no more.
     Closed {
         to: usize,
         number: Number,
@@ -84,11 +84,11 @@ struct Two {
     got: [Vec<u32>; 2],
     is_wanted: [bool; 2],
     last: Number,
-    /// Hellos and outcomes.
+    /// Hellos and answers to them that have not arrived yet.
     under_way: Vec<Event>,
-    /// By connection and receiver.
+    /// Items not yet received, by connection and receiver.
     streams: BTreeMap<(Number, usize), VecDeque<Item>>,
-    /// Connections by the end that says nothing more on them, until the driver has told it that all has arrived.
+    /// Connections and the end that sends nothing more on them, until `Event::Closed` reports that all has arrived.
     finishing: Vec<(Number, usize)>,
 }
 
@@ -133,7 +133,7 @@ impl Two {
 
     fn events(&self) -> Vec<Event> {
         let is_known = |number: Number, to: usize| {
-            // A stream begins when its receiver knows that the connection is kept.
+            // A stream starts only after its receiver knows that the connection is kept.
             !self
                 .under_way
                 .iter()

@@ -26,11 +26,11 @@ pub use receiver::Receiver;
 pub use replay::Replay;
 pub use sender::{PAUSE_MS_MAX, Sender};
 
-/// Most segments in flight; `Ack::seen` has a bit for each. Chosen: with segments of 1.2 KB, 150 KB for each round
-/// trip.
+/// Maximum number of segments in flight; `Ack::seen` has a bit for each. Chosen: with segments of 1.2 KB, this allows
+/// 150 KB per round trip.
 pub const WINDOW: usize = 128;
 
-/// An acknowledgement: which segments a receiver has got.
+/// An acknowledgement: which segments the receiver has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// All segments before this one have arrived.

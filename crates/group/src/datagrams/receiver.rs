@@ -1,4 +1,4 @@
-//! The receiving half: puts segments in order.
+//! The receiving half of a stream over datagrams: puts segments in order.
 
 use super::{Ack, WINDOW};
 use alloc::collections::BTreeMap;
@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 
 #[derive(Default)]
 pub struct Receiver {
-    /// All segments before this one are delivered.
+    /// Number of the next segment to deliver; all segments before it were delivered.
     next: u64,
-    /// Later segments, which arrived out of order; fewer than [`WINDOW`].
+    /// Segments that arrived out of order, by number; fewer than [`WINDOW`].
     held: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Receiver {
-    /// Takes a segment, and appends to `out` the bytes that are in order now. A segment that has arrived before, or is
-    /// not in the window, is ignored.
+    /// Handles a segment, and appends to `out` the bytes that are in order now. A segment that has arrived before, or
+    /// is not in the window, is ignored.
     pub fn on_segment(&mut self, number: u64, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(ahead) = number.checked_sub(self.next).filter(|ahead| *ahead < WINDOW as u64) else { return };
         if ahead > 0 {

@@ -1,14 +1,14 @@
-//! Which counters of datagrams have been seen: none is accepted twice.
+//! Replay protection: records which datagram counters have been accepted, so that none is accepted twice.
 
-/// How far a datagram may be behind the latest one. Chosen: several windows of segments and their acknowledgements.
+/// How far a counter may be below the highest one. Chosen: several windows of segments and their acknowledgements.
 const BEHIND_MAX: u64 = 1024;
 const WORDS: usize = (BEHIND_MAX / 64) as usize;
 
 #[derive(Default)]
 pub struct Replay {
-    /// All counters from this one on are new.
+    /// All counters from this one on have not been seen yet.
     end: u64,
-    /// One bit for each of the last [`BEHIND_MAX`] counters, at its remainder.
+    /// One bit for each of the last [`BEHIND_MAX`] counters, at index `counter % BEHIND_MAX`.
     seen: [u64; WORDS],
 }
 
@@ -19,8 +19,8 @@ impl Replay {
         !is_old && counter < u64::MAX
     }
 
-    /// Records the counter of a datagram that is accepted: the datagram was proved, and [`Replay::is_new`] has returned
-    /// `true` for its counter.
+    /// Records the counter of a datagram that is accepted: the datagram was authenticated, and [`Replay::is_new`] has
+    /// returned `true` for its counter.
     pub fn note(&mut self, counter: u64) {
         if counter >= self.end {
             let fresh = (counter + 1 - self.end).min(BEHIND_MAX);
@@ -30,7 +30,7 @@ impl Replay {
         self.put(counter, true);
     }
 
-    /// Whether this counter is later than all others so far.
+    /// Whether this counter is higher than all counters accepted so far.
     pub fn is_latest(&self, counter: u64) -> bool {
         counter >= self.end
     }

@@ -1,4 +1,4 @@
-//! The sending half: cuts bytes into segments, and repeats those that do not arrive.
+//! The sending half of a stream over datagrams: cuts bytes into segments, and retransmits those that are lost.
 
 use super::{Ack, WINDOW};
 use alloc::collections::VecDeque;
@@ -13,7 +13,7 @@ pub const PAUSE_MS_MAX: u64 = 1_000;
 /// The congestion window (segments) at the beginning, and its minimum after a loss.
 const ROOM_FIRST: usize = 16;
 const ROOM_MIN: usize = 2;
-/// A segment is lost if one that was sent so many transmissions later has arrived.
+/// A segment counts as lost once another that was sent this many transmissions later has arrived.
 const REORDERED_MAX: u64 = 3;
 
 pub struct Sender {
@@ -31,7 +31,7 @@ pub struct Sender {
     threshold: usize,
     /// Segments acknowledged since `room` last grew.
     credit: usize,
-    /// Number of transmissions so far; a loss among those before `recovery` has reduced `room` already.
+    /// Number of transmissions so far. A loss of a transmission below `recovery` does not reduce `room` again.
     transmissions: u64,
     recovery: u64,
     round_trip: RoundTrip,
@@ -56,7 +56,7 @@ enum State {
 }
 
 impl Sender {
-    /// Makes segments of at most `segment_len` bytes, which must not be 0.
+    /// `segment_len`: maximum length of a segment, in bytes, which must not be 0.
     pub fn new(segment_len: usize) -> Sender {
         Sender {
             segment_len,
@@ -83,12 +83,12 @@ impl Sender {
         }
     }
 
-    /// Bytes of which it is not known that they have arrived.
+    /// Number of bytes that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.unacknowledged
     }
 
-    /// The segment that is to be sent now, with its number.
+    /// The segment to send now, with its number; `None`: nothing can be sent.
     pub fn poll(&mut self, now: u64) -> Option<(u64, &[u8])> {
         let is_sent = |segment: &&Segment| matches!(segment.state, State::Sent { .. });
         if self.flight.iter().filter(is_sent).count() >= self.room {
@@ -110,8 +110,8 @@ impl Sender {
         self.waits_since.map(|since| since + self.pause())
     }
 
-    /// If nothing was acknowledged until [`Sender::deadline`], sends all unacknowledged segments again, at first one at
-    /// a time.
+    /// If nothing was acknowledged by [`Sender::deadline`], marks all unacknowledged segments to be sent again, at
+    /// first one at a time.
     pub fn on_tick(&mut self, now: u64) {
         if self.deadline().is_none_or(|due| now < due) {
             return;
@@ -125,7 +125,7 @@ impl Sender {
         self.flight.iter_mut().for_each(Segment::lose);
     }
 
-    /// Takes an acknowledgement, which tells which segments have arrived at the peer.
+    /// Handles an acknowledgement, which says which segments the peer has received.
     pub fn on_ack(&mut self, now: u64, ack: Ack) {
         if ack.next < self.first || ack.next > self.first + self.flight.len() as u64 {
             return;
@@ -193,7 +193,8 @@ impl Sender {
         self.credit %= step;
     }
 
-    /// Segments that were sent well before this transmission, which has arrived, are lost.
+    /// Marks as lost the segments that were sent at least [`REORDERED_MAX`] transmissions before `latest`, which has
+    /// arrived.
     fn find_losses(&mut self, latest: u64) {
         let mut last = None;
         for segment in &mut self.flight {
@@ -219,7 +220,7 @@ impl Segment {
     }
 }
 
-/// How long an answer takes (ms, times 8): its mean and its deviation, as in RFC 6298.
+/// The round-trip time (ms, times 8): its mean and its deviation, as in RFC 6298.
 #[derive(Default)]
 struct RoundTrip {
     known: Option<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! Two ends with a bad network between them.
+//! A sender and a receiver, connected by a network that loses, repeats and delays datagrams.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 const SEGMENT_LEN: usize = 10;
 
-/// What happens to datagrams: in hundredths.
+/// Network faults: the percentages of datagrams lost and repeated, and the maximum delay.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     lost: u64,
@@ -16,7 +16,7 @@ struct Weather {
     delay_ms_max: u64,
 }
 
-/// One end's datagrams under way to the other.
+/// A datagram that has been sent and has not arrived.
 enum Datagram {
     Segment(u64, Vec<u8>),
     Ack(Ack),
@@ -50,7 +50,8 @@ impl Net {
     }
 }
 
-/// Sends pieces of these lengths one way; returns the time, and how many segments were sent.
+/// Sends pieces of these lengths from one end to the other; returns the time taken (ms) and the number of segments
+/// sent.
 fn transfer(weather: Weather, seed: u64, lens: &[usize]) -> (u64, u64) {
     let mut net = Net { weather, seed, now: 0, last: 0, under_way: BTreeMap::new(), datagrams: 0 };
     let (mut sender, mut receiver, mut got) = (Sender::new(SEGMENT_LEN), Receiver::default(), Vec::new());
@@ -147,7 +148,7 @@ fn a_single_loss_is_repaired_without_a_pause() {
         sent.push(number);
     }
     assert_eq!(sent, [0, 1, 2, 3, 4, 5, 6, 7]);
-    // Segment 2 is lost.
+    // All segments but segment 2 arrive.
     sender.on_ack(1, Ack { next: 2, seen: 0b11 });
     assert_eq!(sender.poll(1), None);
     sender.on_ack(1, Ack { next: 2, seen: 0b111 });
@@ -173,7 +174,7 @@ fn a_peer_that_computes_is_asked_ever_more_rarely_but_for_ever() {
         assert!(sender.poll(now).is_none());
     }
     assert_eq!(last_pause, PAUSE_MS_MAX);
-    // What was sent first is still in its socket: everything arrives at once.
+    // The first segments are still in the peer's socket: once the peer reads them, it acknowledges everything at once.
     sender.on_ack(now, Ack { next: 10, seen: 0 });
     assert_eq!(sender.unacknowledged(), 0);
 }

@@ -100,7 +100,7 @@ proptest! {
         seed: u64,
     ) {
         let mut bench = Bench::new(size, seed);
-        // Colour 4 is none; the others are strings of which some begin others.
+        // Colour 4 means no group; the other colours are strings, some of which are prefixes of others.
         let wanted = |me: u32| {
             let (colour, key) = colours[me as usize];
             Wanted { colour: (colour < 4).then(|| vec![1u8; colour as usize]), key }
@@ -126,7 +126,7 @@ proptest! {
                     prop_assert_eq!(peer.rank, members[place as usize].1);
                 }
             }
-            // The new group works.
+            // The new group can be used.
             let requests: Vec<(u32, Request)> = members
                 .iter()
                 .map(|(_, rank)| (*rank, bench.member(*rank).start(context, Box::new(Allgather::new(value(*rank))))))
@@ -150,7 +150,7 @@ proptest! {
         for me in 0..size {
             for nth in 0..count {
                 let member = bench.member(me);
-                // Different groups may be used in any order.
+                // Ranks may use two groups in different orders.
                 let (mut one, mut other) = (0, 0);
                 for is_world in [me % 2 == 0, me % 2 != 0] {
                     if is_world {
@@ -212,7 +212,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
-    /// Some members make their new groups while others do not know yet that the split has failed.
+    /// Some members create their new groups before they learn that the split has failed.
     #[test]
     fn a_member_that_is_lost_in_any_step_of_a_split_leaves_nobody_waiting(
         size in 3u32..9,
@@ -243,7 +243,7 @@ proptest! {
     }
 }
 
-/// Another group may have reported the loss.
+/// The loss may have been reported by another group before the search finds the member.
 #[test]
 fn a_member_that_is_found_after_its_loss_fails_the_search() {
     let (size, target) = (64, 21);
@@ -353,7 +353,7 @@ fn the_graph_costs_two_messages_for_each_distance_and_no_more_peers() {
 #[test]
 fn a_group_of_ring_positions_becomes_the_world_by_a_split_with_ranks_as_keys() {
     let size = 24;
-    // The ring's order is not that of ranks.
+    // The order of the ring differs from the order of the ranks.
     let at = |place: u32| place * 7 % size;
     let mut bench = Bench::apart(size, 3);
     let ring = 2;
@@ -417,7 +417,7 @@ fn rounds_are_waits_one_behind_the_other() {
     assert_eq!((after.questions, after.rounds - before.rounds), (3, 3));
 }
 
-/// Members make a group: each by its own list and name; those without a list do nothing.
+/// Creates a group: each member uses its own list and the same name; a member without a list does nothing.
 fn create(bench: &mut Bench, list: impl Fn(u32) -> Option<Vec<u32>>, name: &[u8]) -> BTreeMap<u32, Request> {
     let mut requests = BTreeMap::new();
     for me in 0..bench.ranks.size() {

@@ -1,4 +1,4 @@
-//! Calls that would change a copy, or make something among copies.
+//! Tests calls that would change a copy, or create something among the copies.
 
 use super::*;
 use crate::changes::{
@@ -26,7 +26,7 @@ macro_rules! calls {
 
 const USER: u32 = 1;
 
-/// Calls that change what is there.
+/// Calls that change an existing file.
 fn changing() -> Vec<Call> {
     calls![
         unlink(|path| unlink(path)),
@@ -52,7 +52,7 @@ fn changing() -> Vec<Call> {
     ]
 }
 
-/// Calls that make something.
+/// Calls that create a file.
 fn making() -> Vec<Call> {
     calls![
         mkdir(|path| mkdir(path, 0o700)),
@@ -83,7 +83,7 @@ fn no_call_changes_a_copy_and_each_reaches_another_file() {
         ] {
             assert_eq!((call(shown.at(path).as_ptr()), last_error()), (-1, number), "{name} {path}");
         }
-        // By the copy's own path, and by that of a file that is not staged.
+        // With the copy's own path, and with the path of a file that is not staged.
         assert_eq!((call(c(&shown.tree().join("env/data")).as_ptr()), last_error()), (-1, libc::EROFS), "{name}");
         let other = shown.root().join("outside").join(name);
         shown.write(&other, "other", 0o600);
@@ -186,7 +186,7 @@ fn no_copy_gets_another_name_and_no_file_the_name_of_a_copy() {
         fails(renameat(folder, part, folder, c"new".as_ptr()), libc::EROFS);
         fails(renameat(HERE, other.as_ptr(), folder, c"new".as_ptr()), libc::EROFS);
         fails(renameat2(folder, part, HERE, elsewhere.as_ptr(), 0), libc::EROFS);
-        // What is outside, by a way through the copies: the call would need another path.
+        // A file outside, reached through a directory of copies: the call cannot use that path.
         fails(renameat(folder, c"out/secret".as_ptr(), HERE, elsewhere.as_ptr()), libc::EXDEV);
         assert_eq!(link(other.as_ptr(), elsewhere.as_ptr()), 0);
         assert_eq!(rename(elsewhere.as_ptr(), shown.at("outside/moved").as_ptr()), 0);
@@ -226,7 +226,7 @@ fn no_temporary_file_is_made_among_copies() {
     }
 }
 
-/// Names, bits and contents of what is in a folder.
+/// Names, modes and contents of the entries of a folder.
 fn listing(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {

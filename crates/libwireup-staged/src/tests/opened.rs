@@ -1,4 +1,4 @@
-//! `open` and its like: which file a name opens, and how a copy is kept from being changed.
+//! Tests `open` and similar functions: which file a name opens, and that a copy cannot be changed.
 
 use super::*;
 use crate::files::{
@@ -19,7 +19,7 @@ fn null_stream() -> *mut c_void {
     unsafe { libc::fopen(c"/dev/null".as_ptr(), c"r".as_ptr()).cast() }
 }
 
-/// By each function that opens a name for reading.
+/// What each function that opens a file for reading finds at this path.
 fn by_all(path: &CStr) -> Vec<String> {
     let path = path.as_ptr();
     // SAFETY: the paths end with a zero; a stream is closed once.
@@ -60,11 +60,11 @@ fn a_staged_name_opens_its_copy_and_any_other_the_original() {
         ("env/dir/sub/file", "copy".into()),
         ("env//dir/./sub/file", "copy".into()),
         ("app/run", "copy".into()),
-        // Through links, which the library follows itself.
+        // Through symbolic links, which the library follows itself.
         ("env/near/file", "copy".into()),
         ("env/near/../sub/file", "copy".into()),
         ("env/dir/sub/../../data", "copy".into()),
-        // What is not staged. Behind a name that is not known nothing is known any more, even where `..` leads back.
+        // Files that are not staged. After an unknown directory nothing more is known, even if `..` leads back.
         ("outside/../env/data", "original".into()),
         ("env/out/../env/data", "original".into()),
         ("env/left", "original".into()),
@@ -73,7 +73,7 @@ fn a_staged_name_opens_its_copy_and_any_other_the_original() {
         ("env/out/secret", "original".into()),
         ("env/absolute/secret", "original".into()),
         ("env/out/../outside/secret", "original".into()),
-        // Longer than what is walked.
+        // A path longer than the library resolves.
         (long.as_str(), "original".into()),
         ("env/loop", number(libc::ELOOP)),
         ("env/data/../data", number(libc::ENOTDIR)),
@@ -110,7 +110,7 @@ fn relative_names_begin_at_the_working_folder_or_an_open_one() {
     let gone = libc::EBADF.to_string();
     // SAFETY: the name ends with a zero.
     assert_eq!(opened(unsafe { openat(-5, c"data".as_ptr(), libc::O_RDONLY, 0) }), gone);
-    // The working folder is always an original.
+    // The working directory is always an original.
     let working = || std::env::current_dir().expect("a working folder");
     // SAFETY: the paths end with a zero.
     unsafe {
@@ -157,7 +157,7 @@ fn a_copy_is_opened_to_be_read_only() {
     fails(from(c"data", libc::O_WRONLY), libc::EROFS);
     fails(from(c"new", libc::O_CREAT | libc::O_WRONLY), libc::EROFS);
     fails(from(c".", libc::O_TMPFILE | libc::O_RDWR), libc::EROFS);
-    // By the kernel's name for an open copy, and by the copy's own path.
+    // With the kernel's name for an open copy, and with the copy's own path.
     let file = Fd::new(open_plain(&shown.env("data"), libc::O_RDONLY));
     let name = CString::new(format!("/proc/self/fd/{}", file.number())).expect("no zeros");
     for name in [&name, &c(&shown.tree().join("env/data"))] {
@@ -165,7 +165,7 @@ fn a_copy_is_opened_to_be_read_only() {
         fails(open_plain(name, libc::O_RDONLY | libc::O_TRUNC), libc::EROFS);
         assert_eq!(opened(open_plain(name, libc::O_RDONLY)), "copy");
     }
-    // SAFETY: all texts end with a zero; a stream that was opened again is closed by that.
+    // SAFETY: all texts end with a zero; `freopen` closes the stream that it is passed.
     unsafe {
         fails(creat(shown.env("data").as_ptr(), 0o600), libc::EROFS);
         fails(creat64(shown.env("data").as_ptr(), 0o600), libc::EROFS);

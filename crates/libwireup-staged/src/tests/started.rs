@@ -1,4 +1,4 @@
-//! Functions that start programs: the copy, with the library in its environment, or the original.
+//! Tests functions that start programs: they start the copy, with the library in its environment, or the original.
 
 use super::*;
 use crate::exec::{execv, execve, execveat, execvp, execvpe, fexecve, posix_spawn, posix_spawnp};
@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn tested_execlp(path: *const c_char, ...) -> c_int;
 }
 
-/// What a child says that makes this call; `errno` and its number if the call returns.
+/// The output of a child that makes this call; if the call returns, `errno` and its number.
 fn says(call: impl FnOnce() -> c_int) -> String {
     let mut ends = [0; 2];
     // SAFETY: there is room for two descriptors. The child makes system calls only, writes to its own memory, and ends
@@ -25,7 +25,7 @@ fn says(call: impl FnOnce() -> c_int) -> String {
         let child = libc::fork();
         if child == 0 {
             libc::dup2(ends[1], 1);
-            // The loader says that there is no library at the place that the environment names.
+            // Hides the loader's messages that there is no library at the path in the environment.
             libc::dup2(quiet, 2);
             let number = match call() {
                 -1 => last_error(),
@@ -43,12 +43,12 @@ fn says(call: impl FnOnce() -> c_int) -> String {
     drop(write);
     let mut said = String::new();
     fs::File::from(read.0).read_to_string(&mut said).expect("what it says");
-    // SAFETY: the child is ours.
+    // SAFETY: `child` is a child of this process, and no memory is passed.
     unsafe { libc::waitpid(child, null_mut(), 0) };
     said
 }
 
-/// A list of words for C.
+/// A null-terminated list of C strings.
 struct List {
     _texts: Vec<CString>,
     pointers: Vec<*const c_char>,
@@ -87,7 +87,7 @@ fn a_staged_program_is_started_from_its_copy() {
     let mut pid = 0;
     let pid = &raw mut pid;
     let wait = |result: c_int| {
-        // SAFETY: no memory is passed but the number's.
+        // SAFETY: no memory is passed except that of `pid`.
         unsafe {
             if result == 0 {
                 libc::waitpid(*pid, null_mut(), 0);
@@ -153,12 +153,12 @@ fn a_copy_gets_the_library_whatever_its_environment() {
 fn a_script_is_run_by_its_interpreters_copy_under_its_own_name() {
     let shown = shown();
     let path = shown.env("bin/script");
-    // The interpreter is told its argument and the script, which is no link.
+    // The interpreter gets its argument and the path of the script, which is no symbolic link.
     let words = List::new(&["ignored", "/proc/self/exe"]);
     let copy = format!("{}\n", shown.tree().join("env/bin/where").display());
     // SAFETY: all texts end with a zero, the lists with a null.
     assert_eq!(says(|| unsafe { execv(path.as_ptr(), words.at()) }), copy);
-    // More words than fit on the stack.
+    // More arguments than fit into the list on the stack.
     let many = List::new(&["/proc/self/exe"; 200]);
     // SAFETY: as above.
     assert_eq!(says(|| unsafe { execv(path.as_ptr(), many.at()) }), copy.repeat(199));
@@ -197,7 +197,7 @@ fn what_cannot_have_the_library_is_the_original() {
         assert_eq!(says(|| posix_spawnp(&mut 0, unknown, null(), null(), words, none)), ERRNO_NONE);
         let not_open = says(|| fexecve(-5, words, none));
         assert!(not_open.starts_with("errno"), "{not_open}");
-        // With actions the new process may first go to another working folder, where the name means another file.
+        // File actions may change the new process's working directory, where the same name means another file.
         let mut actions = core::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::zeroed();
         libc::posix_spawn_file_actions_init(actions.as_mut_ptr());
         let actions: *const c_void = actions.as_ptr().cast();
@@ -213,7 +213,7 @@ fn what_cannot_have_the_library_is_the_original() {
     }
 }
 
-/// In another root the same names mean other files.
+/// After `chroot` the same paths mean other files, so nothing counts as staged.
 #[test]
 fn nothing_is_staged_after_a_change_of_the_root() {
     let shown = shown();
@@ -222,7 +222,7 @@ fn nothing_is_staged_after_a_change_of_the_root() {
         // SAFETY: the paths end with a zero.
         unsafe {
             if chroot(c"/".as_ptr()) != 0 {
-                // Only root can.
+                // Only root may call `chroot`.
                 return if last_error() == libc::EPERM { 99 } else { -1 };
             }
             let fd = open(path.as_ptr(), libc::O_RDONLY, 0);

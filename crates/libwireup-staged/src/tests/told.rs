@@ -1,4 +1,4 @@
-//! What is told about files: their bits, where links lead, their names.
+//! Tests what is reported about files: their modes, the targets of symbolic links, and their names.
 
 use super::*;
 use crate::audit::{la_objsearch, la_version};
@@ -12,11 +12,11 @@ use crate::names::{
 use core::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-/// The type and the bits, or the number of the error.
+/// The file's type and permissions (`st_mode`), or the error number.
 fn mode(call: impl FnOnce(*mut core::ffi::c_void) -> c_int) -> Result<u32, c_int> {
     let mut into = MaybeUninit::<libc::stat>::zeroed();
     match call(into.as_mut_ptr().cast()) {
-        // SAFETY: it consists of numbers.
+        // SAFETY: the structure contains only numbers, so any bytes are valid.
         0 => Ok(unsafe { into.assume_init() }.st_mode),
         _ => Err(last_error()),
     }
@@ -25,13 +25,13 @@ fn mode(call: impl FnOnce(*mut core::ffi::c_void) -> c_int) -> Result<u32, c_int
 fn extended_mode(call: impl FnOnce(*mut core::ffi::c_void) -> c_int) -> Result<u32, c_int> {
     let mut into = MaybeUninit::<libc::statx>::zeroed();
     match call(into.as_mut_ptr().cast()) {
-        // SAFETY: it consists of numbers.
+        // SAFETY: the structure contains only numbers, so any bytes are valid.
         0 => Ok(unsafe { into.assume_init() }.stx_mode.into()),
         _ => Err(last_error()),
     }
 }
 
-/// The glibc of this machine may have no `__xstat` any more to link to, but finds it.
+/// The version argument of `__xstat`, which recent glibc offers only at run time, not to the linker.
 const VERSION: c_int = if cfg!(target_arch = "x86_64") { 1 } else { 0 };
 
 #[test]
@@ -117,7 +117,7 @@ fn an_open_copy_has_the_bits_of_the_original_too() {
     }
 }
 
-/// What a function writes that is given memory: its result, or the number of its error.
+/// What a function writes into the memory that it is given, or its error number.
 fn written(call: impl FnOnce(*mut c_char, usize) -> isize) -> Result<String, c_int> {
     let mut into = [0u8; 4096];
     match usize::try_from(call(into.as_mut_ptr().cast(), into.len())) {
@@ -141,7 +141,7 @@ fn links_lead_where_the_originals_lead() {
         ("env/dir", Err(libc::EINVAL)),
         ("env/none", Err(libc::ENOENT)),
         ("app/none", Err(libc::ENOENT)),
-        // A folder on the way to what is staged, and what is not.
+        // A directory above what is staged, and a file that is not staged.
         ("app", Err(libc::EINVAL)),
         ("outside/secret", Err(libc::EINVAL)),
     ] {
@@ -184,7 +184,7 @@ fn the_kernels_name_of_an_open_copy_is_told_as_the_original() {
     }
 }
 
-/// The path without links, by each function that makes one; or the number of the error.
+/// The path without symbolic links, from each function that resolves them; or the error number.
 #[track_caller]
 fn resolved(path: &CStr) -> Result<String, c_int> {
     let mut into = [0u8; libc::PATH_MAX as usize];
@@ -237,14 +237,15 @@ fn the_loader_is_led_to_copies() {
         assert_eq!(asked(&shown.env("near/file")), (false, copy));
         let secret = shown.root().join("outside/secret").display().to_string();
         assert_eq!(asked(&shown.env("out/secret")), (false, secret));
-        // Left to the loader: not staged, not complete yet, without a folder.
+        // Paths that are left to the loader: not staged, with `$ORIGIN` that is not expanded yet, or without a
+        // directory.
         for name in [&*shown.at("outside/secret"), c"$ORIGIN/data", c"libc.so.6"] {
             assert!(asked(name).0, "{name:?}");
         }
     }
 }
 
-/// Where the loader's object for a library is a copy, programs are told its original's name.
+/// If the loader's object for a library is a copy, the object's name becomes that of the original.
 #[test]
 fn an_object_of_the_loader_gets_the_name_of_the_original() {
     #[repr(C)]

@@ -1,11 +1,12 @@
 //! Makes a directory for one job on this node: for the sockets and shared memory of its PMIx server process, or for the
 //! error files of its ranks.
 //!
-//! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however
-//! they ended. If the keeper is killed, the agent removes it. The directory itself is locked (`flock`) while its agent
-//! lives. If agent and keeper are killed together, as Slurm does with the processes of a cancelled step, no process is
-//! left to remove it: the next agent on this node that starts a PMIx server finds the directory without a lock and
-//! removes it. Where a file system cannot lock a directory (NFS), such a directory stays.
+//! The directory is created with mode 0700; an existing one is never used. The job's keeper removes it when all
+//! processes of the keeper are gone, however they ended. If the keeper is killed, the agent removes it. The directory
+//! itself is locked (`flock`) while its agent lives. If agent and keeper are killed together, as Slurm does with the
+//! processes of a cancelled step, no process is left to remove it: the next agent on this node that starts a PMIx
+//! server finds the directory without a lock and removes it. Where a file system cannot lock a directory (NFS), such a
+//! directory stays.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,9 +19,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use wireup_os::{files, random};
 
-/// Longest base path: the library adds names of its own, and a socket's path is limited to 108 bytes.
+/// Longest base path (bytes): libpmix appends names of its own, and the path of a Unix socket is limited to 108 bytes.
 const BASE_LEN_MAX: usize = 32;
-/// Most tries: another agent may take a new, not yet locked directory for an abandoned one and remove it.
+/// Most tries of `make`: another agent may take a new, not yet locked directory for an abandoned one and remove it.
 const RACES_MAX: usize = 16;
 
 pub struct Directory {
@@ -38,7 +39,7 @@ impl Directory {
         Ok(Directory { path: place(&usual_base())?, lock: None })
     }
 
-    /// A directory for a server process that is started ahead of its job.
+    /// A directory for a PMIx server process that is started before its job is known; it is not created yet.
     ///
     /// # Errors
     /// As [`Directory::new`].
@@ -56,7 +57,7 @@ impl Directory {
         self.path.as_os_str().as_bytes().to_vec()
     }
 
-    /// The directory's path, for the server process.
+    /// The path of the directory as text, for the PMIx server process.
     pub fn name(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }
@@ -66,7 +67,8 @@ impl Directory {
         for _ in 0..RACES_MAX {
             fs::DirBuilder::new().mode(0o700).create(&self.path)?;
             let Ok(directory) = open_directory(&self.path) else { continue };
-            // Another agent that holds the lock is about to remove the directory.
+            // An agent that holds the lock took the new directory for an abandoned one and removes it: then make
+            // another.
             match rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, FlockOperation::LockExclusive)) {
                 Ok(()) if !files::is_at(&directory, &self.path) => {}
                 Ok(()) | Err(_) => {
@@ -89,7 +91,7 @@ fn remove_abandoned(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         if entry.file_name().as_bytes().starts_with(prefix.as_bytes()) {
             let path = entry.path();
-            // The lock is held until the directory is gone.
+            // This lock, held until the directory is removed, keeps other agents away from it.
             if let Some(_lock) = lock_if_abandoned(&path) {
                 let _ = fs::remove_dir_all(&path);
             }
@@ -97,7 +99,8 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// The locked directory, if it is one of this user's and no process has locked it.
+/// Locks the directory at `path` if it belongs to this user, has mode 0700 and no process has locked it. Returns the
+/// descriptor that holds the lock.
 fn lock_if_abandoned(path: &Path) -> Option<OwnedFd> {
     let directory = open_directory(path).ok()?;
     let stat = rustix::fs::fstat(&directory).ok()?;
@@ -111,12 +114,12 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// The folder for shared memory. The library shares data with its clients through files, which take long to remove from
-/// a disk (20 ms at the end of a job, measured).
+/// The base directory if `TMPDIR` is not used: it is in memory. libpmix shares data with its clients through files,
+/// which take long to remove from a disk (20 ms at the end of a job, measured).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The base directory: `TMPDIR` if it is short enough and exists, else in memory, else `/tmp`. `TMPDIR` may come from
-/// another machine: remote shells and containers pass such variables on.
+/// The base directory: `TMPDIR` if it is short enough and exists, else `SHARED_MEMORY`, else `/tmp`. `TMPDIR` may come
+/// from another machine: remote shells and containers pass such variables on.
 fn base(tmpdir: Option<OsString>) -> PathBuf {
     let fits = |path: &OsString| {
         path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/") && is_ours_to_use(Path::new(path))
@@ -130,12 +133,13 @@ fn is_ours_to_use(directory: &Path) -> bool {
     directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-/// A path that no other user can have taken before, because it is random.
+/// A path that no other user can have created in advance, because its name is random.
 fn place(base: &Path) -> io::Result<PathBuf> {
     Ok(base.join(format!("{}{:016x}", prefix(), random::number()?)))
 }
 
-/// The common prefix of the names of this user's directories. No other directory of wireup's has it.
+/// The common prefix of the names of this user's directories. No other kind of directory that wireup makes has this
+/// prefix.
 fn prefix() -> String {
     format!("wireup-job-{}-", rustix::process::geteuid().as_raw())
 }

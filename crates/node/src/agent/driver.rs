@@ -52,10 +52,10 @@ pub struct AgentDriver {
     buffer: Box<[u8]>,
     /// Frames for a launcher that runs in this process.
     for_launcher: Vec<Frame>,
-    /// Whether frames are waiting on some link.
+    /// Whether frames were queued on links and not written yet.
     unsent: bool,
     left: bool,
-    /// Whether the state machine knows the addresses at which others dial in.
+    /// Whether the state machine was given the addresses at which other agents can dial this one.
     listening: bool,
     /// The deadline that the last call of `deadline_ns` returned.
     due_ns: Option<u64>,
@@ -85,7 +85,7 @@ pub enum BeginError {
 
 impl AgentDriver {
     /// # Errors
-    /// No descriptor is left, or a recording cannot be begun.
+    /// No descriptor is left, the recording cannot be begun, or there is no memory for the secret.
     pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
         let mut config = AgentConfig { arch: Some(ARCH), ..config };
         let mut keepers = Keepers::new(&mut config.session.containment);
@@ -133,7 +133,8 @@ impl AgentDriver {
         &self.reactor
     }
 
-    /// Adopts a launcher whose version exchange is done, with the bytes that it sent after that.
+    /// Takes over the socket of a launcher that has exchanged protocol versions. `early`: bytes that it sent after that
+    /// and that were already read.
     ///
     /// # Errors
     /// Its socket cannot be watched.
@@ -143,7 +144,7 @@ impl AgentDriver {
         Ok(())
     }
 
-    /// Why the parent cannot be reached; the agent must then exit.
+    /// Why the parent cannot be reached, in which case the agent must exit; `None`: it was reached or is still dialled.
     pub fn unreachable(&self) -> Option<BeginError> {
         self.links.dials.unreachable().map(|problem| self.cannot_dial(problem.to_owned()))
     }
@@ -155,12 +156,13 @@ impl AgentDriver {
         }
     }
 
-    /// Dials the parent; `by_parent` is the field of the bootstrap message.
+    /// Dials the parent at the addresses `parent`. `by_parent`: whether the parent itself started this agent through a
+    /// remote shell.
     pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
         self.links.dial(parent, by_parent, &self.reactor).map_err(|problem| self.cannot_dial(problem))
     }
 
-    /// Starts the agent of a standing session: other agents are started, and keepers are kept. Call it once,
+    /// Begins a standing session: starts the agents below this one, and keeps keepers for later jobs. Call it once,
     /// before anything else; it does nothing in the session of a single job.
     pub fn begin_standing(&mut self) {
         if self.agent.session().standing.is_none() {
@@ -207,7 +209,8 @@ impl AgentDriver {
 
     /// Handles deadlines that have passed.
     pub fn on_tick(&mut self) {
-        // Deadlines that were set since the last `deadline_ns` are found by the next one, before any wait.
+        // Deadlines that were set since the last `deadline_ns` are found by the next call of it, before the loop waits
+        // again.
         let Some(due_ns) = self.due_ns else { return };
         let now_ns = monotonic_ns();
         if now_ns < due_ns {
@@ -222,7 +225,7 @@ impl AgentDriver {
         self.take_inputs();
     }
 
-    /// Passes a ready descriptor to its owner.
+    /// Passes an event of a descriptor to the part of the driver that owns the descriptor.
     pub fn on_event(&mut self, token: Token, event: Event) {
         let Self { reactor, links, local, shells, inputs, buffer, .. } = self;
         let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
@@ -299,7 +302,7 @@ impl AgentDriver {
         }
     }
 
-    /// Ends all keepers, with all processes that they still hold, and waits until they are gone.
+    /// Ends all keepers and the processes that they have started, and waits until all of them are gone.
     pub fn end(mut self) {
         self.recorder.flush();
         if let Some(shells) = &mut self.shells {
@@ -314,14 +317,14 @@ impl AgentDriver {
         for input in inputs.drain(..) {
             self.handle(input);
         }
-        // The list's memory is used again for the next event.
+        // Keeps the list, now empty, so that its memory is not allocated again for the next event.
         self.inputs = inputs;
     }
 }
 
 /// Performs the outputs of the state machine.
 impl AgentDriver {
-    /// Performs all pending outputs.
+    /// Performs all pending outputs of the state machine.
     fn perform_all(&mut self) {
         while let Some(output) = self.agent.poll() {
             self.recorder.on_output(&output);
@@ -330,8 +333,9 @@ impl AgentDriver {
     }
 
     fn perform(&mut self, output: Output) {
-        // Ranks on other nodes wait longer than the local ranks: so a fence's result is forwarded before the local
-        // ranks get it, and an allgather's before it is laid out here.
+        // Frames for other nodes are sent first, since ranks there wait longer than local ranks: a fence's result is
+        // forwarded before the local ranks get it, and an allgather's result before it is written to shared memory
+        // here.
         if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
             self.flush_links();
         }
@@ -355,7 +359,8 @@ impl AgentDriver {
             }
             Output::Rejoin { root, rejoin } => links.rejoin(root, rejoin, reactor, inputs),
             Output::OpenTransport => {
-                // The library of the transport may start threads.
+                // The transport's library may start threads, so the process that forks keepers is started before it is
+                // opened.
                 let ready = forker::before_threads();
                 let ready = ready.map_err(|error| format!("cannot start a process that forks keepers: {error}"));
                 let result = ready.and_then(|()| links.open_agreed(self.agent.session().links.transport, reactor));
@@ -502,7 +507,8 @@ impl AgentDriver {
         Ok(())
     }
 
-    /// The addresses at which other agents can dial in; the state machine is told once.
+    /// Listens for other agents. Returns the addresses at which they can dial this one, which the first call also
+    /// passes to the state machine.
     pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
         let addresses = self.links.listen(&self.reactor)?;
         if !std::mem::replace(&mut self.listening, true) {
@@ -518,7 +524,7 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells. The first call gives them a keeper of their own.
+/// The driver of the remote shells. The first call makes it, with a keeper that serves only remote shells.
 fn shells_of<'s>(
     shells: &'s mut Option<Shells>,
     keepers: &mut Keepers,
@@ -533,18 +539,20 @@ fn shells_of<'s>(
     }
 }
 
-/// The secret that the ranks of a job prove to each other: known to all agents, and of no use for anything else.
+/// The secret that the ranks of a job prove to each other: all agents can derive it from the session's secret, and it
+/// gives access to nothing else.
 fn secret_of_ranks(session: &Secret, job: JobId) -> Secret {
     let digest = Blake2s256::new().chain_update(session.0).chain_update(b"ranks").chain_update(job.0.to_le_bytes());
     Secret(digest.finalize().into())
 }
 
-/// The address of the ranks whose first port this is.
+/// The encoded address (`wireup_wire::rank_address`) of ranks on this node; `port`: the port of the first of them.
 fn address_of_ranks(links: &LinkSet, port: u16) -> Result<Bytes, ListenError> {
     Ok(rank_address::encode(host_number(), port, &links.ips()?).into())
 }
 
-/// A number of this machine's loopback interface: all agents that share it get the same number.
+/// A number that identifies this machine's loopback interface, made from the boot id and the network namespace: all
+/// agents that share the interface get the same number.
 fn host_number() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();

@@ -2,13 +2,15 @@
 //!
 //! The kernel counts the descriptors that all processes of a user have sent and that have not been received
 //! (`ETOOMANYREFS` beyond the sender's limit of open files). Other ranks make room when they read their replies, but
-//! nothing signals that: the agent retries at intervals without a limit, as it would wait for a full socket.
+//! nothing signals that: the agent retries at intervals. It does so without a time limit, as it also waits for room in
+//! a full socket.
 
 use std::io::Write;
 use wireup_os::clock::monotonic_ns;
 use wireup_wire::ids::Client;
 
-/// Time between two tries (ns). Chosen: long compared with a rank reading its reply, short compared with a job's start.
+/// Time between two tries to send the waiting replies (ns). Chosen: a rank reads its reply in a shorter time, and a job
+/// takes far longer to start.
 const RETRY_NS: u64 = 2_000_000;
 /// Longest wait of a rank (ns) before a warning is printed.
 const TELL_NS: u64 = 1_000_000_000;
@@ -24,7 +26,7 @@ pub struct FdBackoff {
 }
 
 impl FdBackoff {
-    /// Adds a rank to those that wait.
+    /// Adds a rank whose reply must wait. Prints a warning, once, if ranks have been waiting for too long.
     pub fn push(&mut self, client: Client) {
         let now_ns = monotonic_ns();
         if self.waiting.is_empty() {
@@ -47,7 +49,7 @@ impl FdBackoff {
         (!self.waiting.is_empty()).then_some(self.due_ns)
     }
 
-    /// Takes the ranks to retry, if it is time.
+    /// Removes and returns the waiting ranks if the next try is due; otherwise returns none.
     pub fn take_due(&mut self, now_ns: u64) -> Vec<Client> {
         if self.due_ns().is_some_and(|due| due <= now_ns) {
             return std::mem::take(&mut self.waiting);
@@ -55,7 +57,8 @@ impl FdBackoff {
         Vec::new()
     }
 
-    /// Call after a try: if no rank waits again, all have their replies.
+    /// Call after [`FdBackoff::take_due`] and the tries. `tried`: whether there were any; if no rank waits again, all
+    /// have their replies.
     pub fn settle(&mut self, tried: bool) {
         if tried && self.waiting.is_empty() {
             self.since_ns = None;

@@ -22,22 +22,22 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket;
 use wireup_wire::peer::Secret;
 
-/// How long a later agent waits for the first one, which answers at once unless it is stopped.
+/// Longest wait of a later agent for the answer of the first one, which comes at once unless that process is stopped.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// Most agents that are answered in one turn. Chosen: more than a machine has names.
+/// Most agents that are answered in one turn of the driver's loop. Chosen: more than one machine has host names.
 const ANSWERS_PER_TURN: usize = 64;
 
 /// What an agent finds on its machine.
 pub enum Fellows {
-    /// This agent is the first agent of the run on this machine. Later agents ask at this socket.
+    /// This agent is the first one of the run on this machine. Later agents connect to this socket to get the pid.
     First(OwnedFd),
-    /// The process number, as seen here, of the first process of the PID namespace that all ranks of this machine
+    /// The pid, in this agent's PID namespace, of the first process of the PID namespace that all ranks of this machine
     /// share.
     Of(u32),
 }
 
 impl Fellows {
-    /// Finds the other agents of the run on this machine; `None`: whether there are others could not be found out.
+    /// Finds the other agents of the run on this machine; `None`: an error makes that impossible.
     pub fn meet(secret: &Secret, reactor: &Reactor) -> Option<Fellows> {
         let name = name(secret);
         match local::listen_abstract(&name) {
@@ -50,7 +50,8 @@ impl Fellows {
         }
     }
 
-    /// Answers agents that have asked. `process` makes the first process of the namespace when it is first needed.
+    /// Answers agents that have asked for the shared PID namespace. `process`: returns the pid of its first process,
+    /// which the first call starts; `None`: it could not be started.
     pub fn answer(&self, mut process: impl FnMut() -> Option<u32>) {
         let Fellows::First(listener) = self else { return };
         for _ in 0..ANSWERS_PER_TURN {
@@ -73,7 +74,7 @@ fn ask(name: &[u8]) -> Option<u32> {
     is_answered.then(|| u32::from_ne_bytes(process))
 }
 
-/// Whether a process of this user in this PID namespace is at the other end.
+/// Whether the other end of a socket belongs to a process of this user in this agent's PID namespace.
 fn is_fellow(socket: impl AsFd) -> bool {
     let Ok(PeerProcess { pid, user }) = local::peer(socket) else { return false };
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid"));

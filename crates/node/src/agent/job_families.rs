@@ -4,14 +4,14 @@
 //! a later job, a *member*, joins the PID namespace of the family's first keeper. The first keeper is kept until the
 //! last job of the family has ended on this node, since its end would make the kernel kill all members.
 //!
-//! Ranks that have spawned one job often spawn another, so members are kept: without that, and without a member that is
-//! forked ahead, `PMIx_Spawn` of one child takes 1.05 times as long (1.02 to 1.09), and `MPI_Comm_spawn` of four
-//! children by four ranks of MPICH 5 1.04 times (1.02 to 1.11; 40 and 24 interleaved pairs of jobs on 2 CPUs). Any
-//! member can serve any job of the family, since a spawned job has the options of its parent job.
+//! Ranks that have spawned one job often spawn another, so idle members are kept for the next job: without that, and
+//! without a member that is forked ahead, `PMIx_Spawn` of one child takes 1.05 times as long (1.02 to 1.09), and
+//! `MPI_Comm_spawn` of four children by four ranks of MPICH 5 1.04 times (1.02 to 1.11; 40 and 24 interleaved pairs of
+//! jobs on 2 CPUs). Any member can serve any job of the family, since a spawned job has the options of its parent job.
 //!
 //! ```text
-//!   first job ──► Serving ── its job is over, others are here ──► Held ── the last one is over ──► given back
-//!                    └────── its job is over, no other is here ────────────────────────────────────────┘
+//!   first job ──► Serving ── its job ended, other jobs remain ──► Held ── their last job ended ──► given back
+//!                    └────── its job ended, no job remains ────────────────────────────────────────────┘
 //! ```
 
 use super::keeper_link::KeeperLink;
@@ -26,7 +26,7 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 
-/// Number of idle members that a family keeps after a quiet time.
+/// Number of idle members that a family keeps after its keepers have not changed for a while.
 const IDLE_MEMBERS: usize = 1;
 
 #[derive(Default)]
@@ -38,14 +38,15 @@ pub struct JobFamilies {
 }
 
 struct Family {
-    /// Pid of the keeper in whose namespace the family's ranks are.
+    /// Pid of the keeper in whose PID namespace the family's ranks run.
     first: u32,
     jobs: BTreeSet<JobId>,
     /// The first keeper, kept for its namespace after its own job has ended; `None`: that job still runs.
     held: Option<KeeperLink>,
-    /// Keepers in the namespace that have no job.
+    /// Keepers in the family's PID namespace that have no job now.
     members: KeeperPool,
-    /// A PMIx server process for the next job, to be started by a member.
+    /// The planned PMIx server process for the family's next job, which an idle member will start; `None`: none is
+    /// planned.
     server: Option<StandbyServer>,
 }
 
@@ -54,7 +55,7 @@ impl Family {
         Keeper::fork_isolated(&PidNamespace::of(first)?)
     }
 
-    /// Ends the family on this node. Returns its first keeper, if that was held.
+    /// Ends the family on this node: its idle members exit. Returns its first keeper, if that one was held.
     fn end(self, reactor: &Reactor) -> Option<KeeperLink> {
         for member in self.members.into_keepers(reactor) {
             member.leave();
@@ -73,8 +74,8 @@ impl JobFamilies {
         self.of.contains_key(&job)
     }
 
-    /// Gives the family of a job a server process, to be started for its next job. Returns the server if no job of the
-    /// family runs on this node.
+    /// Plans a PMIx server process for the next job of this job's family. Returns the server if no job of the family
+    /// runs on this node.
     pub fn plan_standby(&mut self, job: JobId, server: StandbyServer) -> Option<StandbyServer> {
         let Some(family) = self.here.get_mut(&self.family_of(job)) else { return Some(server) };
         family.server = Some(server);
@@ -85,8 +86,8 @@ impl JobFamilies {
         self.of.get(&job).copied().unwrap_or(job)
     }
 
-    /// Adds a job to its family, if other jobs of the family run on this node. Returns a keeper for the job: an idle
-    /// member of the family, or one that is forked for it.
+    /// Adds a job to its family. Returns a keeper for the job: an idle member of the family, or one that is forked for
+    /// it. `None`: no other job of the family runs on this node.
     pub fn member_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> Option<io::Result<Idle>> {
         let family = self.here.get_mut(&self.family_of(job))?;
         family.jobs.insert(job);
@@ -103,8 +104,8 @@ impl JobFamilies {
         self.here.insert(self.family_of(job), Family { first, jobs, held: None, members, server: None });
     }
 
-    /// A job has ended on this node and gives back its keeper. Returns a keeper that can serve jobs of other families:
-    /// the first keeper of a family whose last job this was.
+    /// A job has ended on this node and gives back its keeper. Returns a keeper that no family needs: that of a job
+    /// without a family here, the first keeper of a family whose last job this was, or a first keeper that has died.
     pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) -> Option<KeeperLink> {
         let id = self.family_of(job);
         self.of.remove(&job);
@@ -128,7 +129,7 @@ impl JobFamilies {
                 family.held = Some(link);
                 None
             }
-            // The members are about to end with the first keeper.
+            // The first keeper has died, so the kernel kills all members too.
             (true, Some(_)) => {
                 family.server = None;
                 Some(link)
@@ -144,8 +145,8 @@ impl JobFamilies {
         }
     }
 
-    /// A job that has got no keeper has ended on this node. Returns the first keeper of its family, if that was held
-    /// and this was the family's last job.
+    /// Removes a job for which no keeper could be obtained. Returns the first keeper of its family, if that keeper was
+    /// held and this was the family's last job on this node.
     pub fn leave(&mut self, job: JobId, reactor: &Reactor) -> Option<KeeperLink> {
         let id = self.family_of(job);
         self.of.remove(&job);
@@ -154,27 +155,27 @@ impl JobFamilies {
         if family.jobs.is_empty() { self.here.remove(&id)?.end(reactor) } else { None }
     }
 
-    /// Starts the server process that the next job of each family is likely to need, in a keeper without a job.
+    /// Starts the planned PMIx server process of each family, in a keeper of the family without a job.
     pub fn start_standbys(&mut self, reactor: &Reactor) {
         for family in self.here.values_mut() {
             family.members.start_standby(&mut family.server, || Family::fork(family.first), reactor);
         }
     }
 
-    /// Ends all idle members but a few.
+    /// Ends idle members until each family has at most `IDLE_MEMBERS` of them.
     pub fn trim(&mut self, reactor: &Reactor) {
         self.here.values_mut().for_each(|family| family.members.trim(IDLE_MEMBERS, reactor));
     }
 
-    /// A member without a job, or a keeper that is held, has sent something or has ended; with the latter, the members
-    /// are about to end.
+    /// An idle member, or a first keeper that is held, has sent something or has ended. When a held keeper ends, the
+    /// kernel kills all members of its family.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
         if self.here.values_mut().any(|family| family.members.on_event(pid, reactor)) {
             return;
         }
         let held = self.here.values_mut().find(|family| family.first == pid).and_then(|family| family.held.as_mut());
         if let Some(link) = held {
-            // The keeper is given back with the last member even if it has ended.
+            // Even a held keeper that has ended is given back when the family's last job ends.
             let _ = link.receive(&mut Vec::new(), reactor);
             link.flush(reactor);
         }
@@ -190,7 +191,7 @@ impl JobFamilies {
         self.here.values().any(|family| family.first == pid)
     }
 
-    /// All keepers of families without a job: members, and first keepers that are held.
+    /// All keepers of families that have no job: first the idle members, then the first keepers that are held.
     pub fn into_keepers(self, reactor: &Reactor) -> (Vec<Keeper>, Vec<Keeper>) {
         let (mut members, mut held) = (Vec::new(), Vec::new());
         for family in self.here.into_values() {

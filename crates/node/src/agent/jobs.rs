@@ -28,17 +28,17 @@ impl Jobs {
         self.ranks.get_mut(job)
     }
 
-    /// Does something with the ranks of a job, if there are any.
+    /// Calls `act` with the ranks of a job, if the job has any on this node.
     pub fn with(&mut self, job: JobId, act: impl FnOnce(&mut JobRanks)) {
         self.ranks.get_mut(&job).map(act);
     }
 
-    /// The job that an event concerns.
+    /// The ranks of the job that has this slot; `None`: the job has ended on this node.
     pub fn at(&mut self, slot: JobSlot) -> Option<&mut JobRanks> {
         self.ranks.get_mut(self.slots.get(&slot)?)
     }
 
-    /// Does something with the ranks of the job that an event concerns, if the job is still here.
+    /// Calls `act` with the ranks of the job that has this slot, if the job is still on this node.
     pub fn with_at(&mut self, slot: JobSlot, act: impl FnOnce(&mut JobRanks)) {
         self.at(slot).map(act);
     }

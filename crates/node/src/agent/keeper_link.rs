@@ -1,4 +1,5 @@
-//! An agent's end of a keeper: requests are written in batches, and the reactor is called only on changes.
+//! An agent's end of the socket to a keeper: requests are written in batches, and the reactor is called only when the
+//! events to watch for change.
 
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
@@ -25,7 +26,7 @@ pub struct KeeperLink {
 }
 
 impl KeeperLink {
-    /// Watches a keeper's socket.
+    /// A link to `keeper`, whose socket the reactor watches from now on.
     pub fn new(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
         reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
         Ok(KeeperLink {
@@ -70,7 +71,8 @@ impl KeeperLink {
         self.dirty = true;
     }
 
-    /// Writes the queued requests. A broken keeper is noticed by its end of file.
+    /// Writes the queued requests. An error is ignored here: a keeper that has ended is noticed by the end of file on
+    /// its socket.
     pub fn flush(&mut self, reactor: &Reactor) {
         if !self.dirty || self.gone {
             return;
@@ -84,7 +86,7 @@ impl KeeperLink {
         }
     }
 
-    /// Receives the keeper's events; `false`: it has ended, reported once.
+    /// Receives the keeper's events. Returns `false` once, when the keeper has ended.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>, reactor: &Reactor) -> bool {
         let received = self.keeper.receive(events);
         let failures = events.extract_if(.., |event| matches!(event, KeeperEvent::Failed { .. }));
@@ -96,7 +98,8 @@ impl KeeperLink {
         match received {
             Ok(Alive::Yes) => true,
             Ok(Alive::Gone) => !self.on_gone(reactor),
-            // Descriptors ran out: some are lost, and with them the events that they belong to.
+            // This process ran out of descriptors: some that the keeper sent are lost, with the events that they belong
+            // to.
             Err(error) => {
                 let problem = spawn_error(SpawnStep::Fork, "cannot receive the descriptors of its processes", &error);
                 !self.give_up(problem, reactor)
@@ -104,7 +107,7 @@ impl KeeperLink {
         }
     }
 
-    /// Tells the keeper to kill its processes and to leave, which ends the job. `false`: the keeper has ended already.
+    /// Makes the keeper kill its processes and exit, which ends the job. `false`: the keeper has ended already.
     pub fn give_up(&mut self, problem: SpawnError, reactor: &Reactor) -> bool {
         self.problem.get_or_insert(problem);
         self.keeper.shut_down();
@@ -125,12 +128,12 @@ impl KeeperLink {
         self.problem.take()
     }
 
-    /// Start time of the keeper (clock ticks), if it died on its own.
+    /// Start time of the keeper (clock ticks), if it has died or was given up; `None`: it can be used.
     pub fn lost(&self) -> Option<u64> {
         self.gone.then_some(self.born)
     }
 
-    /// Moves the keeper's socket to another token of the reactor.
+    /// Makes the reactor report events of the keeper's socket with another token.
     pub fn moved(mut self, token: Token, reactor: &Reactor) -> KeeperLink {
         let interest = if self.blocked { Interest::BOTH } else { Interest::READABLE };
         let _ = reactor.modify(self.keeper.fd(), token.pack(), interest);
@@ -138,7 +141,7 @@ impl KeeperLink {
         self
     }
 
-    /// Releases the keeper, which kills its remaining processes and exits.
+    /// Writes the queued requests, removes the socket from the reactor, and returns the keeper, which goes on running.
     pub fn into_keeper(mut self, reactor: &Reactor) -> Keeper {
         self.flush(reactor);
         if !self.gone {

@@ -1,4 +1,4 @@
-//! Keeps the keepers whose job is over for the next jobs, whose ranks then need not wait for a fork.
+//! Keeps the keepers whose job has ended for the next jobs, whose ranks then need not wait for a fork.
 //!
 //! Without the pool a job of one `true` in a session takes 3.7 times as long (3.3 to 4.1; 21 instead of 4.7 ms), with
 //! 16 jobs in flight 3.5 times (2.9 to 4.0), next to two busy loops 1.6 times (1.4 to 2.2): `wireup run --session NAME
@@ -12,16 +12,17 @@
 //!                              └── idle, with a PMIx server, which has ended, or is not wanted any more
 //! ```
 //!
-//! One of them may have started a PMIx server process ahead, for jobs that ranks start (`pmix/standby`).
+//! One idle keeper may have started a PMIx server process ahead, for the next job that ranks spawn (`pmix/standby`).
 //!
 //! A keeper that has served a job or started a PMIx server has called `setsid`, or leads a process group in the agent's
-//! session (see `keeper`). This cannot be undone, so it serves only jobs that need the same kind of session.
+//! session (see `keeper`). This cannot be undone, so the keeper then serves only jobs that need the same kind of
+//! session.
 //!
-//! When the ranks of its job are gone, a keeper is asked to renew itself: it kills leftovers of the job and becomes
-//! idle. Idle keepers are watched, so that a killed one is not used.
+//! When the ranks of its job are gone, a keeper gets `Request::Renew`: it kills leftovers of the job and becomes idle.
+//! Idle keepers are watched, so that a killed one is not used.
 //!
 //! `Request::Renew` takes 2 ms if the keeper has an interpreter with imported modules, and a script that runs one job
-//! after the other may start the next one sooner. The agent waits for such a keeper, because another one would need
+//! after the other may start the next job sooner. The agent waits for such a keeper, because another keeper would need
 //! seconds to import the modules again.
 
 use super::keeper_link::KeeperLink;
@@ -38,15 +39,15 @@ use wireup_proto::io::KernelSession;
 
 /// Most idle keepers. Chosen: as many concurrent jobs as a user starts by a script.
 const IDLE_MAX: usize = 32;
-/// Longest time from the beginning of a renewal for which jobs wait for a keeper with imported modules (ns). Chosen: a
-/// renewal takes milliseconds, and longer where ranks compete for the CPUs. If the keeper finds processes that cannot
-/// be killed, the agent is blocked for this time, once for each renewal.
+/// Longest time after `Request::Renew` for which jobs wait for a keeper with imported modules (ns). Chosen: the keeper
+/// needs milliseconds, and longer where ranks compete for the CPUs. If the keeper finds processes that cannot be
+/// killed, the agent is blocked for this time, once for each such request.
 const IMPORTER_NS_MAX: u64 = 200_000_000;
 
 /// A keeper without a job.
 pub struct Idle {
     pub keeper: Keeper,
-    /// A PMIx server process that the keeper has started ahead.
+    /// A PMIx server process that the keeper has started before its job is known.
     pub server: Option<StandbyServer>,
 }
 
@@ -75,7 +76,8 @@ impl Idle {
         Ok(events.into_iter().all(|event| self.server.as_mut().is_some_and(|server| server.on_event(event))))
     }
 
-    /// Waits until the keeper's namespace is set up.
+    /// Waits until the keeper's PID namespace is set up. If that fails, returns another keeper, without a server (see
+    /// [`Keeper::replaced`]).
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -88,7 +90,7 @@ impl Idle {
         Ok(keeper.replaced(again)?.into())
     }
 
-    /// The keeper, which is to be ended. Its server is killed first: otherwise the keeper would give the server some
+    /// The keeper, for the caller to end. Its server is killed first: otherwise the keeper would give the server some
     /// time to end by itself.
     fn into_keeper(self) -> Keeper {
         let Idle { mut keeper, server } = self;
@@ -104,7 +106,7 @@ impl Idle {
 pub struct KeeperPool {
     /// Idle keepers, by pid.
     idle: BTreeMap<u32, Idle>,
-    /// Keepers that are being renewed, by pid.
+    /// Keepers that have not answered `Request::Renew` yet, by pid.
     renewing: BTreeMap<u32, Renewing>,
 }
 
@@ -114,15 +116,16 @@ struct Renewing {
 }
 
 impl KeeperPool {
-    /// An idle keeper without a server for a job in this kernel session, if there is one. Waits for one with imported
-    /// modules that is being renewed.
+    /// An idle keeper without a server for a job in this kernel session, if there is one. Waits for a keeper with
+    /// imported modules, if one that suits has not answered `Request::Renew` yet.
     pub fn take_keeper(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         self.await_importer(session, reactor);
         self.take_suiting(session, |_| true, reactor)
     }
 
-    /// Waits until a keeper with imported modules is idle, if one that suits is being renewed. Meanwhile the agent
-    /// handles nothing else: to delay only this job, it would have to queue the job's signals and sockets.
+    /// Waits until a keeper with imported modules is idle, if one that suits has not answered `Request::Renew` yet.
+    /// Meanwhile the agent handles nothing else: to delay only this job, it would have to queue the job's signals and
+    /// sockets.
     fn await_importer(&mut self, session: KernelSession, reactor: &Reactor) {
         let has_modules = |idle: &Idle| idle.keeper.keeps_importer() && idle.server.is_none() && idle.suits(session);
         while !self.idle.values().any(has_modules)
@@ -135,7 +138,8 @@ impl KeeperPool {
         }
     }
 
-    /// A keeper that is being renewed and probably has imported modules, and the time for which it is waited for.
+    /// The pid of a keeper that handles `Request::Renew` and probably has imported modules, and the remaining time to
+    /// wait for it.
     fn next_importer(&self, session: KernelSession) -> Option<(u32, Duration)> {
         let now_ns = monotonic_ns();
         let left_ns = |renewing: &Renewing| (renewing.since_ns + IMPORTER_NS_MAX).saturating_sub(now_ns);
@@ -159,15 +163,15 @@ impl KeeperPool {
     ) -> Option<Idle> {
         let is_wanted = |idle: &Idle| idle.server.is_none() && idle.suits(session) && is_wanted(idle);
         let suiting = self.idle.iter().filter(|(_, idle)| is_wanted(idle));
-        // A keeper that has begun no session could serve any job, so it is taken last. One that has imported modules is
-        // taken first: the next job in a session that imports them probably wants them too.
+        // A keeper that has begun no kernel session could serve any job, so it is taken last. One with imported modules
+        // is taken first: if one job of a wireup session imports them, the next job probably does too.
         let preference = |idle: &Idle| (idle.keeper.kernel_session().is_none(), !idle.keeper.keeps_importer());
         let pid = *suiting.min_by_key(|(_, idle)| preference(idle))?.0;
         self.take_one(pid, reactor)
     }
 
-    /// An idle keeper for a job that ranks have started, in this kernel session, if there is one: preferably the one
-    /// with a server. The ranks of such a job are not forked from an interpreter with imported modules.
+    /// An idle keeper for a job that ranks have spawned, in this kernel session, if there is one: preferably the one
+    /// with a PMIx server. The ranks of such a job are not forked from an interpreter with imported modules.
     pub fn take_with_standby(&mut self, session: KernelSession, reactor: &Reactor) -> Option<Idle> {
         let with_standby = self.with_standby().filter(|pid| self.idle[pid].suits(session));
         with_standby
@@ -175,7 +179,7 @@ impl KeeperPool {
             .or_else(|| self.take_suiting(session, |_| true, reactor))
     }
 
-    /// The pid of the idle keeper that has started a PMIx server ahead, if there is one.
+    /// The pid of the idle keeper that has started a PMIx server before its job is known, if there is one.
     fn with_standby(&self) -> Option<u32> {
         self.idle.iter().find(|(_, idle)| idle.server.is_some()).map(|(pid, _)| *pid)
     }
@@ -186,8 +190,8 @@ impl KeeperPool {
         Some(idle)
     }
 
-    /// Starts a server ahead in an idle keeper, or in a keeper that is forked now, unless a keeper has a server
-    /// already.
+    /// Starts the planned PMIx server in an idle keeper, or in a keeper that is forked now. If an idle keeper has such
+    /// a server already, `server` is dropped.
     pub fn start_standby(
         &mut self,
         server: &mut Option<StandbyServer>,
@@ -209,14 +213,15 @@ impl KeeperPool {
         }
     }
 
-    /// Ends servers that wait for a job.
+    /// Ends the PMIx servers that were started ahead and have no job yet.
     pub fn stop_standbys(&mut self, reactor: &Reactor) {
         while let Some(idle) = self.with_standby().and_then(|pid| self.take_one(pid, reactor)) {
             self.stop_standby(idle, reactor);
         }
     }
 
-    /// The keeper kills its server and removes the server's directory.
+    /// Makes the keeper kill its PMIx server and remove the server's directory; then the keeper is idle, without a
+    /// server.
     fn stop_standby(&mut self, idle: Idle, reactor: &Reactor) {
         let Idle { mut keeper, mut server } = idle;
         if !keeper.has_settled() {
@@ -229,7 +234,7 @@ impl KeeperPool {
         self.renew_with(link, reactor);
     }
 
-    /// A keeper's job is over: the keeper is renewed, and becomes idle.
+    /// Sends `Request::Renew` to a keeper whose job has ended; when the keeper has answered, it is idle.
     pub fn renew(&mut self, link: KeeperLink, reactor: &Reactor) {
         let token = Token::IdleKeeper(link.pid());
         self.renew_with(link.moved(token, reactor), reactor);
@@ -281,8 +286,8 @@ impl KeeperPool {
         idle.keeper.leave();
     }
 
-    /// Ends all idle keepers but `count`, keepers without a server first. Of each kind some are kept, as far as
-    /// possible.
+    /// Ends all idle keepers but `count`, keepers without a server first. Of the keepers of each kernel session some
+    /// are kept, as far as possible.
     pub fn trim(&mut self, count: usize, reactor: &Reactor) {
         while self.idle.len() > count
             && let Some(idle) = self.surplus().and_then(|pid| self.take_one(pid, reactor))
@@ -291,7 +296,8 @@ impl KeeperPool {
         }
     }
 
-    /// The idle keeper to be ended first: one of the kind of which there are most, preferably without imported modules.
+    /// The idle keeper to end first: one without a server, of the kernel session that has most idle keepers, and
+    /// preferably without imported modules.
     fn surplus(&self) -> Option<u32> {
         let alike = |one: &Idle| {
             let session = one.keeper.kernel_session();
@@ -305,7 +311,7 @@ impl KeeperPool {
         self.idle.keys().chain(self.renewing.keys()).copied()
     }
 
-    /// All idle keepers, which are to be ended.
+    /// All keepers of the pool, for the caller to end.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
         let idle = self.idle.into_values().map(|idle| {
             let _ = reactor.remove(idle.keeper.fd());
@@ -341,8 +347,8 @@ pub mod tests {
         pool
     }
 
-    /// Two keepers, one of them with a server, and the server's directory. The program of a test is no server: it ends
-    /// by itself.
+    /// A pool of two keepers, one with a PMIx server, and the server's directory. The server's program is here the
+    /// test's own, which is no server and exits by itself.
     fn pool_with_standby(name: &str, reactor: &Reactor) -> (KeeperPool, PathBuf) {
         let mut pool = idle(2, reactor);
         let server = StandbyServer::like(&plan(&format!("wireup-{}-{name}", std::process::id()))).unwrap();
@@ -366,14 +372,14 @@ pub mod tests {
         }
     }
 
-    /// The keeper of a job.
+    /// Takes a keeper from the pool for a job in this kernel session, or forks one.
     fn keeper(pool: &mut KeeperPool, session: KernelSession, reactor: &Reactor) -> Keeper {
         let mut keeper = pool.take_keeper(session, reactor).map_or_else(|| Keeper::fork().unwrap(), |idle| idle.keeper);
         keeper.begin_kernel_session(session);
         keeper
     }
 
-    /// The job of this keeper is over; returns when the keeper is idle.
+    /// Gives the keeper of a job that has ended back to the pool, and waits until the keeper is idle.
     fn renew(pool: &mut KeeperPool, keeper: Keeper, reactor: &mut Reactor) {
         let token = Token::IdleKeeper(keeper.pid());
         pool.renew(KeeperLink::new(keeper, token, reactor).unwrap(), reactor);
@@ -382,7 +388,8 @@ pub mod tests {
         }
     }
 
-    /// Jobs that run at the same time; the pids of their keepers, which are idle again.
+    /// Runs jobs at the same time, one for each kernel session in `jobs`. Returns the pids of their keepers, which are
+    /// idle again.
     fn serve(pool: &mut KeeperPool, jobs: &[KernelSession], reactor: &mut Reactor) -> Vec<u32> {
         let keepers: Vec<Keeper> = jobs.iter().map(|session| keeper(pool, *session, reactor)).collect();
         let pids = keepers.iter().map(Keeper::pid).collect();

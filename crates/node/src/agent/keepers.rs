@@ -7,7 +7,7 @@
 //! keepers leave behind become its children, and are killed when a job has ended at the root.
 //!
 //! Agents that remote shells have started on one machine under different host names (`fellows`) share a namespace too:
-//! the first of them makes it when another one appears. Jobs that already run on the first one stay outside.
+//! the first of them makes it when a second one appears. Jobs that already run on the first agent stay outside.
 //!
 //! The jobs of a family (`job_families`) share a namespace too: the keepers of its later jobs join the namespace of its
 //! first keeper.
@@ -27,21 +27,23 @@ use wireup_proto::io::KernelSession;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::{Containment, Secret};
 
-/// Number of idle keepers that are kept after a quiet time.
+/// Number of idle keepers that are kept after `QUIET_NS` without a change.
 const IDLE: usize = 2;
-/// Time without a change after which idle keepers are ended (ns).
+/// Time for which no keeper is taken or given back before most idle keepers are ended (ns).
 const QUIET_NS: u64 = 1_000_000_000;
-/// Delay of the start of the next job's PMIx server after ranks have started a job (ns): the processes of that job come
-/// first. Programs need ten times as long until they can start another job.
+/// Delay from the start of a spawned job's ranks to that of the PMIx server for the next job (ns), so that those ranks
+/// start first. Programs need ten times as long until they can spawn another job.
 const SERVER_DELAY_NS: u64 = 5_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
     /// The PID namespace for keepers of ranks; `None`: these keepers stay in the agent's namespace.
     namespace: Option<PidNamespace>,
-    /// The first process of the PID namespace that all agents share, at the root or at the first agent of a machine.
+    /// The first process of the PID namespace that all agents share; only the root, or the first agent on a machine,
+    /// has it.
     first: Option<Keeper>,
-    /// How this agent meets the agents of the run that are on this machine under other names.
+    /// How this agent finds agents of the run on this machine under other host names; `None`: it has not looked for
+    /// any.
     fellows: Option<Fellows>,
     families: JobFamilies,
     /// Whether keepers serve more than one job.
@@ -49,7 +51,7 @@ pub struct Keepers {
     pool: KeeperPool,
     /// Jobs that have a keeper.
     jobs: BTreeSet<JobId>,
-    /// A PMIx server process for the next job that ranks start, to be started by an idle keeper.
+    /// The planned PMIx server process for the next job that ranks spawn; an idle keeper will start it.
     server: Option<StandbyServer>,
     /// Time at which the planned standby PMIx servers (`server`, and those in `families`) are started (ns).
     server_due_ns: Option<u64>,
@@ -97,13 +99,13 @@ impl Keepers {
         }
     }
 
-    /// The first process of the PID namespace that all agents of this machine share, which is made if there is none.
+    /// Pid of the first process of the PID namespace that all agents on this machine share; the first call starts it.
     fn first_of_machine(&mut self, reactor: &Reactor) -> Option<u32> {
         if let Some(PidNamespace::New { by_user }) = self.namespace {
             let new = PidNamespace::New { by_user };
             let first = Keeper::fork_isolated(&new).and_then(|first| first.settled(|| Keeper::fork_isolated(&new)));
             self.share(Some(first.ok()?), &mut Containment::Machine { process: 0, by_user });
-            // The idle keepers have namespaces of their own.
+            // Idle keepers are ended, since each has a PID namespace of its own.
             self.pool.trim(0, reactor);
         }
         self.first.as_ref().map(Keeper::pid)
@@ -116,8 +118,8 @@ impl Keepers {
             (Some(mut first), Some(namespace)) => {
                 // The first process must outlive a kill of the agent's process group.
                 first.begin_kernel_session(KernelSession::Own);
-                // A new socket has room for the request; if the process is gone, the first keeper in its namespace
-                // reports that.
+                // Errors are ignored: a new socket has room for the request, and if the process is gone, the first
+                // keeper that is to join its namespace reports that.
                 let _ = first.flush();
                 if let Containment::Machine { process, .. } = containment {
                     *process = first.pid();
@@ -132,7 +134,7 @@ impl Keepers {
         }
     }
 
-    /// From now on keepers whose job is over are kept.
+    /// From now on keepers whose job has ended are kept for later jobs.
     pub fn stand(&mut self) {
         self.standing = true;
     }
@@ -152,7 +154,7 @@ impl Keepers {
         Ok(idle)
     }
 
-    /// A keeper for a job that is the first one of its family here.
+    /// A keeper for a job that is the first one of its family on this node.
     fn first_for(&mut self, job: JobId, session: KernelSession, reactor: &Reactor) -> io::Result<Idle> {
         let idle = match self.take_keeper(session, self.families.has_joined(job), reactor) {
             Some(idle) => idle,
@@ -169,8 +171,8 @@ impl Keepers {
         Ok(idle)
     }
 
-    /// The ranks of a job have been started, and a server process like the job's own would serve the next job. If ranks
-    /// have asked for this job, such a server is started ahead.
+    /// Call it when the ranks of a job have been started. If ranks of another job have spawned it, plans to start
+    /// `server`, a PMIx server process like the job's own, ahead of the next such job.
     pub fn plan_standby(&mut self, job: JobId, server: StandbyServer) {
         if self.families.has_joined(job) {
             self.server = self.families.plan_standby(job, server);
@@ -178,14 +180,15 @@ impl Keepers {
         }
     }
 
-    /// A job that is about to start belongs to the family of another one: more such jobs are likely.
+    /// Records that a job about to start belongs to the family of another one. More such jobs are likely, so keepers
+    /// are kept from now on; where each keeper has its own PID namespace, `families` keeps them.
     pub fn join(&mut self, job: JobId, family: JobId) {
         self.families.join(job, family);
         self.standing |= !matches!(self.namespace, Some(PidNamespace::New { .. }));
     }
 
-    /// A keeper for remote shells. It has no namespace: what `ssh` leaves behind on purpose, such as a shared
-    /// connection, stays, and agents on this machine keep the numbers by which others see them.
+    /// A keeper for remote shells. It has no PID namespace, so that processes that `ssh` leaves behind on purpose, such
+    /// as a shared connection, survive, and that agents on this machine see each other's pids.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -207,7 +210,8 @@ impl Keepers {
         keeper
     }
 
-    /// The keepers have changed: in a standing session, idle ones are ended after a quiet time from now on.
+    /// Call it when a keeper was taken or given back: if keepers are kept, the time after which idle ones are ended
+    /// begins anew.
     fn await_quiet(&mut self) {
         if self.standing {
             self.quiet_ns = Some(monotonic_ns() + QUIET_NS);
@@ -219,7 +223,8 @@ impl Keepers {
         matches!(self.namespace, Some(PidNamespace::Of { .. })) && !keeper.isolates()
     }
 
-    /// A keeper's job is over. Leftovers of the job end now or, in a standing session, soon.
+    /// Takes back the keeper of a job that has ended. Processes that the job left behind are killed when the keeper
+    /// exits or, if it is kept, handles `Request::Renew`.
     pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) {
         self.jobs.remove(&job);
         let own = self.families.give_back(job, link, reactor);
@@ -244,7 +249,7 @@ impl Keepers {
         self.pool.renew(link, reactor);
     }
 
-    /// An idle or renewing keeper has sent something, or has ended.
+    /// A keeper without a job has sent something, or has ended.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
         if !self.pool.on_event(pid, reactor) {
             self.families.on_event(pid, reactor);
@@ -257,7 +262,7 @@ impl Keepers {
         self.server_due_ns.into_iter().chain(self.quiet_ns).min()
     }
 
-    /// Starts PMIx servers ahead, and ends idle keepers if nothing has happened for a while.
+    /// Starts the planned PMIx servers that are due, and ends idle keepers after `QUIET_NS` without a change.
     pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
         let is_quiet = self.quiet_ns.take_if(|at| *at <= now_ns).is_some();
         if self.server_due_ns.take_if(|at| *at <= now_ns).is_none() && !is_quiet {
@@ -265,7 +270,7 @@ impl Keepers {
         }
         if is_quiet {
             if self.jobs.is_empty() {
-                // No ranks that might start other jobs are here.
+                // No ranks that might spawn another job are on this node.
                 self.server = None;
                 self.pool.stop_standbys(reactor);
             }
@@ -285,24 +290,26 @@ impl Keepers {
         own.chain(self.first.iter().map(Keeper::pid))
     }
 
-    /// A job is over at the root, so all processes that have become children of the namespace's first process are
-    /// leftovers.
+    /// Call it when a job has ended at the root. Kills the children that the first process of the shared PID namespace
+    /// has inherited: they are leftovers of killed keepers.
     pub fn on_job_over(&mut self) {
         if let Some(first) = self.first.as_mut().filter(|_| self.standing) {
-            // The first process answers each request at once, so there is room; its answers are read here.
+            // The first process answers each request at once, so its socket has room for this one; answers are read
+            // here.
             first.request(&Request::Sweep);
             let _ = first.receive(&mut Vec::new());
             let _ = first.flush();
         }
     }
 
-    /// The first process of the namespace; it is to be ended after all others, which end with it.
+    /// The first process of the shared PID namespace. End it after all other keepers, because the kernel then kills all
+    /// processes in the namespace.
     pub fn take_first(&mut self) -> Option<Keeper> {
         self.first.take()
     }
 
-    /// All other keepers, including those of ranks, in the order in which they are to be waited for: the first one of a
-    /// family waits for all processes in its namespace.
+    /// All keepers except that of `take_first`, with those in `of_ranks`, in the order in which to wait for them: the
+    /// first keeper of a family comes late, since it waits for all processes in its PID namespace.
     pub fn into_keepers(
         self,
         of_ranks: impl Iterator<Item = Keeper>,

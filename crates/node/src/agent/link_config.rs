@@ -1,4 +1,4 @@
-//! The settings of an agent's links: parts of the session, and how the agent was started.
+//! The settings of an agent's links: taken from the session's options, and from how the agent was started.
 
 use crate::transport::addresses::SshConnection;
 use std::net::{IpAddr, SocketAddr};
@@ -14,9 +14,9 @@ pub struct LinkConfig {
     pub parent: AgentId,
     /// The incarnation of this agent.
     pub incarnation: u32,
-    /// The rest of the start timeout when this agent was started (ns): time for the link to the parent.
+    /// What was left of the start timeout when this agent was started (ns): it limits the dialling of the parent.
     pub start_timeout_ns: u64,
-    /// Silence after which a link is lost (ns); 0: never.
+    /// Time for which bytes may stay unacknowledged before their link counts as lost (ns); 0: unlimited.
     pub node_timeout_ns: u64,
     pub encrypt: bool,
     /// The value of `--interface`, as the user wrote it.
@@ -66,8 +66,8 @@ impl LinkConfig {
         caller.iter().chain(others).cloned().collect()
     }
 
-    /// The address from which this agent's remote shell was called, if the address can be trusted: ssh reports it, or
-    /// the parent offers it too.
+    /// The address of the machine that started this agent through a remote shell, if the address can be trusted: ssh
+    /// reports it, or the parent offers it too.
     pub fn called_from(&self, offered: &[SocketAddr]) -> Option<IpAddr> {
         let client = self.ssh?.client;
         (self.by_ssh || offered.iter().any(|address| address.ip() == client)).then_some(client)

@@ -46,8 +46,8 @@ pub const IN_MEMORY: LinkId = LinkId(0);
 
 /// Number of checks of unacknowledged bytes within `--node-timeout`.
 const LOOKS: u64 = 4;
-/// Time from a check that has found bytes unanswered for too long to the check that decides (ns). Chosen: far more than
-/// an answer takes on a busy machine, even if `--node-timeout` is short.
+/// Time from a check that has found bytes unanswered for too long to the check that decides whether the link is lost
+/// (ns). Chosen: far more than an answer takes on a busy machine, even if `--node-timeout` is short.
 const SUSPECT_NS: u64 = 1_000_000_000;
 
 pub struct LinkSet {
@@ -74,8 +74,8 @@ struct Entry {
     kind: LinkKind,
     interest: Interest,
     closing: bool,
-    /// Whether the last check found bytes that were unanswered for too long. The next check decides, since a probe may
-    /// only just have been sent.
+    /// Whether the last check found bytes that were unanswered for too long. The link is lost only if the next check
+    /// finds the same, since a probe may only just have been sent.
     suspect: bool,
 }
 
@@ -125,8 +125,8 @@ impl LinkSet {
         Ok(addresses::offered(&own, filter.as_ref(), self.config.reached_at(), self.config.local)?)
     }
 
-    /// Variables about the interface through which agents of other machines reach this one; none if there is no such
-    /// interface.
+    /// Environment variables (`NAME=value`) with the interface or address through which other machines reach this one;
+    /// none if there is no such interface.
     pub fn network_variables(&self, variables: &[(&str, NetworkValue)]) -> Vec<Vec<u8>> {
         if variables.is_empty() || self.config.local {
             return Vec::new();
@@ -151,7 +151,7 @@ impl LinkSet {
         Ok(id)
     }
 
-    /// Adopts a launcher whose version exchange is done.
+    /// Adds the link of a launcher that has exchanged protocol versions with this process.
     ///
     /// # Errors
     /// The reactor cannot watch the link.
@@ -219,12 +219,12 @@ impl LinkSet {
         transports.chain(self.dials.deadline_ns()).chain(under_way).chain(guest).chain(self.look_ns).min()
     }
 
-    /// Addresses where others can dial in, best first. The first call starts to listen.
+    /// Addresses at which other agents can dial this one, best first. The first call starts to listen.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         self.transports.listen(reactor)
     }
 
-    /// A transport has incoming connections, or events for its links.
+    /// Handles the incoming connections of a transport, and the events for its links.
     pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
         let Some(transport) = self.transports.get(which) else { return };
         for carrier in transport.take_in(turn.now_ns, turn.reactor) {
@@ -238,7 +238,8 @@ impl LinkSet {
         }
     }
 
-    /// Prepares transports whose links have no descriptors for a wait. `false`: some had something to take in first.
+    /// Prepares the transports whose links have no descriptors for a wait on the reactor. `false`: data had arrived for
+    /// some of them, and was handled instead.
     fn arm(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut has_armed = true;
         for which in Which::ALL {
@@ -295,7 +296,7 @@ impl LinkSet {
         }
     }
 
-    /// Reads once, and then whatever the link holds without an event to report it.
+    /// Reads from a link once, and then again while it holds data that no event of the reactor will report.
     fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
         loop {
             self.receive(id, turn)?;
@@ -317,7 +318,7 @@ impl LinkSet {
         Ok(())
     }
 
-    /// Both ends have proved the secret.
+    /// Call it when both ends of a link have proved the secret: reports the link to the state machine.
     fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
         let Some(entry) = self.links.get_mut(&id) else {
             return Ok(());
@@ -376,7 +377,7 @@ impl LinkSet {
             let flushed = entry.link.flush();
             let interest = match entry.link.wants_to_write() {
                 false => Interest::READABLE,
-                // A launcher that does not read its answers is not read until it reads them.
+                // While a launcher does not read the answers to it, its requests are not read either.
                 true if entry.link.is_local() => Interest::WRITABLE,
                 true => Interest::BOTH,
             };
@@ -394,7 +395,7 @@ impl LinkSet {
         }
     }
 
-    /// Plans a check whether the bytes that will be sent are answered.
+    /// Plans a check whether the bytes that are about to be sent were acknowledged.
     fn plan_look(&mut self) {
         if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
             self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
@@ -430,15 +431,16 @@ impl LinkSet {
         }
     }
 
-    /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.
+    /// Opens the transport that all agents must have, and returns the `Point` at which other agents reach this one by
+    /// it.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The transport cannot be used; the text says why.
     pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
         self.transports.open_agreed(transport, reactor)
     }
 
-    /// Closes a link that the state machine does not know.
+    /// Removes and closes a link, without an input for the state machine.
     fn forget(&mut self, id: LinkId, reactor: &Reactor) {
         self.guests.remove(&id);
         if let Some(mut entry) = self.links.remove(&id) {
@@ -464,7 +466,7 @@ impl LinkSet {
 }
 
 impl LinkKind {
-    /// The time allowed for the handshake, and when it ends.
+    /// The time allowed for the handshake, and the time at which it ends (ns); `None`: the handshake is complete.
     fn limit_ns(self) -> Option<(u64, u64)> {
         match self {
             LinkKind::Dialled { limit_ns, until_ns, .. } => Some((limit_ns, until_ns)),

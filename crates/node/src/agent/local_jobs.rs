@@ -88,7 +88,8 @@ impl LocalJobs {
         }
     }
 
-    /// The ranks that have spawned a job get less weight while it starts, if all ranks here share too few CPUs.
+    /// Lowers the CPU weight of the ranks that have spawned a job until that job has started, if there are more ranks
+    /// on this node than CPUs.
     fn lower_parent_weight(&mut self, plan: &SpawnPlan) {
         let parent =
             self.parent_weight.parent_of(plan.job).and_then(|job| self.jobs.get(&job)).map(|ranks| &ranks.keeper);
@@ -109,11 +110,11 @@ impl LocalJobs {
         }
     }
 
-    /// Binds or takes the sockets for a job's ranks; returns the port of the first rank. `base`: the first of the
-    /// reserved ports that the job has.
+    /// Gets listening or bound sockets for a job's ranks; returns the port of the first rank. `base`: the lowest of the
+    /// reserved ports to use; `None`: binds sockets to free ports.
     ///
     /// # Errors
-    /// There is no keeper for the job, or no row of free ports.
+    /// No keeper for the job can be obtained, or the range has too few consecutive free ports.
     pub fn sockets_for_ranks(
         &mut self,
         job: JobId,
@@ -142,10 +143,10 @@ impl LocalJobs {
         }
     }
 
-    /// Reserves ports for a job's rendezvous; returns the first.
+    /// Reserves consecutive ports for the rendezvous of a job's ranks (`MASTER_PORT`); returns the lowest.
     ///
     /// # Errors
-    /// There is no keeper for the job, or no row of free ports.
+    /// No keeper for the job can be obtained, or the range has too few consecutive free ports.
     pub fn reserve_rendezvous(
         &mut self,
         job: JobId,
@@ -160,10 +161,10 @@ impl LocalJobs {
         reserved.map_err(|NoRow { error, .. }| spawn_error(SpawnStep::Sockets, what, &error))
     }
 
-    /// Listens for the ranks of a job as clients of its store; returns the port.
+    /// Listens for connections of a job's local ranks to the job's store (PyTorch); returns the port.
     ///
     /// # Errors
-    /// There is no keeper for the job, or it cannot listen.
+    /// No keeper for the job can be obtained, or the store's socket cannot listen.
     pub fn listen_for_store(
         &mut self,
         job: JobId,
@@ -211,7 +212,8 @@ impl LocalJobs {
         self.keepers.on_job_over();
     }
 
-    /// A job is over; if its keeper was killed, its orphans are now descendants of this subreaper.
+    /// Call it when a job whose keeper was killed has ended: its orphans are now descendants of this process, which is
+    /// a subreaper, and are searched for.
     fn collect_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
         let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
         if let Some(since) = keepers.filter_map(KeeperLink::lost).min() {
@@ -223,7 +225,7 @@ impl LocalJobs {
     fn look_for_orphans(&mut self, now_ns: u64, of_shells: Option<&KeeperLink>) {
         if self.orphans.deadline_ns().is_some() {
             // A dying keeper's socket closes before its children are reparented to this process: until then they are
-            // found below the keeper.
+            // the keeper's descendants.
             let keepers = self.jobs.values().map(|ranks| &ranks.keeper).chain(of_shells);
             let living = keepers.filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
             let living: Vec<u32> =
@@ -259,7 +261,7 @@ impl LocalJobs {
         self.jobs.values_mut().for_each(|ranks| ranks.keeper.flush(reactor));
     }
 
-    /// Ends all keepers, with all processes that they still hold, and waits until they are gone.
+    /// Ends all keepers and the processes that they have started, and waits until all of them are gone.
     pub fn end(mut self, of_shells: Option<Keeper>, reactor: &Reactor) {
         let first = self.keepers.take_first();
         let LocalJobs { jobs, keepers, orphans, .. } = self;
@@ -269,7 +271,8 @@ impl LocalJobs {
         keepers.into_iter().for_each(Keeper::leave);
         leaving::end();
         orphans.end();
-        // The end of the first process ends what killed keepers of its namespace have left.
+        // When the first process of the shared PID namespace ends, the kernel kills what killed keepers left in the
+        // namespace.
         let _ = first.map(Keeper::close);
     }
 }

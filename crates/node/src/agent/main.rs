@@ -91,7 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
         [word, step::SEALED] if word == remote::version() => is_sealed = true,
         ["verify", digest] => return verify(digest),
         _ => {
-            // A caller of another version will send its own program.
+            // A caller of another version gets this answer, and then sends its own program.
             eprintln!("{NEEDED_WORDS} {}", std::env::consts::ARCH);
             return NEEDED;
         }
@@ -106,7 +106,7 @@ fn cannot_begin(error: &AgentError) -> u8 {
     CANNOT_BEGIN
 }
 
-/// Checks that this program arrived as it was sent, then removes old programs in the same folder.
+/// Checks that this program arrived as it was sent, then removes old programs from the cache in which it lies.
 fn verify(digest: &str) -> u8 {
     let own = wireup_os::files::own_program().and_then(|file| remote::digest(&mut File::from(file)));
     match own {
@@ -127,7 +127,7 @@ fn verify(digest: &str) -> u8 {
 
 /// `is_sealed`: whether the caller has encrypted the bootstrap message.
 fn run_agent(process_ns: u64, is_sealed: bool) -> Result<(), AgentError> {
-    // Failure is tolerated: fewer ranks fit, and orphans of a killed keeper are not collected.
+    // The agent runs even if these calls fail: then fewer ranks fit, or orphans of a killed keeper are not killed.
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
     let program = std::env::current_exe().map_err(AgentError::NoProgram)?;
@@ -168,7 +168,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
-    // The parent's addresses as they are passed on to the agents below this one.
+    // The parent's addresses that this agent passes on to the agents below it.
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
     let new_parent = snapshot.place(me).map(|place| place.parent);
     let config = AgentConfig { parent: known, snapshot, ..AgentConfig::new(me, session, born) };
@@ -208,7 +208,8 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     Ok(())
 }
 
-/// Reads the bootstrap message; `None`: the call only asked whether an agent could start here (a probe).
+/// Reads the bootstrap message; `None`: the message is empty, since the caller only tests whether an agent can start
+/// here.
 fn read_bootstrap(mut input: impl Read, is_sealed: bool) -> Result<Option<Bootstrap>, AgentError> {
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     input.read_exact(&mut header)?;
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
     use wireup_wire::peer::{bootstrap_message, probe};
 
-    /// A message in the place of a sealed one is refused before anything in it is read.
+    /// A plain message in place of a sealed one is refused before its body is read.
     #[test]
     fn only_a_sealed_message_is_accepted_where_one_was_sent() {
         for message in [probe(), bootstrap_message(&[], b"anything")] {

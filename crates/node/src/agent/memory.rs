@@ -1,7 +1,7 @@
 //! Makes and keeps sealed memory that the agent's ranks map, each piece identified by its descriptor.
 //!
 //! Memory is made and written here on request of the state machine, and kept under its number as long as the machine
-//! may refer to it. A reply holds the descriptors that it sends.
+//! may refer to it. A queued reply keeps the descriptors that it sends open by itself.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use wireup_proto::io::{Input, JobEvent};
 use wireup_proto::memory::{Array, Content, ShareId};
 use wireup_wire::ids::JobId;
 
-/// The name shown in `/proc/*/fd`.
+/// Name of the memory files, as shown in `/proc/*/fd`.
 const NAME: &str = "wireup";
 
 /// The memory of all jobs on this node.
@@ -22,7 +22,7 @@ pub struct RankMemory(BTreeMap<JobId, JobMemory>);
 #[derive(Default)]
 struct JobMemory {
     pieces: BTreeMap<ShareId, Piece>,
-    /// Whether a slot could not be written: ranks that learn of the slot would read old data.
+    /// Whether writing a slot has failed. Then no reply is sent any more, since ranks could read old data in the slot.
     is_stale: bool,
 }
 
@@ -50,7 +50,7 @@ enum Region {
 }
 
 impl RankMemory {
-    /// Makes memory. Returns the input for the state machine, if any.
+    /// Makes the memory `share` with this content. Returns the input that reports a failure, or that an arena was made.
     pub fn share(&mut self, job: JobId, share: ShareId, content: &Content) -> Option<Input> {
         match Piece::new(content) {
             Err(error) => Some(failed(job, share, content.byte_len(), &error)),
@@ -62,10 +62,10 @@ impl RankMemory {
         }
     }
 
-    /// Writes an array into a slot. Returns the input for the state machine, if any.
+    /// Writes an array into a slot of an arena. Returns an input if that fails.
     ///
     /// # Panics
-    /// If there is no such arena: the state machine was told which exist.
+    /// There is no such arena: the state machine knows which arenas exist.
     pub fn write(&mut self, job: JobId, share: ShareId, slot: u32, array: &Array) -> Option<Input> {
         let memory = self.0.entry(job).or_default();
         let Some(Piece::Arena(arena)) = memory.pieces.get_mut(&share) else {
@@ -87,8 +87,8 @@ impl RankMemory {
         self.0.remove(&job);
     }
 
-    /// The memory to send with a reply. `None`: the reply must not be sent, since it refers to memory that does not
-    /// exist.
+    /// The memory to send with a reply. `None`: the reply must not be sent, since memory of the job does not exist or
+    /// is not up to date.
     pub fn for_reply(&self, job: JobId, shares: &[ShareId]) -> Option<Vec<Shared>> {
         let Some(memory) = self.0.get(&job) else {
             return shares.is_empty().then(Vec::new);
@@ -134,7 +134,7 @@ impl Arena {
 }
 
 impl Shared {
-    /// A socket, which is closed here when it is sent.
+    /// A socket to send with a reply; this process's descriptor of it is closed once it is sent.
     pub fn socket(socket: OwnedFd) -> Shared {
         Shared(Rc::new(Region::Socket(socket)))
     }

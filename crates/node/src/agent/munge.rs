@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 use wireup_os::socket;
 use zeroize::Zeroizing;
 
-/// Longest time for a call of munge: a hundred times what the call takes on an idle machine.
+/// Longest time for a call of `munge` or `unmunge`: a hundred times what it takes on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Most bytes of an answer of munge. Chosen: more than a credential of a key, or the text of an error, has.
 pub const ANSWER_LEN_MAX: usize = 16 << 10;
-/// What a credential contains before the key. Nothing else that asks munge for credentials begins with it.
+/// The bytes before the key in a credential's payload. No payload of another program that uses munge begins so.
 const LABEL: &[u8; 20] = b"wireup bootstrap key";
 const KEY_LEN: usize = 32;
-/// Shortest lifetime to request for a credential (s), which no site's limit cuts; `LIFETIME_S_MAX`: the longest that
-/// munge grants.
+/// Shortest lifetime to request for a credential (s): no site limits the lifetime to less. `LIFETIME_S_MAX`: the
+/// longest one, since munge grants no more.
 const LIFETIME_S: u64 = 300;
 const LIFETIME_S_MAX: u64 = 3600;
 
@@ -105,10 +105,10 @@ pub enum Unsealable {
     Changed,
 }
 
-/// The body of a message that the root of a step has sealed. Waits for munged, at most [`PATIENCE`].
+/// Decrypts the body of a bootstrap message that the root agent has sealed. Waits for munged, at most [`PATIENCE`].
 ///
 /// # Errors
-/// Why it is not believed.
+/// The message cannot be decrypted, or was not sealed by this user.
 pub fn open(credential: &[u8], sealed: Vec<u8>) -> Result<Vec<u8>, Unsealable> {
     let answer = call(Command::new("unmunge").arg("--keys=STATUS,UID"), credential).map_err(Unsealable::Munge)?;
     let answer = Zeroizing::new(answer);
@@ -152,7 +152,8 @@ fn call(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = started.map_err(|error| format!("{name}: {error}"))?;
     match converse(&mut child, input) {
         Ok((output, _, status)) if status.success() => Ok(output),
-        // For a credential that has expired, or was used before, only the exit status shows the error.
+        // If a credential has expired or was used before, unmunge reports that on standard output, in the line
+        // `STATUS:`.
         Ok((output, said, _)) => {
             let status = value_of("STATUS:", &output).filter(|_| said.trim().is_empty());
             Err(failed(&name, status.unwrap_or(&said)))
@@ -169,10 +170,12 @@ pub fn failed(name: &str, said: &str) -> String {
     format!("{name}: {}", said.trim().lines().next().unwrap_or("no reason given"))
 }
 
-/// The program's output, its standard error and how it has ended; all within [`PATIENCE`].
+/// Writes `input` to the program, and returns its output, its standard error and its exit status, all within
+/// [`PATIENCE`].
 fn converse(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, String, ExitStatus)> {
     if let Some(mut stdin) = child.stdin.take() {
-        // The input is shorter than a pipe. A program that has ended reports why.
+        // This does not block, since the input is shorter than a pipe's buffer. An error is ignored: a program that has
+        // ended reports why.
         let _ = stdin.write_all(input);
     }
     let until = Instant::now() + PATIENCE;
@@ -182,7 +185,7 @@ fn converse(child: &mut Child, input: &[u8]) -> io::Result<(Vec<u8>, String, Exi
         if let Some(status) = child.try_wait()? {
             return Ok((output, String::from_utf8_lossy(&said).into_owned(), status));
         }
-        // The program has closed its streams, which munge's programs do by exiting.
+        // The program has closed its output streams. Munge's programs do that only by exiting, so it ends soon.
         std::thread::sleep(Duration::from_millis(1));
     }
     Err(io::ErrorKind::TimedOut.into())
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(open_with(&answer, USER, of_other_key), Err(Unsealable::Changed));
     }
 
-    /// Others of our user's programs ask munge for credentials too, and whoever reads those may know what they contain.
+    /// Other programs of the same user request credentials of munge too, and others may know what those contain.
     #[test]
     fn a_credential_for_something_else_is_no_key() {
         let (_, message) = sealed("1000", b"jobs");

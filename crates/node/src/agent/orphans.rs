@@ -1,8 +1,8 @@
-//! Ends the processes that a killed keeper leaves behind: this process is the next subreaper above it.
+//! Ends the processes that a killed keeper leaves behind: they become children of this process, which is a subreaper.
 //!
 //! Orphans are killed in several scans of all descendants with a pause in between: each scan catches what was forked
-//! during the one before, and a scan that finds no process is the last. Nothing else waits for that: a scan is a
-//! deadline of the driver.
+//! during the one before, and a scan that finds no process is the last. The agent does not block meanwhile: its driver
+//! runs each scan at a deadline.
 
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
@@ -19,12 +19,12 @@ pub struct Orphans {
     /// When the lost keeper was started (clock ticks): descendants started since then are orphans to be killed.
     since: Option<u64>,
     looks_left: u32,
-    /// When the next scan is due; `None`: nothing is to be scanned for.
+    /// Time of the next scan (ns); `None`: no scan is planned.
     due_ns: Option<u64>,
 }
 
 impl Orphans {
-    /// Keepers were lost, the oldest of them started at `since`; the first scan is due now.
+    /// Begins scans, because keepers were lost. `since`: start time of the oldest of them (clock ticks).
     pub fn on_keepers_lost(&mut self, since: u64, now_ns: u64) {
         self.since = Some(since);
         self.looks_left = LOOKS_MAX;
@@ -65,7 +65,7 @@ mod tests {
     /// Runs a test in a process of its own, which has no other children.
     fn alone(test: impl FnOnce()) {
         let Fork::Parent { child } = process::fork().unwrap() else {
-            // Descriptors and locks of other tests belong to them.
+            // Descriptors copied from other tests are closed, since they would keep those tests' pipes and locks open.
             let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
             wireup_os::files::close_all_but(&standard);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
@@ -103,7 +103,7 @@ mod tests {
             while let Some(due_ns) = orphans.deadline_ns() {
                 orphans.look(due_ns, &[living]);
                 looks += 1;
-                // The test's clock does not wait, but the kernel needs time.
+                // The test's time jumps to each deadline, but the kernel needs real time to end killed processes.
                 std::thread::sleep(Duration::from_millis(20));
             }
             assert!(looks >= 2, "the last scan must find no process");
@@ -124,7 +124,7 @@ mod tests {
             let mut now_ns = 0;
             while let Some(due_ns) = orphans.deadline_ns() {
                 now_ns = due_ns;
-                // A new child before each scan.
+                // A new child is made before each scan, so that each scan finds one.
                 sleeper();
                 orphans.look(due_ns, &[]);
             }

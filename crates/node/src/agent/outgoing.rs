@@ -1,4 +1,5 @@
-//! Writes to one rank: its standard input, or replies on its PMI socket with the memory that they share.
+//! Writes to one rank, without blocking: to its standard input, to its PMI socket (replies with descriptors of shared
+//! memory), or to a connection that the agent carries.
 
 use super::memory::Shared;
 use bytes::{Buf, Bytes};
@@ -12,7 +13,8 @@ use wireup_os::socket;
 
 /// Most descriptors in one message: as many as our clients accept in one read.
 pub const SHARES_PER_SEND_MAX: usize = 32;
-/// The length of the memory through which a rank gets its input (bytes): four pieces of a staged set.
+/// Length of the shared memory through which a rank gets its standard input (bytes): four pieces of a set of staged
+/// files.
 const RING_LEN: usize = 1 << 20;
 
 /// Bytes to be written to a rank.
@@ -20,8 +22,8 @@ const RING_LEN: usize = 1 << 20;
 pub struct Outgoing {
     pub fd: Option<OwnedFd>,
     queue: VecDeque<Piece>,
-    /// Memory through which the bytes go; the descriptor is then its socket. `None`: the bytes go through the
-    /// descriptor itself.
+    /// Shared memory that carries the bytes; `fd` is then the socket that carries their counts. `None`: `fd` carries
+    /// the bytes themselves.
     ring: Option<Box<RingWriter>>,
     /// Whether the descriptor is closed when the queue is empty.
     pub closing: bool,
@@ -57,7 +59,7 @@ pub enum WriteState {
 }
 
 impl Piece {
-    /// Writes what fits. When the bytes are empty, the piece is done.
+    /// Writes what fits, and removes it from `bytes`: when `bytes` is empty, the piece is done.
     fn write(&mut self, fd: &OwnedFd) -> Result<usize, Errno> {
         if self.shares.is_empty() {
             let written = rustix::io::write(fd, &self.bytes)?;
@@ -104,7 +106,7 @@ impl Outgoing {
         Outgoing { ring: RingWriter::new(RING_LEN).ok().map(Box::new), ..Outgoing::default() }
     }
 
-    /// The event that reports room.
+    /// The event of `fd` that reports room for more bytes.
     pub fn room(&self) -> Interest {
         if self.ring.is_some() { Interest::READABLE } else { Interest::WRITABLE }
     }

@@ -6,10 +6,10 @@
 //! parent job gets a third of the usual weight from the start of the new job until a rank of that job on this node
 //! connects with it.
 //!
-//! Without it, `MPI_Comm_spawn` of four children by four ranks of MPICH 5 takes 1.19 times as long (1.08 to 1.56, 431
-//! instead of 333 ms, 1.20 times the processor time), next to two busy loops 1.08 times (1.02 to 1.15): `wireup bench
-//! spawn --part call --mpi mpich --pause 0` on 2 CPUs, medians of 30 and 20 interleaved pairs of jobs, with 95 %
-//! intervals; compilers ran at a lower priority.
+//! If the weight is not lowered, `MPI_Comm_spawn` of four children by four ranks of MPICH 5 takes 1.19 times as long
+//! (1.08 to 1.56, 431 instead of 333 ms, 1.20 times the processor time), next to two busy loops 1.08 times (1.02 to
+//! 1.15): `wireup bench spawn --part call --mpi mpich --pause 0` on 2 CPUs, medians of 30 and 20 interleaved pairs of
+//! jobs, with 95 % intervals; compilers ran at a lower priority.
 //!
 //! Jobs with a PMIx server share their agent's group (`keeper`), and keep their weight.
 //!
@@ -20,19 +20,20 @@ use std::io;
 use wireup_os::process::set_group_nice;
 use wireup_wire::ids::JobId;
 
-/// Niceness that gives a third of the usual weight. Chosen: with less, ranks of MPICH need longer to accept the
+/// Niceness that gives a third of the usual weight. Chosen: with less weight, ranks of MPICH need longer to accept the
 /// connection.
 const NICE: i32 = 5;
 /// Longest time for which the weight stays lowered (ns), for spawned programs that never connect to their parent.
 /// Chosen: longer than programs need to load their libraries.
 const LOWERED_NS_MAX: u64 = 2_000_000_000;
-/// Pause before a change that the kernel has refused for now is tried again (ns).
+/// Pause before a change of weight that the kernel has refused temporarily is tried again (ns).
 const RETRY_NS: u64 = 100_000_000;
 
 pub struct ParentWeight {
     /// The parent job of each spawned job.
     parents: BTreeMap<JobId, JobId>,
-    /// The spawned jobs that are being started, each with the time until which its parent has less weight at most (ns).
+    /// The spawned jobs that are being started, each with the latest time at which its parent job gets the usual weight
+    /// again (ns).
     until_ns: BTreeMap<JobId, u64>,
     /// The keepers whose group has less weight, each with the spawned jobs that its ranks wait for. Without jobs: the
     /// usual weight is to be restored.
@@ -64,7 +65,7 @@ impl ParentWeight {
         self.parents.get(&job).copied()
     }
 
-    /// Lowers the weight of this keeper's ranks until the spawned job `job` has started.
+    /// Lowers the weight of this keeper's ranks, which have spawned `job`, until that job has started.
     pub fn lower(&mut self, job: JobId, keeper: u32, now_ns: u64) {
         // If the kernel refuses to lower the weight, the only effect is that the new job starts more slowly.
         if self.lowered.contains_key(&keeper) || (self.set_nice)(keeper, NICE).is_ok() {
@@ -84,7 +85,7 @@ impl ParentWeight {
         }
     }
 
-    /// The job of a keeper is over: the keeper's group gets the usual weight.
+    /// Call it when the job of a keeper has ended: the keeper's group gets the usual weight again.
     pub fn on_parent_over(&mut self, keeper: u32, now_ns: u64) {
         if let Some(jobs) = self.lowered.get_mut(&keeper) {
             jobs.clear();
@@ -194,7 +195,7 @@ mod tests {
     fn a_keepers_group_gets_another_weight_and_its_own_again() {
         let mut keeper = Keeper::fork().unwrap();
         let file = format!("/proc/{}/autogroup", keeper.pid());
-        // When it answers it leads its session.
+        // When the keeper answers, it leads a kernel session, and so a scheduling group, of its own.
         let program = Program { argv: vec![b"/bin/true".to_vec()], cwd: Vec::new(), env: Vec::new() };
         let (programs, processes) = (vec![program], vec![Process::new(0)]);
         let batch = Batch { programs, processes, umask: 0o022, ..Batch::default() };
@@ -206,7 +207,7 @@ mod tests {
         assert!(usual.trim().ends_with(" nice 0"), "{usual}");
         let nice = || std::fs::read_to_string(&file).unwrap().trim().rsplit(' ').next().map(str::to_owned);
         let mut weight = ParentWeight::default();
-        // Another process may have changed a group just now.
+        // The kernel refuses to change a group's weight shortly after that of any group was changed.
         for _ in 0..100 {
             weight.lower(JobId(1), keeper.pid(), 0);
             if !weight.lowered.is_empty() {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
 
-/// Bytes per read of a rank's output; `cat` of a large file fills it.
+/// Most bytes per read of a rank's output; a rank that copies a large file fills each read.
 pub const READ_BYTES: usize = 64 << 10;
 /// Reads of one stream per turn, so that one loud rank does not delay the others.
 const READS_PER_TURN: usize = 4;
@@ -24,7 +24,7 @@ pub struct OutputPipe {
 /// The result of reading a pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pumped {
-    /// The turn's share has been read; there may be more.
+    /// As much has been read as one turn may read; the pipe may hold more.
     More,
     /// The pipe is empty for now; the reactor reports more.
     Later,
@@ -51,7 +51,7 @@ impl OutputPipe {
         while self.terminal && filled > 0 && filled < buffer.len() {
             match rustix::io::read(&self.fd, &mut buffer[filled..]) {
                 Ok(read) if read > 0 => filled += read,
-                // The next read gets the end or the error again.
+                // An end or an error here is not lost: the next read gets it again.
                 _ => break,
             }
         }

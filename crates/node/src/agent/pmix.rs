@@ -28,19 +28,19 @@ use wireup_wire::pmix::{Begin, ToServer, pack};
 /// Most bytes of the server's standard error that are kept for a message: the last lines.
 const ERROR_BYTES_MAX: usize = 4096;
 
-/// Bytes per read.
+/// Most bytes per read from the server's socket.
 const READ_BYTES: usize = 256 << 10;
 
 pub struct PmixServer {
     job: JobId,
     slot: JobSlot,
-    /// The server's process number, by which the keeper knows it.
+    /// The slot by which the keeper identifies the server process.
     pub process: u32,
     pub directory: Directory,
-    /// A server for the next job of the family, to be started when the ranks of this job have been.
+    /// A PMIx server for the next job of the family, to be started after the ranks of this job were started.
     pub next: Option<StandbyServer>,
     out: Outgoing,
-    /// Whether the reactor watches for room too.
+    /// Whether the server's socket is full, so that the reactor also watches for room in it.
     blocked: bool,
     /// Whether the server has closed its socket and has not been reaped yet.
     pub is_dying: bool,
@@ -49,14 +49,14 @@ pub struct PmixServer {
 }
 
 impl PmixServer {
-    /// The server's data, and the batch that starts it.
+    /// The state of a new server, and the batch with which a keeper starts it.
     pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
         let batch = Opening::new(plan).batch(SERVER_SLOT);
         let directory = Directory::new().map_err(|error| unnamed(&error))?;
         Ok((PmixServer::new(plan, slot, SERVER_SLOT, directory)?, batch))
     }
 
-    /// Gives the job a process that was started ahead.
+    /// Gives the job a server process that was started before the job was known.
     pub fn with(
         standby: StandbyServer,
         plan: &PmixPlan,
@@ -93,14 +93,14 @@ impl PmixServer {
         })
     }
 
-    /// Call it only after the keeper was asked to remove the directory.
+    /// Creates the server's directory. Call it only after the keeper got `Request::RemoveAtEnd` for that directory.
     pub fn make_directory(&mut self) -> Result<(), SpawnError> {
         let what = |path: &std::path::Path| format!("the directory {}", path.display());
         let made = self.directory.make();
         made.map_err(|error| spawn_error(SpawnStep::Cwd, what(self.directory.path()), &error))
     }
 
-    /// The process has started.
+    /// The server process has started: takes over its descriptors.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
         self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.slot).pack(), reactor));
         self.out.fd =
@@ -117,7 +117,7 @@ impl PmixServer {
     pub fn flush(&mut self, reactor: &Reactor) {
         let state = self.out.flush().state;
         let Some(fd) = &self.out.fd else { return };
-        // If the process is gone, the keeper reports that.
+        // A write that fails is ignored: if the server process is gone, the keeper reports that.
         let blocked = state == WriteState::Full;
         if blocked != std::mem::replace(&mut self.blocked, blocked) {
             let interest = if blocked { Interest::BOTH } else { Interest::READABLE };
@@ -125,7 +125,7 @@ impl PmixServer {
         }
     }
 
-    /// The server has sent something. Returns `false` when nothing more is available now.
+    /// Reads once from the server's socket. Returns `false` when nothing more is available now.
     pub fn on_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(fd) = &self.out.fd else { return false };
         let length = turn.buffer.len().min(READ_BYTES);
@@ -146,7 +146,7 @@ impl PmixServer {
         }
     }
 
-    /// The server has written something for the user.
+    /// The server has written to its standard error; whole lines are passed on to the user.
     pub fn on_error_text(&mut self, turn: &mut Turn<'_>) {
         let PmixServer { errors, server_log, .. } = self;
         errors.read(turn.reactor, |piece| server_log.push(piece));
@@ -159,7 +159,7 @@ impl PmixServer {
         }
     }
 
-    /// The server was reaped. Its last output is processed before its exit is reported.
+    /// The keeper has reaped the server. The server's last output is processed before its exit is reported.
     pub fn on_exited(&mut self, status: ExitStatus, turn: &mut Turn<'_>) {
         while self.on_bytes(turn) {}
         self.on_error_text(turn);

@@ -18,12 +18,12 @@ pub struct ReservedPorts {
     base: u16,
     /// Sockets of the reserved ports, from the lowest port on; `None`: a job has the port.
     sockets: Vec<Option<OwnedFd>>,
-    /// Closed sockets of jobs that have ended here, with the lowest port of each job.
+    /// Sockets of jobs that have ended on this node, which now refuse connections, with the lowest port of each job.
     closed: BTreeMap<JobId, (u16, Vec<OwnedFd>)>,
 }
 
 impl ReservedPorts {
-    /// Returns the lowest port.
+    /// Reserves `count` consecutive ports of the range and listens on them. Returns the lowest one.
     pub fn reserve(&mut self, count: u16, range: PortRange) -> io::Result<u16> {
         let first = place_to_search(range, std::process::id());
         let (base, sockets) = bind_in_a_row(count.into(), range.low..=range.high, first, InARow::Listen(BACKLOG))?;
@@ -31,7 +31,7 @@ impl ReservedPorts {
         Ok(base)
     }
 
-    /// Takes the sockets of consecutive ports.
+    /// Lends the sockets of `count` reserved ports, from the port `first` on, to a job.
     ///
     /// # Errors
     /// `AddrInUse`: a port is not reserved, or a job of this node still has it.
@@ -45,15 +45,15 @@ impl ReservedPorts {
         }
     }
 
-    /// A job has ended here.
+    /// Makes the ports of a job that has ended on this node refuse connections until they are renewed.
     pub fn close(&mut self, job: JobId, first: u16, sockets: Vec<OwnedFd>) {
         sockets.iter().for_each(close);
         self.closed.insert(job, (first, sockets));
     }
 
-    /// A job has ended everywhere: other jobs may have its ports. Does nothing if the job has not taken its ports here:
-    /// they still listen, and connections that wait at them are from ranks that have ended. Returns `false` if the
-    /// ports cannot be renewed now.
+    /// Listens again on the ports of a job that has ended on all nodes, so that other jobs can use them. Does nothing
+    /// if the job took no ports here: they still listen, and connections that wait there are from ranks that have
+    /// ended. Returns `false` if this fails for now.
     pub fn renew(&mut self, job: JobId) -> bool {
         let Some((first, sockets)) = self.closed.get(&job) else { return true };
         let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(|socket| reserved::renew(socket, BACKLOG)).collect();
@@ -75,8 +75,8 @@ pub fn close(socket: &OwnedFd) {
     reserved::close(socket).expect("a reserved port has a socket of TCP");
 }
 
-/// Where to begin the search for free ports: agents on one machine, and jobs one after the other, search in different
-/// places.
+/// The port at which to begin the search for free ports; different values of `number` (agents on one machine,
+/// successive jobs) give different ports.
 pub fn place_to_search(range: PortRange, number: u32) -> u16 {
     let width = u32::from(range.high.saturating_sub(range.low)) + 1;
     range.low + (number.wrapping_mul(0x9e37_79b1) % width) as u16

@@ -57,9 +57,10 @@ pub struct JobRanks {
     pub clients: PmiSockets,
     pub relays: Relays,
     pub pmix: Option<PmixServer>,
-    /// A server process that the keeper has started ahead, until the job gets it or it has ended.
+    /// A PMIx server process that the keeper started before this job was known; `None`: there is none, the job uses it
+    /// as `pmix`, or it has ended.
     standby: Option<StandbyServer>,
-    /// The process that takes the ranks' call stacks, if somebody has asked for them.
+    /// The process that takes the ranks' call stacks; `None`: no stacks are being taken.
     stacks: Option<StackTaker>,
     exits: Exits,
     /// Whether the ranks run outside of the PID namespace that the session's agents shared, because it has ended.
@@ -69,12 +70,12 @@ pub struct JobRanks {
 /// How ranks have ended.
 #[derive(Default)]
 struct Exits {
-    /// Exits that are reported after the exit of the PMIx server.
+    /// Exits of ranks (slot and status) that are reported only after the exit of the PMIx server.
     deferred: Vec<(u32, ExitStatus)>,
-    /// Whether a rank was killed before, by this agent or another process: then the kernel's log is not searched any
+    /// Whether a rank was killed by SIGKILL before: then the kernel's log is not searched for out-of-memory kills any
     /// more.
     has_killed: bool,
-    /// Where ranks write why they fail, if the job wants that.
+    /// Files in which ranks write why they fail; `None`: the job's framework has no such files.
     files: Option<ErrorFiles>,
 }
 
@@ -84,7 +85,7 @@ impl JobRanks {
         self.lacks_namespace.then_some(Lacking::Namespace)
     }
 
-    /// The state of a job without ranks, with an idle or newly forked keeper.
+    /// The state of a job whose ranks are not started yet, with an idle or newly forked keeper.
     pub fn new(
         job: JobId,
         slot: JobSlot,
@@ -177,7 +178,7 @@ impl JobRanks {
         self.keeper.request(&Request::Sweep);
     }
 
-    /// The keeper has sent something.
+    /// The keeper has sent something, or has ended.
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
         let mut alive = self.keeper.receive(&mut events, turn.reactor);
@@ -220,7 +221,7 @@ impl JobRanks {
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);
-                // The server's messages about the rank, such as its finalize, come before its exit.
+                // The PMIx server's messages about the rank, such as its finalize, are handled before the rank's exit.
                 while self.on_pmix_bytes(turn) {}
                 if self.pmix.as_ref().is_some_and(|pmix| pmix.is_dying) {
                     // The rank may have died because of the server: the server's exit, with its cause, is reported
@@ -252,7 +253,7 @@ impl JobRanks {
         Ok(())
     }
 
-    /// Whether the kernel killed the rank because memory ran out. The kernel's log is read once for each job.
+    /// Whether the kernel killed the rank because memory ran out. The kernel's log is read at most once for each job.
     fn ran_out_of_memory(&mut self, local: LocalRank, status: ExitStatus) -> bool {
         let is_killed = matches!(status, ExitStatus::Signalled { signal: SIGKILL, .. });
         if !is_killed || std::mem::replace(&mut self.exits.has_killed, true) {
@@ -287,7 +288,7 @@ impl JobRanks {
     fn on_exited(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         if local.index() < self.pids.len() {
             self.sockets.on_exited(local);
-            // Requests that a dying rank sent, such as an abort, still count.
+            // Requests that a rank sent before it ended, such as an abort, are still handled.
             self.clients.on_exited(local, turn);
             self.stdin.close(local, turn.reactor);
             self.output.on_exited(local, turn);
@@ -303,12 +304,12 @@ impl JobRanks {
         }
     }
 
-    /// Does something with the socket of a relay. `host`: the number of this host in addresses of ranks.
+    /// Carries out `act` on the socket of a relay. `host`: the number of this host in addresses of ranks.
     pub fn on_relay(&mut self, relay: RelayId, act: RelayAct, host: fn() -> u64, turn: &mut Turn<'_>) {
         self.relays.on_act(relay, act, host, &mut self.clients, turn);
     }
 
-    /// Has the call stacks of these ranks taken, unless that is in progress.
+    /// Starts to take the call stacks of these ranks, unless stacks are being taken already.
     pub fn take_stacks(&mut self, processes: &[(Rank, u32)], turn: &mut Turn<'_>) {
         if self.stacks.is_some() {
             return;

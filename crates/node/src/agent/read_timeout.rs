@@ -1,11 +1,11 @@
-//! Reads standard input with a timeout between bytes, for a process called by a remote shell.
+//! Reads standard input with a timeout between bytes, for a process that a remote shell or a batch system has started.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Longest wait for the next byte where a remote shell has called. The bytes follow directly behind the command; if the
-/// network has failed in between, sshd would hold the connection for hours.
+/// Longest wait for the next byte if a remote shell has started this process. The bytes follow the command at once; if
+/// the network fails in between, sshd would keep the connection open for hours.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub struct ReadTimeout<F> {

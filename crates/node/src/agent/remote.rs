@@ -25,13 +25,13 @@ use wireup_wire::peer::PROTOCOL_VERSION;
 const NOT_TAKEN: u8 = 88;
 /// The user's caches, evaluated on the node. The second is for a home directory where no program can be stored or run:
 /// it is read-only, full, or mounted with `noexec`. It lies where only the user may create files: in `/tmp` another
-/// user could exchange a link between the look at it and its use.
+/// user could exchange a link between its check and its use.
 const CACHES: &str =
     "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup ${XDG_RUNTIME_DIR:+\"$XDG_RUNTIME_DIR\"/wireup-programs-$(id -u)}";
-/// What the name of the second cache begins with.
+/// The beginning of the name of the second cache's folder.
 pub const SECOND_CACHE: &str = "wireup-programs-";
 
-/// The version that is named in the call of an agent, so that a program of another version says so before it reads
+/// The version on the command line of an agent, so that a program of another version reports that before it reads
 /// anything.
 pub fn version() -> String {
     format!("{}-{PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION"))
@@ -42,8 +42,8 @@ pub fn own_build() -> String {
     wireup_os::build_id::build_id().unwrap_or_else(version)
 }
 
-/// Identifies this program: its build id, and a digest of the bytes that are sent of it, which is computed when they
-/// are sent.
+/// Identifies this program: its build id, and a digest of the file that is sent to nodes, computed when it is first
+/// sent.
 #[derive(Default)]
 pub struct OwnProgram {
     build: Option<String>,
@@ -51,7 +51,7 @@ pub struct OwnProgram {
 }
 
 impl OwnProgram {
-    /// The words that a remote shell gets after the host, with `asked` after `agent`.
+    /// The words that a remote shell gets after the host. `asked`: the arguments after `agent`.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -81,23 +81,23 @@ pub fn variable((name, value): (OsString, OsString)) -> Vec<u8> {
     [name.into_vec(), value.into_vec()].join(&b'=')
 }
 
-/// The words that a remote shell gets after the host, with `asked` after `agent`: the version first; they need no
-/// quotes. `build`: this program's build id, `digest`: that of its file.
+/// The words that a remote shell gets after the host. `asked`: the arguments after `agent`, the version first; they
+/// need no quotes. `build`: this program's build id, `digest`: that of its file.
 fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
         How::Plain if is_plain(program) => {
             let asked = asked.iter().map(|&word| word.to_owned());
             [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
         }
-        // A path that a login shell could interpret is hidden from it.
+        // A path that a login shell could interpret is left out; then only the caches and the PATH are searched.
         How::Plain | How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
     words.into_iter().map(String::into_bytes).collect()
 }
 
-/// The words that ask whether a host runs commands, so that the program could be sent. The host answers that it needs
-/// the program.
+/// The words for a remote shell that test whether a host runs commands, so that the program could be sent to it. The
+/// host answers that it needs the program.
 pub fn asking() -> Vec<Vec<u8>> {
     vec![in_shell(&format!("echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}")).into_bytes()]
 }
@@ -149,8 +149,8 @@ pub fn digest(program: &mut impl std::io::Read) -> std::io::Result<String> {
 }
 
 /// Whether a program that is in the cache, in the folder named after its build id, is safe there: no one but the user
-/// (or root) can have put it there. A program that was deleted, which an agent has started by the kernel's link, cannot
-/// be exchanged any more.
+/// (or root) can have put it there. A program that was deleted, and that an agent has started through `/proc/self/exe`,
+/// cannot be exchanged any more.
 pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String> {
     match (program.parent(), program.ancestors().nth(2)) {
         _ if program.as_os_str().as_bytes().ends_with(b" (deleted)") => Ok(()),
@@ -178,9 +178,9 @@ pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Age from which programs of other builds, which were not sent again, are removed from the cache.
+/// Age from which programs of other builds are removed from the cache; sending a program again makes its file new.
 const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Age from which temporary files belong to transfers that will not be completed.
+/// Age from which temporary files in the cache are taken for leftovers of interrupted transfers, and removed.
 const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 
 /// Removes old builds and leftovers of interrupted transfers from the cache in which this program lies.

@@ -1,5 +1,5 @@
 //! The socket at which secondary clients (PMI libraries in a rank, other than the one that has the inherited socket)
-//! connect: a datagram from the client, and an answer with its end of a pair of sockets.
+//! connect: the client sends a datagram, and the answer carries its end of a new pair of sockets.
 //!
 //! The socket's name is in the environment of ranks. Any process of this machine (in the same network namespace) can
 //! send to it; only processes of this process's user are answered. So a client can connect as any rank of that user's
@@ -54,7 +54,8 @@ impl SecondaryClientSocket {
                 Some(ranks) => ranks.clients.on_hello(&hello, turn),
                 None => Err(Answer::NoRank),
             };
-            // A sender that is gone, or receives nothing, finds its pair closed.
+            // An error is ignored: a client that does not get its end of the pair cannot use it, and both ends are
+            // closed.
             let _ = match &joined {
                 Ok(far) => local::answer_letter(socket, &letter, &[Answer::Joined.encode()], &[far.as_fd()]),
                 Err(answer) => local::answer_letter(socket, &letter, &[answer.encode()], &[]),

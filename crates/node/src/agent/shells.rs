@@ -1,4 +1,4 @@
-//! Drives the remote shells and steps that this agent has called, and the keeper that holds them.
+//! Drives the remote shells and batch system steps that this agent has started, and the keeper whose children they are.
 
 use super::keeper_link::KeeperLink;
 use super::remote::{self, OwnProgram};
@@ -20,7 +20,7 @@ use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe, remedy};
 use wireup_wire::signal::{SIGKILL, SIGTERM};
 
-/// Most bytes of a remote shell's standard error that are kept for a message: the last lines.
+/// Most bytes of a remote shell's standard error that are kept for an error message: the last ones.
 const ERROR_BYTES_MAX: usize = 2048;
 
 /// File mode mask of agents: their files (recordings) are private to their owner.
@@ -33,7 +33,7 @@ pub struct Shells {
     pub keeper: KeeperLink,
     errors: BTreeMap<ShellId, Tail>,
     pub steps: Steps,
-    /// Steps whose bootstrap message is being encrypted, so that they are not called yet.
+    /// Steps that were not started yet, because munge is still encrypting their bootstrap message.
     sealings: BTreeMap<ShellId, Sealing>,
     own: OwnProgram,
 }
@@ -51,7 +51,7 @@ impl Shells {
     }
 
     /// Calls the session's remote shell for the agent of a host, with the bootstrap message on standard input, or with
-    /// an empty one as a probe whether the host answers.
+    /// an empty message, which only tests whether the host answers.
     pub fn start(
         &mut self,
         shell: ShellId,
@@ -102,7 +102,8 @@ impl Shells {
         Ok(())
     }
 
-    /// Munge is done with a step's message: the step is called, unless it was stopped in the meantime.
+    /// Starts a step when munge has encrypted its message, or has failed to; `None`: the step was stopped in the
+    /// meantime.
     fn on_sealed(&mut self, shell: ShellId, step: Option<Sealed>, inputs: &mut Vec<Input>) {
         let Some(step) = step else {
             let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
@@ -111,7 +112,7 @@ impl Shells {
         match &step.problem {
             None => {}
             Some(NotSealed::NoMunge(problem)) => inputs.push(Input::StepNotSealed { problem: problem.clone() }),
-            // The user has said that links need not be encrypted.
+            // The message may go unsealed, since the user has said that links need not be encrypted.
             Some(NotSealed::Failed(problem)) if !step.session.links.encrypt => {
                 inputs.push(Input::StepNotSealed { problem: problem.clone() });
             }
@@ -170,8 +171,8 @@ impl Shells {
         }
     }
 
-    /// The command to execute on a host. Where the program is not to be sent, the host is only asked whether it runs
-    /// commands: it answers that it needs the program.
+    /// The command to execute on a host. If the program would have to be sent, but only installed ones may be used, the
+    /// command only tests whether the host runs commands: the host answers that it needs the program.
     fn command(&mut self, how: How, session: &SessionSpec, asked: &[&str]) -> Result<Vec<Vec<u8>>, SpawnError> {
         if how == How::Send && session.installed_only {
             return Ok(remote::asking());
@@ -282,7 +283,7 @@ impl Shells {
     }
 
     /// Waits for steps to end: they do so when their agents have left, which takes a moment. A step that takes too long
-    /// is ended.
+    /// gets SIGTERM.
     pub fn end_steps(&mut self, reactor: &Reactor) {
         self.sealings.values_mut().for_each(|sealing| sealing.is_stopped = true);
         for (signal, patience) in [(None, STEP_END_MAX), (Some(SIGTERM), STEP_END_MAX)] {
@@ -306,9 +307,9 @@ impl Shells {
     }
 }
 
-/// The input for a remote shell that could not be called: the state machine passes on the text in `what`.
+/// The input that reports a remote shell that could not be started; users see the text in `what`.
 pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
-    // A problem of listening is already a complete message.
+    // The text of an error in listening is already a complete message.
     let error = if error.step == SpawnStep::Listen { error } else { in_words(error) };
     Input::ShellEnded { shell, end: Err(error) }
 }

@@ -1,4 +1,4 @@
-//! Has the call stacks of a job's ranks taken by a process of its own (`crate::stacks`).
+//! Takes the call stacks of a job's ranks in a separate process, `wireup stacks` (`crate::stacks`).
 
 use super::tail::Stream;
 use crate::stacks::innermost;
@@ -14,7 +14,7 @@ use wireup_wire::limits::STACKS_NS_MAX;
 use wireup_wire::peer::{self, Stack};
 use wireup_wire::signal::SIGCONT;
 
-/// Time for the process besides that of the tools (ns).
+/// Time that the process gets in addition to that of the tools that read the stacks (ns).
 const SPARE_NS: u64 = 2_000_000_000;
 
 pub struct StackTaker {
@@ -84,7 +84,7 @@ impl Drop for StackTaker {
         let group = Pid::from_child(&self.child);
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
-        // A tool that was killed may have left the process that it looked at stopped.
+        // A tool that was killed may have left the rank that it examined stopped.
         if self.output.is_open() {
             self.running.iter().for_each(|pid| drop(kill(*pid, SIGCONT)));
         }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use wireup_wire::peer::RemoteShell;
 
-/// The batch system that starts all agents by one call; `None`: each agent is called separately.
+/// The batch system that starts all agents by one call; `None`: each agent is started by a call of its own.
 pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
     match shell {
         RemoteShell::Srun(_) => Some(&Srun),

@@ -1,8 +1,8 @@
 //! The sockets of PyTorch's store: for each job that has one, a listener on 127.0.0.1, and the connections of the ranks
 //! of this node.
 //!
-//! PyTorch's protocol has no authentication, and any process of this machine can connect. So the kernel is asked whose
-//! the other end of a connection is before its first byte is read; connections of other users are closed.
+//! PyTorch's protocol has no authentication, and any process of this machine can connect. So before the first byte of a
+//! connection is read, the kernel is asked which user owns its other end; connections of other users are closed unread.
 
 use super::outgoing::{Outgoing, WriteState};
 use super::rank_ports::BACKLOG;
@@ -23,7 +23,7 @@ use wireup_wire::ids::JobId;
 use wireup_wire::limits::STORE_CLIENTS_MAX;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// Connections accepted in one turn, so that others are not delayed.
+/// Most connections accepted in one turn, so that other descriptors are not delayed.
 const ACCEPTS_PER_TURN: usize = 64;
 
 #[derive(Default)]
@@ -44,14 +44,14 @@ struct Connection {
     out: Outgoing,
     /// Whether the state machine wants more requests.
     is_read: bool,
-    /// Whether replies wait for the client to read.
+    /// Whether replies are queued because the client does not read.
     is_full: bool,
-    /// Events that the reactor reports; `None`: none, not even that the client has gone.
+    /// Events for which the reactor watches the socket; `None`: it reports no event, not even a hangup.
     watched: Option<Interest>,
 }
 
 impl Stores {
-    /// Listens for the clients of a job; returns the port.
+    /// Listens for connections to the store of a job; returns the port.
     ///
     /// # Errors
     /// No descriptor is left, there is no loopback interface, or the kernel does not report which user owns a
@@ -117,7 +117,7 @@ impl JobStore {
         Token::StoreListener(self.slot).pack()
     }
 
-    /// Takes the next connection, if it is this user's and there is room; `false`: none waits.
+    /// Accepts the next connection, and keeps it if it is this user's and there is room; `false`: no connection waits.
     fn accept(&mut self, turn: &mut Turn<'_>) -> bool {
         let fd = match socket::accept(&self.listener) {
             Ok((fd, _)) => fd,
@@ -173,7 +173,7 @@ impl JobStore {
     fn go_on(&mut self, client: StoreClient, turn: &mut Turn<'_>) {
         let Some(connection) = self.clients.get_mut(&client) else { return };
         let is_full = match connection.out.flush().state {
-            // What a client has sent before it closed the connection is read first; then its end is found.
+            // `Closed`: bytes that the client sent before the connection closed are read first, and then its end.
             WriteState::Idle | WriteState::FdLimit | WriteState::Closed => false,
             WriteState::Full => true,
         };

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// Bytes per read.
+/// Most bytes per read of a stream.
 const READ_BYTES: usize = 16 << 10;
 /// Reads of one stream before other descriptors are looked at. Chosen: more than a pipe holds.
 const READS_MAX: usize = 16;
@@ -55,7 +55,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Starts empty.
+    /// An empty tail, which keeps at most `bytes_max` bytes and follows no stream yet.
     pub fn new(bytes_max: usize) -> Tail {
         Tail { stream: Stream::default(), bytes: Vec::new(), bytes_max, is_cut: false }
     }

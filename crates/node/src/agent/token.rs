@@ -57,7 +57,7 @@ pub enum Token {
     SecondaryClients,
     /// The socket at which other agents of this run on this machine ask for the PID namespace to share.
     Fellows,
-    /// A client of the session's socket that has not yet sent its version, by number.
+    /// A connection to the session's socket whose client has not sent its version yet, by number.
     Caller(u32),
 }
 

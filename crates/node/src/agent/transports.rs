@@ -74,9 +74,9 @@ impl From<ListenError> for SpawnError {
 pub struct Offer {
     /// Addresses, best first: `ip:port`, or the address of another transport, which begins with `NAME://`.
     pub addresses: Vec<String>,
-    /// The peer's point for the transport that all agents have agreed on.
+    /// The peer's address in the transport that all agents have agreed on, with its key.
     pub point: Option<Point>,
-    /// Whether the peer has called this agent's remote shell itself.
+    /// Whether the peer itself started this agent through a remote shell.
     pub called_us: bool,
 }
 
@@ -98,27 +98,29 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// How an agent's end of a transport is opened: together with its other links, or once all agents have agreed.
+/// How an agent opens its end of a transport: when it starts, or once all agents have agreed on the transport.
 pub trait Begin: Transport + Sized {
-    /// The user's choice of a transport that all agents must have, if this is one.
+    /// The user's option that requires this transport on all agents; `None`: no option does.
     const AGREED: Option<AgentTransport> = None;
 
-    /// Opens the transport together with the agent's other links, if it needs nothing else.
+    /// Opens the transport when the agent starts; `None`: it is opened only once all agents have agreed on it.
     fn open_at_start(_config: &LinkConfig) -> Option<Self> {
         None
     }
 
-    /// Opens the transport because all agents must have it; returns the point at which others reach this agent.
+    /// Opens the transport because all agents must have it; returns the `Point` at which other agents reach this one by
+    /// it.
     ///
     /// # Errors
-    /// Why it cannot be used here.
+    /// The transport cannot be used here; the text says why.
     fn open(_reactor: &Reactor) -> Result<(Self, Point), String> {
         Err("it needs no agreement".into())
     }
 }
 
 pub trait Transport {
-    /// The addresses where others can dial in, if the transport uses addresses. The first call starts to listen.
+    /// The addresses at which other agents can dial this one, if the transport uses addresses. The first call starts to
+    /// listen.
     ///
     /// # Errors
     /// The transport cannot listen.
@@ -140,7 +142,8 @@ pub trait Transport {
         Vec::new()
     }
 
-    /// Must be called before a wait. `false`: there is something to take in first.
+    /// Prepares for a wait on the reactor; must be called before each. `false`: data has arrived, so call `take_in`
+    /// first.
     fn arm(&mut self) -> bool {
         true
     }

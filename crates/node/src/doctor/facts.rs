@@ -1,4 +1,4 @@
-//! Reads the facts about this machine that matter to a run.
+//! Reads the facts about this machine that matter to a job.
 
 use crate::agent::remote;
 use crate::transport::addresses::{self, SshConnection};
@@ -17,17 +17,17 @@ use wireup_os::interfaces::{self, InterfaceAddress};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Facts {
     pub version: String,
-    /// The build id, which tells builds of one version apart.
+    /// The build id, by which builds of the same version can be told apart.
     pub build: String,
     pub arch: String,
     /// Name and release of the kernel.
     pub kernel: String,
     pub host: String,
     pub user: u32,
-    /// CPUs that may be used.
+    /// Number of CPUs that this process may use.
     pub cpus: u32,
     pub limits: Limits,
-    /// Room in `/dev/shm`; `None`: there is no `/dev/shm`.
+    /// Size of `/dev/shm`; `None`: there is no `/dev/shm`.
     pub shm: Option<Space>,
     pub memory_free: Option<u64>,
     /// This machine's addresses that its child agents would be offered, best first; or why none is offered.
@@ -37,11 +37,11 @@ pub struct Facts {
     pub cache: Cache,
     /// The wall clock, ns since 1970.
     pub clock_ns: u64,
-    /// Why ranks could not work in the directory.
+    /// Why ranks could not use their working directory; `None`: they can.
     pub cwd_problem: Option<String>,
 }
 
-/// `None` in a limit: unlimited.
+/// Resource limits. A limit of `None` means unlimited.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Limits {
     pub open_files: LimitsOf,
@@ -49,7 +49,7 @@ pub struct Limits {
     pub locked_memory: LimitsOf,
     pub core: LimitsOf,
     pub stack: LimitsOf,
-    /// Processes and threads of the control group.
+    /// Most processes and threads in the control group; `None`: unlimited.
     pub pids_max: Option<u64>,
 }
 
@@ -72,12 +72,12 @@ pub struct Address {
     pub ip: IpAddr,
 }
 
-/// The place where a program that is sent would be stored.
+/// The directory in which the program would be stored if it had to be sent to this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cache {
     pub path: String,
     pub free: Option<u64>,
-    /// Why nothing could be stored there.
+    /// Why nothing could be stored in the directory; `None`: files can be stored there.
     pub problem: Option<String>,
 }
 
@@ -155,7 +155,7 @@ fn limits() -> Limits {
     }
 }
 
-/// The tightest bound of the control group and its ancestors; `None`: there is none.
+/// The lowest `pids.max` of the control group and its ancestors; `None`: there is no such limit.
 fn pids_max(groups: &str, mount: &Path) -> Option<u64> {
     let group = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;

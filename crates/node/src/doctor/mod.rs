@@ -5,8 +5,8 @@
 //!          ◄── standard output: Report as a line of JSON, with the facts, then with the result of the probe
 //! ```
 //!
-//! The doctor itself (`cli`) starts the agents and the job, and judges the facts. Cost: two lines for each node, and
-//! one call of the remote shell between neighbours.
+//! The doctor itself (`cli`) starts the agents and the job, and judges the facts. Cost: two output lines for each node,
+//! and one use of the remote shell between neighbours.
 
 mod facts;
 mod rank;

@@ -1,4 +1,4 @@
-//! The rank of the doctor's job on a node, `wireup doctor-rank`, a command that only wireup calls.
+//! The rank of the doctor's job on a node: the internal command `wireup doctor-rank`.
 
 use super::facts::{self, Facts};
 use super::shell_probe;
@@ -23,14 +23,14 @@ const FILES_IN_LINE: usize = 16;
 pub struct Question {
     /// `--interface`, as the user wrote it.
     pub interface: Option<String>,
-    /// The directory that ranks would work in.
+    /// The working directory that ranks of a job would have.
     pub cwd: Vec<u8>,
     /// Files that ranks need.
     pub files: Vec<Vec<u8>>,
-    /// The path of the doctor's program.
+    /// The path at which the other hosts look for wireup.
     pub program: String,
     pub remote_shell: RemoteShell,
-    /// The host that each rank is to reach by the remote shell; empty: none.
+    /// By rank: the host that the rank must reach with the remote shell; empty: no host is probed.
     pub neighbours: Vec<String>,
     /// Time limit for reaching the neighbour (ns).
     pub probe_ns: u64,

@@ -15,13 +15,13 @@ use wireup_proto::io::{ExitStatus, How};
 use wireup_proto::probe_result;
 use wireup_wire::peer::{self, RemoteShell};
 
-/// How much of the remote shell's standard error is kept for a message: the end.
+/// Longest end of the remote shell's standard error that is kept for a message (bytes).
 const ERROR_BYTES_MAX: usize = 2048;
-/// Pause between two looks at the remote shell. Chosen: short compared with a login.
+/// Pause between two checks of the remote shell. Chosen: short compared with a login.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Calls `host`, with these variables as the environment. `program` is the path at which the host looks for wireup.
-/// Takes hardly longer than `limit`.
+/// Runs the remote shell for `host`, with `env` as its environment. `program` is the path at which the host looks for
+/// wireup. Takes hardly longer than `limit`.
 ///
 /// # Errors
 /// Why the host cannot be reached, in words.
@@ -43,7 +43,8 @@ pub fn probe(
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{}: {error} (finding the program)", name.display()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // So few bytes always fit into a pipe. A remote shell that has closed it says why when it ends.
+        // The message is short enough to fit into the pipe. A remote shell that has closed the pipe reports why it
+        // ends.
         let _ = stdin.write_all(&peer::probe());
     }
     let (status, said) = await_end(&mut child, until);
@@ -78,7 +79,7 @@ fn await_end(child: &mut Child, until: Instant) -> (Option<ExitStatus>, String) 
             std::thread::sleep(LOOK);
             continue;
         }
-        // A process that cannot be killed now ends with this node's agent.
+        // If the process cannot be killed now, it ends with this node's agent.
         let _ = child.kill();
         let status = status.map(|status| match (status.code(), status.signal()) {
             (Some(code), _) => ExitStatus::Exited(code as u8),

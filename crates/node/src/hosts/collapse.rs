@@ -7,7 +7,7 @@ use super::pattern;
 /// Number of groups that are shown before the rest is only counted.
 const GROUPS_SHOWN: usize = 8;
 
-/// Names that differ in one number.
+/// Consecutive names that differ in only one number.
 struct Group<'a> {
     /// The first name of the group, and the position of the number in it, known once there is a second name.
     first: &'a str,

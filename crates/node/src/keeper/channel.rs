@@ -20,18 +20,18 @@ use wireup_wire::peer::SpawnError;
 /// Size of a chunk (bytes) above which it takes no further message.
 const CHUNK_BYTES: usize = 64 << 10;
 const LENGTH_BYTES: usize = 4;
-/// Number of queued descriptors at which they are sent without waiting for more: those of about a dozen processes.
+/// Number of queued descriptors from which on they are sent without waiting for more: those of about a dozen processes.
 const FREIGHT: usize = 48;
 /// Number of unsent descriptors at which no further process is started until the agent has received some.
 const FREIGHT_MAX: usize = 128;
-/// Time for which reports wait to be joined by others while there are processes to start (ns).
+/// Time for which a report waits for others, to be sent together with them, while processes remain to be started (ns).
 const REPORT_NS: u64 = 4_000_000;
-/// Time for which a keeper that fails waits for room to say why: its agent reads at once, unless it is stopped.
+/// Longest wait of a failing keeper for room in the socket for its last report. Its agent reads at once unless stopped.
 const REPORT_MAX: Duration = Duration::from_secs(1);
-/// Pause between two tries to send that report.
+/// Pause between two attempts to send the report of a failure.
 const REPORT_PAUSE: Duration = Duration::from_millis(1);
 
-/// Messages to be written.
+/// Messages that wait to be written to the socket.
 #[derive(Default)]
 pub(super) struct Outbox {
     chunks: VecDeque<Chunk>,
@@ -51,7 +51,7 @@ pub(super) enum Flushed {
     All,
     /// The socket is full: wait until it is writable.
     Full,
-    /// This user has too many descriptors in flight. No event will report room, so try again after a pause.
+    /// The kernel's limit on this user's descriptors in flight is reached. No event reports room, so try again later.
     Later,
 }
 
@@ -86,7 +86,7 @@ impl Outbox {
     /// Writes as much as the socket takes.
     ///
     /// # Errors
-    /// The other side is gone.
+    /// The socket is closed at the other end.
     pub fn flush(&mut self, socket: impl AsFd) -> io::Result<Flushed> {
         while let Some(chunk) = self.chunks.front_mut() {
             let fds: Vec<_> = chunk.fds.iter().map(AsFd::as_fd).collect();
@@ -110,7 +110,7 @@ impl Outbox {
 
 const ETOOMANYREFS: i32 = rustix::io::Errno::TOOMANYREFS.raw_os_error();
 
-/// Messages that have been read.
+/// Bytes and descriptors that have been read from the socket and not yet taken as messages.
 pub(super) struct Inbox {
     bytes: Vec<u8>,
     /// Position of the next message in `bytes`.
@@ -125,7 +125,7 @@ impl Inbox {
         Inbox { bytes: Vec::new(), start: 0, fds: VecDeque::new(), space: vec![0; CHUNK_BYTES].into() }
     }
 
-    /// Reads what is available. `false`: the other side is gone and nothing will follow.
+    /// Reads what is available. `false`: the other end of the socket is closed, and nothing will follow.
     ///
     /// # Errors
     /// Descriptors were lost (`EMFILE`); the channel must not be used any more.
@@ -144,7 +144,7 @@ impl Inbox {
     /// The next complete message.
     ///
     /// # Panics
-    /// If it does not decode: the other side is a copy of this same process, so that is a bug of ours.
+    /// If a message cannot be decoded: the sender is a fork of this process, so that is a bug in wireup.
     pub fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
         let rest = &self.bytes[self.start..];
         let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>().unwrap_or((&[0xff; LENGTH_BYTES], &[]));
@@ -181,12 +181,12 @@ impl AgentSocket {
         Ok(AgentSocket { socket, token, inbox, outbox, watches_room: false, flushed_ns: 0 })
     }
 
-    /// Reads the requests that have arrived; `false`: no others will follow.
+    /// Reads the requests that have arrived; `false`: no further requests will arrive.
     pub fn receive(&mut self) -> bool {
         self.inbox.fill(&self.socket).unwrap_or(false)
     }
 
-    /// The next request, and for [`Request::Sockets`] its sockets.
+    /// The next request; for [`Request::Sockets`] also the sockets that came with it.
     pub fn next(&mut self) -> Option<(Request, Vec<OwnedFd>)> {
         let request = self.inbox.next::<Request>()?;
         let count = if let Request::Sockets { count } = request { count as usize } else { 0 };
@@ -199,8 +199,8 @@ impl AgentSocket {
         let _ = reactor.remove(&self.socket);
     }
 
-    /// Drops all reports, because nobody reads them. They may hold the agent's end of a process's socket, and the
-    /// process ends when that is closed.
+    /// Drops all reports, because the agent has ended. They may hold the agent's end of a process's socket, and that
+    /// process exits only when the end is closed.
     pub fn drop_reports(&mut self) {
         self.outbox = Outbox::default();
     }
@@ -214,15 +214,16 @@ impl AgentSocket {
         self.outbox.fds() >= FREIGHT_MAX
     }
 
-    /// Whether reports are queued that must be sent after a pause, because no event of the reactor will trigger that.
+    /// Whether queued reports must be sent again after a pause, because the reactor does not watch for room in the
+    /// socket.
     pub fn waits_without_event(&self) -> bool {
         !(self.outbox.is_empty() || self.watches_room)
     }
 
-    /// Sends reports, unless more of them are expected soon. `false`: the agent has just ended.
+    /// Sends the queued reports, unless more of them are expected soon. `false`: the agent has just ended.
     ///
     /// # Errors
-    /// The socket cannot be watched for room.
+    /// The reactor cannot watch the socket for room.
     pub fn report(&mut self, more_follow: bool, reactor: &Reactor) -> io::Result<bool> {
         let now = monotonic_ns();
         let more = more_follow && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;
@@ -246,7 +247,7 @@ impl AgentSocket {
     }
 }
 
-/// Reports that the keeper fails, after what waits in `outbox`. If the error cannot be sent, the agent sees only that
+/// Sends the reports in `outbox`, then that the keeper fails. If the error cannot be sent, the agent notices only that
 /// the keeper has exited.
 pub(super) fn report_failure(mut outbox: Outbox, socket: &OwnedFd, problem: SpawnError) -> SpawnError {
     outbox.push(&KeeperEvent::Failed { problem: problem.clone() }, Vec::new());
@@ -294,7 +295,7 @@ mod tests {
         assert!(fulls > 1);
         assert!(received.into_iter().eq([1000].into_iter().chain(0..1000)));
         assert_eq!((outbox.fds(), inbox.fds.len()), (0, 0));
-        // Not by dropping `here`: another test may have forked with a copy of it.
+        // Dropping `here` might not close the socket: another test may have forked with a copy of it.
         rustix::net::shutdown(&here, rustix::net::Shutdown::Write).unwrap();
         assert!(!inbox.fill(&there).unwrap());
     }

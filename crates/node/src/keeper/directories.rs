@@ -11,10 +11,10 @@ use std::path::Path;
 use std::time::Duration;
 use wireup_os::files;
 
-/// Most bytes of a log that are kept. Chosen: enough for a panic's message and some lines before it.
+/// Longest end of a log that is kept (bytes). Chosen: enough for a panic's message and some lines before it.
 const LAST_WORDS_BYTES_MAX: u64 = 4 << 10;
-/// Most tries to lock the directory, since the process that has claimed it may be about to end. `LOOK`: the pause
-/// between them.
+/// Most attempts to lock the directory, since the process that holds the lock may be about to exit. `LOOK`: the pause
+/// between two attempts.
 const LOOKS_MAX: u32 = 100;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -48,7 +48,7 @@ impl Directories {
         }
     }
 
-    /// All processes that used the directories so far are gone.
+    /// Removes the directories of `remove_at_end`: all processes that used them have ended.
     pub fn remove(&mut self) {
         remove_all(std::mem::take(&mut self.at_end));
     }
@@ -70,7 +70,7 @@ pub(super) fn remove_all(directories: Vec<Vec<u8>>) {
 }
 
 impl Unclaimed {
-    /// Removes the directory, unless another process uses it again.
+    /// Removes the directory, unless another process has locked it or replaced it.
     fn remove(&self) {
         let path = Path::new(OsStr::from_bytes(&self.path));
         for _ in 0..LOOKS_MAX {

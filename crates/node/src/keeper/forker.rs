@@ -1,8 +1,8 @@
 //! The forker: a process with one thread that forks keepers for a process that has several threads.
 //!
 //! A process starts its forker before its first other thread (a thread that writes a job's output, or one of a foreign
-//! library), and from then on asks it for each keeper. Keepers must be children of the process that asks, which is a
-//! subreaper: so they are forked by a third process, which ends.
+//! library), and from then on requests each keeper from it. Keepers must be children of the requesting process, which
+//! is a subreaper: so an intermediate process forks the keeper and exits.
 //!
 //! ```text
 //!   agent ── namespace ──► forker ── forks ──► between ── forks ──► keeper
@@ -25,12 +25,12 @@ use wireup_os::process::{self, Ended, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::{files, socket};
 
-/// Longest wait for a keeper that sets up its PID namespace, which takes a fifth of a millisecond.
+/// Longest wait until a keeper has set up its PID namespace, which usually takes 0.2 ms.
 pub(super) const ENTER_MAX: Duration = Duration::from_secs(3);
-/// Longest wait for a keeper, whose fork takes less than a millisecond.
+/// Longest wait until the forker has forked a keeper, which usually takes less than a millisecond.
 const FORK_MAX: Duration = ENTER_MAX;
 
-/// The forker of this process, or why it is lost; all threads share it.
+/// The forker of this process, or the error by which it was lost; all threads share it. `None`: there is none.
 static FORKER: Mutex<Option<Result<Forker, String>>> = Mutex::new(None);
 
 struct Forker {
@@ -61,7 +61,7 @@ pub fn pid() -> Option<u32> {
     own().as_ref()?.as_ref().ok().map(|forker| forker.pid)
 }
 
-/// Ends the forker, when this process needs no more keepers. Does not wait for its exit: [`leaving`] does.
+/// Ends the forker, when this process needs no more keepers. Does not wait for the forker's exit: [`leaving`] reaps it.
 pub fn end() {
     if let Some(Ok(Forker { pid, socket })) = own().take() {
         drop(socket);
@@ -69,7 +69,7 @@ pub fn end() {
     }
 }
 
-/// A keeper's pid and socket, if this process has a forker.
+/// Has the forker fork a keeper; returns the keeper's pid and socket. `None`: this process has no forker.
 pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, OwnedFd)>> {
     let mut forker = own();
     let asked = match forker.as_ref()? {
@@ -77,7 +77,7 @@ pub(super) fn ask(namespace: Option<&PidNamespace>) -> Option<io::Result<(u32, O
         Err(lost) => return Some(Err(io::Error::other(lost.clone()))),
     };
     Some(asked.unwrap_or_else(|error| {
-        // Bytes that the forker still sends would be taken for its next answer.
+        // The forker cannot be used any more: bytes that it still sends would be taken for its next answer.
         if let Some(Ok(Forker { pid, .. })) = forker.replace(Err(error.to_string())) {
             leaving::add(Leaving::of(pid));
         }
@@ -98,7 +98,7 @@ impl Forker {
         }
     }
 
-    /// Asks for a keeper. The outer error: the messages are out of step. The inner error: no keeper was forked.
+    /// Requests a keeper. The outer error: requests and answers are out of step. The inner error: no keeper was forked.
     fn ask(&self, namespace: Option<&PidNamespace>) -> io::Result<io::Result<(u32, OwnedFd)>> {
         let gone = || {
             io::Error::other(
@@ -146,7 +146,7 @@ const NEW: u8 = 1;
 const NEW_BY_USER: u8 = 2;
 const OF: u8 = 3;
 
-/// A namespace in a message: its kind, and the descriptors of an existing one.
+/// A namespace in a message: the byte for its kind, and the descriptors of an existing namespace.
 fn describe(namespace: Option<&PidNamespace>) -> (u8, Vec<BorrowedFd<'_>>) {
     match namespace {
         None => (SHARED, Vec::new()),
@@ -169,13 +169,13 @@ fn described(kind: u8, mut fds: VecDeque<OwnedFd>) -> Option<PidNamespace> {
     }
 }
 
-/// The forker's own process, with all signals blocked. Returns when the agent has closed its end.
+/// The main loop of the forker process, with all signals blocked. Returns when the agent has closed its socket.
 fn serve(socket: OwnedFd) -> io::Result<()> {
     process::set_name(c"wireup-forker");
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     files::close_all_but(&standard.into_iter().chain([socket.as_fd()]).collect::<Vec<_>>());
     loop {
-        // Without a limit: the agent asks for a keeper, or ends.
+        // No time limit: the forker waits until the agent requests a keeper or ends.
         socket::wait(&socket, true, false, None)?;
         let (mut kind, mut fds) = ([0], VecDeque::new());
         if socket::receive(&socket, &mut kind, &mut fds)? == 0 {
@@ -213,8 +213,8 @@ fn code(errno: Errno) -> u8 {
 /// Forks a keeper from this process. Returns its pid, and the agent's end of its socket.
 pub(super) fn fork_here(namespace: Option<&PidNamespace>) -> io::Result<(u32, OwnedFd)> {
     let (socket, far) = socket::pair()?;
-    // The modes are read before the fork: afterwards the agent might change them before the keeper reads them.
-    // Usually there is no terminal.
+    // The terminal's modes are read before the fork: later the agent might change them before the keeper reads them.
+    // Usually standard input is no terminal.
     let terminal = SavedTerminal::remembered().or_else(|| SavedTerminal::save(rustix::stdio::stdin()).ok());
     let (forked, outer) = match namespace {
         None => (process::fork_with_signals_blocked()?, None),

@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Ended};
 
-/// Longest wait for a keeper that was told to leave. The keeper needs milliseconds, and up to 2 s if processes belong
-/// to another user and cannot be killed.
+/// Longest wait for a keeper that was asked to exit. It needs milliseconds, or up to 2 s if some of its processes
+/// belong to another user and cannot be killed.
 pub(super) const LEAVE_MAX: Duration = Duration::from_secs(3);
-/// Time between two checks (ns).
+/// Time between two checks of the exiting processes (ns).
 const LOOK_NS: u64 = 5_000_000;
 
-/// Children of this process that were told to leave and have not been reaped.
+/// Children of this process that were asked to exit and have not been reaped.
 static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
 
-/// A keeper whose socket is closed, or the forker.
+/// An exiting process: a keeper whose socket is closed, or the forker.
 pub(super) struct Leaving {
     pub pid: u32,
-    /// Whether the socket was closed before the keeper was told to leave: then the keeper may have been killed.
+    /// Whether the keeper's end was closed before it was asked to exit: then the keeper may have been killed.
     pub gone: bool,
     /// Whether the keeper has received every request that was sent to it.
     pub has_requests: bool,
     /// Directories that the keeper was asked to remove at its end.
     pub directories: Vec<Vec<u8>>,
-    /// Time at which the keeper is given up.
+    /// Time after which the agent no longer waits for the keeper.
     pub until: Instant,
 }
 
@@ -37,7 +37,7 @@ impl Leaving {
         Leaving { pid, gone: false, has_requests: true, directories: Vec::new(), until: Instant::now() + LEAVE_MAX }
     }
 
-    /// Waits for the process's end; removes its directories if it cannot have removed them itself.
+    /// Waits for the process to exit; removes its directories if the process cannot have removed them itself.
     pub fn wait(self, limit: Duration) -> io::Result<()> {
         let ended = process::wait_for_within(self.pid, limit);
         self.over(&ended);
@@ -56,7 +56,7 @@ impl Leaving {
         }
     }
 
-    /// Checks the process; `None`: it has ended, or is given up.
+    /// Checks the process; `None`: it has exited, or its time limit has passed.
     fn look(self) -> Option<Leaving> {
         let ended = match process::try_wait_for(self.pid) {
             Ok(None) if Instant::now() < self.until => return Some(self),
@@ -77,7 +77,7 @@ pub(super) fn add(leaving: Leaving) {
     all().extend(leaving.look());
 }
 
-/// Time of the next check of the processes that are leaving (ns).
+/// Time of the next check of the exiting processes (ns); `None`: there are none.
 pub fn deadline_ns() -> Option<u64> {
     (!all().is_empty()).then(|| monotonic_ns() + LOOK_NS)
 }
@@ -92,11 +92,11 @@ pub fn pids() -> Vec<u32> {
     all().iter().map(|leaving| leaving.pid).collect()
 }
 
-/// Waits for all leaving processes, in the order in which they were told to leave, under one time limit.
+/// Waits for all exiting processes, in the order in which they were asked to exit, with one time limit for all.
 pub fn end() {
     let until = Instant::now() + LEAVE_MAX;
     for leaving in std::mem::take(&mut *all()) {
-        // An error means that the process was already reaped, or is given up.
+        // An error means that the process was already reaped, or did not exit in time.
         let _ = leaving.wait(until.saturating_duration_since(Instant::now()));
     }
 }

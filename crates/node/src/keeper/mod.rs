@@ -7,10 +7,10 @@
 //! reaps until none is left.
 //!
 //! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With
-//! Linux's autogroups a session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If
-//! each rank had a group of its own, it would have no effect, and ranks that poll for each other would slow to a crawl
-//! as soon as anything else used the CPUs. Each job has a group of its own for the same reason: otherwise polling ranks
-//! would yield to computing ranks of another job.
+//! Linux's autogroups each session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If
+//! each rank had a scheduling group of its own, `sched_yield` would have no effect, and ranks that poll for each other
+//! would slow to a crawl as soon as anything else used the CPUs. Each job has its own group for the same reason:
+//! otherwise polling ranks would yield to computing ranks of another job.
 //!
 //! Jobs with a PMIx server share their agent's session, and so does the server: one group, as under Open MPI's own
 //! launcher. Linux 6.18 can let one group run alone for half a minute if some processes in it yield all the time and
@@ -24,14 +24,14 @@
 //! several requests. (16 nodes of 16 ranks on 2 CPUs, fence and gets: one session for each node's ranks takes 1.2 x the
 //! time.)
 //!
-//! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session
-//! could continue the rank.
+//! The kernel lets `SIGTSTP` stop a rank only if another process in the rank's session could continue the rank: ranks
+//! that share the keeper's session can be stopped that way.
 //!
 //! Such ranks, PMIx servers and agents have a short time slice, because without autogroups (in containers, or in
-//! cgroups of a batch system or of systemd) they share a group with any other busy process. A keeper has the usual one,
-//! and a rank shortens its own: a process that begins to run gets ahead of one whose short slice is over, and if all
-//! CPUs are busy with polling ranks, a keeper with a short slice would continue between two starts only at a tick of
-//! the kernel's clock.
+//! cgroups of a batch system or of systemd) they share a group with any other busy process. A keeper has the usual
+//! slice, and a rank shortens its own: a process that becomes runnable preempts one whose short slice is used up, so a
+//! keeper with a short slice would lose its CPU between two starts, and with polling ranks on all CPUs it would run
+//! again only at a tick of the kernel's clock.
 //!
 //! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the
 //! process, but it sends the agent's ends to the agent as soon as the process runs.
@@ -141,7 +141,7 @@ impl Keeper {
         })
     }
 
-    /// Waits until the keeper has set up its namespace; otherwise see [`Keeper::replaced`].
+    /// Waits until the keeper has set up its namespace; if it cannot, replaces it as [`Keeper::replaced`] does.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
@@ -161,7 +161,7 @@ impl Keeper {
     /// Those of [`Keeper::fork`].
     pub fn replaced(self, again: impl FnOnce() -> io::Result<Keeper>) -> io::Result<Keeper> {
         if self.close().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            // The keeper waits for something, and so would another one.
+            // A keeper that does not exit in time waits for something, and another one would wait for it too.
             return Keeper::fork();
         }
         let mut second = again();
@@ -172,7 +172,7 @@ impl Keeper {
         Keeper::fork()
     }
 
-    /// Whether the keeper is still setting up its namespace; it sends a byte when that is done.
+    /// Whether the keeper is still setting up its namespace; it sends one byte when it has done so.
     pub fn is_entering(&self) -> bool {
         self.namespace == Namespace::Entering
     }
@@ -191,7 +191,7 @@ impl Keeper {
             && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
     }
 
-    /// Whether the keeper's PID namespace is another one than the agent's.
+    /// Whether the keeper has another PID namespace than the agent.
     pub fn isolates(&self) -> bool {
         self.namespace != Namespace::Shared
     }
@@ -240,7 +240,7 @@ impl Keeper {
         self.outbox.push(request, Vec::new());
     }
 
-    /// Queues listening sockets for the processes of the next request that want one.
+    /// Queues listening sockets for those processes of the next request that have `listens` set.
     pub fn give_sockets(&mut self, sockets: Vec<OwnedFd>) {
         let mut left = sockets.into_iter().peekable();
         while left.peek().is_some() {
@@ -251,7 +251,7 @@ impl Keeper {
 
     /// Writes requests without blocking. `Ok(false)`: call again when the socket is writable.
     ///
-    /// # Errors
+    /// The keeper's end of the socket is closed; [`Keeper::receive`] returns its last messages.
     /// The keeper is gone; [`Keeper::receive`] returns its last messages.
     pub fn flush(&mut self) -> io::Result<bool> {
         Ok(self.outbox.flush(&self.socket)? == Flushed::All)
@@ -260,7 +260,7 @@ impl Keeper {
     /// Appends the events that the keeper has sent, without blocking.
     ///
     /// # Errors
-    /// `EMFILE`: the job needs more descriptors than this process may hold; some are lost.
+    /// `EMFILE`: the job needs more descriptors than this process may have open; some of them are lost.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
         let open = self.inbox.fill(&self.socket)?;
         while let Some(mut event) = self.inbox.next::<KeeperEvent>() {
@@ -280,15 +280,15 @@ impl Keeper {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Tells the keeper to sweep and leave, and waits for that, but for a limited time: a process that sleeps in the
-    /// kernel (because of a dead file server) cannot be killed now. The keeper works independently: it goes on killing
-    /// as an orphan and leaves when the last of its processes is gone.
+    /// Tells the keeper to sweep and leave, and waits for its exit for a limited time: a process that sleeps in the
+    /// kernel (because of a dead file server) cannot be killed now. In that case the keeper goes on killing as an
+    /// orphan, and leaves when the last of its processes is gone.
     ///
     /// If the keeper was killed, or has not read the requests, this removes the directories that it should have
     /// removed.
     ///
     /// # Errors
-    /// It was already reaped, or it has not left in time (`TimedOut`).
+    /// The keeper was already reaped, or has not left in time (`TimedOut`).
     pub fn close(self) -> io::Result<()> {
         self.told_to_leave().wait(LEAVE_MAX)
     }

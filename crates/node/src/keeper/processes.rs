@@ -26,7 +26,7 @@ use wireup_proto::io::ExitStatus;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGKILL, SIGSTOP, is_fatal};
 
-/// Number of starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
+/// Number of concurrent starts per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
 const STARTS_PER_CPU: usize = 4;
 const STARTS_MAX: usize = 64;
 
@@ -34,11 +34,11 @@ pub(super) struct Processes {
     lent: Lent,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
-    /// Listening sockets for processes in the queue, in their order.
+    /// Listening sockets for processes in the queue, in the order of these processes.
     listening: VecDeque<OwnedFd>,
     /// Processes that have not been reaped, by slot.
     living: HashMap<u32, Living>,
-    /// The slot of each of these processes, by pid.
+    /// The slot of each process in `living`, by pid.
     slots: HashMap<u32, u32>,
     stops: Stops,
     preloading: Option<Preloading>,
@@ -49,9 +49,9 @@ pub(super) struct Processes {
 /// A process that has been created and not yet reaped.
 struct Living {
     pid: u32,
-    /// Process number as the agent sees it.
+    /// Pid of the process in the agent's PID namespace.
     shown: u32,
-    /// The start of the process, until it executes its program.
+    /// Data of the start; `None` once the process has executed its program.
     start: Option<Start>,
 }
 
@@ -62,7 +62,7 @@ impl Living {
             // The process group may not exist yet. The signal remains blocked until the program is about to be
             // executed.
             Some(_) => drop(process::kill(self.pid, signal)),
-            // An error means that the group is gone: the process has ended, which will be reported.
+            // An error means that the process has ended, so its group is gone; its end will be reported.
             None => drop(process::kill_group(self.pid, signal)),
         }
     }
@@ -91,7 +91,7 @@ impl Processes {
         self.listening.extend(sockets);
     }
 
-    /// Adds a batch to the queue. Each program is looked up once, not once per process.
+    /// Adds a batch to the queue. The file of each program is searched once for all of its processes.
     pub fn enqueue(&mut self, batch: Batch, redirected: Option<&Redirected>, outbox: &mut Outbox) {
         let programs: Vec<_> = batch.programs.iter().map(|program| prepare(program, redirected)).collect();
         let limits = Rc::new(limits_of(&batch.limits));
@@ -114,14 +114,15 @@ impl Processes {
         preload.keep &= batch.staged.is_none();
         match Preloading::new(&preload, &batch.programs, &batch.limits, &waiting, redirected, &mut self.kept) {
             Ok(preloading) => self.preloading.insert(preloading).add(waiting),
-            // Only the session asks for imports, not this job: a program that cannot use them starts without a message.
+            // The imports are a setting of the session, not of this job: a program that cannot use them starts without
+            // a message.
             Err(_) if !preload.asked && !preload.required => self.queue.extend(waiting),
             Err(problem) => self.start_without(waiting, preload.required, problem, outbox),
         }
     }
 
-    /// Starts processes that cannot be forked from an importer, or (`refuses`) reports that they will not start.
-    /// `problem`: why they cannot.
+    /// Queues processes that cannot be forked from an importer for a normal start, or (`refuses`) reports that they
+    /// will not start. `problem`: why they cannot be forked.
     fn start_without(&mut self, waiting: VecDeque<Waiting>, refuses: bool, problem: String, outbox: &mut Outbox) {
         if !refuses {
             self.queue.extend(waiting);
@@ -133,28 +134,28 @@ impl Processes {
         }
     }
 
-    /// The socket of an importer whose reports are to be read, if that is not watched yet.
+    /// The importer's socket, if the keeper does not watch it for reports yet.
     pub fn unwatched(&mut self) -> Option<BorrowedFd<'_>> {
         self.preloading.as_mut()?.unwatched()
     }
 
-    /// The importer that is kept for later jobs.
+    /// The pid of the importer that is kept for later jobs.
     pub fn kept(&self) -> Option<u32> {
         self.kept.as_ref().and_then(Kept::pid)
     }
 
-    /// Ends the importer that is kept for later jobs, and does not keep that of the present job.
+    /// Ends the importer that is kept for later jobs, and notes that this job's importer is not to be kept.
     pub fn keep_no_importer(&mut self) {
         self.kept = None;
         self.preloading.iter_mut().for_each(Preloading::keep_no_importer);
     }
 
-    /// Whether processes could be started now if there were room.
+    /// Whether processes wait that could be started now if fewer starts were in progress.
     pub fn are_waiting(&self) -> bool {
         !self.queue.is_empty() || self.preloading.as_ref().is_some_and(Preloading::are_waiting)
     }
 
-    /// Whether a process can be started now.
+    /// Whether a process can be started, or requested from the importer, now.
     pub fn can_start(&self) -> bool {
         let has_room = self.spawner.has_room();
         let by_importer = self.preloading.as_ref().is_some_and(|preloading| preloading.can_go_on(has_room));
@@ -166,7 +167,7 @@ impl Processes {
         self.spawner.under_way() > 0
     }
 
-    /// Waits at most `patience` for the oldest start in progress.
+    /// Waits at most `patience` until the oldest start in progress has finished.
     pub fn wait_for_start(&self, patience: Duration) {
         self.spawner.wait_oldest(patience);
     }
@@ -206,8 +207,8 @@ impl Processes {
     }
 
     fn add_living(&mut self, slot: u32, pid: u32, start: Start, signals: &[i32], isolated: Option<&Isolated>) {
-        // The number is read before the process is reaped. Without a descriptor for the question, the number in this
-        // namespace is used.
+        // The pid in the agent's namespace is read before the process is reaped. If no descriptor is left for the
+        // query, the pid in this namespace is used.
         let shown = isolated.and_then(|isolated| isolated.outer_pid(pid).ok()).unwrap_or(pid);
         let living = Living { pid, shown, start: Some(start) };
         signals.iter().for_each(|&signal| living.signal(signal));
@@ -215,12 +216,12 @@ impl Processes {
         self.living.insert(slot, living);
     }
 
-    /// Notes that no other process is started for now: those that are starting need not yield to this one.
+    /// Notes that no process is started for now, so that starting processes need not yield to this one.
     pub fn pause(&self) {
         self.spawner.pause();
     }
 
-    /// Reports processes that have executed their programs, or have failed to. `true`: there were some.
+    /// Reports processes that have executed their programs, or have failed to. `true`: at least one was reported.
     pub fn collect_starts(&mut self, outbox: &mut Outbox) -> bool {
         let mut any = false;
         while let Some(executed) = self.spawner.poll() {
@@ -263,7 +264,7 @@ impl Processes {
         crashes_first(&mut dead);
         self.kept.take_if(|kept| kept.has_ended(&dead));
         let importer_end = self.preloading.as_mut().and_then(|preloading| preloading.take_end(&dead));
-        // The word of a reaped child is cleared, so its start is reported here at the latest.
+        // The kernel has cleared the `running` word of each reaped child, so its start is reported here at the latest.
         self.collect_starts(outbox);
         // The starts of forks of the importer are also reported here, unless a fork was killed before it was ready.
         self.read_importer(isolated, &dead, outbox);
@@ -271,9 +272,9 @@ impl Processes {
             self.on_importer_ended(ended, outbox);
         }
         for (pid, ended) in dead {
-            // Unknown pids are adopted orphans of our processes.
+            // A pid without a slot is that of an adopted orphan.
             let Some(slot) = self.slots.remove(&pid) else { continue };
-            // A fork may have been killed before it was set up.
+            // An importer's fork may have been killed before it reported that it was set up: its start is reported now.
             self.on_executed(Executed { token: slot, pid, result: Ok(()) }, outbox);
             self.living.remove(&slot);
             self.on_set_up(slot);
@@ -294,8 +295,8 @@ impl Processes {
     fn send(&mut self, whom: Option<u32>, signal: i32) {
         let is_meant = |slot: u32| whom.map_or(!is_server(slot), |whom| whom == slot);
         self.living.iter().filter(|(slot, _)| is_meant(**slot)).for_each(|(_, living)| living.signal(signal));
-        // A signal that would end the ranks takes effect at once: the imports are given up, and the ranks start without
-        // them and get it.
+        // A signal that would end the ranks takes effect at once: the imports are abandoned, and the ranks start
+        // without them and receive the signal.
         if whom.is_none()
             && is_fatal(signal)
             && let Some(preloading) = self.preloading.take_if(|preloading| !preloading.is_ready)
@@ -307,13 +308,13 @@ impl Processes {
         queue.chain(preloading).filter(|(slot, _)| is_meant(*slot)).for_each(|(_, signals)| signals.push(signal));
     }
 
-    /// Time at which [`Processes::on_time`] has something to do (ns).
+    /// Time at which [`Processes::on_time`] must be called (ns).
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let imports = self.preloading.as_ref().and_then(Preloading::deadline_ns);
         self.stops.next_ns().into_iter().chain(imports).min()
     }
 
-    /// Stops processes that have got a `SIGTSTP` some time ago; ends imports that take too long.
+    /// Sends `SIGSTOP` to processes that got a `SIGTSTP` some time ago; ends imports that take too long.
     pub fn on_time(&mut self, outbox: &mut Outbox) {
         self.end_late_preloading(outbox);
         if self.stops.next_ns().is_some() {
@@ -323,7 +324,7 @@ impl Processes {
         }
     }
 
-    /// Nothing that waits in the queue will be started.
+    /// Cancels the processes that wait in the queue: reports that they will not start.
     pub fn cancel_queue(&mut self, outbox: &mut Outbox) {
         let preloading = self.preloading.as_mut().map(Preloading::take_waiting);
         for waiting in mem::take(&mut self.queue).into_iter().chain(preloading.into_iter().flatten()) {
@@ -333,7 +334,7 @@ impl Processes {
         self.end_preloading_if_done();
     }
 
-    /// Forgets the processes of a job that is over, none of which is left.
+    /// Resets the state after a job has ended and none of its processes is left.
     pub fn forget_all(&mut self) {
         self.listening.clear();
         self.stops = Stops::default();
@@ -399,7 +400,7 @@ impl Processes {
         self.add_living(slot, pid, start, &signals, isolated);
     }
 
-    /// The process of this slot has been set up, or has failed: it needs the importer no more.
+    /// Notes that the process of this slot has been set up, or has failed, and needs the importer no longer.
     fn on_set_up(&mut self, slot: u32) {
         self.preloading.iter_mut().for_each(|preloading| preloading.on_set_up(slot));
         self.end_preloading_if_done();
@@ -427,7 +428,7 @@ impl Processes {
         self.import_in_vain(format!("the interpreter that imports modules {how}"), outbox);
     }
 
-    /// The importer has ended after the first fork.
+    /// Handles the end of an importer that was ready: requested ranks fail, the others start without it or fail too.
     fn on_importer_lost(&mut self, outbox: &mut Outbox) {
         let Some(preloading) = self.preloading.take() else { return };
         let is_required = preloading.is_required;
@@ -442,7 +443,7 @@ impl Processes {
         }
     }
 
-    /// Gives up the importer, which cannot be used because of `problem`; the processes start without it, or not at all.
+    /// Abandons the importer, which cannot be used because of `problem`; the processes start without it, or not at all.
     pub fn import_in_vain(&mut self, problem: String, outbox: &mut Outbox) {
         if let Some(preloading) = self.preloading.take() {
             let is_required = preloading.is_required;
@@ -450,14 +451,14 @@ impl Processes {
         }
     }
 
-    /// The importer was kept from an earlier job and can serve others, but not this one.
+    /// Handles an importer kept from an earlier job that cannot run this job: it is kept for later ones.
     fn on_declined(&mut self, problem: String, outbox: &mut Outbox) {
         let Some(mut preloading) = self.preloading.take() else { return };
         self.start_without(preloading.take_waiting(), preloading.is_required, problem, outbox);
         self.kept = preloading.into_kept();
     }
 
-    /// Ends imports that take too long, and the wait for the ranks of an importer that has ended.
+    /// Gives up after the time limit: imports that take too long, or ranks whose importer has ended.
     fn end_late_preloading(&mut self, outbox: &mut Outbox) {
         let until_ns = self.preloading.as_ref().and_then(Preloading::deadline_ns);
         if until_ns.is_none_or(|until_ns| until_ns > monotonic_ns()) {
@@ -479,8 +480,9 @@ impl Processes {
     }
 }
 
-/// Orders processes that have ended since the last look, which the kernel names in the order of their starts. The first
-/// one is named as the reason why the job ends: others exit because a peer has crashed, and seldom crash themselves.
+/// Puts crashed processes first among those that have ended since the last call; the kernel returns them in the order
+/// of their starts. The first one is reported as the reason why the job ends: the others exit because a peer has
+/// crashed, and seldom crash themselves.
 fn crashes_first(dead: &mut [(u32, Ended)]) {
     // SIGILL, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
     dead.sort_by_key(|(_, ended)| !matches!(ended, Ended::Signalled { signal: 4 | 7..=9 | 11, .. }));

@@ -11,7 +11,7 @@ use wireup_proto::io::{ExitStatus, KernelSession};
 use wireup_wire::job::{Limit, Preload, Staged};
 use wireup_wire::peer::SpawnError;
 
-/// The slot of the PMIx server process; `STANDBY_SLOT`: that of a server which is started before its job is known.
+/// The slot of the PMIx server process. `STANDBY_SLOT`: the slot of a server that is started before its job is known.
 pub const SERVER_SLOT: u32 = u32::MAX;
 pub const STANDBY_SLOT: u32 = SERVER_SLOT - 1;
 /// The slot of the interpreter that imports modules for all ranks, about which the keeper reports nothing.
@@ -25,7 +25,7 @@ pub fn is_server(slot: u32) -> bool {
 /// A request to the keeper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Listening sockets, which come with this message, for the next processes that want one, in order.
+    /// Listening sockets, sent with this message, for the next processes with `listens`, in order.
     Sockets { count: u32 },
     /// Start processes. Each is answered by `Started` and later `Exited`, or by `StartFailed`.
     Spawn(Batch),
@@ -42,10 +42,10 @@ pub enum Request {
     /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that
     /// fails, or processes had staged files, the keeper leaves.
     Renew,
-    /// End the interpreter with imported modules that is kept for later jobs, and do not keep that of the present job.
+    /// End the interpreter with imported modules that is kept for later jobs, and do not keep this job's interpreter.
     DropImporter,
-    /// Restore, if the agent dies, the modes that standard input, a terminal, had when the keeper was forked, or
-    /// that its agent had remembered by then.
+    /// Restore the terminal's modes if the agent dies: those that standard input, a terminal, had when the keeper was
+    /// forked, or those that the agent had remembered before that.
     RestoreTerminalOnDeath,
     /// Begin a kernel session (`setsid`) or, in the agent's session, a process group; `Renew` does not undo this. Sent
     /// at most once: see [`super::Keeper::begin_kernel_session`].
@@ -58,7 +58,7 @@ pub struct Batch {
     pub programs: Vec<Program>,
     pub processes: Vec<Process>,
     pub umask: u32,
-    /// Soft limits, capped at this process's hard limits.
+    /// Soft limits, at most the hard limits of the keeper.
     pub limits: Vec<Limit>,
     /// Staged files that the processes of this batch and of all later batches see instead of the originals.
     pub staged: Option<Staged>,
@@ -108,7 +108,7 @@ pub enum StdinKind {
     Socket,
     /// Exactly these bytes, which are never put into a file, an argument or a variable.
     Bytes(Vec<u8>),
-    /// The file of this wireup program.
+    /// The executable file of this wireup program.
     Program,
 }
 
@@ -164,15 +164,15 @@ pub enum KeeperEvent {
         slot: u32,
         status: ExitStatus,
     },
-    /// Staged files are shown by a library in the processes, because mounts are impossible. `problem`: why they are.
+    /// Staged files are shown by a library in the processes. `problem`: why mounts are impossible.
     Redirected {
         problem: String,
     },
-    /// The processes use the original files instead of staged ones. `problem`: why.
+    /// The processes use the original files instead of staged ones. `problem`: why the staged files are not shown.
     NotStaged {
         problem: String,
     },
-    /// Where the names of modules to import were found, and which they are.
+    /// The modules that are imported once for all ranks, and where their names were found.
     Preloads {
         modules: String,
     },
@@ -186,14 +186,14 @@ pub enum KeeperEvent {
     },
     /// No descendant is left (except those that belong to another user and cannot be killed).
     Swept,
-    /// Nothing of the previous job is left but, perhaps, its interpreter with imported modules.
+    /// The keeper is in its initial state again, except that it may keep an interpreter with imported modules.
     Renewed {
         keeps_importer: bool,
     },
 }
 
 impl KeeperEvent {
-    /// The descriptors of a received event are the next ones in `received`.
+    /// Takes the descriptors of a received event from the front of `received`.
     pub(super) fn take_fds(&mut self, received: &mut VecDeque<OwnedFd>) {
         if let KeeperEvent::Started { present, fds, .. } | KeeperEvent::Streams { present, fds, .. } = self {
             *fds = ProcessFds::join(*present, received);
@@ -202,7 +202,7 @@ impl KeeperEvent {
 }
 
 impl ProcessFds {
-    /// The bits of the descriptors that are present, and these descriptors.
+    /// Returns one bit for each descriptor that is present, and these descriptors.
     pub(super) fn split(self) -> (u8, Vec<OwnedFd>) {
         let all = [self.stdin, self.stdout, self.stderr, self.pmi, self.pty];
         let present = all.iter().enumerate().fold(0, |bits, (bit, fd)| bits | u8::from(fd.is_some()) << bit);

@@ -1,8 +1,8 @@
 //! Shows staged files without mounts: a library that the loader opens in each rank (`libwireup-staged`) shows the
 //! copies under the original names.
 //!
-//! The library is one of the staged files. The keeper makes a map of the names that are staged, which the library
-//! reads, and starts the copies of staged programs: it does not have the library itself.
+//! The library is one of the staged files. The keeper writes a map of the staged paths, which the library reads. The
+//! keeper itself starts the copies of staged programs, because it has not loaded the library.
 
 use super::protocol::Program;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub struct Start {
 /// functions in separate libraries, which not every program loads.
 ///
 /// # Errors
-/// Why programs cannot load it.
+/// Why programs cannot load the library.
 pub fn suits(glibc: Option<&str>) -> Result<(), String> {
     const OLDEST: (u32, u32) = (2, 34);
     let Some(version) = glibc else {
@@ -83,12 +83,12 @@ impl Redirected {
         Ok(Redirected { map: made?, shown, library, _kept: kept })
     }
 
-    /// The folder that is to be removed at the end.
+    /// The folder with the map, which is to be removed when the keeper ends.
     pub fn folder(&self) -> Vec<u8> {
         self.shown.folder().as_os_str().as_bytes().to_vec()
     }
 
-    /// How a staged program is started. `None`: the program is not staged, or must be the original.
+    /// How the copy of a staged program is started. `None`: the program is not staged, or its original must be started.
     pub fn find(&self, program: &Program, search: Option<&[u8]>, cwd: &Path) -> Option<Start> {
         let name = program.argv.first()?;
         for path in candidates(name, search) {
@@ -106,7 +106,7 @@ impl Redirected {
             |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
         match Contents::open(copy)?.kind() {
             program::Program::Dynamic => start(bytes(copy), program.argv.clone()),
-            // If there is no original, the program must be the copy.
+            // A program that cannot load the library is started as the copy only if there is no original.
             program::Program::Other if fs::symlink_metadata(cwd.join(OsStr::from_bytes(path))).is_ok() => None,
             program::Program::Other => Some(Start {
                 path: path.to_vec(),
@@ -120,7 +120,7 @@ impl Redirected {
                     Place::Copy(_) | Place::Nowhere => return None,
                     Place::Original(_) => interpreter.to_vec(),
                 };
-                // The kernel also puts the script's name in the place of the first word.
+                // As the kernel does for a script, the script's path replaces the first argument.
                 let words = [Some(interpreter), argument, Some(path)].into_iter().flatten().map(<[u8]>::to_vec);
                 start(file, words.chain(program.argv.iter().skip(1).cloned()).collect())
             }
@@ -136,7 +136,7 @@ impl Redirected {
     fn with_library(&self, program: &Program) -> Vec<Vec<u8>> {
         let mut env = program.env.clone();
         let library = self.library.as_os_str().as_bytes();
-        // Variables of the loader that list libraries, separated by colons.
+        // Both variables of the loader contain libraries, separated by colons.
         for name in [&b"LD_AUDIT="[..], b"LD_PRELOAD="] {
             let others = env.iter().rev().find_map(|variable| variable.strip_prefix(name)).unwrap_or_default();
             let between: &[u8] = if others.is_empty() { b"" } else { b":" };
@@ -167,13 +167,13 @@ enum Place {
     Nowhere,
 }
 
-/// The name of the map.
+/// File name of the map.
 const MAP: &str = "map";
-/// The link that identifies the mounts of this process.
+/// The link whose target identifies the mount namespace of this process.
 const MOUNTS: &str = "/proc/self/ns/mnt";
 
-/// Checks that the folders above staged files exist here. A program cannot work in a folder that the node does not
-/// have, and programs that make new files there would fail in unforeseen ways.
+/// Checks that the directories above staged files exist on this node. A program cannot work in a directory that the
+/// node does not have, and programs that create files there would fail in unforeseen ways.
 ///
 /// # Errors
 /// A folder on the way to something staged is missing here.
@@ -184,7 +184,7 @@ fn all_exist<'a>(mut ways: impl Iterator<Item = &'a PathBuf>) -> Result<(), Stri
     }
 }
 
-/// Makes the map.
+/// Writes the map; returns its content.
 fn make(names: Names, tree: &Path, folder: &Path, library: &Path) -> Result<Vec<u8>, String> {
     let problem = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     // The loader's variables cannot express paths with these characters.
@@ -194,7 +194,7 @@ fn make(names: Names, tree: &Path, folder: &Path, library: &Path) -> Result<Vec<
             "{path} has a character that the loader of programs does not accept; choose another --stage=DIR"
         ));
     }
-    // In a container, for example, the same names mean other files.
+    // The map contains the mount namespace, since in another one (a container's) the same paths mean other files.
     let own = Path::new(MOUNTS);
     let mounts = fs::read_link(own).map_err(|error| problem(own, error))?;
     let map = names.map(&bytes(tree), &bytes(library), &bytes(&mounts)).ok_or("their names do not fit in 4 GiB")?;
@@ -205,7 +205,7 @@ fn make(names: Names, tree: &Path, folder: &Path, library: &Path) -> Result<Vec<
 
 fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     let mut names = Names::default();
-    // A folder of the launcher's machine may be a link here.
+    // A directory of the launcher's machine may be a symbolic link on this node.
     let links: Vec<&PathBuf> = ways.keys().filter(|way| way.is_symlink()).collect();
     let is_behind_link = |path: &Path| links.iter().any(|link| path.starts_with(link));
     names.add(StagedKind::Tree, &bytes(tree), b"");
@@ -246,7 +246,7 @@ fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     names
 }
 
-/// The first bytes of a file, and the open file, to find out what kind of program it is.
+/// The first bytes of a file, and the open file, to determine what kind of program it is.
 struct Contents {
     begin: Vec<u8>,
     file: File,

@@ -1,9 +1,9 @@
 //! The keeper's own process: a loop that starts, signals, reaps and reports.
 //!
-//! Each turn waits for the agent or for an ended child, or does not wait while there are processes to start. Then it
-//! handles requests, reaps, starts as many processes as the spawner has room for, and reports. So a batch of thousands
-//! delays a signal by a few starts at most. Few descriptors wait to be sent at any time, because `clone` copies and
-//! `exec` closes the whole table.
+//! Each turn of the loop waits for the agent or for a child's exit, but does not wait while there are processes to
+//! start. Then it handles requests, reaps, starts as many processes as the spawner has room for, and reports. So even a
+//! batch of thousands delays a signal only by a few starts. Few descriptors wait to be sent at any time, because
+//! `clone` copies and `exec` closes the whole descriptor table.
 
 use super::channel::{AgentSocket, Outbox, report_failure};
 use super::directories::Directories;
@@ -31,21 +31,21 @@ use wireup_proto::io::KernelSession;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::SIGCHLD;
 
-/// Longest wait for a start in progress, or for descriptors in flight to be received, before everything else is checked
-/// again: the first wait; `PATIENCE_MAX`: the longest after doubling.
+/// First wait for a start in progress, or for descriptors in flight to be received, before everything else is checked
+/// again; repeated waits double. `PATIENCE_MAX`: the longest wait.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
-/// Time for which the first process of a namespace waits for others in it (ns). They end with their agents: in
-/// milliseconds, unless an agent is stopped, and then nothing of its job is left anyway.
+/// Time for which the first process of a PID namespace waits for the other processes in it (ns). They end with their
+/// agents: within milliseconds, unless an agent is stopped, and then nothing of its job is left anyway.
 const OTHERS_NS_MAX: u64 = 5_000_000_000;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 const IMPORTER: u64 = 2;
 
-/// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
+/// The main function of the keeper process, from just after the fork, with all signals blocked, to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal. `around`: the agent's PID namespace and this process's
-/// own, if that is one within it.
+/// `terminal`: the modes of standard input, if it is a terminal. `around`: if this process has another PID namespace
+/// than the agent, the agent's PID namespace and this process's own.
 pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Option<(OwnedFd, &PidNamespace)>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
@@ -59,7 +59,7 @@ pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Opt
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
 
-/// The agent's socket under a number that no source descriptor of a child has.
+/// Duplicates the agent's socket to a number that no source descriptor of a child has.
 fn with_high_number(low: OwnedFd) -> Result<Rc<OwnedFd>, SpawnError> {
     let high = files::duplicate_from(&low, LOWEST_SOURCE).map_err(cannot("duplicate its socket"));
     let high = high.map_err(|problem| report_failure(Outbox::default(), &low, problem))?;
@@ -68,12 +68,12 @@ fn with_high_number(low: OwnedFd) -> Result<Rc<OwnedFd>, SpawnError> {
     Ok(Rc::new(high))
 }
 
-/// Turns an error of the system into one that says what the keeper cannot do.
+/// Turns a system error into an error that says what the keeper cannot do.
 fn cannot(what: &str) -> impl Fn(io::Error) -> SpawnError {
     move |error| spawn_error(SpawnStep::Fork, format!("cannot {what}"), &error)
 }
 
-/// The byte that a keeper sends before anything else when its namespace is set up.
+/// The first byte that a keeper sends: its namespace is set up.
 pub(super) const ENTERED: [u8; 1] = [1];
 
 fn enter(outer: OwnedFd, own: &PidNamespace, socket: &OwnedFd) -> io::Result<Isolated> {
@@ -89,18 +89,18 @@ struct Serve {
     processes: Processes,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
-    /// The PID namespace of this process; `None`: it is the agent's.
+    /// The PID namespace of this process; `None`: the agent's.
     isolated: Option<Isolated>,
     sweep: Option<Sweep>,
     patience: Duration,
-    /// Whether the keeper ends once nothing of its processes is left.
+    /// Whether the keeper exits once none of its processes is left.
     is_leaving: bool,
-    /// Time since which no process of the keeper is left after its agent has ended (ns).
+    /// Time since which no process of the keeper has been left, after its agent has ended (ns).
     alone_since_ns: Option<u64>,
     directories: Directories,
     /// Whether the keeper returns to its initial state when the sweep is done.
     renewing: bool,
-    /// The files that this process sees instead of the originals; with them it serves no other job.
+    /// The files that this process sees instead of the originals; a keeper with staged files serves only one job.
     staged: Option<View>,
 }
 
@@ -120,12 +120,13 @@ impl Serve {
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
         process::set_subreaper().map_err(cannot("become a subreaper (prctl)"))?;
-        // The agent may have a short slice, which interrupts this process between two starts: see the module `keeper`.
+        // The keeper may have inherited the agent's short slice, which interrupts it between two starts: see the module
+        // `keeper`.
         process::restore_slice();
         let kept = iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors));
         let null = "open /dev/null, which every program needs (mknod -m 666 /dev/null c 1 3)";
         let lent = Lent::settle(kept).map_err(cannot(null))?;
-        // This is for the keeper only: each start sets the limits of its own process. If it fails, fewer processes fit.
+        // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new().map_err(cannot("wait for events (epoll_create1)"))?;
         let signals = SignalFd::new(&[SIGCHLD]).map_err(cannot("watch for exits (signalfd)"))?;
@@ -153,7 +154,7 @@ impl Serve {
         if let Err(problem) = self.turns() {
             return Err(self.agent.report_failure(problem));
         }
-        // Placeholders for staged files are removed.
+        // Dropping the view removes placeholders that were made for staged files.
         drop(self.staged.take());
         self.directories.remove_all();
         Ok(())
@@ -179,8 +180,8 @@ impl Serve {
         Ok(())
     }
 
-    /// Whether the keeper has nothing left to do. The first process of a namespace ends last: keepers of other agents
-    /// that are in it may have directories to remove, and the processes that they leave become its children.
+    /// Whether the keeper can exit. The first process of a PID namespace exits last: keepers of other agents in the
+    /// namespace may have directories to remove, and processes that they leave behind become its children.
     fn is_over(&mut self) -> bool {
         if !self.is_leaving || self.sweep.is_some() {
             return false;
@@ -305,8 +306,8 @@ impl Serve {
         }
     }
 
-    /// The keeper ends once nothing of its processes is left. It keeps no importer, not even that of a job that still
-    /// runs.
+    /// Makes the keeper exit once none of its processes is left. It keeps no importer, not even that of a job that
+    /// still runs.
     fn leave(&mut self) {
         self.is_leaving = true;
         self.processes.keep_no_importer();
@@ -315,7 +316,7 @@ impl Serve {
     fn on_agent_gone(&mut self) {
         self.leave();
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.restore_terminal) {
-            // The terminal may be gone too.
+            // An error is ignored: the terminal may be gone.
             let _ = terminal.restore(rustix::stdio::stdin());
         }
         self.agent.on_gone(&self.reactor);
@@ -393,8 +394,8 @@ fn enter_kernel_session(session: KernelSession) {
     if session == KernelSession::Agents && process::new_group().is_ok() {
         return;
     }
-    // The keeper was forked and leads no group, so only a sandbox refuses this. Then the keeper's processes share a
-    // scheduler autogroup with others.
+    // A keeper has been forked and leads no group, so `setsid` fails only if a sandbox refuses it. In that case the
+    // keeper's processes share a scheduler autogroup with others.
     let _ = process::new_session();
 }
 

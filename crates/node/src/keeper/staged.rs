@@ -1,6 +1,6 @@
-//! Shows staged files to the ranks: before the first rank starts, the keeper gets mounts of its own, in which the
-//! copies lie over the originals. Where it may not have mounts, a library in the ranks takes their place on request
-//! (`redirected`).
+//! Shows staged files to the ranks: before the first rank starts, the keeper gets a mount namespace, in which the
+//! copies are mounted over the originals. If the keeper may not mount, a library in the ranks shows the copies instead,
+//! if the user asked for it (`redirected`).
 
 use super::protocol::Batch;
 use super::redirected::{self, Redirected};
@@ -20,14 +20,14 @@ const WORLD: [&str; 7] = ["/tmp", "/var/tmp", "/dev", "/dev/shm", "/run", "/var"
 
 /// The files that the processes of this keeper see.
 pub enum View {
-    /// The staged files, by mounts. The files are in use as long as this is held, with the placeholders that were made
-    /// to show them.
+    /// The staged files are shown by mounts. While this value is held, the files and the placeholders that were made to
+    /// show them are not removed.
     Staged(#[expect(dead_code, reason = "held until the end")] (InUse, Placeholders)),
-    /// The staged files, shown by a library in the ranks. The text says why there can be no mounts.
+    /// The staged files are shown by a library in the ranks. The text says why mounts are impossible.
     Redirected(Redirected, String),
-    /// The original files. The text says why no staged files are shown.
+    /// The original files are used. The text says why no staged files are shown.
     Originals(String),
-    /// Perhaps only some of the staged files, so no process may be started. The text says why.
+    /// Perhaps only some of the staged files are shown, so no process may be started. The text says why.
     Half(String),
 }
 
@@ -88,7 +88,8 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     }
 }
 
-/// The folders that the launcher has looked into, if they are the same here.
+/// The directories in which the launcher has found nothing but staged files (`staged.bare`), if they are the same on
+/// this node.
 fn bare(staged: &Staged) -> Bare {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let folders = staged.bare.iter();
@@ -99,8 +100,8 @@ fn bare(staged: &Staged) -> Bare {
 const NOT_PERMITTED: u8 = 1;
 const CANNOT_MOVE: u8 = 2;
 
-/// Tries to mount in another process: a user namespace without its maps, as some kernels allow it, cannot be left
-/// again.
+/// Tries to mount in another process: on some kernels, a process can enter a user namespace but not write its id maps,
+/// and could not leave the namespace again.
 fn try_mounts(alone: bool) -> Result<(), String> {
     match process::fork() {
         Ok(Fork::Child) => {

@@ -13,12 +13,12 @@ const GRACE_NS: u64 = 50_000_000;
 /// Pending `SIGSTOP`s.
 #[derive(Default)]
 pub(super) struct Stops {
-    /// Slots (`None`: all) that get a `SIGSTOP`, with the time for it (ns).
+    /// Slots that will receive a `SIGSTOP` (`None`: all), with the time for it (ns).
     due: Vec<(Option<u32>, u64)>,
 }
 
 impl Stops {
-    /// A signal was sent to one process or to all.
+    /// Notes that a signal was sent to one process or to all.
     pub fn on_signal(&mut self, slot: Option<u32>, signal: i32, now_ns: u64) {
         match signal {
             SIGTSTP => self.due.push((slot, now_ns + GRACE_NS)),

@@ -1,4 +1,4 @@
-//! Opens the descriptors of one process: its own ends and the agent's ends.
+//! Opens the descriptors of one process: the process's ends and the agent's ends.
 
 use super::protocol::{OutKind, Process, ProcessFds, StdinKind};
 use std::io;
@@ -8,12 +8,12 @@ use wireup_os::spawn::LOWEST_SOURCE;
 use wireup_os::{files, pty, socket};
 use wireup_wire::pmi::SERVER_NAME;
 
-/// Descriptors that the keeper lends to its children.
+/// Descriptors of the keeper that several children use as standard streams.
 pub(super) struct Lent {
     pub null: OwnedFd,
 }
 
-/// Both sides of a process that is about to start. The process's own ends are closed here once it has been created.
+/// Both ends of the streams of a process that is about to start. Dropping this closes the process's ends here.
 pub(super) struct Streams {
     stdin: ChildEnd,
     stdout: ChildEnd,
@@ -26,9 +26,9 @@ pub(super) struct Streams {
 enum ChildEnd {
     Own(OwnedFd),
     Null,
-    /// The standard input of the keeper.
+    /// The standard input of the keeper itself.
     Inherited,
-    /// The terminal that is the standard input of the process.
+    /// The terminal that is also the standard input of the process.
     AsStdin,
 }
 
@@ -37,13 +37,14 @@ impl Streams {
     /// No descriptor or pseudo-terminal is left.
     pub fn open(process: &Process, listening: Option<OwnedFd>) -> io::Result<Streams> {
         if let Some(socket) = &listening {
-            // If the keeper has kept a port for this process, no other process could have it before now.
+            // If the keeper has reserved a port for this process, other processes cannot have used the port until now.
             socket::offer_port(socket)?;
         }
         let mut agent = ProcessFds::default();
         let pmi = if process.pmi {
             let (near, far) = socket::pair()?;
-            // Without the name, wireup's own client needs one more round trip to connect.
+            // The name tells wireup's own client that it is connected to wireup; otherwise it needs one more round
+            // trip.
             let _ = socket::name(&near, &SERVER_NAME);
             agent.pmi = Some(nonblocking(near)?);
             Some(far)
@@ -98,8 +99,8 @@ impl Streams {
 }
 
 impl Lent {
-    /// Closes everything that the agent had open, except `kept` and standard input. Occupies the low numbers, so that
-    /// no source descriptor of a child has the number of a target.
+    /// Closes all inherited descriptors except `kept` and standard input. Occupies the low numbers, so that no source
+    /// descriptor of a child has the number of a target.
     ///
     /// # Errors
     /// `/dev/null` cannot be opened.
@@ -110,7 +111,7 @@ impl Lent {
             if null.as_raw_fd() >= LOWEST_SOURCE {
                 return Ok(Lent { null });
             }
-            // The descriptor is kept open forever.
+            // The descriptor is never closed, so that its low number stays occupied.
             mem::forget(null);
         }
     }
@@ -120,7 +121,8 @@ fn output(kind: OutKind, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
     let (reader, writer) = match kind {
         OutKind::Null => return Ok(ChildEnd::Null),
         OutKind::Pipe => files::pipe()?,
-        // `/dev/pts` may not be mounted, or `kernel.pty.max` may be reached.
+        // If no pseudo-terminal can be opened (`/dev/pts` not mounted, `kernel.pty.max` reached), a pipe takes its
+        // place.
         OutKind::Pty => pty::open_raw().or_else(|_| files::pipe())?,
     };
     *agent = Some(nonblocking(reader)?);

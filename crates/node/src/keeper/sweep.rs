@@ -3,8 +3,8 @@
 //! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when
 //! their parents are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
 //!
-//! If the agent is gone, agents and keepers below this one have noticed that too: they end their own processes and
-//! remove directories that only they know. They get a moment for that.
+//! If the agent is gone, agents and keepers that are descendants of this keeper have noticed that too: they end their
+//! own processes and remove directories that only they know. They get a moment for that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::kill_descendants;
 
-/// Pause between the rounds of a sweep.
+/// Shortest and longest pause between the rounds of a sweep (ns).
 const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
-/// Time after which a sweep gives up on processes of another user (ns).
+/// Time after which a sweep gives up if some processes belong to another user and cannot be killed (ns).
 const DENIED_NS: u64 = 2_000_000_000;
 /// Time for wireup processes to end by themselves (ns). Chosen: they need milliseconds, and half a second where several
 /// busy processes compete for each CPU.
@@ -51,8 +51,8 @@ impl Sweep {
         Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
     }
 
-    /// Kills if a round is due. `kept`: a process that is left alone. With such a process, the end of the others is
-    /// seen here and not by reaping. `None`: others may be left.
+    /// Kills all descendants if a round is due. `kept`: a process that is not killed; because of it, the end of the
+    /// others cannot be noticed by reaping and is noticed here. `None`: some may be left.
     pub fn kill_again(&mut self, kept: Option<u32>) -> Option<Swept> {
         let now = monotonic_ns();
         if now < self.next_round_ns {

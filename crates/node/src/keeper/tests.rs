@@ -53,7 +53,7 @@ impl Reported {
         let fd = self.fds.stdout.take().or(self.fds.pty.take()).expect("a pipe or a terminal");
         wireup_os::files::set_nonblocking(&fd, false).unwrap();
         let mut output = Vec::new();
-        // A terminal ends with an error; what was read before is kept.
+        // Reading from a terminal ends with an error; the output before it is in `output`.
         let _ = std::fs::File::from(fd).read_to_end(&mut output);
         String::from_utf8(output).unwrap()
     }
@@ -203,8 +203,8 @@ fn an_agent_that_reads_late_misses_no_report() {
 fn exit_codes_and_signals_are_reported() {
     assert_eq!(shell("exit 7", |_| {}).0, ExitStatus::Exited(7));
     assert_eq!(shell("kill -9 $$", |_| {}).0, ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
-    // Rust's start-up code ignores SIGPIPE; a rank must not inherit that, nor our blocked signals. But signals that a
-    // shell ignores for background processes, which this test may be, stay ignored.
+    // Rust's start-up code ignores SIGPIPE; a rank must inherit neither that nor the keeper's blocked signals. But
+    // signals that a shell ignores for background processes, of which this test may be one, stay ignored.
     assert_eq!(shell("kill -13 $$", |_| {}).0, ExitStatus::Signalled { signal: 13, core_dumped: false });
     let (_, masks) = shell("grep -E 'Sig(Blk|Ign)' /proc/self/status", |_| {});
     let ignored =
@@ -225,7 +225,7 @@ fn umask_limits_environment_group_and_affinity_are_as_requested() {
     assert_eq!(shell("grep Cpus_allowed_list /proc/self/status | cut -f2", bound).1, format!("{cpu}\n"));
 }
 
-/// A keeper starts the ranks of several jobs in sequence, and the processes that serve them.
+/// A keeper starts the ranks of several jobs in sequence, and also server processes, so one job's limits must not stay.
 #[test]
 fn limits_of_one_batch_do_not_apply_to_the_next() {
     let own = |resource| rustix::process::getrlimit(resource).current;
@@ -298,7 +298,7 @@ fn standard_input_is_bytes_a_pipe_or_empty() {
 
 #[test]
 fn a_rank_inherits_only_its_streams_and_its_pmi_socket() {
-    // The next descriptor is the one with which `ls` reads the directory.
+    // The last descriptor in the list is the one with which `ls` reads the directory.
     let (_, list) = shell("ls /proc/self/fd; echo $PMI_FD; echo hi >&3", |process| process.pmi = true);
     assert_eq!(list, "0\n1\n2\n3\n4\n3\n");
     assert_eq!(shell("ls /proc/self/fd; echo $PMI_FD", |_| {}).1, "0\n1\n2\n3\n\n");
@@ -337,7 +337,7 @@ fn signals_reach_one_or_all_process_groups_even_during_start() {
     bench.until(|bench| bench.reported.len() == 80 && bench.reported.values().all(Reported::over));
     let terminated = ExitStatus::Signalled { signal: SIGTERM, core_dumped: false };
     assert!(bench.reported.values().all(|reported| reported.exited == Some(terminated)));
-    // With SIGKILL the rest is not started at all.
+    // With SIGKILL the remaining processes are not started at all.
     bench.keeper.request(&Request::Spawn(sleepers(200)));
     bench.request(&Request::Signal { slot: None, signal: SIGKILL });
     bench.until(|bench| bench.reported.len() == 120 && bench.reported.values().all(Reported::over));
@@ -431,7 +431,7 @@ fn the_keeper_restores_the_terminal_of_a_dead_agent() {
             let mut bench = Bench::new();
             saved.set_raw(&slave).unwrap();
             bench.request(&Request::RestoreTerminalOnDeath);
-            // The answer to a later request proves that this one was read.
+            // The answer to a later request proves that the keeper has read this request.
             bench.run_batch(batch(&["true"], vec![Process::new(0)]));
             leave(0);
         };
@@ -452,7 +452,7 @@ fn a_start_refused_by_the_kernel_does_not_stop_the_keeper() {
     let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
     bench.run_batch(Batch { programs, processes, umask: 0, limits: open_files(64), ..Batch::default() });
-    // A single argument is limited to 128 KiB.
+    // The kernel limits a single argument to 128 KiB, so `exec` fails with E2BIG (7).
     assert_eq!(bench.reported[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
 }
@@ -484,7 +484,7 @@ fn a_keeper_that_is_told_to_leave_is_not_waited_for() {
         leaving::look();
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The keeper has been reaped: there is no child left to wait for.
+    // `close` has reaped the keeper: this process has no child left to wait for.
     assert_eq!(process::wait_for(pid).unwrap_err().raw_os_error(), Some(ECHILD));
 }
 

@@ -34,14 +34,14 @@ const STDOUT_TOKEN: Token = Token::Launcher(2);
 const STDERR_TOKEN: Token = Token::Launcher(3);
 const STOP_TOKEN: Token = Token::Launcher(4);
 
-/// Number of descriptors per rank in its agent; `FILES_BESIDES`: number of other descriptors of an agent.
+/// Number of descriptors that an agent needs per rank; `FILES_BESIDES`: number of its other descriptors.
 const FILES_PER_RANK: u64 = 4;
 const FILES_BESIDES: u64 = 64;
 
-/// Longest time that the last messages wait for a stopped terminal after an interrupt.
+/// Longest wait for the last messages to be written to a stopped terminal after an interrupt.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 
-/// How often it is shown which nodes are starting (ns).
+/// Interval at which the line about starting nodes is updated (ns).
 const STARTING_NS: u64 = 500_000_000;
 
 struct LauncherDriver<'w> {
@@ -50,13 +50,14 @@ struct LauncherDriver<'w> {
     words: &'w mut dyn FnMut(&Notice) -> String,
     signals: Signals,
     stdin: Stdin,
-    /// The code of this process that takes the place of standard input and output; `None`: the ranks use the real ones.
+    /// Code in this process that takes the place of the ranks' standard input and output; `None`: the real ones are
+    /// used.
     talking: Option<Talking<'w>>,
     output: [Writer; 2],
     /// Function that shows which nodes are starting, and the time at which it is called next (ns).
     starting: Option<(ShowStarting, u64)>,
     terminal: Option<RawTerminal>,
-    /// The result of the run, as far as it is known.
+    /// The result of the run, as far as it is known so far.
     outcome: RunOutcome,
     /// The writer's error text, if the reader of this process's standard output or error has closed it.
     reader_gone: Option<String>,
@@ -64,7 +65,7 @@ struct LauncherDriver<'w> {
     code: Option<u8>,
 }
 
-/// Runs a job whose ranks talk with a program of this process instead of with standard input and output.
+/// Runs a job whose ranks exchange input and output with `program` instead of with this process's standard streams.
 pub fn run_with(
     config: RunConfig,
     program: &mut dyn Program,
@@ -275,7 +276,7 @@ impl<'w> LauncherDriver<'w> {
         }
         let mut text = (self.words)(&notice);
         if self.terminal.is_some() && rustix::termios::isatty(rustix::stdio::stderr()) {
-            // In raw mode the terminal does not go back to the first column by itself.
+            // In raw mode the terminal does not turn a newline into a carriage return and a newline.
             text = text.replace('\n', "\r\n");
         }
         let is_begun = matches!(notice, Notice::Started { .. } | Notice::Failed(_) | Notice::Ended(_));
@@ -295,8 +296,8 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Erases the line about starting nodes, because other text is about to be shown. `for_good`: no node is awaited
-    /// any more, so the line does not come back.
+    /// Erases the line about starting nodes, because other text is about to be shown. `for_good`: all nodes have
+    /// started or the job has failed, so the line is not shown again.
     fn clear_starting(&mut self, for_good: bool) {
         if let Some((show, _)) = &mut self.starting {
             show(Starting::Nothing);
@@ -304,13 +305,13 @@ impl<'w> LauncherDriver<'w> {
         self.starting.take_if(|_| for_good);
     }
 
-    /// The writer of a stream, because something is about to be written by a thread.
+    /// The writer of a stream; prepares this process for threads, since the writer may start one.
     fn writer(&mut self, stream: Stream) -> &mut Writer {
         self.root.before_threads();
         &mut self.output[stream as usize - 1]
     }
 
-    /// Whether the job ended because the reader of its output has left, as `head` does. That is not reported.
+    /// Whether the job ended because the reader of its output has exited, as `head` does. Such an end is not reported.
     fn is_readers_end(&self, notice: &Notice) -> bool {
         let failure = match notice {
             Notice::Failed(failure) => Some(failure),
@@ -367,7 +368,7 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_written(&mut self, stream: Stream) {
         let news = self.output[stream as usize - 1].take_news();
-        // A failure is handled first, because the launcher may leave as soon as everything counts as written.
+        // A failure is handled before `written`: the launcher may exit as soon as all output is written.
         if let Some(Problem { text, reader_gone }) = news.failed {
             if reader_gone {
                 self.reader_gone.get_or_insert_with(|| text.clone());
@@ -389,7 +390,7 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Stops this process as `^Z` does; it goes on here after a `SIGCONT`.
+    /// Stops this process as `^Z` does; returns after a `SIGCONT`.
     fn suspend(&mut self) {
         self.root.settle();
         if let Some(terminal) = &self.terminal {
@@ -432,8 +433,8 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal, if there are
-/// both.
+/// Switches the user's terminal to raw mode, and gives its size to the rank that gets a pseudo-terminal. Does nothing
+/// if there is no such rank or no terminal.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.stdio.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();

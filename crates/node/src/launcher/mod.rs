@@ -1,4 +1,4 @@
-//! The launcher's driver: runs a job from this process, with the root agent inside it or in a standing session.
+//! The launcher's driver: runs a job whose root agent is in this process or belongs to a standing session.
 
 mod driver;
 mod program;
@@ -30,14 +30,14 @@ pub struct RunConfig {
     pub places: Vec<SpawnNode>,
     pub growth: Growth,
     pub timeout_ns: Option<u64>,
-    /// Whether the user is shown where the ranks wait before the time limit ends the job.
+    /// Whether the user is shown in which calls the ranks wait, before the time limit ends the job.
     pub explains_timeout: bool,
     pub output: Output,
     /// Shows a person which nodes are still starting, until the job has started.
     pub starting: Option<ShowStarting>,
-    /// Where the output goes if the job is detached, instead of standard output and error.
+    /// Where the output of a detached job goes, instead of standard output and error.
     pub spool: Option<Arc<Spool>>,
-    /// Times of `CLOCK_MONOTONIC` (ns) when the program began; `resolved_ns`: when its command line had been parsed.
+    /// Time at which the program began (`CLOCK_MONOTONIC`, ns). `resolved_ns`: when its command line had been parsed.
     pub process_start_ns: u64,
     pub resolved_ns: u64,
 }
@@ -54,9 +54,9 @@ pub type ShowStarting = Box<dyn FnMut(Starting<'_>)>;
 
 /// Where the root agent runs.
 pub enum Reach {
-    /// The root agent runs in this process: the session serves only this job and ends with it.
+    /// The root agent runs in this process: its session serves only this job and ends with it.
     OneShot(Box<SessionSpec>),
-    /// The root agent is that of a standing session.
+    /// The root agent belongs to a standing session.
     Session(Box<Attached>),
 }
 

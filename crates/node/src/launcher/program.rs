@@ -1,18 +1,18 @@
-//! Code in this process that takes the place of the ranks' standard input and output.
+//! Code in this process that exchanges data with the ranks through their standard input and output.
 
 use bytes::Bytes;
 use wireup_proto::io::Stream;
 use wireup_wire::ids::Rank;
 
-/// The process's own code instead of the ranks' standard input and output. All ranks get the same input.
+/// Code that produces the ranks' standard input, the same for all ranks, and consumes their output.
 pub trait Program {
-    /// The next input, at most `bytes_max` bytes. After `Next::Waits` it is asked for again when a rank has written
+    /// The next input, at most `bytes_max` bytes. After `Next::Waits` it is called again when a rank has written
     /// something.
     fn input(&mut self, bytes_max: usize) -> Next;
-    /// What a rank has written to its standard output.
+    /// Handles what a rank has written to its standard output.
     fn output(&mut self, rank: Rank, bytes: &[u8]);
-    /// What a rank has written to its standard error. Returns whether the program takes the bytes; what it does not
-    /// take is written to the standard error of this process.
+    /// Handles what a rank has written to its standard error. `false`: the program did not use the bytes, so they are
+    /// written to the standard error of this process.
     fn errors(&mut self, _rank: Rank, _bytes: &[u8]) -> bool {
         false
     }
@@ -21,12 +21,12 @@ pub trait Program {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     Bytes(Bytes),
-    /// There is no input before ranks have written something.
+    /// There is no further input until a rank has written something.
     Waits,
     End,
 }
 
-/// A program, and how much input the job can take.
+/// A program, and the number of input bytes that the job can take.
 pub struct Talking<'p> {
     program: &'p mut dyn Program,
     bytes_max: usize,
@@ -38,17 +38,17 @@ impl<'p> Talking<'p> {
         Talking { program, bytes_max: 0, waits: false }
     }
 
-    /// The job can take this many bytes; 0: none for now.
+    /// Sets how many bytes the job can take; 0: none for now.
     pub fn want(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// Whether [`Talking::take`] has something.
+    /// Whether [`Talking::take`] can return input.
     pub fn is_ready(&self) -> bool {
         self.bytes_max > 0 && !self.waits
     }
 
-    /// The next input; empty: the end.
+    /// The next input; empty: the input has ended.
     pub fn take(&mut self) -> Option<Bytes> {
         if !self.is_ready() {
             return None;
@@ -70,7 +70,7 @@ impl<'p> Talking<'p> {
         }
     }
 
-    /// Passes on what a rank has written to one of its streams. Returns whether the program takes the bytes.
+    /// Passes on what a rank has written to one of its streams. `false`: the program did not use the bytes.
     pub fn take_output(&mut self, stream: Stream, rank: Rank, bytes: &[u8]) -> bool {
         if stream == Stream::Err {
             return self.program.errors(rank, bytes);

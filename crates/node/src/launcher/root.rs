@@ -1,5 +1,5 @@
-//! Drives the launcher's root agent: inside this process, with frames in memory, or in a standing session, behind a
-//! socket.
+//! Drives the launcher's root agent: either inside this process, with frames passed in memory, or in a standing
+//! session, through a socket.
 
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -18,8 +18,8 @@ use wireup_wire::session::NodeState;
 
 /// Token of the session's socket. The launcher's other tokens have lower numbers.
 const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
-/// Most bytes per read. Chosen: what a pipe holds; the pages of a larger buffer cost a short job more than the reads
-/// cost a long one.
+/// Most bytes per read. Chosen: the capacity of a pipe; touching the pages of a larger buffer would cost a short job
+/// more than the reads cost a long one.
 const READ_BYTES_MAX: usize = 64 << 10;
 
 pub enum Root {
@@ -45,7 +45,7 @@ pub struct Session {
 
 enum End {
     NotYet,
-    /// The link has ended, for this reason, which is reported after everything that was received before.
+    /// The link has ended for this reason, which is reported after everything that was received before the end.
     Closed(String),
     Reported,
 }
@@ -85,7 +85,7 @@ impl Root {
         }
     }
 
-    /// The nodes of a one-shot run; none of a standing session, which starts none.
+    /// The nodes of a one-shot run; empty for a standing session, whose nodes are already running.
     pub fn nodes(&self) -> &[NodeState] {
         match self {
             Root::Within(within) => within.agent.nodes(),
@@ -100,7 +100,7 @@ impl Root {
         }
     }
 
-    /// Waits for events, at most until `until_ns`; the caller dispatches them.
+    /// Waits for events, at most until `until_ns`; the caller handles them.
     pub fn wait(&mut self, until_ns: Option<u64>) -> io::Result<Vec<Event>> {
         match self {
             Root::Within(within) => within.agent.wait(until_ns),
@@ -124,7 +124,7 @@ impl Root {
         }
     }
 
-    /// Does all work that is possible now.
+    /// Does all work that is possible without waiting.
     pub fn settle(&mut self) {
         match self {
             Root::Within(within) => within.agent.settle(),
@@ -132,10 +132,11 @@ impl Root {
         }
     }
 
-    /// Prepares for another thread in this process.
+    /// Prepares for further threads in this process: keepers are then forked by the forker.
     pub fn before_threads(&self) {
         if let Root::Within(_) = self {
-            // If it fails, jobs that ranks start from now on get no keeper, and report why.
+            // If this fails, no keeper can be forked for jobs that ranks spawn from now on; such a job then reports the
+            // reason.
             let _ = forker::before_threads();
         }
     }
@@ -151,7 +152,7 @@ impl Root {
         }
     }
 
-    /// Why the root agent is gone, once.
+    /// Why the root agent has ended; returned only once.
     pub fn take_end(&mut self) -> Option<String> {
         match self {
             Root::Within(within) if within.agent.has_left() => {

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// Time between two checks whether a background process has become the foreground process (ns).
+/// Interval at which a background process checks whether it is in the terminal's foreground (ns).
 const ASK_NS: u64 = 250_000_000;
 
 pub struct Stdin {
@@ -18,7 +18,7 @@ pub struct Stdin {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No bytes are wanted.
+    /// The job needs no bytes now.
     Idle,
     /// The reactor watches for bytes; at most `bytes_max` are wanted.
     Watched {
@@ -28,8 +28,8 @@ enum State {
     File {
         bytes_max: usize,
     },
-    /// Another process group is in the terminal's foreground. No event tells when this process gets there: a shell that
-    /// moves a running job to the foreground sends no signal.
+    /// Another process group is in the terminal's foreground. No event reports when this process is moved there: a
+    /// shell that moves a running job to the foreground sends no signal.
     Background {
         bytes_max: usize,
         ask_ns: u64,
@@ -42,7 +42,7 @@ impl Stdin {
         Stdin { token, state: State::Idle }
     }
 
-    /// The job can take `bytes_max` bytes; 0: none for now.
+    /// Sets how many bytes the job can take; 0: none for now.
     pub fn want(&mut self, bytes_max: usize, reactor: &Reactor) {
         if self.state == State::Ended {
             return;
@@ -58,14 +58,14 @@ impl Stdin {
         };
     }
 
-    /// The process continues after a stop, perhaps in the foreground.
+    /// Checks again after a `SIGCONT`, since this process may be in the terminal's foreground now.
     pub fn on_continue(&mut self, reactor: &Reactor) {
         if let State::Background { bytes_max, .. } = self.state {
             self.want(bytes_max, reactor);
         }
     }
 
-    /// When [`Stdin::on_tick`] is due.
+    /// Time at which [`Stdin::on_tick`] must be called (ns).
     pub fn deadline_ns(&self) -> Option<u64> {
         match self.state {
             State::File { .. } => Some(0),
@@ -83,12 +83,12 @@ impl Stdin {
         }
     }
 
-    /// Whether `read` should be called without an event.
+    /// Whether standard input is a regular file, so that `read` must be called without an event.
     pub fn is_file(&self) -> bool {
         matches!(self.state, State::File { .. })
     }
 
-    /// Reads once; empty: the end.
+    /// Reads once; empty: standard input has ended.
     pub fn read(&mut self, reactor: &Reactor) -> Option<Bytes> {
         let (State::Watched { bytes_max } | State::File { bytes_max }) = self.state else {
             return None;
@@ -101,7 +101,7 @@ impl Stdin {
         let length = match rustix::io::read(fd(), spare_capacity(&mut buffer)) {
             Ok(length) => length,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return None,
-            // A closed or broken input counts as ended.
+            // A closed or broken standard input counts as ended.
             Err(_) => 0,
         };
         self.want(0, reactor);

@@ -1,8 +1,8 @@
-//! Writes the ranks' output on a thread of its own, so that a stopped terminal blocks nothing else.
+//! Writes the ranks' output in a separate thread, so that a stopped terminal blocks nothing else.
 //!
 //! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell, so it cannot be made
-//! non-blocking. The thread starts with the first byte. It takes everything that waits and writes it in one call. If no
-//! thread can be started, the caller writes directly.
+//! non-blocking. The thread is started at the first write. It takes all waiting pieces and writes them in one call. If
+//! no thread can be started, the caller writes directly.
 
 mod decoration;
 mod files;
@@ -40,10 +40,10 @@ pub struct Writer {
 }
 
 enum Mode {
-    /// No thread was started, since there was nothing to write.
+    /// No thread is running, since nothing has been written.
     Idle,
     Thread(JoinHandle<()>),
-    /// The limit of processes is reached: the caller writes.
+    /// No thread could be started (limit of processes): the caller writes.
     Inline,
 }
 
@@ -52,14 +52,14 @@ struct Shared {
     target: Mutex<Target>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Event counter that is readable when `written` or `failed` has changed.
+    /// Event counter (`eventfd`) that is readable when `written` or `failed` has changed.
     news: OwnedFd,
 }
 
 struct Target {
     stream: Stream,
     sink: Sink,
-    /// Where the output goes if the job is detached, instead of the descriptor.
+    /// Where the output of a detached job goes, instead of the descriptor.
     spool: Option<Arc<Spool>>,
     lines: Lines,
 }
@@ -79,22 +79,22 @@ struct State {
     waiting: VecDeque<Piece>,
     /// Whether the thread is writing.
     busy: bool,
-    /// Whether the thread ends when nothing waits.
+    /// Whether the thread exits when no piece is waiting.
     ends: bool,
-    /// Bytes of the job that have been written and not yet reported.
+    /// Bytes of the job's output that have been written and not yet reported.
     written: u64,
     failed: Option<Problem>,
 }
 
 struct Piece {
-    /// The rank that has written the piece, and what follows; `None`: whole lines of any ranks.
+    /// The rank that has written the piece, and what follows it in the rank's stream; `None`: whole lines of any ranks.
     from: Option<(Origin, Next)>,
     bytes: Bytes,
-    /// Whether the bytes count as output of the job; messages of wireup do not.
+    /// Whether the bytes count as output of the job; messages of wireup do not count.
     counts: bool,
 }
 
-/// Changes to report.
+/// Progress since the last report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct News {
     pub written: u64,
@@ -114,12 +114,12 @@ impl Writer {
         self.shared.news.as_fd()
     }
 
-    /// Writes bytes of the job.
+    /// Queues output of the job.
     pub fn write(&mut self, from: Option<(Origin, Next)>, bytes: Bytes) {
         self.push(Piece { from, bytes, counts: true });
     }
 
-    /// Writes a message of wireup, which is not empty, in order with the job's bytes.
+    /// Queues a message of wireup, which must not be empty, after the job's output so far.
     pub fn notice(&mut self, text: String) {
         self.push(Piece { from: None, bytes: Bytes::from(text), counts: false });
     }
@@ -141,17 +141,17 @@ impl Writer {
         self.shared.changed.notify_all();
     }
 
-    /// Takes the changes since the last call.
+    /// Takes the progress since the last call.
     pub fn take_news(&self) -> News {
         let mut counter = [0; 8];
-        // The counter may already be empty.
+        // The read fails if the counter is 0, which is no error.
         let _ = rustix::io::read(&self.shared.news, &mut counter);
         let mut state = lock(&self.shared.state);
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
-    /// Waits until everything is written, at most `limit`, then writes the beginnings of lines whose end will not come.
-    /// Ends the thread, because this process may be about to fork.
+    /// Waits at most `limit` until everything is written, then writes unfinished lines, whose end will not come. Ends
+    /// the thread, because this process may be about to fork.
     pub fn finish(&mut self, limit: Option<Duration>) {
         if !self.wait(limit) {
             return;
@@ -166,7 +166,7 @@ impl Writer {
         }
     }
 
-    /// Whether everything is written.
+    /// Waits until everything is written; `false`: `limit` has passed before that.
     fn wait(&self, limit: Option<Duration>) -> bool {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut state = lock(&self.shared.state);
@@ -189,7 +189,7 @@ impl Writer {
 
 impl Shared {
     fn tell(&self) {
-        // If the counter is full, it is readable too.
+        // A write fails only if the counter is full, and then it is readable already.
         let _ = retry_on_intr(|| rustix::io::write(&self.news, &1u64.to_ne_bytes()));
     }
 
@@ -225,7 +225,7 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data are valid between any two statements, so they stay usable after a panic of another thread.
+    // The data are consistent between any two statements, so they stay usable after another thread's panic.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -235,8 +235,8 @@ impl Target {
         Target { stream, sink, spool, lines }
     }
 
-    /// Writes all that can be written: if one file fails, or the job's bytes do, other files and messages of wireup may
-    /// still succeed. Returns the first problem.
+    /// Writes all pieces: if writing to one file or writing the job's output fails, other files and messages of wireup
+    /// may still succeed. Returns the first problem.
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
@@ -286,7 +286,7 @@ impl Target {
         let parts = group.iter().filter_map(|piece| Some((piece.from?, &piece.bytes)));
         let mut result = Ok(());
         for ((origin, next), bytes) in parts {
-            // Output that goes to files comes in pieces of any kind, so the pieces are divided into lines here.
+            // Agents do not divide output that goes to files into lines, so it is divided here.
             let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
             while let Some(line) = lines.next() {
                 let next = if lines.peek().is_some() { Next::Rest } else { next };
@@ -315,7 +315,7 @@ struct Out<'t> {
 #[derive(Clone, Copy)]
 enum By {
     Wireup,
-    /// Any ranks, each whole lines.
+    /// Any ranks; each wrote whole lines.
     Ranks,
     Rank(Origin),
 }
@@ -343,7 +343,7 @@ impl Out<'_> {
     }
 }
 
-/// An error of the file of long lines: the parts of lines in it cannot be read.
+/// Makes a problem of an error in reading the temporary file for long lines.
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
         let text = format!("cannot read a long line from the temporary file that holds it: {error}");
@@ -351,10 +351,10 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Why a folder cannot take the output of ranks.
+/// Why a folder cannot be used for the output of ranks.
 #[derive(Debug)]
 pub enum FolderProblem {
-    /// The folder has files of an earlier run: their number, and the name of the first one.
+    /// The folder contains output of an earlier run: the number of files, and the name of the first one.
     Taken {
         count: usize,
         first: String,
@@ -362,12 +362,12 @@ pub enum FolderProblem {
     System(io::Error),
 }
 
-/// Makes the folder for the files of a job's ranks. If the folder has such files and they may be replaced, those that
+/// Makes the folder for the files of a job's ranks. If it contains such files and they may be replaced, those to which
 /// this job may write are removed, and no others.
 ///
 /// # Errors
-/// It cannot be made or read; it has the output of an earlier run, which is not to be replaced; a file cannot be
-/// removed.
+/// The folder cannot be made or read; it has the output of an earlier run, which must not be replaced; or a file cannot
+/// be removed.
 pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), FolderProblem> {
     let system = FolderProblem::System;
     drop(wireup_os::output_file::make_folder(path).map_err(system)?);
@@ -391,8 +391,8 @@ pub fn make_folder(path: &Path, ranks: u32, overwrite: bool) -> Result<(), Folde
     Ok(())
 }
 
-/// Whether a file's name says that it has the output of a rank; `Some(Some(rank))`: of a rank of the job that the user
-/// has launched.
+/// Recognizes the name of a file with a rank's output. `Some(Some(rank))`: a rank of the job that the user has
+/// launched; `Some(None)`: a rank of another job.
 fn rank_of(name: &str) -> Option<Option<u32>> {
     let words: Vec<&str> = name.split('.').collect();
     let number = |word: &str| word.parse::<u32>().ok();
@@ -412,12 +412,12 @@ fn slices_of(group: &[Piece]) -> Vec<IoSlice<'_>> {
     group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect()
 }
 
-/// Writes once; waits if another process has made the descriptor non-blocking.
+/// Makes one `writev` call; waits first if the descriptor is full and another process has made it non-blocking.
 fn write_waiting(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         match rustix::io::writev(fd, slices) {
             Err(rustix::io::Errno::AGAIN) => {
-                // Without a limit: the reader of the output may rest as long as it likes.
+                // No time limit: the reader of the output may pause as long as it likes.
                 wireup_os::socket::wait(fd, false, true, None)?;
             }
             result => return Ok(result?),

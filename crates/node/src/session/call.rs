@@ -1,10 +1,10 @@
-//! Calls a standing session at its socket, for the launcher.
+//! The launcher's connection to the socket of a standing session.
 //!
 //! ```text
-//!   connect, header ──► │ other work of the run meanwhile │ ──► header, Welcome ──► requests, or a job
+//! connect, header ──► │ other work of the launcher │ ──► header, Welcome ──► requests, or a job
 //! ```
 //!
-//! Every wait is bounded. If a session is stopped or overloaded, the error gives its name.
+//! Every wait has a time limit. If a session is stopped or overloaded, the error contains its name.
 
 use super::crash_log;
 use super::session_directory::{SessionDirectory, SessionDirectoryError};
@@ -30,9 +30,9 @@ pub const SOCKET: &str = "socket";
 /// Longest time that a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a
 /// machine that swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Time after which the user is told what this process waits for. Chosen: a shorter wait goes unnoticed.
+/// Time after which the user is told what this process waits for. Chosen: shorter waits go unnoticed.
 const UNTOLD: Duration = Duration::from_secs(2);
-/// Pause between two tries if too many other launchers wait.
+/// Pause between two attempts to connect if too many other launchers wait.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 64 << 10;
 
@@ -70,7 +70,7 @@ pub enum CallError {
     System { path: String, error: io::Error },
 }
 
-/// Advice about a process that may be stopped. Pid 0: the process is in another PID namespace and has no number here.
+/// Advice about a process that may be stopped. Pid 0: the process is in another PID namespace and has no pid here.
 fn if_stopped(pid: &u32) -> String {
     match pid {
         pid if process::is_stopped(*pid) => format!("{}, wireup down --kill ends it; ", stopped(*pid)),
@@ -87,7 +87,7 @@ fn by_kill(pid: &u32) -> String {
     if *pid == 0 { String::new() } else { format!(" (kill {pid})") }
 }
 
-/// A call that has not been answered yet.
+/// A connection to a session that has not answered yet.
 pub struct Calling {
     call: Call,
 }
@@ -101,18 +101,18 @@ pub struct Call {
     reader: FrameReader,
     /// Bytes that have been read and not parsed.
     bytes: Bytes,
-    /// Function that tells the user, once, for which answer this process waits.
+    /// Function that tells the user what this process waits for; called at most once.
     tell: Cell<Option<fn(&str)>>,
 }
 
-/// A session that has answered.
+/// A connection to a session that has answered.
 pub struct Attached {
     pub welcome: Welcome,
     call: Call,
 }
 
 impl Calling {
-    /// Calls a session; `None`: there is no session of that name.
+    /// Connects to a session; `None`: there is no session of that name.
     pub fn call(name: &str) -> Result<Option<Calling>, CallError> {
         let Some(place) = SessionDirectory::find(name)? else { return Ok(None) };
         let path = || place.path().join(SOCKET).display().to_string();
@@ -163,7 +163,7 @@ impl Calling {
         self.call.pid
     }
 
-    /// Waits for the answer; if it takes long, `tell` gets a line about that.
+    /// Waits for the session's answer; if that takes long, `tell` is called with a line for the user.
     pub fn finish(self, tell: fn(&str)) -> Result<Attached, CallError> {
         let mut call = self.call;
         call.tell.set(Some(tell));
@@ -211,7 +211,7 @@ impl Attached {
     ) -> Result<T, CallError> {
         self.send(message)?;
         if limit.is_some() {
-            // A long wait is expected, so the user is not told about it.
+            // The caller expects a long wait, so the user is not told about it.
             self.call.tell.set(None);
         }
         self.answer(Instant::now() + limit.unwrap_or(ANSWER_MAX), &mut take)
@@ -250,7 +250,7 @@ impl Attached {
         self.call.write(&[&frame.header()[..], &frame.payload].concat())
     }
 
-    /// The first message that `take` accepts.
+    /// Waits for the first message that `take` accepts.
     fn answer<T>(&mut self, until: Instant, take: &mut dyn FnMut(Control) -> Option<T>) -> Result<T, CallError> {
         loop {
             if let Some(answer) = take(self.call.next(until)?) {
@@ -259,12 +259,12 @@ impl Attached {
         }
     }
 
-    /// Asks for the nodes of the job that this connection will launch.
+    /// Requests nodes for the job that this connection will launch.
     pub fn seats(&mut self, request: SeatRequest) -> Result<Vec<AgentId>, CallError> {
         let name = self.call.name.clone();
         self.ask(&Control::FromLauncher(FromLauncher::AskSeats(request)), None, |answer| match answer {
             Control::ToLauncher(ToLauncher::Seats(agents)) => Some(Ok(agents)),
-            // The session is being ended.
+            // The session is about to end.
             Control::ToLauncher(ToLauncher::Ended(_)) | Control::ToLauncher(ToLauncher::Decided(Err(_))) => {
                 Some(Err(CallError::Ended { name: name.clone() }))
             }
@@ -287,7 +287,7 @@ impl Attached {
     /// Turns the connection into a link for a job.
     ///
     /// # Errors
-    /// Does not fail for an open descriptor.
+    /// None for an open descriptor.
     pub(crate) fn into_link(self) -> io::Result<Link> {
         files::set_nonblocking(&self.call.socket, true)?;
         Ok(Link::local(self.call.socket, self.call.bytes))
@@ -305,7 +305,7 @@ impl Call {
                         return Err(self.silent());
                     }
                 }
-                // The session's last messages are read first.
+                // Not an error yet: the session's last messages must be read first.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 Err(error) => return Err(self.system(error)),
             }
@@ -313,7 +313,7 @@ impl Call {
         Ok(())
     }
 
-    /// Reads some bytes.
+    /// Waits until bytes arrive, and returns them.
     fn read(&self, until: Instant) -> Result<Bytes, CallError> {
         let is_ready = |limit| socket::wait(&self.socket, true, false, Some(limit)).map_err(|error| self.system(error));
         let left = || until.saturating_duration_since(Instant::now());
@@ -333,7 +333,7 @@ impl Call {
         }
     }
 
-    /// The next message.
+    /// Waits for the next message.
     fn next(&mut self, until: Instant) -> Result<Control, CallError> {
         loop {
             match self.reader.next(&mut self.bytes) {

@@ -1,8 +1,9 @@
 //! Accepts connections to a standing session's socket, and keeps them until both ends know that they speak the same
 //! version.
 //!
-//! Connections of other users are refused. A launcher sends its header at once, usually before it is accepted, and is
-//! then passed on with the bytes that followed. Slow ones wait here, a bounded number of them, for a bounded time.
+//! Connections of other users are refused. A launcher sends its version header at once, usually before its connection
+//! is accepted, and is then passed on with the bytes that followed the header. Connections without a complete header
+//! wait here: a limited number, for a limited time.
 
 use crate::agent::token::Token;
 use crate::transport::pause::Pause;
@@ -15,11 +16,11 @@ use wireup_os::local;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::attach::{ATTACH_LEN, Spoken};
 
-/// Most callers that have not sent their versions.
+/// Most connections whose version header has not arrived.
 const GUESTS_MAX: usize = 128;
-/// Time limit for the header (ns), which a process of this machine sends in one write.
+/// Time limit for the version header (ns). A process of this machine sends it in one write.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// Most callers accepted per turn.
+/// Most connections accepted per turn of the main loop.
 const ACCEPTS_A_TURN_MAX: usize = 32;
 
 pub struct Callers {
@@ -33,7 +34,7 @@ pub struct Callers {
 /// A launcher with a compatible version.
 pub struct Caller {
     pub socket: OwnedFd,
-    /// The bytes that followed the header.
+    /// The bytes that followed the version header.
     pub early: Bytes,
 }
 
@@ -43,11 +44,11 @@ struct Guest {
     until_ns: u64,
 }
 
-/// The state of a caller's header.
+/// The state of a connection's version header.
 enum Heard {
     All(Caller),
     Part(Guest),
-    /// The caller has left, or speaks another version; wireup's version was sent to it.
+    /// The caller has closed the connection, or has another version of wireup; it has been sent this side's version.
     Nothing,
 }
 
@@ -59,14 +60,14 @@ impl Callers {
         Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, pause: Pause::default() })
     }
 
-    /// There are incoming connections.
+    /// Accepts waiting connections; returns those whose header is complete.
     pub fn on_listener(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Caller> {
         let mut ready = Vec::new();
         for _ in 0..ACCEPTS_A_TURN_MAX {
             match local::accept(&self.listener) {
                 Ok(socket) => ready.extend(self.take_in(socket, now_ns, reactor)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Most likely no descriptor is left.
+                // Any other error most likely means that no descriptor is left: accept again after a pause.
                 Err(_) => {
                     self.pause.begin(&self.listener, self.token.pack(), now_ns, reactor);
                     break;
@@ -81,7 +82,7 @@ impl Callers {
         if local::peer(&socket).ok()?.user != user {
             return None;
         }
-        // A new socket has room for eight bytes.
+        // A new socket has room for the eight bytes, so the write does not block.
         retry_on_intr(|| rustix::io::write(&socket, &Spoken::OURS.encode())).ok()?;
         let guest = match (Guest { socket, heard: Vec::new(), until_ns: now_ns + PATIENCE_NS }).listen() {
             Heard::All(caller) => return Some(caller),
@@ -98,7 +99,7 @@ impl Callers {
         None
     }
 
-    /// A caller has sent bytes.
+    /// Reads from a connection without a complete header; returns it when the header is complete.
     pub fn on_guest(&mut self, number: u32, reactor: &Reactor) -> Option<Caller> {
         let guest = self.guests.remove(&number)?;
         match guest.listen() {
@@ -115,7 +116,7 @@ impl Callers {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        // All callers get the same time, so the time of the first one ends first.
+        // All connections get the same time limit, so that of the oldest one expires first.
         let oldest = self.guests.values().map(|guest| guest.until_ns).next();
         oldest.into_iter().chain(self.pause.deadline_ns()).min()
     }

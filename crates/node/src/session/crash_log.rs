@@ -1,7 +1,7 @@
-//! Reads the last output of a session's process that was killed or crashed. It is kept until the next session of that
-//! name starts.
+//! Reads the last output of a session's process that was killed or has crashed. The output is kept until the next
+//! session of that name starts.
 //!
-//! A keeper saves it (`keeper/directories`), since the process itself cannot.
+//! A keeper saves the output (`keeper/directories`), since a process that was killed cannot.
 
 use super::session_directory::SessionDirectory;
 

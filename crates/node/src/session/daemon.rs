@@ -58,13 +58,13 @@ fn system(what: &str) -> impl Fn(io::Error) -> DaemonError {
     move |error| DaemonError::System { what: what.to_owned(), error }
 }
 
-/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the number
-/// of that process, the session listens.
+/// Starts a session in a new process, in a directory that this process has claimed. Returns the pid of that process
+/// once the session listens.
 ///
 /// Call it while the process has one thread.
 ///
 /// # Errors
-/// Why the session could not start; it has then been cleaned up.
+/// Why the session could not start; what it had created has then been removed.
 pub fn start(
     place: &SessionDirectory,
     session: SessionSpec,
@@ -89,7 +89,7 @@ pub fn start(
         Fork::Parent { child } => {
             drop(writer);
             let mut told = String::new();
-            // A failed read counts as no message.
+            // If reading fails, `told` is empty, as if the process had been killed.
             let _ = File::from(reader).read_to_string(&mut told);
             match told.strip_prefix(READY) {
                 Some(_) => Ok(child),
@@ -102,7 +102,7 @@ pub fn start(
     }
 }
 
-/// The message of success.
+/// Message of the session's process to `wireup up`: the session listens.
 const READY: &str = "ready";
 
 fn serve(
@@ -131,7 +131,7 @@ fn serve(
 fn detach(place: &SessionDirectory, owner: Option<&Owner>, word: &File) -> Result<(), DaemonError> {
     process::new_session().map_err(system("beginning a kernel session"))?;
     process::set_name(c"wireup-session");
-    // `wireup up &` may have been started with signals ignored; the ranks of later runs must not ignore them.
+    // `wireup up &` may have been started with some signals ignored; the ranks of later jobs must not ignore them.
     process::reset_dispositions(&[]);
     process::ignore_write_errors();
     let log = File::create(place.inside(LOG)).map_err(system("making the session's log"))?;
@@ -145,7 +145,7 @@ fn detach(place: &SessionDirectory, owner: Option<&Owner>, word: &File) -> Resul
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     let own = [place.as_fd(), word.as_fd()].into_iter().chain(owner.map(AsFd::as_fd));
     files::close_all_but(&standard.into_iter().chain(own).collect::<Vec<_>>());
-    // The working directory may be on a file server that goes away, or may have to be removed.
+    // The user's working directory may be on a file server that goes away, or may have to be removed.
     std::env::set_current_dir("/").map_err(system("leaving the working directory"))
 }
 
@@ -166,18 +166,19 @@ impl<'p> Daemon<'p> {
         owner: Option<Owner>,
         process_ns: u64,
     ) -> Result<Daemon<'p>, DaemonError> {
-        // If these calls fail, fewer ranks fit, and orphans of a killed keeper are not collected.
+        // Errors are ignored: with a low limit fewer ranks fit, and without a subreaper a killed keeper's orphans are
+        // not reaped.
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
-        // The warden outlives a kill of this process group.
+        // In its own kernel session the warden survives if this process group is killed.
         warden.begin_kernel_session(KernelSession::Own);
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),
             last_words: CRASH_LOG.into(),
         });
-        // A new socket has room for the requests. A warden that has ended has reported why.
+        // A new socket has room for the requests, so an error means that the warden has ended; it has reported why.
         if let Err(error) = warden.flush() {
             let mut events = Vec::new();
             let _ = warden.receive(&mut events);
@@ -217,7 +218,7 @@ impl<'p> Daemon<'p> {
             }
             Err(error) => {
                 eprintln!("{error}");
-                // The warden does its work when this process is gone.
+                // The warden must run until this process has exited, and then removes the directory.
                 std::mem::forget(self.warden);
             }
         }
@@ -262,7 +263,7 @@ impl<'p> Daemon<'p> {
     }
 
     fn take_in(&mut self, caller: Caller) {
-        // A caller that cannot be watched is dropped, which closes its socket.
+        // If the socket cannot be watched, it is dropped and so closed.
         let _ = self.agent.adopt_launcher(caller.socket, caller.early);
     }
 

@@ -15,15 +15,15 @@ pub struct Facts {
     pub slots_max: Vec<Option<u32>>,
     /// Modules that are imported once for all ranks of a job on a node.
     pub preload: Vec<String>,
-    /// Command that reaches a node, without the node's name.
+    /// Command of the remote shell, without the node's name.
     pub shell: String,
     /// Time that agents may take to start (ns).
     pub start_timeout_ns: u64,
-    /// Pid of the process whose end ends the session; `None`: there is none.
+    /// Pid of the process whose end also ends the session; `None`: there is no such process.
     pub owner: Option<u32>,
     /// Start of the session, in seconds since 1970.
     pub since_s: u64,
-    /// The version of wireup.
+    /// The version of wireup that started the session.
     pub version: String,
 }
 
@@ -32,7 +32,7 @@ impl Facts {
         std::fs::write(place.inside(FILE), peer::encode(self))
     }
 
-    /// Reads the facts, after the session has told its version.
+    /// Reads the facts. Call it after the session has reported its version.
     ///
     /// # Errors
     /// The file cannot be read, or another version of wireup wrote it.

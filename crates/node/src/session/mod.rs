@@ -1,8 +1,9 @@
 //! Standing sessions: agents that wait for jobs, and the launchers that submit them.
 //!
 //! `session_directory` is a session's directory, `daemon` its process, `callers` the connections to it, `call` the
-//! launcher's side of one; `owner` is the process whose end ends it. `spool` stores the output of a detached job,
-//! `crash_log` that of a crashed session's process; `unended` remembers sessions that nobody has ended.
+//! launcher's end of a connection; `owner` is the process whose end also ends the session. `spool` stores the output of
+//! a detached job, `crash_log` the last output of a crashed session; `unended` remembers sessions that were not ended
+//! by the user.
 
 pub mod call;
 mod callers;

@@ -1,10 +1,10 @@
-//! Finds the owner of a session: the login in which it was started, and whose end ends it.
+//! Finds the owner of a session: a process, usually of the login in which the session was started, whose end ends it.
 //!
 //! The owner is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the
-//! batch script. If the leader has ended, is outside of this container or is its first process, the owner is the
-//! highest script that has called the caller, not the nearest subshell. If the caller leads its session itself
-//! (`setsid wireup up`), the owner is the caller's parent. Inside a batch system's allocation, of which a login may
-//! have many in sequence, the owner is the process started for the allocation: a shell or a script.
+//! batch script. If the leader has ended, is outside of this container or is the container's first process, the owner
+//! is the topmost ancestor of the caller in its kernel session, not the nearest subshell. If the caller leads its
+//! session itself (`setsid wireup up`), the owner is the caller's parent. Inside a batch system's allocation, of which
+//! a login may have many in sequence, the owner is the process started for the allocation: a shell or a script.
 
 use std::io;
 use std::mem;
@@ -39,11 +39,12 @@ impl Owner {
         let pid = process::own_pid();
         let by_pipe = |_| {
             let (reader, writer) = files::pipe()?;
-            // The writing end is held until the end of this process; processes that it forks or starts close it.
+            // The pipe's write end stays open until this process exits; processes that it forks or starts close their
+            // copies.
             mem::forget(writer);
             Ok(reader)
         };
-        // The call fails before Linux 5.3, or under the filter of a container that is older than the call.
+        // `pidfd_open` fails before Linux 5.3, or under a container's filter that does not know the call.
         process::open_pid(pid).or_else(by_pipe).map(|fd| Owner { pid, fd })
     }
 

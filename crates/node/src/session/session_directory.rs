@@ -1,4 +1,4 @@
-//! Makes and finds the directories of a user's sessions: one for each, which no other user can enter.
+//! Makes and finds the directories of a user's sessions: one per session, which no other user can enter.
 //!
 //! ```text
 //! $WIREUP_RUNTIME_DIR           /NAME     if it is set, the only place
@@ -7,9 +7,10 @@
 //! /tmp/wireup-UID-RANDOM        /NAME     if another user has taken that name (`wireup_os::own_directory`)
 //! ```
 //!
-//! What another user has put at one of these names counts as absent. Below the first directory nothing is trusted: each
-//! component is opened without following links, and must be a directory of ours without rights for others. Its contents
-//! are accessed through the descriptor, so that no other directory can be substituted in the meantime.
+//! A file that another user has put at one of these paths counts as absent. Below the first directory nothing is
+//! trusted: each component is opened without following links, and must be a directory of this user without rights for
+//! others. Its contents are accessed through the descriptor, so that no other directory can be substituted in the
+//! meantime.
 
 use crate::keeper;
 use crate::remedy::Advised;
@@ -22,14 +23,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_os::own_directory::{self, OwnDirectory};
 
-/// Variable that replaces all other places; for tests, and for machines without a usable place.
+/// Variable that replaces all other places; for tests, and for machines where none of them is usable.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
-/// Name of the session if the user gives none.
+/// Name of the session if the user specifies none.
 pub const DEFAULT_NAME: &str = "default";
 /// Longest name of a session.
 pub const NAME_LEN_MAX: usize = 64;
 
-/// Most tries, since a session that ends may remove its directory while the next one starts.
+/// Most attempts, since a session that ends may remove its directory while the next one starts.
 const RACES_MAX: usize = 16;
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -64,17 +65,17 @@ pub struct SessionDirectory {
     directory: OwnedFd,
 }
 
-/// The result of a claim.
+/// The result of claiming a session's directory.
 #[derive(Debug)]
 pub enum Claim {
-    /// The place is claimed until the descriptor is closed in every process that has inherited it.
+    /// The directory is claimed until the descriptor is closed in every process that has inherited it.
     Ours,
-    /// Another session is running at the place.
+    /// Another session is running in the directory.
     Taken,
 }
 
 impl SessionDirectory {
-    /// The place of a session, if it exists.
+    /// The directory of a session, if it exists.
     pub fn find(name: &str) -> Result<Option<SessionDirectory>, SessionDirectoryError> {
         check_name(name)?;
         for base in bases() {
@@ -86,14 +87,14 @@ impl SessionDirectory {
         Ok(None)
     }
 
-    /// The place of a session: created if necessary, and claimed unless it is taken. `lasting`: the session outlives
-    /// logins.
+    /// The directory of a session: created if necessary, and claimed unless another session runs in it. `lasting`: the
+    /// session outlives the user's logins.
     pub fn claim(name: &str, lasting: bool) -> Result<(SessionDirectory, Claim), SessionDirectoryError> {
         for _ in 0..RACES_MAX {
             let place = match SessionDirectory::find(name)? {
                 Some(place) => place,
                 None => match SessionDirectory::make(name, lasting) {
-                    // The end of another session has removed the parent directory in the meantime.
+                    // Another session that has ended has removed the parent directory in the meantime.
                     Err(SessionDirectoryError::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                         continue;
                     }
@@ -103,7 +104,7 @@ impl SessionDirectory {
             match rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok((place, Claim::Taken)),
                 Err(error) => return Err(system(&place.path, error)),
-                // Otherwise the place's session has removed it in the meantime, and the loop goes on.
+                // Otherwise a session that has ended has removed the directory in the meantime: try again.
                 Ok(()) if place.is_there() => return Ok((place, Claim::Ours)),
                 Ok(()) => {}
             }
@@ -120,10 +121,10 @@ impl SessionDirectory {
         Ok(SessionDirectory { directory: directory.ok_or_else(|| system(&path, Errno::NOENT))?, path })
     }
 
-    /// The names of all existing places, sorted.
+    /// The names of all existing session directories, sorted.
     ///
     /// # Errors
-    /// A directory that may hold sessions cannot be used.
+    /// A directory that may contain session directories cannot be used.
     pub fn names() -> Result<Vec<String>, SessionDirectoryError> {
         let mut names = Vec::new();
         for base in bases() {
@@ -143,7 +144,7 @@ impl SessionDirectory {
         &self.path
     }
 
-    /// Whether no session is running at the place.
+    /// Whether no session is running in the directory.
     pub fn is_free(&self) -> bool {
         match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
@@ -166,20 +167,20 @@ impl SessionDirectory {
         SessionDirectory { path: path.to_owned(), directory }
     }
 
-    /// A path to an entry of the directory that cannot be redirected, for as long as this lives. For system calls that
-    /// take neither descriptors nor long paths (a socket's has at most 107 bytes).
+    /// A path to an entry of the directory, valid and impossible to redirect while `self` lives. For system calls that
+    /// take no directory descriptor, or only short paths (a Unix socket's has at most 107 bytes).
     pub fn inside(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
     }
 
-    /// Whether the path still leads to this directory.
+    /// Whether the path still leads to this directory, which has not been removed or replaced.
     fn is_there(&self) -> bool {
         wireup_os::files::is_at(&self.directory, &self.path)
     }
 
-    /// Removes the directory with its contents. Only the process that has claimed it may do so.
+    /// Removes the directory with its contents. Only the process that has claimed the directory may do so.
     pub fn remove(&self) {
-        // The next session of that name reports what cannot be removed.
+        // Errors are ignored: the next session of that name reports what cannot be removed.
         let _ = self.clear();
         let _ = std::fs::remove_dir(&self.path);
         // The parent directory is shared by all sessions, so this fails until the last one is gone.
@@ -188,7 +189,7 @@ impl SessionDirectory {
         }
     }
 
-    /// Removes everything left by a session that did not end properly.
+    /// Removes all files that a session left in the directory when it did not end properly.
     pub fn clear(&self) -> io::Result<()> {
         keeper::clear(&self.inside(""))
     }
@@ -200,11 +201,12 @@ impl AsFd for SessionDirectory {
     }
 }
 
-/// A directory in which sessions of this user may be.
+/// A directory that may contain session directories of this user.
 enum Base {
-    /// The directory itself, which the user has named.
+    /// The directory that the user has set in `WIREUP_RUNTIME_DIR`.
     Given(PathBuf),
-    /// The folder `wireup` in this directory of the user, which the system removes when nobody is logged in.
+    /// The folder `wireup` in the user's runtime directory, which the system removes when the user is logged in
+    /// nowhere.
     LogIn(PathBuf),
     /// A directory in `/tmp`.
     Shared,
@@ -231,7 +233,7 @@ impl Base {
         }
     }
 
-    /// The directory, which is made if it is missing.
+    /// Opens the directory, which is created if it is missing.
     fn made(&self) -> Result<OwnDirectory, SessionDirectoryError> {
         let missing = |path: &Path| system(path, Errno::NOENT);
         match self {
@@ -254,7 +256,7 @@ fn shared_name() -> String {
     format!("wireup-{}", rustix::process::geteuid().as_raw())
 }
 
-/// The directory that the user has named. Others cannot have put another one in its place, nor rename what is in it.
+/// Opens the directory that the user has set. Checks that no other user can replace it or rename entries in it.
 fn open_given(path: &Path) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
     let Some(directory) = open_own(path, OFlags::NOFOLLOW)? else { return Ok(None) };
     match rustix::fs::fstat(&directory).map_err(|error| system(path, error))?.st_mode & 0o777 {
@@ -272,7 +274,7 @@ fn open_own(path: &Path, flags: OFlags) -> Result<Option<OwnedFd>, SessionDirect
     }
 }
 
-/// The folder `wireup` in a directory of this user.
+/// Opens the folder `wireup` in a directory of this user.
 fn inside(above: &Path, make: bool) -> Result<Option<OwnDirectory>, SessionDirectoryError> {
     let Some(directory) = open_own(above, OFlags::empty())? else { return Ok(None) };
     let directory = enter(&directory, above, "wireup", make)?;
@@ -287,8 +289,8 @@ fn bases() -> Vec<Base> {
     }
     let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let candidates = named.into_iter().chain([PathBuf::from(format!("/run/user/{user}"))]);
-    // If `su` has kept another user's variable, that directory is not for us; nor is one in which others can rename
-    // what is ours.
+    // `XDG_RUNTIME_DIR` is used only if it belongs to this user (`su` may have kept another user's variable), and if
+    // others cannot rename entries in it.
     let is_own = |path: &PathBuf| {
         rustix::fs::stat(path).is_ok_and(|stat| {
             stat.st_uid == user && stat.st_mode & 0o022 == 0 && FileType::from_raw_mode(stat.st_mode).is_dir()
@@ -298,7 +300,7 @@ fn bases() -> Vec<Base> {
     own.map(Base::LogIn).into_iter().chain([Base::Shared]).collect()
 }
 
-/// The directory given by the user, which wireup does not remove.
+/// The directory that the user has set in `WIREUP_RUNTIME_DIR`; wireup does not remove it.
 pub(super) fn given_base() -> Option<PathBuf> {
     env::var_os(RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -316,7 +318,7 @@ fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<
         Ok(directory) => check(&directory, &path).map(|()| Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(SessionDirectoryError::NoDirectory { path: shown(&path) }),
-        // A directory of this user could be opened, so this one may belong to another user.
+        // The parent directory could be opened, so access was denied by this one, which may belong to another user.
         Err(Errno::ACCESS) => match rustix::fs::lstat(&path) {
             Ok(stat) if stat.st_uid != rustix::process::geteuid().as_raw() => {
                 Err(SessionDirectoryError::Foreign { path: shown(&path), owner: stat.st_uid })
@@ -448,7 +450,7 @@ mod tests {
         first.remove();
         assert!(!folder.path().join("base").exists());
         drop(first);
-        // A child that another test has forked holds the lock too, until it executes its program.
+        // A child that another test has forked holds the lock too, until it executes a program.
         rustix::io::retry_on_intr(|| rustix::fs::flock(&second.directory, FlockOperation::LockExclusive)).unwrap();
         assert!(!second.is_there());
     }

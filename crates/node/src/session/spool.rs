@@ -9,10 +9,10 @@
 //!       +------+--------+---------+
 //! ```
 //!
-//! The payload of output begins with its rank (u32); `u32::MAX`: wireup, or a rank of another job.
+//! The payload of output begins with the number of the rank (u32); `u32::MAX`: wireup, or a rank of another job.
 //!
-//! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it
-//! lives. A reader that waits for more sleeps until the file changes or its writer closes it.
+//! Two threads of the launcher append to the file, one record per write. The launcher holds a lock on the file for as
+//! long as it lives. A reader that waits for more sleeps until the file changes or is closed by the launcher.
 
 use super::session_directory::{SessionDirectory, SessionDirectoryError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -28,12 +28,13 @@ use wireup_os::files::write_all_vectored;
 use wireup_proto::io::Stream;
 use wireup_wire::ids::{JobId, Rank};
 
-/// Most output kept of one job (bytes of its file). Chosen: days of progress lines; the directory is often in memory.
+/// Most output that is kept of one job (bytes of its file). Chosen: enough for days of progress lines, although the
+/// directory is often in memory.
 pub const SPOOL_BYTES_MAX: u64 = 32 << 20;
-/// Most files kept of finished jobs; the oldest are removed first.
+/// Most spools of finished jobs that are kept; the oldest are removed first.
 const OVER_MAX: usize = 32;
-/// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's
-/// runtime directory has a tenth of the machine's memory.
+/// Most output that is kept of all detached jobs of a session (bytes). Chosen: room for eight jobs that write without
+/// end; a user's runtime directory usually has a tenth of the machine's memory.
 pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that a job writes before it checks the size of all spools again.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -43,14 +44,14 @@ const RANK_LEN: usize = size_of::<u32>();
 
 const PROGRAM: u8 = 0;
 const END: u8 = 3;
-/// Stands for the rank in output that wireup or a rank of another job wrote.
+/// In place of a rank: the output comes from wireup or from a rank of another job.
 const NO_RANK: u32 = u32::MAX;
 
-/// The message instead of output that is not kept.
+/// The message that replaces output beyond `SPOOL_BYTES_MAX`.
 const FULL: &str =
     "wireup: the output of this detached job exceeds 32 MiB and the rest is dropped; --output-dir keeps everything\n";
 
-/// The message instead of output for which other jobs' output has left no room.
+/// The message that replaces output beyond the limit for the whole session.
 const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's \
     is dropped; --output-dir keeps everything\n";
 
@@ -75,13 +76,13 @@ struct Kept {
 pub struct Listed {
     pub job: JobId,
     pub program: String,
-    /// The exit code; `None`: the job is not over, or its launcher was killed.
+    /// The exit code; `None`: the job has not ended, or its launcher was killed.
     pub code: Option<u8>,
     /// Whether the job's launcher is alive.
     pub is_running: bool,
 }
 
-/// The file of one job, open to read.
+/// The file of one job, opened for reading.
 pub(crate) struct Contents {
     pub(crate) file: File,
     pub(crate) offset: u64,
@@ -106,7 +107,7 @@ pub enum Piece {
     End {
         code: u8,
     },
-    /// Nothing new is in the spool; more may follow.
+    /// The spool has nothing new; more may follow.
     Later,
     /// Nothing more will follow: the launcher was killed.
     Lost,
@@ -127,7 +128,7 @@ impl Spool {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(directory.join(job.to_string()))?;
-        // A process that holds the lock for a check, such as `wireup jobs`, releases it at once.
+        // Another process may hold the lock for a check, as `wireup jobs` does, but releases it at once.
         retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
         let spool = Spool { place: place.try_clone()?, file, kept: Mutex::default() };
         spool.record(&mut spool.kept(), PROGRAM, &[IoSlice::new(program.as_bytes())])?;
@@ -160,7 +161,7 @@ impl Spool {
     /// Writes a message of wireup about the job, which is kept however much the job has written.
     ///
     /// # Errors
-    /// There is no room.
+    /// The file system is full.
     pub fn note(&self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         self.output(&mut self.kept(), Stream::Err, None, pieces)
     }
@@ -168,7 +169,7 @@ impl Spool {
     /// Records the end of the job.
     ///
     /// # Errors
-    /// There is no room.
+    /// The file system is full.
     pub fn end(&self, code: u8) -> io::Result<()> {
         self.record(&mut self.kept(), END, &[IoSlice::new(&[code])])
     }
@@ -191,7 +192,7 @@ impl Spool {
         let written = write_all_vectored(|slices| (&self.file).write_vectored(slices), &mut record);
         match written {
             Ok(()) => kept.length += (HEADER_LEN + length) as u64,
-            // A partial record would hide all later ones.
+            // The partial record is cut off, because it would make all later ones unreadable.
             Err(_) => drop(self.file.set_len(kept.length)),
         }
         written
@@ -245,8 +246,8 @@ fn len(place: &SessionDirectory, job: JobId) -> io::Result<u64> {
     Ok(if_there(fs::metadata(place.inside(DIRECTORY).join(job.to_string())))?.map_or(0, |file| file.len()))
 }
 
-/// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns
-/// whether they have.
+/// Removes the oldest spools of finished jobs until fewer than `OVER_MAX` are left and all spools together have at most
+/// `bytes_max` bytes. Returns whether that limit is met.
 fn make_room(place: &SessionDirectory, bytes_max: u64) -> io::Result<bool> {
     let (running, mut over): (Vec<_>, Vec<_>) = list(place)?.into_iter().partition(|spool| spool.is_running);
     over.sort_by_key(|spool| spool.job);
@@ -268,7 +269,8 @@ impl Contents {
         Ok(Contents { file: File::open(path)?, offset: 0 })
     }
 
-    /// This spool's entry in the list for users; `None`: the launcher has only just created the spool.
+    /// This spool's entry in the list for users; `None`: the launcher has only just created the spool, without a
+    /// record.
     pub(crate) fn listed(&mut self, job: JobId) -> io::Result<Option<Listed>> {
         let is_running = !self.is_abandoned()?;
         let Some((PROGRAM, program)) = self.record()? else { return Ok(None) };
@@ -309,7 +311,7 @@ impl Contents {
         }
     }
 
-    /// Whether the writer has ended.
+    /// Whether the launcher that wrote the file has ended.
     fn is_abandoned(&self) -> io::Result<bool> {
         match retry_on_intr(|| rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared)) {
             Ok(()) => rustix::fs::flock(&self.file, FlockOperation::Unlock).map(|()| true).map_err(Into::into),
@@ -342,7 +344,8 @@ impl Reader {
         Ok(Reader { contents, changes, _place: place })
     }
 
-    /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when there may be more.
+    /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when more may have been
+    /// written.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -385,7 +388,7 @@ fn output(stream: Stream, payload: &[u8]) -> io::Result<Piece> {
     Ok(Piece::Bytes { stream, rank, bytes: bytes.to_vec() })
 }
 
-/// A descriptor that is readable when there may be more.
+/// A descriptor that is readable when more may have been written.
 impl AsFd for Reader {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
@@ -405,7 +408,7 @@ mod tests {
         Piece::Bytes { stream, rank, bytes: text.as_bytes().to_vec() }
     }
 
-    /// A place for this test.
+    /// A temporary session directory.
     fn place() -> (SessionDirectory, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         (SessionDirectory::at(folder.path()), folder)
@@ -501,7 +504,7 @@ mod tests {
             listed.sort_by_key(|listed| listed.job);
             listed.iter().map(|listed| listed.job.0).collect()
         };
-        // The one whose launcher is alive stays, however old it is.
+        // The spool of the launcher that is alive is kept, however old it is.
         assert_eq!((numbers[0], numbers.len()), (0, OVER_MAX + 1));
         drop(spool);
     }

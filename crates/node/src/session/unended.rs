@@ -1,10 +1,10 @@
-//! Remembers sessions that have ended, but not by `wireup down`: a note of each session is written when it starts and
-//! removed when it is ended. So a later run, which would silently use this machine alone, can say what has become of
-//! the session.
+//! Remembers sessions that have ended, but not by `wireup down`: a note is written when a session starts, and removed
+//! when the user ends the session. So a later run, which would silently use this machine alone, can tell the user what
+//! happened to the session.
 //!
-//! A note outlives the machine's restart: it is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in
-//! its name, since a home directory may be shared by machines; or in `$WIREUP_RUNTIME_DIR` if that is set. What cannot
-//! be written or read is no note.
+//! A note survives a reboot: it is in `$XDG_STATE_HOME/wireup` (`~/.local/state/wireup`), with the host in its name,
+//! since machines may share a home directory; or in `$WIREUP_RUNTIME_DIR` if that is set. A note that cannot be written
+//! or read counts as missing.
 
 use super::session_directory::given_base;
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,11 @@ use wireup_wire::peer;
 
 #[derive(Serialize, Deserialize)]
 struct Note {
-    /// Identity of the machine's start (`boot_id`).
+    /// Identity of the boot of the machine (`boot_id`).
     boot: String,
     /// Start of the session, in seconds since 1970.
     since_s: u64,
-    /// The process whose end ends the session, and when it was started (`start_ticks`).
+    /// Pid of the process whose end also ends the session, and the time at which that process started (`start_ticks`).
     owner: Option<(u32, Option<u64>)>,
 }
 
@@ -42,7 +42,7 @@ pub fn remove(name: &str) {
     }
 }
 
-/// What has become of the session of this name, as a clause; `None`: there was none, or its user has ended it.
+/// What happened to the session of this name, as a clause; `None`: there was none, or its user has ended it.
 pub fn story(name: &str) -> Option<String> {
     let note: Note = peer::decode(&fs::read(path(name)?).ok()?).ok()?;
     let why = match note.owner {
@@ -63,7 +63,7 @@ pub fn story(name: &str) -> Option<String> {
 
 fn path(name: &str) -> Option<PathBuf> {
     if let Some(given) = given_base() {
-        // No session can have such a name.
+        // With the leading dot, the name cannot be that of a session.
         return Some(given.join(format!(".{name}")));
     }
     let state = crate::user_folder("XDG_STATE_HOME", ".local/state")?;

@@ -1,13 +1,13 @@
 //! Chooses addresses: those that an agent offers to its children, and the order in which a child dials them.
 //!
-//! An agent first offers the address at which it was itself reached, since that one is known to work, then its others.
-//! A child first dials the address from which its remote shell was called, then addresses on a network that it shares
-//! with its parent, then the rest. The address families alternate (RFC 8305, 4), so that a broken one costs one wait,
-//! not many.
+//! An agent first offers the address at which it was itself reached, since that address is known to work, then its
+//! others. A child first dials the address from which its remote shell was started, then addresses on a network that it
+//! shares with its parent, then the rest. IPv4 and IPv6 addresses alternate (RFC 8305, 4), so that a broken address
+//! family costs one wait, not many.
 //!
 //! Bridges and tunnels of containers and virtual machines have addresses that other machines cannot reach, often the
-//! same ones on each machine. They are used only if the agent was reached at one, `--interface` names it, or the
-//! machine has nothing else. Loopback is the last resort.
+//! same ones on each machine. Such an address is used only if the agent was reached at it, `--interface` names it, or
+//! the machine has no other. Loopback is the last resort.
 
 use super::filter::{Filter, Network};
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use wireup_os::interfaces::InterfaceAddress;
 /// Most addresses that are offered. Chosen: each unreachable one costs a child 250 ms; hypervisors have hundreds.
 pub const OFFERED_MAX: usize = 16;
 
-/// Prefixes of interface names that do not lead to other machines.
+/// Prefixes of the names of interfaces that do not lead to other machines.
 const VIRTUAL_PREFIXES: [&str; 26] = [
     "docker", "virbr", "vnet", "veth", "vmnet", "vboxnet", "cni", "flannel", "cali", "cilium", "weave", "kube-",
     "nerdctl", "podman", "lxc", "lxdbr", "incusbr", "tun", "tap", "wg", "zt", "tailscale", "vxlan", "gre", "sit",
     "ip6tnl",
 ];
 
-/// The error that `--interface` leaves no address to offer.
+/// The error that no address of this machine matches `--interface`.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 #[error("no address of this machine matches --interface {filter}; it has {have}")]
 pub struct NothingMatches {
@@ -41,8 +41,8 @@ pub struct SshConnection {
 }
 
 impl SshConnection {
-    /// Parses `SSH_CONNECTION`: client address, client port, server address, server port. `None` for anything else, and
-    /// for addresses that are valid on one interface only.
+    /// Parses `SSH_CONNECTION`: client address, client port, server address, server port. `None` for any other text,
+    /// and for link-local addresses, which are valid on one interface only.
     pub fn parse(text: &str) -> Option<SshConnection> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [client, _, server, _] = words[..] else {
@@ -90,7 +90,8 @@ pub fn offered(
     Ok(ips)
 }
 
-/// Ordinary interfaces and the one at which the agent was reached; if none, virtual ones; if none, loopback.
+/// The addresses of ordinary interfaces and the one at which the agent was reached; if none, virtual ones; if none,
+/// loopback.
 fn unfiltered<'a>(usable: &[&'a InterfaceAddress], reached_at: Option<IpAddr>) -> Vec<&'a InterfaceAddress> {
     let pick = |wanted: &dyn Fn(&InterfaceAddress) -> bool| -> Vec<&'a InterfaceAddress> {
         usable.iter().copied().filter(|own| wanted(own)).collect()
@@ -104,8 +105,8 @@ fn unfiltered<'a>(usable: &[&'a InterfaceAddress], reached_at: Option<IpAddr>) -
     if virtual_ones.is_empty() { pick(&|own| own.loopback) } else { virtual_ones }
 }
 
-/// The addresses that a child dials, best first. `ssh_client` is the address from which its remote shell was called, if
-/// the parent itself called it.
+/// The addresses that a child dials, best first. `ssh_client`: the address from which the child's remote shell was
+/// started, if the parent itself started it.
 pub fn dial_order(
     parent: &[SocketAddr],
     own: &[InterfaceAddress],
@@ -137,7 +138,7 @@ pub fn dial_order(
     order
 }
 
-/// Appends addresses so that the families alternate while both have some left.
+/// Appends addresses so that IPv4 and IPv6 alternate while both have some left.
 fn take_turns(order: &mut Vec<SocketAddr>, addresses: Vec<SocketAddr>) {
     let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let mut v4_next = order.last().map_or(first_is_v4, |last| !last.is_ipv4());
@@ -149,8 +150,8 @@ fn take_turns(order: &mut Vec<SocketAddr>, addresses: Vec<SocketAddr>) {
     }
 }
 
-/// The source address for a link, if `--interface` is given and a matching interface is on the same network as
-/// `destination`; otherwise the routes decide.
+/// The source address of a link, if `--interface` is given and a matching interface is on the same network as
+/// `destination`; `None`: the kernel chooses by its routes.
 pub fn source_for(destination: IpAddr, own: &[InterfaceAddress], filter: Option<&Filter>) -> Option<IpAddr> {
     let filter = filter?;
     let straight = |own: &&InterfaceAddress| {
@@ -177,14 +178,15 @@ fn is_dialable(address: SocketAddr) -> bool {
     address.port() != 0 && leads_out(address.ip())
 }
 
-/// Bridges and tunnels of this machine, and link-local IPv4 networks: a server's network to its
-/// management controller, for example, has the same addresses on every machine.
+/// Whether the address is that of a bridge or tunnel, or link-local IPv4: a server's network to its management
+/// controller, for example, has the same addresses on every machine.
 pub fn is_accidental(own: &InterfaceAddress) -> bool {
     is_virtual(&own.interface) || matches!(own.ip, IpAddr::V4(ip) if ip.is_link_local())
 }
 
 fn is_virtual(interface: &str) -> bool {
-    // Docker names its networks `br-` and 12 hexadecimal digits; other names after `br-` are chosen by people.
+    // Docker names its networks `br-` and 12 hexadecimal digits; other names that begin with `br-` were chosen by
+    // users.
     let docker = interface
         .strip_prefix("br-")
         .is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()));

@@ -1,23 +1,23 @@
 //! Schedules attempts at several candidates for reaching a peer: happy eyeballs (RFC 8305, 5).
 //!
-//! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or is 250
-//! ms old. All attempts continue; the owner takes the first that succeeds and closes the others. `Attempts` holds no
-//! socket and no clock.
+//! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or has been
+//! tried for 250 ms. All attempts continue; the caller uses the first that succeeds and closes the others. `Attempts`
+//! contains no socket and no clock.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-/// Time until the next attempt starts while one is in progress (ns): RFC 8305's "Connection Attempt Delay".
+/// Time after the start of an attempt until the next one starts, unless it has failed before (ns): RFC 8305, section 5.
 const STAGGER_NS: u64 = 250_000_000;
 
 pub struct Attempts<W> {
     waiting: VecDeque<W>,
-    /// Time at which the next candidate is due even if none has failed (ns).
+    /// Time at which the next candidate is tried even if no attempt has failed (ns).
     next_ns: u64,
     under_way: usize,
-    /// Description of each candidate that was tried.
+    /// Description of each candidate that has been tried.
     tried: Vec<String>,
-    /// Problem of each attempt that has failed, in the order of failing.
+    /// Problem of each attempt that has failed, in the order of the failures.
     failures: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl<W: Display> Attempts<W> {
         Some((Attempt(self.tried.len() - 1), candidate))
     }
 
-    /// An attempt has failed; the next one is due.
+    /// Notes that an attempt has failed, so that the next candidate is due.
     pub fn on_failure(&mut self, attempt: Attempt, problem: &str) {
         self.under_way = self.under_way.saturating_sub(1);
         self.next_ns = 0;
@@ -59,7 +59,7 @@ impl<W: Display> Attempts<W> {
         self.failures.push(problem);
     }
 
-    /// When the next candidate is due, if nothing fails before.
+    /// Time at which the next candidate is due if no attempt fails before (ns).
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
@@ -84,7 +84,7 @@ impl<W: Display> Attempts<W> {
         self.failures.join("; ")
     }
 
-    /// A text with every candidate that was tried and its problem, if all candidates have failed.
+    /// If all candidates have failed, a text with each of them and its problem.
     pub fn over(&self) -> Option<String> {
         let text = self.is_over().then(|| self.failed())?;
         Some(if text.is_empty() { "it offers no address to connect to".into() } else { text })

@@ -1,4 +1,4 @@
-//! Carries the bytes of one link: a connected socket, or two endpoints of UCX.
+//! Carries the bytes of one link: over a connected socket, or between two UCX endpoints.
 //!
 //! A carrier keeps bytes in order and loses none, or fails. It never blocks. It knows neither secrets nor frames:
 //! [`super::link`] handles both, in the same way on every carrier.
@@ -13,9 +13,9 @@ use wireup_os::socket::Unacknowledged;
 
 /// The result of a read.
 pub enum Came<'b> {
-    /// Bytes in the caller's buffer.
+    /// Bytes that were read into the caller's buffer.
     Read(&'b [u8]),
-    /// Bytes in a buffer of their own.
+    /// Bytes in a buffer that the carrier has allocated.
     Whole(Bytes),
     /// The peer has closed the link properly.
     End,
@@ -41,8 +41,8 @@ impl Came<'_> {
 }
 
 pub trait Carrier {
-    /// Makes events for the link carry `token`, whether they come from the reactor or from the carrier's transport.
-    /// Called again when the interest changes.
+    /// Makes the reactor or the carrier's transport report events of the link with `token`. Called again when the
+    /// interest changes.
     ///
     /// # Errors
     /// The reactor cannot watch the link.
@@ -51,7 +51,7 @@ pub trait Carrier {
     /// Stops events for the link.
     fn unwatch(&mut self, reactor: &Reactor);
 
-    /// There may be room, or the attempt to connect has ended.
+    /// Handles an event: there may be room to write, or the attempt to connect has ended.
     ///
     /// # Errors
     /// The connection attempt failed.
@@ -77,20 +77,20 @@ pub trait Carrier {
     /// `WouldBlock`: nothing is available. Other errors end the link.
     fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>>;
 
-    /// Whether `read` must be called again before a wait, because no event reports data that has already arrived.
+    /// Whether `read` must be called again before waiting, because no event will report data that has already arrived.
     fn has_more(&self) -> bool {
         false
     }
 
-    /// Data that both ends of the link know beforehand, besides the terms: the handshake proves that they agree on it.
+    /// Data, besides the terms, that both ends of the link know beforehand: the handshake proves that they agree on it.
     fn binding(&self) -> &[u8] {
         &[]
     }
 
-    /// Tells the carrier that the peer has proved that it knows the secret.
+    /// Notes that the peer has proved that it knows the secret.
     fn on_proved(&mut self) {}
 
-    /// Makes the link fail if the peer answers nothing for this long.
+    /// Makes the link fail if the peer sends no acknowledgement for this long.
     ///
     /// # Errors
     /// The option cannot be set.

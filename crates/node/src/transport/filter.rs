@@ -1,4 +1,4 @@
-//! The addresses of a machine that links may use: `--interface`.
+//! `--interface`: which addresses of a machine links may use.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,10 +31,11 @@ pub enum FilterError {
 }
 
 impl Filter {
-    /// A text with a slash is a network, one that parses as an address is an address, anything else is a name.
+    /// Parses the value: with a slash it is a network, if it parses as an address an address, otherwise an interface
+    /// name.
     ///
     /// # Errors
-    /// It is empty, or not a valid network.
+    /// The text is empty, or has a slash and is not a valid network.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         let text = text.trim();
         if text.is_empty() {
@@ -83,7 +84,7 @@ impl Network {
     }
 
     pub fn contains(&self, ip: IpAddr) -> bool {
-        // A shift by all bits has no value: a network with prefix length 0 contains everything.
+        // `checked_shr` fails for a shift by all bits, at prefix length 0: such a network contains every address.
         match (self.base, ip) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
                 (base.to_bits() ^ ip.to_bits()).checked_shr(32 - u32::from(self.prefix_len.min(32))).unwrap_or(0) == 0

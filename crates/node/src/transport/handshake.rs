@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Without `confirm` a recorded hello could be replayed. The first byte is the cipher, which the dialling side chooses
-//! by what its processor has; it is part of what both sides must agree on. Each message is a 2-byte little-endian
-//! length followed by that many bytes. After the handshake come frames: plain, or encrypted with its keys
+//! by the instructions of its processor; both sides must agree on it too. Each message is a 2-byte little-endian length
+//! followed by that many bytes. After the handshake come frames: plain, or encrypted with the keys of the handshake
 //! (`super::sealed`). Messages of an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
 //!
-//! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if they differ:
-//! an address may lead to an agent of the same session other than the target.
+//! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if these differ:
+//! an address may lead to an agent of the same session that is not the intended one.
 //!
 //! The messages are the same on every carrier and may be split anywhere: in a TCP stream, or each in a UCX message.
 
@@ -24,7 +24,7 @@ use thiserror::Error;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 
-/// How a link is encrypted; the values are those of the first byte.
+/// The cipher of a link; the values are those of the first byte of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cipher {
     /// AES-256-GCM, for processors that have instructions for it.
@@ -49,8 +49,8 @@ impl Cipher {
     }
 }
 
-/// First bytes of the prologue. The protocol's version is not part of it, so that another version can be named in the
-/// error.
+/// First bytes of the prologue. The protocol version is not part of the prologue, so that an error can name the peer's
+/// version.
 const PROLOGUE_MAGIC: &[u8] = b"wireup link\n";
 /// Longest message that is accepted before the peer has proved the secret (bytes): a hello with a host name is far
 /// shorter.
@@ -88,11 +88,11 @@ pub struct Handshake {
 }
 
 enum State {
-    /// The child waits for the answer.
+    /// The dialling side waits for the answer.
     Dialled(Box<snow::HandshakeState>),
-    /// The parent waits for the hello.
+    /// The listening side waits for the hello.
     Listening(Box<Expected>),
-    /// The parent has answered this child and waits for its confirmation.
+    /// The listening side has sent its answer and waits for the confirmation.
     Answered(Box<snow::TransportState>, Hello, Seal),
 }
 
@@ -102,8 +102,8 @@ struct Expected {
     prologue: Vec<u8>,
 }
 
-/// The last bytes of a hello, by which its sender has proved the secret. No two hellos have the same ones, but a
-/// repeated hello has those of the first.
+/// The last bytes (the tag) of a hello, by which its sender has proved the secret. They differ between any two hellos,
+/// except that a replayed hello has those of the original.
 pub type Seal = [u8; 16];
 
 /// The state of a handshake after some bytes.
@@ -116,7 +116,7 @@ pub enum Progress {
 }
 
 impl Handshake {
-    /// Starts as the child; the first message is appended to `output`.
+    /// Starts the handshake on the dialling side; the first message is appended to `output`.
     pub fn dial(
         secret: &Secret,
         terms: Terms<'_>,
@@ -130,19 +130,19 @@ impl Handshake {
         Ok(Handshake { state: State::Dialled(Box::new(noise)), input: BytesMut::new() })
     }
 
-    /// Starts as the parent.
+    /// Starts the handshake on the listening side.
     pub fn listen(secret: &Secret, terms: Terms<'_>) -> Self {
         let expected = Expected { secret: secret.clone(), prologue: terms.prologue() };
         Handshake { state: State::Listening(Box::new(expected)), input: BytesMut::new() }
     }
 
-    /// The seal of the peer's hello, once it was received: the peer knows the secret, or repeats a hello that it has
-    /// recorded.
+    /// The seal of the peer's hello, once the hello has been received: the peer either knows the secret or replays a
+    /// recorded hello.
     pub fn heard(&self) -> Option<&Seal> {
         if let State::Answered(_, _, seal) = &self.state { Some(seal) } else { None }
     }
 
-    /// Handles bytes of the peer; replies are appended to `output`.
+    /// Handles bytes received from the peer; replies are appended to `output`.
     ///
     /// # Errors
     /// The peer does not belong to this session: close the link.
@@ -182,7 +182,7 @@ impl Handshake {
         Ok(Progress::Wait(self))
     }
 
-    /// The next message; a dialler's first message has the cipher in front.
+    /// The next complete message of the input. The dialler's first message is preceded by the cipher's byte.
     fn next_message(&mut self) -> Result<Option<BytesMut>, HandshakeError> {
         let before = usize::from(matches!(self.state, State::Listening(_)));
         let Some(length) = self.input.get(before..).and_then(<[u8]>::first_chunk) else { return Ok(None) };
@@ -362,7 +362,7 @@ mod tests {
         let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
         let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
         let parent = wait(Handshake::listen(&secret, TERMS).on_bytes(&to_parent, &mut to_child).unwrap());
-        // A child that ignores the version in the answer.
+        // This child ignores the version in the answer.
         child.on_bytes(&to_child, &mut confirm).unwrap();
         let refused = parent.on_bytes(&confirm, &mut to_child);
         assert!(matches!(refused, Err(HandshakeError::Version { theirs }) if theirs == PROTOCOL_VERSION + 1));

@@ -1,8 +1,9 @@
 //! One link on any carrier: its handshake, then frames, queued by class.
 //!
-//! A frame that has begun is finished first; then the lowest class with a frame goes next, so a fence or
-//! an abort waits for at most one stdio chunk. Everything that is ready is sent at once. On an encrypted link the bytes
-//! of frames that have begun are encrypted in between, no more at once than is written at once.
+//! A frame of which a part has been sent is completed first; then a frame of the lowest non-empty class goes next, so a
+//! fence or an abort waits for at most one stdio chunk. All frames that are ready are sent at once. On an encrypted
+//! link, frames that have begun are encrypted before they are written, at most as many bytes at once as one write
+//! takes.
 
 mod error;
 mod waiting;
@@ -27,7 +28,7 @@ use wireup_wire::peer::Hello;
 pub struct Link {
     carrier: Box<dyn Carrier>,
     stage: Stage,
-    /// Bytes being sent: the handshake's, or the rest of frames that have begun.
+    /// Bytes to be sent next: those of the handshake, or the rest of frames that have begun.
     begun: VecDeque<Bytes>,
     waiting: Waiting,
     /// A buffer for joining small frames; kept for its allocation.
@@ -35,9 +36,9 @@ pub struct Link {
     /// Frames that arrived directly after the handshake.
     early: Bytes,
     encrypt: bool,
-    /// Present on an encrypted link once the handshake is done.
+    /// Encryption of frames; present on an encrypted link once the handshake is done.
     sealed: Option<Sealed>,
-    /// Time for which the peer may be silent.
+    /// Longest time without an acknowledgement from the peer, after which the link fails.
     patience: Option<Duration>,
     local: bool,
 }
@@ -68,7 +69,7 @@ impl Link {
     }
 
     /// A link to a process of the same user on this machine, over a Unix socket that no other user can reach. `early`:
-    /// the bytes after its version header.
+    /// the bytes that followed the peer's version header.
     pub fn local(socket: OwnedFd, early: Bytes) -> Link {
         Link { early, local: true, ..Link::new(Box::new(Socket::local(socket)), Stage::Open) }
     }
@@ -88,7 +89,7 @@ impl Link {
         }
     }
 
-    /// Makes events for the link carry this token, as far as `interest` goes.
+    /// Makes the reactor report those events of the link that are in `interest`, with this token.
     pub fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
         self.carrier.watch(token, interest, reactor)
     }
@@ -105,7 +106,8 @@ impl Link {
         matches!(self.stage, Stage::Open)
     }
 
-    /// The seal of the hello that the peer has sent, if it has dialled: a member of this session has made it.
+    /// The seal of the hello that a dialling peer has sent, while its confirmation is awaited; a member of this session
+    /// has made it.
     pub fn heard(&self) -> Option<&Seal> {
         if let Stage::Handshake(handshake) = &self.stage { handshake.heard() } else { None }
     }
@@ -115,7 +117,7 @@ impl Link {
         self.carrier.local_address()
     }
 
-    /// Makes the link fail if the peer answers nothing for this long, neither to probes nor to bytes.
+    /// Makes the link fail if the peer acknowledges nothing for this long, neither probes nor data.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         self.carrier.keep_alive(patience)
@@ -147,12 +149,12 @@ impl Link {
         !self.begun.is_empty() || (self.is_open() && (sealing || !self.waiting.is_empty()))
     }
 
-    /// There may be room, or the attempt to connect has ended, successfully or not.
+    /// Handles an event: there may be room, or the attempt to connect has ended, successfully or not.
     pub fn on_writable(&mut self) -> Result<(), LinkError> {
         Ok(self.carrier.on_writable()?)
     }
 
-    /// Sends until everything is sent or there is no room; `true`: everything is sent.
+    /// Sends until nothing is left or there is no room; `true`: everything has been sent.
     pub fn flush(&mut self) -> Result<bool, LinkError> {
         loop {
             if self.begun.is_empty() && self.is_open() && self.sealed.is_none() && !self.write_small()? {
@@ -170,8 +172,8 @@ impl Link {
         }
     }
 
-    /// Sends the next frames from one buffer as long as they are small, which is cheaper than tracking their pieces.
-    /// `false`: there is no more room, and the rest of the frames has been queued as begun.
+    /// Copies small frames into one buffer and sends that, which is cheaper than tracking their pieces; repeats while
+    /// the next frames are small. `false`: there is no more room, and the rest of the frames has been moved to `begun`.
     fn write_small(&mut self) -> Result<bool, LinkError> {
         let mut joined = std::mem::take(&mut self.joined);
         let has_room = loop {
@@ -214,7 +216,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once; an event follows when there is more, unless `has_more`.
+    /// Reads once. An event follows if more data arrive; but if `has_more`, call it again at once.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
         let came = match self.carrier.read(buffer) {
             Ok(Came::End) => return Err(self.ended()),
@@ -252,12 +254,12 @@ impl Link {
         }
     }
 
-    /// Whether `receive` must be called again without an event.
+    /// Whether `receive` must be called again without waiting for an event.
     pub fn has_more(&self) -> bool {
         self.carrier.has_more()
     }
 
-    /// Frames that arrived directly after the handshake; they are returned once.
+    /// Returns the frames that arrived directly after the handshake; each is returned only once.
     pub fn receive_early(&mut self) -> Received {
         received(std::mem::take(&mut self.early))
     }

@@ -1,12 +1,12 @@
-//! Listens on the TCP socket at which an agent's children dial in, and accepts guests, which have not authenticated
-//! yet.
+//! Listens on the TCP socket to which an agent's children connect, and accepts guests: connections that have not
+//! authenticated yet.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::socket;
 
-/// Connections that may wait in the kernel. Chosen: more children than any default fan-out gives.
+/// Connections that may wait in the kernel. Chosen: more children than an agent has with any default fan-out.
 const BACKLOG: i32 = 512;
 
 pub struct Listener {
@@ -19,21 +19,21 @@ pub struct Listener {
 /// The result of accepting.
 pub enum Accepted {
     Guest(OwnedFd),
-    /// A connection was aborted, or came to an address that is not offered. Another one may wait.
+    /// The connection was aborted or refused, since it came to an address that is not offered. Another one may wait.
     TurnedAway,
     NoneWaiting,
 }
 
 impl Listener {
-    /// Listens for children on this machine.
+    /// Listens on the loopback address, for children on this machine.
     pub fn local() -> io::Result<Listener> {
         let socket = socket::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BACKLOG)?;
         let address = socket::local_address(&socket)?;
         Ok(Listener { socket, offered: vec![address], restricted: false })
     }
 
-    /// Listens for children on other machines, which are told the addresses `offered`. `restricted`: they may use no
-    /// other address.
+    /// Listens for children on other machines, to which the addresses `offered` are sent. `restricted`: connections to
+    /// any other address are refused.
     pub fn remote(offered: &[IpAddr], restricted: bool) -> io::Result<Listener> {
         let (socket, restricted) = match offered {
             [only] if restricted => (socket::listen(SocketAddr::new(*only, 0), BACKLOG)?, false),
@@ -53,7 +53,7 @@ impl Listener {
         self.offered.iter().map(SocketAddr::to_string).collect()
     }
 
-    /// The next guest, if one waits.
+    /// The next guest, if a connection is waiting.
     pub fn accept(&self) -> io::Result<Accepted> {
         match socket::accept(&self.socket) {
             Ok((guest, _)) if self.takes(&guest) => Ok(Accepted::Guest(guest)),
@@ -72,7 +72,7 @@ impl Listener {
     }
 }
 
-/// Listens at all addresses of both families, or of the only family that the kernel has.
+/// Listens on all addresses: IPv6 and IPv4, or only the address family that the kernel supports.
 fn listen_everywhere() -> io::Result<OwnedFd> {
     let everywhere = |ip: IpAddr| socket::listen(SocketAddr::new(ip, 0), BACKLOG);
     everywhere(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| everywhere(Ipv4Addr::UNSPECIFIED.into()))

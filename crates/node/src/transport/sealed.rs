@@ -1,10 +1,10 @@
 //! Encrypts and decrypts the bytes of a link: Noise transport messages, with a separate counter for each direction.
 //!
 //! A message is a 2-byte little-endian length followed by that many bytes: up to [`PLAIN_LEN_MAX`] bytes of frames,
-//! encrypted, and a tag of 16 bytes. Boundaries of frames and of messages are independent. The counter used for each
-//! message begins at 0 (1 where the handshake's confirmation took 0) and never repeats: after 2^64 - 1 messages the
-//! link would end. The key of a direction is renewed (Noise: rekey) after every [`MESSAGES_PER_KEY`] messages. A
-//! message that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
+//! encrypted, and a tag of 16 bytes. Messages need not begin or end where frames do. Each direction numbers its
+//! messages, which makes the nonces unique: from 0 (from 1 if the handshake's confirmation used 0), at most 2^64 - 1
+//! messages. The key of a direction is replaced (Noise: rekey) after every [`MESSAGES_PER_KEY`] messages. A message
+//! that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
 
 use bytes::{Bytes, BytesMut};
 use snow::TransportState;
@@ -20,8 +20,8 @@ const MESSAGE_LEN_MAX: usize = 65_535;
 /// Most bytes of frames in one message.
 pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
 
-/// Number of messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's
-/// bounds allow (RFC 8446, 5.5).
+/// Number of messages with one key. Chosen: at most 64 GiB of frames, a hundredth of what the known bounds for AES-GCM
+/// allow (RFC 8446, 5.5).
 #[cfg(not(any(test, fuzzing)))]
 const MESSAGES_PER_KEY: u32 = 1 << 20;
 #[cfg(any(test, fuzzing))]
@@ -37,7 +37,7 @@ pub enum SealError {
     Exhausted,
 }
 
-/// Both directions of one link.
+/// The encryption state of both directions of one link.
 pub struct Sealed {
     noise: Keys,
     pieces: VecDeque<Bytes>,
@@ -63,7 +63,7 @@ impl Sealed {
         !self.pieces.is_empty()
     }
 
-    /// Encrypts pieces, in order, into as few messages as possible; stops when these are `limit` bytes long or longer.
+    /// Encrypts pieces in order, into as few messages as possible, until these have `limit` bytes or more.
     ///
     /// A piece that fills a message by itself is encrypted without a copy; only smaller pieces and remainders are
     /// joined first.
@@ -97,7 +97,8 @@ impl Sealed {
         Ok(sealed.into())
     }
 
-    /// Takes bytes of the link, split anywhere; returns the bytes of frames in the messages that they complete.
+    /// Decrypts bytes received from the link, split anywhere; returns the frames' bytes in the messages that are now
+    /// complete.
     ///
     /// # Errors
     /// A message cannot be decrypted: close the link.
@@ -126,7 +127,7 @@ impl Sealed {
         Ok(plain.into())
     }
 
-    /// Checks that the link may end here: not within a message.
+    /// Checks that the peer may close the link now, which it may not do within a message.
     ///
     /// # Errors
     /// The link ends within a message.
@@ -135,7 +136,7 @@ impl Sealed {
     }
 }
 
-/// The keys of both directions, and how many messages each has been used for.
+/// The keys of both directions, and how many messages each key has been used for.
 struct Keys {
     noise: Box<TransportState>,
     sealed: u32,

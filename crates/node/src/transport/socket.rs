@@ -14,7 +14,7 @@ use wireup_os::socket::{self, Unacknowledged};
 
 /// Most pieces in one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_PIECES_MAX: usize = 64;
-/// After a read of at least this many bytes, the next read goes into a buffer of its own (chosen: a quarter of the
+/// After a read of at least this many bytes, the next read uses a separately allocated buffer (chosen: a quarter of the
 /// caller's buffer).
 const LARGE: usize = 64 << 10;
 
@@ -90,7 +90,7 @@ impl Carrier for Socket {
     }
 
     fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
-        // After a large read the next read goes into a buffer of its own, which is passed on without a copy. A link on
+        // After a large read, the next read uses a newly allocated buffer, which is passed on without a copy. A link on
         // which nothing arrives keeps no such buffer.
         let (length, own) = match self.large.take() {
             Some(mut own) => (rustix::io::read(&self.fd, spare_capacity(&mut own)), own),
@@ -117,7 +117,7 @@ impl Carrier for Socket {
 
     fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         if self.local {
-            // The kernel always reports when the peer is gone.
+            // No probes are needed: the kernel reports at once when a local peer has closed the socket.
             return Ok(());
         }
         socket::keep_alive(&self.fd, patience)
@@ -132,7 +132,7 @@ impl Carrier for Socket {
         if self.local {
             return Unacknowledged::Nothing;
         }
-        // If the kernel does not report the state, the link is not ended.
+        // If the kernel does not report the state, the link is treated as acknowledged, so that it does not fail.
         socket::silence(&self.fd).unwrap_or(Unacknowledged::Answered)
     }
 

@@ -1,5 +1,5 @@
-//! Computes the default binding, which may help a rank whose threads share data, and never takes a CPU from a rank that
-//! could use it.
+//! Computes the default binding. A binding helps ranks whose threads share data; this one never takes away a CPU that a
+//! rank could use.
 //!
 //! ```text
 //!   at least two cores for each rank   a share of neighbouring cores each
@@ -7,9 +7,9 @@
 //!   otherwise                          not bound
 //! ```
 //!
-//! A share of one core would run all threads of a rank one after the other: the rank's own, and those of its MPI
-//! library. Ranks that outnumber the cpus are not bound either. Cost: the files of `/sys` for the number of threads of
-//! a core and the NUMA domains; one more for each core if cores have several threads.
+//! With a share of one core, all threads of a rank (its own, and those of its MPI library) would run one after the
+//! other. Ranks that outnumber the CPUs are not bound either. Cost: reads the files of `/sys` about the threads of one
+//! core and about NUMA domains; if cores have several threads, one more file for each core.
 
 use super::{CpuSet, allowed};
 use std::fs::read_to_string;
@@ -21,17 +21,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The folder in which Linux describes its CPUs and NUMA domains.
 const SYSTEM_DIRECTORY: &str = "/sys/devices/system";
 
-/// Fewest cores of a share (chosen: with two, a rank's second thread never waits for the first).
+/// Fewest cores that a rank is bound to (chosen: with two, a rank's second thread never waits for the first).
 const CORES_MIN: usize = 2;
 
 /// The CPUs of a machine that this process may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     pub(super) allowed: CpuSet,
-    /// [`SYSTEM_DIRECTORY`], or the folder of a test. Properties that it does not describe count as absent: several
-    /// threads per core, several domains.
+    /// [`SYSTEM_DIRECTORY`], or the folder of a test. Properties without a file count as absent: several threads per
+    /// core, several NUMA domains.
     pub(super) directory: PathBuf,
-    /// The owner of the folder that describes a machine for tests.
+    /// Removes the folder that describes a machine for tests.
     pub(super) removal: Option<Arc<Removal>>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Removal(PathBuf);
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // A folder that is not removed changes no result of a test.
+        // If the folder cannot be removed, that changes no result of a test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -120,7 +120,7 @@ impl Machine {
         Machine { allowed: (0..cpus).collect(), directory, removal }
     }
 
-    /// Number of cpus.
+    /// Number of CPUs that this process may use.
     pub fn cpus(&self) -> usize {
         self.allowed.len()
     }
@@ -128,13 +128,13 @@ impl Machine {
     /// The default binding of `ranks` ranks.
     pub fn even(&self, ranks: usize) -> Even {
         let cpus = self.cpus();
-        // A single rank would be bound to all CPUs, which is no binding.
+        // A single rank would be bound to all CPUs, which has no effect.
         if ranks < 2 || ranks > cpus {
             return Even::Unbound;
         }
         let threads_of_core = self.threads_of_core();
         if cpus >= CORES_MIN * ranks * threads_of_core {
-            // Where cores have one thread, the list of CPUs tells enough.
+            // If each core has one thread, the cores are the CPUs.
             let cores = if threads_of_core == 1 { self.threads() } else { self.cores().unwrap_or_default() };
             if cores.len() >= CORES_MIN * ranks {
                 return divided(&cores, ranks);
@@ -174,7 +174,7 @@ fn cpus_of(directory: &Path, domain: u32) -> Option<CpuSet> {
     CpuSet::parse(&read_to_string(directory.join(format!("node{domain}/cpulist"))).ok()?)
 }
 
-/// Neighbouring cores for each rank; the numbers differ by at most one.
+/// Gives each rank neighbouring cores; the numbers of cores differ by at most one.
 fn divided(cores: &[CpuSet], ranks: usize) -> Even {
     let bound = |rank: usize| rank * cores.len() / ranks;
     let share = |rank| cores[bound(rank)..bound(rank + 1)].iter().flat_map(CpuSet::iter).collect();

@@ -1,7 +1,7 @@
 //! Reads the levels of a machine's processors, as Linux describes them in `/sys`: which CPUs form a core, share a
 //! cache, a NUMA domain, a socket.
 //!
-//! Nothing more is needed to map and bind ranks, so no library (hwloc) is opened for it.
+//! Mapping and binding ranks needs no more than that, so no library (hwloc) is used.
 
 use super::{CpuSet, Machine};
 use std::fs::read_to_string;
@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 impl Machine {
-    /// This machine with only these CPUs.
+    /// This machine as if it had only these CPUs.
     pub fn limited(&self, cpus: &CpuSet) -> Machine {
         Machine { allowed: self.allowed.intersection(cpus), ..self.clone() }
     }
@@ -18,7 +18,7 @@ impl Machine {
         &self.allowed
     }
 
-    /// One set for each allowed hardware thread, in order.
+    /// One set per allowed hardware thread, in ascending order.
     pub fn threads(&self) -> Vec<CpuSet> {
         self.allowed.iter().map(|cpu| CpuSet::from_iter([cpu])).collect()
     }
@@ -26,7 +26,7 @@ impl Machine {
     /// The allowed CPUs of each core, in the order of their first CPUs.
     ///
     /// # Errors
-    /// The machine does not describe its cores.
+    /// `/sys` does not describe the cores.
     pub fn cores(&self) -> io::Result<Vec<CpuSet>> {
         self.groups(|cpu| self.siblings(cpu, "topology/thread_siblings_list"))
     }
@@ -34,7 +34,7 @@ impl Machine {
     /// The allowed CPUs of each socket, in the order of their first CPUs.
     ///
     /// # Errors
-    /// The machine does not describe its sockets.
+    /// `/sys` does not describe the sockets.
     pub fn sockets(&self) -> io::Result<Vec<CpuSet>> {
         self.groups(|cpu| self.siblings(cpu, "topology/core_siblings_list"))
     }
@@ -47,12 +47,12 @@ impl Machine {
     /// The allowed CPUs that share each data cache of this level, in the order of their first CPUs.
     ///
     /// # Errors
-    /// The machine describes no such caches.
+    /// `/sys` describes no such caches.
     pub fn caches(&self, level: u8) -> io::Result<Vec<CpuSet>> {
         self.groups(|cpu| self.cache_of(cpu, level))
     }
 
-    /// The allowed CPUs of each object. `of_cpu`: all CPUs of the object of a CPU.
+    /// The allowed CPUs of each object. `of_cpu`: all CPUs of the object that contains a CPU.
     fn groups(&self, of_cpu: impl Fn(u32) -> io::Result<CpuSet>) -> io::Result<Vec<CpuSet>> {
         let (mut seen, mut groups) = (CpuSet::new(), Vec::new());
         for cpu in self.allowed.iter() {
@@ -80,7 +80,7 @@ impl Machine {
         Err(io::Error::new(io::ErrorKind::NotFound, problem))
     }
 
-    /// The CPUs in a list that Linux keeps for a CPU, which must be one of them.
+    /// The CPUs in a file that `/sys` has for `cpu`; `cpu` itself must be among them.
     fn siblings(&self, cpu: u32, file: &str) -> io::Result<CpuSet> {
         let path = self.of_cpu(cpu, file);
         let list = read_to_string(&path)

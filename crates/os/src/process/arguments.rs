@@ -1,12 +1,12 @@
 //! Reads the arguments passed to C's `main`.
 //!
-//! Rust's standard library knows them only where the C library passes them to initialisers, as glibc does, or where
+//! Rust's standard library knows the arguments only if the C library passes them to initialisers, as glibc does, or if
 //! Rust's own `main` runs. This program defines C's `main`, so with musl the standard library would see no arguments.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 
-/// `argv` of `main`: declare that parameter with this type. No other code can construct one.
+/// The parameter `argv` of C's `main`, declared with this type. No other code can construct one.
 #[repr(transparent)]
 pub struct Argv(*const *const c_char);
 

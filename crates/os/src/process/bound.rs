@@ -1,5 +1,5 @@
-//! Starts a program that ends with the process that starts it, and that otherwise runs as if this process were not
-//! between it and its caller.
+//! Starts a program that is killed when this process ends, and that otherwise runs as if this process's caller had
+//! started it.
 
 use super::SavedMask;
 use std::io;
@@ -7,16 +7,16 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Properties that a program inherits and that this process has changed for itself.
+/// Settings that a program inherits and that this process has changed for itself; the program gets the old ones.
 pub struct Inherited {
-    /// The signals that were blocked before.
+    /// The signal mask before the change.
     pub mask: SavedMask,
-    /// Signals of SIGPIPE and SIGXFSZ that were ignored before; see [`super::ignore_write_errors`].
+    /// Which of SIGPIPE and SIGXFSZ were ignored before the change; see [`super::ignore_write_errors`].
     pub ignored: Vec<i32>,
 }
 
-/// Starts `command` in this process's group; it is killed when the calling thread ends. `fd` becomes the descriptor
-/// with that number.
+/// Starts `command` in this process's group; it is killed when the calling thread ends. `fd`: a descriptor, and its
+/// number in the new process.
 ///
 /// # Errors
 /// Those of `fork` and `exec`.
@@ -29,18 +29,18 @@ pub fn start_bound(
     let parent = super::own_pid();
     let fd = fd.map(|(from, to)| (from.as_raw_fd(), to));
     let Inherited { mask, ignored } = inherited;
-    // A process that ignores it is not told of the end of its children, and cannot ask how they ended.
-    // SAFETY: the default disposition runs no code of ours.
+    // If this process ignored SIGCHLD, it would not be notified of its children's exits, nor get their exit status.
+    // SAFETY: the default disposition runs no code of this process.
     let of_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let ignores_children = of_children == libc::SIG_IGN;
-    // Between fork and exec only these system calls are allowed.
+    // Between fork and exec only these system calls are made.
     let prepare = move || {
         // SAFETY: these calls touch no memory but the saved mask; the descriptor is open in the parent, and so here.
         unsafe {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // The parent has ended before the call that binds this process to it.
+            // The parent may have ended before `prctl` has bound this process to it.
             if u32::try_from(libc::getppid()) != Ok(parent) {
                 libc::_exit(1);
             }
@@ -61,11 +61,11 @@ pub fn start_bound(
         }
         Ok(())
     };
-    // SAFETY: as the comment on `prepare` says.
+    // SAFETY: `prepare` makes only the system calls that are allowed between fork and exec.
     unsafe { command.pre_exec(prepare) };
     command.spawn().inspect_err(|_| {
         if ignores_children {
-            // SAFETY: to ignore a signal runs no code of ours.
+            // SAFETY: ignoring a signal runs no code of this process.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         }
     })

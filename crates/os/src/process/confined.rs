@@ -1,4 +1,4 @@
-//! Takes rights away from a thread that parses what others send, by Landlock (Linux 5.13, where it is switched on).
+//! Takes away rights from a thread that parses untrusted data, with Landlock (Linux 5.13, if it is enabled).
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -7,28 +7,28 @@ use landlock::{
 use std::io;
 use std::path::Path;
 
-/// The newest set of rules that is asked for; an older kernel enforces the rules that it knows.
+/// The newest version of Landlock's rules that is requested; an older kernel enforces the rules that it knows.
 const NEWEST: ABI = ABI::V6;
 
-/// Rights that a confined thread keeps. Descriptors that are open already are not affected.
+/// Rights that a confined thread keeps. Descriptors that are already open are not affected.
 #[derive(Clone, Copy, Debug)]
 pub struct Confinement<'a> {
-    /// Files and folders that may be read and run, with all below them.
+    /// Files and folders (with everything below them) that may be read and executed.
     pub read_only: &'a [&'a Path],
-    /// Files and folders that may also be written, made and removed, with all below them.
+    /// Files and folders (with everything below them) that may also be written, created and removed.
     pub read_write: &'a [&'a Path],
     /// Folders below which files and folders may be removed.
     pub remove: &'a [&'a Path],
-    /// Whether the thread may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets and
-    /// signal processes that are not confined with it (refused from Linux 6.12 on).
+    /// Whether the thread may bind and connect TCP sockets (refused from Linux 6.7 on), connect to abstract sockets of
+    /// unconfined processes and signal those processes (refused from Linux 6.12 on).
     pub network: bool,
 }
 
-/// Confines the calling thread, and those that it starts from now on, until they end. It gains no rights by `exec` any
-/// more (`no_new_privs`) and can make no mounts.
+/// Confines the calling thread, and threads that it starts from now on, until they end. They can no longer gain rights
+/// by `exec` (`no_new_privs`) or mount file systems.
 ///
 /// # Errors
-/// `Unsupported`: the kernel has no Landlock, or it is switched off; nothing is refused. A path cannot be opened.
+/// `Unsupported`: the kernel has no Landlock, or it is disabled; then nothing is refused. A path cannot be opened.
 pub fn confine(confinement: &Confinement<'_>) -> io::Result<()> {
     let all = AccessFs::from_all(NEWEST);
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);

@@ -15,7 +15,7 @@ pub fn descendants() -> Vec<u32> {
     descendants_of(own_pid(), |_| false)
 }
 
-/// The descendants of a process without those that are spared, and without the descendants of these.
+/// The descendants of a process, without those that are spared and the descendants of the spared ones.
 fn descendants_of(root: u32, is_spared: impl FnMut(u32) -> bool) -> Vec<u32> {
     let own = own_pid();
     if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
@@ -29,15 +29,15 @@ fn descendants_of(root: u32, is_spared: impl FnMut(u32) -> bool) -> Vec<u32> {
 /// The result of one round of [`kill_descendants`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Killed {
-    /// Descendants that got `SIGKILL` (including zombies not yet reaped).
+    /// Number of descendants that got `SIGKILL` (including zombies not yet reaped).
     pub killed: usize,
-    /// Descendants that belong to another user and cannot be killed.
+    /// Number of descendants that belong to another user and cannot be killed.
     pub denied: usize,
 }
 
 /// Sends `SIGKILL` to every descendant, or only to those started at `born_from` or later (see [`start_ticks`]).
-/// Processes for which `is_spared` holds, and their descendants, are left alone. It is asked about every process that
-/// is found: an orphan may become a descendant at any moment, so a list made earlier may lack one that must be spared.
+/// Processes for which `is_spared` returns true, and their descendants, are spared. `is_spared` is called for every
+/// process that is found: an orphan may become a descendant at any moment, so a list made earlier may lack one.
 pub fn kill_descendants(born_from: Option<u64>, is_spared: impl FnMut(u32) -> bool) -> Killed {
     let mut round = Killed::default();
     let listed = descendants_of(own_pid(), is_spared);
@@ -46,7 +46,7 @@ pub fn kill_descendants(born_from: Option<u64>, is_spared: impl FnMut(u32) -> bo
         match kill_one(pid, &ours, born_from) {
             Ok(true) => round.killed += 1,
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => round.denied += 1,
-            // The process has ended since it was listed.
+            // The process has ended since it was listed, or is not one to kill.
             Ok(false) | Err(_) => {}
         }
     }
@@ -54,7 +54,7 @@ pub fn kill_descendants(born_from: Option<u64>, is_spared: impl FnMut(u32) -> bo
 }
 
 /// Kills a process whose parent is this process or one of its descendants. The pid may have been reused since it was
-/// listed, so the process is held by a pidfd first and checked afterwards.
+/// listed, so a pidfd is opened before the process's parent and start are checked.
 fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result<bool> {
     let held = open_pid(pid);
     let is_ours = parent(pid).is_some_and(|parent| ours.contains(&parent));
@@ -64,13 +64,13 @@ fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result
     match held {
         Ok(held) => rustix::process::pidfd_send_signal(held, Signal::KILL)?,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
-        // There is no pidfd: Linux before 5.3, or no descriptor is left.
+        // No pidfd could be opened: Linux before 5.3, or no descriptor is left.
         Err(_) => kill(pid, libc::SIGKILL)?,
     }
     Ok(true)
 }
 
-/// When a process was started, in clock ticks since the machine's start. `None`: no such process.
+/// Start time of a process, in clock ticks since boot. `None`: no such process.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
@@ -119,7 +119,7 @@ pub(super) fn session(pid: u32) -> Option<u64> {
     stat_field(pid, 6)
 }
 
-/// Whether a process is stopped, by a signal or a debugger.
+/// Whether a process has been stopped by a signal or a debugger.
 pub fn is_stopped(pid: u32) -> bool {
     stat_word(pid, 3).is_some_and(|state| matches!(state.as_str(), "T" | "t"))
 }

@@ -1,5 +1,5 @@
-//! Makes a PID namespace for a process and all of its descendants: if the process ends, however it ends, the kernel
-//! kills all of them.
+//! Creates a PID namespace for a process and all of its descendants: if the process ends, for whatever reason, the
+//! kernel kills all of them.
 //!
 //! The first process of a PID namespace has the number 1 in it. A `/proc` that shows other numbers than `getpid`
 //! returns would mislead programs (UCX opens `/proc/PID/fd/N` of its peers, for example), so the process also gets a
@@ -7,7 +7,7 @@
 //! far as they were shared before.
 //!
 //! Programs put their pid into names of files in `/tmp` or `/dev/shm`. Processes in different namespaces may have equal
-//! pids, so each namespace begins to count at another number.
+//! pids, so each namespace begins to assign pids at another number.
 //!
 //! Needs `CAP_SYS_ADMIN`. Without it, if the caller asks for that, both namespaces belong to a new user namespace in
 //! which only this user and group exist. Cost, measured: 0.1 ms for the start, 0.5 ms for the end.
@@ -23,16 +23,16 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// The number of the first process of a PID namespace.
+/// The pid of the first process of a PID namespace.
 const FIRST: u32 = 1;
 /// Lowest pid that the kernel assigns after its pid counter has wrapped around.
 const LOWEST: u64 = 300;
-/// `_IOR(0xb7, 8, int)` in `linux/nsfs.h`: the number that a process has in the namespace of the descriptor.
+/// `_IOR(0xb7, 8, int)` in `linux/nsfs.h`: translates a pid of this process's namespace to the descriptor's namespace.
 const NS_GET_PID_IN_PIDNS: u32 = 2 << 30 | 4 << 16 | 0xb7 << 8 | 8;
 /// Most bytes that are read from a pidfd's `/proc/self/fdinfo` file: about six short lines, one of which is `Pid:`.
 const INFO_BYTES_MAX: usize = 512;
-/// Distance between the first numbers of namespaces made by processes with consecutive numbers. Chosen: more than a
-/// node's ranks.
+/// Distance between the first pids of two namespaces whose creators have consecutive pids. Chosen: more than a node's
+/// ranks.
 const APART: u64 = 1021;
 
 /// Whether this process may make namespaces without a user namespace.
@@ -95,11 +95,11 @@ pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<(Fork, OwnedFd)> {
 
 fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, OwnedFd)> {
     let back = || move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID));
-    // This call changes nothing now, but shows that the way back is open.
+    // Checks, before anything changes, that this process is permitted to return to its own PID namespace.
     back()?;
     let before = block_all_signals();
     let moved = match namespace {
-        // SAFETY: the descriptor table stays shared as it is.
+        // SAFETY: `unshare` with this flag does not affect the descriptor table.
         PidNamespace::New { .. } => unsafe { unshare_unsafe(UnshareFlags::NEWPID) },
         PidNamespace::Of { numbers, .. } => {
             move_into_link_name_space(numbers.as_fd(), Some(LinkNameSpaceType::ProcessID))
@@ -111,8 +111,8 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
     };
     if !matches!(forked, Ok(Fork::Child)) {
         if let Err(error) = back() {
-            // All processes that this process would start from now on would be in the other namespace. The child dies
-            // with its parent.
+            // This process must not continue, since all processes that it starts would be in the other namespace. The
+            // child dies with its parent.
             eprintln!("wireup: cannot return to this process's PID namespace (setns): {}", io::Error::from(error));
             leave(1);
         }
@@ -121,8 +121,8 @@ fn fork_directly(namespace: &PidNamespace, own: OwnedFd) -> io::Result<(Fork, Ow
     Ok((forked?, own))
 }
 
-/// Forks a child into a namespace of another user namespace. A process cannot leave a user namespace, so another
-/// process goes there, forks the child, and ends. The child is then a child of this process.
+/// Forks a child into a namespace of another user namespace. A process cannot leave a user namespace, so an
+/// intermediate process enters it, forks the child, and exits. The child is then a child of this process, a subreaper.
 fn fork_by_user(namespace: &PidNamespace) -> io::Result<Fork> {
     set_subreaper()?;
     let (told, tells) = crate::files::pipe()?;
@@ -153,14 +153,14 @@ fn enter_as_user(namespace: &PidNamespace) -> io::Result<()> {
         return Ok(move_into_link_name_space(numbers.as_fd(), Some(LinkNameSpaceType::ProcessID))?);
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: the descriptor table stays shared as it is.
+    // SAFETY: `unshare` with these flags does not affect the descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWPID) }?;
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// The view that a process has from within a PID namespace.
+/// The state of a process that has entered a PID namespace.
 pub struct Isolated {
     /// The PID namespace around this one.
     outer: OwnedFd,
@@ -169,11 +169,10 @@ pub struct Isolated {
 }
 
 impl Isolated {
-    /// Makes `/proc` show the processes of this namespace, that of [`fork_isolated`].
+    /// Makes `/proc` show the processes of the namespace that [`fork_isolated`] has put this process into.
     ///
     /// # Errors
-    /// Mounts are not permitted here, `/proc` is no mount of its own, or the namespace's first process has another
-    /// root.
+    /// Mounting is not permitted, `/proc` is no separate mount, or the namespace's first process has another root.
     pub fn enter(outer: OwnedFd, namespace: &PidNamespace) -> io::Result<Isolated> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = open("/proc/self/fdinfo", flags, Mode::empty())?;
@@ -185,24 +184,24 @@ impl Isolated {
         let isolated = Isolated { outer, descriptors };
         isolated.outer_pid(super::own_pid())?;
         if super::own_pid() == FIRST {
-            // Programs put process numbers into the names of files, which would be equal in several namespaces.
+            // Programs put pids into the names of files, so pids should not be equal in several namespaces.
             let _ = own.to_str().and_then(|own| own.parse().ok()).map(begin_to_count);
         }
         Ok(isolated)
     }
 
-    /// Whether this is the first process of the namespace and others are in it, zombies included.
+    /// Whether this is the first process of the namespace and other processes, zombies included, are in it.
     pub fn has_others(&self) -> bool {
         // SAFETY: the call touches no memory, and sends nothing.
         super::own_pid() == FIRST && unsafe { libc::kill(-1, 0) } == 0
     }
 
-    /// The descriptors that must stay open.
+    /// The descriptors that `Isolated` needs and that must stay open.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.outer.as_fd(), self.descriptors.as_fd()]
     }
 
-    /// The pid that a process of this namespace, which was not reaped yet, has in the outer namespace.
+    /// The pid that a process of this namespace, which must not have been reaped yet, has in the outer namespace.
     ///
     /// # Errors
     /// There is no such process; no descriptor is left; Linux before 5.3.
@@ -228,15 +227,15 @@ impl Isolated {
 }
 
 fn mount_own_proc() -> io::Result<()> {
-    // SAFETY: the descriptor table stays shared as it is.
+    // SAFETY: `unshare` with this flag does not affect the descriptor table.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // Mounts below this one then do not appear outside.
+    // A private `/proc`, so that the mount below does not appear outside this namespace.
     mount_change("/proc", MountPropagationFlags::PRIVATE)?;
     mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
     Ok(())
 }
 
-/// Joins a mount namespace, which changes root and working directory to its own.
+/// Joins a mount namespace; this changes root and working directory, so the latter is restored.
 fn use_mounts(mounts: BorrowedFd<'_>) -> io::Result<()> {
     let root = || stat("/").map(|root| (root.st_dev, root.st_ino));
     let (before, directory) = (root()?, std::env::current_dir()?);
@@ -247,7 +246,7 @@ fn use_mounts(mounts: BorrowedFd<'_>) -> io::Result<()> {
     std::env::set_current_dir(directory)
 }
 
-/// Makes this namespace begin to count at a number of its own. `own`: the number of this process outside.
+/// Makes this namespace assign pids from a number that others do not use. `own`: the pid of this process outside.
 fn begin_to_count(own: u64) -> io::Result<()> {
     let max = fs::read_to_string("/proc/sys/kernel/pid_max")?.trim().parse().unwrap_or(32_768u64);
     let last = LOWEST + own * APART % max.saturating_sub(LOWEST).max(1);
@@ -262,7 +261,7 @@ mod tests {
 
     const NEW: PidNamespace = PidNamespace::New { by_user: false };
 
-    /// Runs a test as the first process of a namespace; it is not run where that is not permitted.
+    /// Runs a test as the first process of a namespace; skips it if that is not permitted.
     fn within(test: impl FnOnce(Isolated)) {
         if !may_isolate() {
             return println!("not run: it needs CAP_SYS_ADMIN");
@@ -273,7 +272,7 @@ mod tests {
             leave(outcome.is_err().into());
         };
         assert_eq!(wait_for(child).unwrap(), Ended::Exited(0));
-        // The next child is not in a namespace.
+        // `fork` after that makes a child in this process's own namespace again.
         let Fork::Parent { child } = fork().unwrap() else { leave((own_pid() == 1).into()) };
         assert_eq!(wait_for(child).unwrap(), Ended::Exited(0));
     }
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(fs::read_link("/proc/self/ns/pid").unwrap(), here);
     }
 
-    /// Forks a process that sleeps, in a namespace.
+    /// Forks a sleeping process in a namespace; returns its pid.
     fn sleeper(namespace: &PidNamespace) -> u32 {
         let (forked, outer) = fork_isolated(namespace).unwrap();
         let Fork::Parent { child } = forked else {

@@ -1,12 +1,12 @@
-//! Limits of this process.
+//! Reads resource limits of this process.
 
 use rustix::process::{Resource, Rlimit};
 use std::io;
 
-/// A limit of this process. The function of `rustix` panics if a sandbox refuses the call.
+/// A resource limit of this process. (rustix's function panics if a sandbox refuses the system call.)
 ///
 /// # Errors
-/// A sandbox refuses it.
+/// A sandbox refuses the system call.
 pub fn limit(resource: Resource) -> io::Result<Rlimit> {
     let mut bounds = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let new = std::ptr::null::<libc::rlimit64>();

@@ -4,13 +4,13 @@
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};
 
-/// Longest record of the log (bytes), which is read one record at a time (the kernel's `PRINTKRB_RECORD_MAX`, doubled).
+/// Longest record of the kernel's log (the kernel's `PRINTKRB_RECORD_MAX`, doubled); each read returns one record.
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// Most records that are read: more than a log of 16 MiB has.
+/// Most records that are read: more than a log of 16 MiB can have.
 const RECORDS_MAX: usize = 1 << 18;
 
-/// Whether the kernel's log says that this process was killed because memory ran out. It does not say so if this user
-/// may not read the log, or if process numbers differ because this is a PID namespace.
+/// Whether the kernel's log contains that this process was killed because memory ran out. Always `false` if this user
+/// may not read the log, or if pids differ from those in the log because this process is in a PID namespace.
 pub fn ran_out_of_memory(pid: u32) -> bool {
     let Ok(log) = open("/dev/kmsg", OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) else {
         return false;
@@ -19,7 +19,7 @@ pub fn ran_out_of_memory(pid: u32) -> bool {
     for _ in 0..RECORDS_MAX {
         match read(&log, &mut buffer) {
             Ok(length @ 1..) if is_about(&String::from_utf8_lossy(&buffer[..length]), pid) => return true,
-            // A record was overwritten before it was read.
+            // `EPIPE`: the record was overwritten before it was read.
             Ok(1..) | Err(Errno::PIPE | Errno::INTR) => {}
             Ok(0) | Err(_) => return false,
         }

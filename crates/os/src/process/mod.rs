@@ -40,16 +40,16 @@ use std::time::{Duration, Instant};
 /// Limits on open files, before and after the soft limit was raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFiles {
-    /// The soft limit at the start of the process; [`u64::MAX`]: none.
+    /// The soft limit at the start of the process; [`u64::MAX`]: unlimited.
     pub soft_before: u64,
     /// The soft limit now, equal to the hard limit.
     pub soft_now: u64,
 }
 
-/// Raises the soft limit of open files to the hard one.
+/// Raises the soft limit of open files to the hard limit.
 ///
 /// # Errors
-/// A sandbox refuses it.
+/// A sandbox refuses the system call.
 pub fn raise_open_files() -> io::Result<OpenFiles> {
     let limit = limit(Resource::Nofile)?;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
@@ -79,13 +79,13 @@ pub fn session_leader() -> Option<u32> {
     u32::try_from(unsafe { libc::getsid(0) }).ok().filter(|&pid| pid > 0)
 }
 
-/// The highest ancestor of this process that is in the same session, usually a script. For a session whose leader has
+/// The topmost ancestor of this process that is in the same session, usually a script. Used if the session's leader has
 /// ended or is not visible.
 pub fn eldest_of_session() -> Option<u32> {
     let own = own_pid();
     let own_session = descendants::session(own)?;
     let is_of_it = |&pid: &u32| pid > 0 && descendants::session(pid) == Some(own_session);
-    // The bound ends the walk even if processes end, or pids are reused, in the meantime.
+    // The number of steps is limited, in case processes end, or pids are reused, during the walk.
     iter::successors(Some(own), |&pid| descendants::parent(pid).filter(is_of_it))
         .take(ANCESTORS_MAX)
         .skip(1)
@@ -93,7 +93,7 @@ pub fn eldest_of_session() -> Option<u32> {
         .last()
 }
 
-/// The highest ancestor of this process in an unbroken line of ancestors that were all started with this `NAME=VALUE`
+/// The topmost ancestor of this process in an unbroken line of ancestors that were all started with this `NAME=VALUE`
 /// in their environment.
 pub fn eldest_with(variable: &[u8]) -> Option<u32> {
     let has_it = |&pid: &u32| {
@@ -106,11 +106,11 @@ pub fn eldest_with(variable: &[u8]) -> Option<u32> {
         .last()
 }
 
-/// Most ancestors that are looked at: more than any real nesting of shells.
+/// Most ancestors that are examined: more than any real nesting of shells.
 const ANCESTORS_MAX: usize = 4096;
 
-/// The parent of this process: the one that started it, or the reaper that adopted it. `None`: not visible in this PID
-/// namespace.
+/// The parent of this process: the process that started it, or the reaper that adopted it. `None`: the parent is not
+/// visible in this PID namespace.
 pub fn parent() -> Option<u32> {
     rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32)
 }
@@ -128,10 +128,11 @@ pub enum Fork {
     Child,
 }
 
-/// Whether forks are permitted in a process with several threads. In tests the harness has threads.
+/// Whether forks are permitted in a process with several threads. They are in tests, since the test harness has
+/// threads.
 static THREADS_ALLOWED: AtomicBool = AtomicBool::new(cfg!(test));
 
-/// From now on [`fork`] does not ask for the number of threads.
+/// From now on [`fork`] works with any number of threads.
 ///
 /// # Safety
 /// No child uses memory that another thread may be changing when it is forked, except by the C library's allocator,
@@ -150,9 +151,9 @@ pub fn fork() -> io::Result<Fork> {
     if !THREADS_ALLOWED.load(Ordering::Relaxed) {
         expect_one_thread()?;
     }
-    // SAFETY: this process has one thread, as was just seen, and only that thread could start another one; or
-    // `allow_threads_at_forks` was called. The child gets copies of all memory and of all descriptors, and both sides
-    // go on with what they own.
+    // SAFETY: this process has one thread, as was just checked, and only that thread could start another one; or
+    // `allow_threads_at_forks` was called. The child gets copies of all memory and of all descriptors, and each process
+    // continues with its own copies.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Fork::Child),
@@ -168,8 +169,8 @@ fn expect_one_thread() -> io::Result<()> {
                 "the threads of this process cannot be counted (/proc/self/task: {error}); is /proc mounted?"
             ))
         })?;
-        // Each thread is a directory, whose entry `..` is a link to the one above. That has two more links: its own
-        // name and its entry `.`.
+        // In `/proc/self/task` each thread is a directory, whose entry `..` is a link to `task`, which has two more
+        // links: its own name and its entry `.`.
         let threads = counted.st_nlink.saturating_sub(2);
         if threads == 1 {
             return Ok(());
@@ -185,7 +186,7 @@ fn expect_one_thread() -> io::Result<()> {
     }
 }
 
-/// How often to look for a thread's end: the kernel may count one that has been joined for some microseconds more.
+/// Number of checks for a single thread: for some microseconds the kernel may still count a thread that was joined.
 const LOOKS: u32 = 100;
 
 /// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own
@@ -205,29 +206,29 @@ pub fn fork_with_signals_blocked() -> io::Result<Fork> {
 /// Makes this process the leader of a new session without a controlling terminal.
 ///
 /// # Errors
-/// It already leads a process group.
+/// This process already leads a process group.
 pub fn new_session() -> io::Result<()> {
     rustix::process::setsid()?;
     Ok(())
 }
 
-/// Makes this process the leader of a process group without a controlling terminal, in the session that it is in, which
+/// Makes this process the leader of a process group without a controlling terminal, in its present session, which
 /// another process leads.
 ///
 /// # Errors
-/// It leads this session, or its terminal cannot be opened; then nothing has changed.
+/// This process leads the session, or its terminal cannot be opened; then nothing has changed.
 pub fn new_group() -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let terminal = match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
         Ok(terminal) => Some(terminal),
-        // This process has no terminal.
+        // This process has no controlling terminal.
         Err(Errno::NXIO) => None,
         Err(error) => return Err(error.into()),
     };
     rustix::process::setpgid(None, None)?;
     if let Some(terminal) = terminal {
-        // SAFETY: the request has no argument. Of a process that does not lead the session it changes nothing but its
-        // own terminal, which the processes that it starts do not have either.
+        // SAFETY: the request has no argument. For a process that does not lead the session it only detaches this
+        // process, and those that it starts later, from the terminal.
         unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
     }
     Ok(())
@@ -246,14 +247,14 @@ pub enum Ended {
     Signalled { signal: i32, core_dumped: bool },
 }
 
-/// What [`reap`] found.
+/// The result of [`reap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reaped {
     Child {
         pid: u32,
         ended: Ended,
     },
-    /// No child has ended, although there are some.
+    /// There are children, but none has ended.
     NoneEnded,
     /// There are no children.
     NoChildren,
@@ -272,10 +273,10 @@ pub fn reap() -> Reaped {
 /// Waits for one child to end.
 ///
 /// # Errors
-/// `ECHILD`: it is not a child of this process, or was already reaped.
+/// `ECHILD`: `pid` is not a child of this process, or was already reaped.
 pub fn wait_for(pid: u32) -> io::Result<Ended> {
     let pid = Pid::from_raw(pid as i32).ok_or(Errno::CHILD)?;
-    // Without NOHANG a status is always returned.
+    // Without `NOHANG`, `waitpid` always returns a status.
     let (_, status) =
         retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()))?.ok_or(Errno::CHILD)?;
     Ok(ended(status))
@@ -284,7 +285,7 @@ pub fn wait_for(pid: u32) -> io::Result<Ended> {
 /// Waits for one child to end, at most `limit`.
 ///
 /// # Errors
-/// `TimedOut`: it still runs. Those of [`wait_for`].
+/// `TimedOut`: the child still runs. Those of [`wait_for`].
 pub fn wait_for_within(pid: u32, limit: Duration) -> io::Result<Ended> {
     let until = Instant::now() + limit;
     let mut pause = PAUSE_MIN;
@@ -300,19 +301,18 @@ pub fn wait_for_within(pid: u32, limit: Duration) -> io::Result<Ended> {
             Ok(process) => {
                 socket::wait(process, true, false, Some(left))?;
             }
-            // Linux before 5.3, a container's filter, or no descriptor is left.
+            // No pidfd could be opened: Linux before 5.3, a container's filter, or no descriptor is left.
             Err(_) => std::thread::sleep(pause.min(left)),
         }
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
-/// The first pause between two checks of a child that no descriptor represents; `PAUSE_MAX`: the longest after
-/// doubling.
+/// First pause between two checks of a child without a pidfd; the pauses double. `PAUSE_MAX`: the longest pause.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
-/// How a child has ended, without waiting; `None`: it still runs.
+/// How a child has ended, without waiting for it; `None`: it still runs.
 ///
 /// # Errors
 /// `pid` is not a child of this process, or was reaped already.

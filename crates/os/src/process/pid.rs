@@ -1,4 +1,4 @@
-//! Processes by their numbers: this one's, signals to others, a descriptor that tells when one has ended.
+//! Processes by pid: this process's own, signals to others, and a descriptor that reports the end of a process.
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -13,7 +13,7 @@ pub fn own_pid() -> u32 {
 /// Sends a signal to one process.
 ///
 /// # Errors
-/// `ESRCH`: no such process. `EPERM`: it belongs to another user.
+/// `ESRCH`: there is no such process. `EPERM`: the process belongs to another user.
 pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
     kill_raw(pid as i32, signal)
 }

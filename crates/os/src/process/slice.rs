@@ -2,7 +2,7 @@
 //!
 //! A process with a short slice gets no more CPU time in total than others, but gets it sooner and in shorter turns.
 //! Also, `sched_yield` gives up one slice: with the usual 3 ms, a rank that polls and yields waits until every busy
-//! process in its scheduling group has had as much.
+//! process in its scheduling group has run for as long.
 //!
 //! Measured with 4 ranks on 2 CPUs that synchronize 2,000 times beside two busy processes, all in one group: 5.8 s with
 //! the usual slice, 0.29 s with the shortest.
@@ -12,7 +12,7 @@ use libc::{SCHED_BATCH, SCHED_OTHER, SYS_sched_getattr, SYS_sched_setattr};
 /// The shortest slice that Linux grants (ns).
 const SLICE_NS: u64 = 100_000;
 
-/// The value that asks for the kernel's own slice.
+/// The value that requests the kernel's default slice.
 const USUAL: u64 = 0;
 
 /// Scheduling attributes of a thread: the first version of Linux's `struct sched_attr`.
@@ -45,8 +45,8 @@ impl Attributes {
         unsafe { libc::syscall(SYS_sched_setattr, 0, &raw const *self, 0) == 0 }
     }
 
-    /// Attributes of the calling thread with the shortest slice; `None`: the thread has that already, or there is no
-    /// slice to change.
+    /// Attributes of the calling thread with the shortest slice; `None`: the thread already has it, or its slice cannot
+    /// be changed.
     pub fn with_short_slice() -> Option<Attributes> {
         let now = Attributes::own().filter(|now| now.has_slice() && now.runtime_ns > SLICE_NS)?;
         Some(Attributes { runtime_ns: SLICE_NS, ..now })
@@ -58,14 +58,14 @@ impl Attributes {
 }
 
 /// Shortens the slice of the calling thread and of threads and processes that it starts from now on. Policy and
-/// niceness stay the same. If the kernel refuses, everything still works, but more slowly on a loaded machine.
+/// niceness do not change. If the kernel refuses, the only effect is a slower job on a loaded machine.
 pub fn shorten_slice() {
     if let Some(short) = Attributes::with_short_slice() {
         short.apply();
     }
 }
 
-/// Gives the calling thread the kernel's own slice again.
+/// Restores the kernel's default slice for the calling thread.
 pub fn restore_slice() {
     if let Some(now) = Attributes::own().filter(Attributes::has_slice) {
         Attributes { runtime_ns: USUAL, ..now }.apply();

@@ -166,7 +166,7 @@ fn a_wait_for_a_child_ends_at_its_limit_with_and_without_descriptors() {
     for has_descriptors in [true, false] {
         in_child(|| {
             let Fork::Parent { child } = fork().unwrap() else { sleep_until_killed() };
-            // Without any descriptor there is none for a process, as with Linux before 5.3.
+            // With a limit of 0 descriptors no pidfd can be opened, as with Linux before 5.3.
             if !has_descriptors {
                 let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
                 rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum }).unwrap();

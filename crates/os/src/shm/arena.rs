@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct ArenaMemory {
     fd: OwnedFd,
     mapping: MappedRegion,
-    /// Offset from which on pages have not been allocated.
+    /// Offset of the first byte for which no page has been allocated.
     untouched: usize,
 }
 
@@ -24,13 +24,13 @@ impl ArenaMemory {
         let fd = memory_file(name).map_err(failed("making a memory file"))?;
         retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(failed("making it long enough"))?;
         let mapping = MappedRegion::arena(&fd, len).map_err(failed("mapping it"))?;
-        // From here on no process gets another writable mapping or writes through the descriptor.
+        // With these seals no other process can get a writable mapping or write through the descriptor.
         let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed("sealing it"))?;
         Ok(ArenaMemory { fd, mapping, untouched: 0 })
     }
 
-    /// A duplicate of the descriptor, for another owner.
+    /// A duplicate of the memory file's descriptor.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -38,18 +38,19 @@ impl ArenaMemory {
         self.fd.try_clone()
     }
 
-    /// The `len` bytes from `at` on, for writing.
+    /// The `len` bytes that begin at offset `at`, for writing.
     ///
     /// # Errors
-    /// No memory is left for them.
+    /// No memory is left for the pages of these bytes.
     ///
     /// # Panics
-    /// If they extend beyond the end.
+    /// If the bytes extend beyond the end of the arena.
     pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], ShmError> {
         let end = at + len;
         assert!(end <= self.mapping.len, "a write must stay within the arena");
         if end > self.untouched {
-            // Allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
+            // Pages are allocated here, where failure can be reported: a page that cannot be allocated later causes
+            // SIGBUS.
             let from = self.untouched.min(at) as u64;
             let allocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), from, end as u64 - from);
             retry_on_intr(allocate).map_err(failed("allocating its pages"))?;

@@ -1,5 +1,5 @@
-//! Passes a stream of bytes from one process to another through memory that both map. A Unix socket between them
-//! carries counts of bytes.
+//! Passes a stream of bytes from one process to another through memory that both map. Over a Unix socket they only tell
+//! each other numbers of bytes (counts).
 //!
 //! ```text
 //!   writer                                     socket                                  reader
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The writer sends the memory's descriptor with the first count. If it cannot make such memory, it sends the bytes
-//! themselves over the socket, without a descriptor. The reader cannot change the memory, and the writer checks its
-//! counts: a reader that claims to have consumed more than was added is given up.
+//! themselves over the socket, without a descriptor. The reader cannot change the memory, and the writer checks the
+//! reader's counts: if a reader claims to have consumed more than was added, the writer fails.
 //!
 //! With a pipe instead of the ring, staging 256 MiB in 64 files on one node takes 1.28 times as long (median of 15
 //! interleaved pairs on 2 CPUs; medians 350 and 268 ms).
@@ -27,18 +27,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::slice;
 
-/// The name shown in `/proc/*/fd`.
+/// The name of the memory, shown in `/proc/*/fd`.
 const NAME: &str = "wireup-stream";
 const COUNT_LEN: usize = 4;
-/// Most counts that are read at once.
+/// Most counts that one read of the socket returns.
 const COUNTS: usize = 16;
-/// The part of the ring (1 / 4) after which the reader reports the bytes that it has consumed.
+/// The reader reports consumed bytes when they amount to this part (1 / 4) of the ring.
 const REPORTED_PART: u64 = 4;
-/// Most counts that the reader receives without a report. A writer whose socket is full waits for a report, and a
-/// socket holds many more counts than this.
+/// Number of counts after which the reader sends a report, however few bytes it has consumed. A writer whose socket is
+/// full waits for a report, and a socket holds many more counts than this.
 const UNREPORTED_MAX: u64 = 4;
 
-/// Counts that the peer has sent; the last one may have arrived in part.
+/// Counts received from the peer; the last one may be incomplete.
 #[derive(Debug, Default)]
 struct Counts {
     part: [u8; COUNT_LEN],
@@ -48,7 +48,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Adds bytes; returns the sum of the counts that are complete.
+    /// Adds received bytes; returns the sum of the counts that are now complete.
     fn sum(&mut self, bytes: &[u8]) -> u64 {
         self.received += bytes.len().div_ceil(COUNT_LEN) as u64;
         let mut sum = 0;
@@ -64,12 +64,12 @@ impl Counts {
     }
 }
 
-/// The writer's end, which does not own the socket.
+/// The writer's end of the ring; the caller owns the socket.
 #[derive(Debug)]
 pub struct RingWriter {
     memory: ArenaMemory,
     len: usize,
-    /// Number of bytes written since the beginning; `used`: consumed by the reader.
+    /// Number of bytes written since the beginning; `used`: how many of them the reader has consumed.
     written: u64,
     used: u64,
     counts: Counts,
@@ -88,11 +88,11 @@ impl RingWriter {
         Ok(RingWriter { memory, len, written: 0, used: 0, counts: Counts::default(), is_shared: false })
     }
 
-    /// Adds as many bytes as there is room for. Never blocks.
+    /// Writes as many bytes as there is room for. Never blocks.
     ///
     /// # Errors
     /// `WouldBlock`: there is no room in the ring or in the socket; the socket becomes readable when there is. Other
-    /// errors: the reader is gone or has sent a wrong count, or no memory is left.
+    /// errors: the reader has closed the socket or sent a wrong count, or no memory is left.
     pub fn write(&mut self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         self.hear(&socket)?;
         let at = (self.written % self.len as u64) as usize;
@@ -105,7 +105,7 @@ impl RingWriter {
         place.copy_from_slice(&bytes[..count]);
         let shared = [self.memory.as_fd()];
         let fds = if self.is_shared { &[][..] } else { &shared[..] };
-        // Four bytes are always sent whole.
+        // The kernel never sends only a part of four bytes.
         socket::send(&socket, &(count as u32).to_le_bytes(), fds)?;
         self.is_shared = true;
         self.written += count as u64;
@@ -129,10 +129,10 @@ impl RingWriter {
     }
 }
 
-/// The reader's end of a socket: bytes come through memory, or over the socket itself.
+/// How a reader receives the stream: through memory, or over the socket itself.
 pub enum Incoming {
     Ring(RingReader),
-    /// The writer sends the bytes over the socket; these are the first of them.
+    /// The writer sends the stream over the socket; these are its first bytes.
     Plain(Vec<u8>),
 }
 
@@ -142,7 +142,7 @@ pub enum Incoming {
 /// The socket or the memory cannot be used.
 pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     let (mut first, mut fds) = ([0; COUNT_LEN], VecDeque::new());
-    // Without a limit: the writer begins when it likes, and its end is noticed.
+    // No time limit: the writer begins at any time, and if it ends, the socket becomes readable.
     socket::wait(&socket, true, false, None)?;
     let len = match socket::receive(&socket, &mut first, &mut fds) {
         // The writer closed the socket before it had read all reports.
@@ -155,12 +155,12 @@ pub fn incoming(socket: impl AsFd) -> io::Result<Incoming> {
     }
 }
 
-/// The reader's end, which does not own the socket.
+/// The reader's end of the ring; the caller owns the socket.
 pub struct RingReader {
     view: Twice,
     written: u64,
     used: u64,
-    /// Number of consumed bytes that were reported.
+    /// Number of consumed bytes that have been reported to the writer.
     reported: u64,
     counts: Counts,
 }
@@ -176,23 +176,23 @@ impl RingReader {
         Ok(RingReader { view: Twice::new(memory, len)?, written, used: 0, reported: 0, counts })
     }
 
-    /// The bytes that have arrived and were not consumed, in one piece.
+    /// The bytes that have arrived and have not been consumed, as one slice.
     pub fn bytes(&self) -> &[u8] {
         let at = (self.used % self.view.len as u64) as usize;
         self.view.bytes(at, (self.written - self.used) as usize)
     }
 
-    /// Gives the room of this many bytes back to the writer.
+    /// Marks this many bytes as consumed, so that the writer can reuse their room.
     ///
     /// # Panics
-    /// If fewer have arrived.
+    /// If fewer bytes have arrived.
     pub fn consume(&mut self, count: usize) {
         self.used += count as u64;
         assert!(self.used <= self.written, "only what has come is used");
     }
 
-    /// Waits for more bytes. If more than half of the ring is left unconsumed, the wait may last forever. `false`: the
-    /// stream has ended.
+    /// Waits for more bytes. If more than half of the ring has not been consumed, the wait may last forever. `false`:
+    /// the stream has ended.
     ///
     /// # Errors
     /// The socket cannot be used, or the writer has sent a wrong count.
@@ -201,14 +201,14 @@ impl RingReader {
         if unreported >= self.view.len as u64 / REPORTED_PART || self.counts.received >= UNREPORTED_MAX {
             match socket::send(&socket, &(unreported as u32).to_le_bytes(), &[]) {
                 Ok(_) => (self.reported, self.counts.received) = (self.used, 0),
-                // A writer that has ended may have left bytes.
+                // If the writer has ended, the report fails, but bytes that it has written may still be in the socket.
                 Err(error) if [io::ErrorKind::BrokenPipe, io::ErrorKind::WouldBlock].contains(&error.kind()) => {}
                 Err(error) => return Err(error),
             }
         }
         let mut buffer = [0; COUNTS * COUNT_LEN];
         loop {
-            // Without a limit: the writer sends when it likes, and its end is noticed.
+            // No time limit: the writer may pause as long as it likes, and if it ends, the socket becomes readable.
             socket::wait(&socket, true, false, None)?;
             let len = match socket::receive(&socket, &mut buffer, &mut VecDeque::new()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
@@ -243,9 +243,10 @@ impl Twice {
         let start = unsafe { mmap_anonymous(null_mut(), 2 * len, ProtFlags::empty(), MapFlags::PRIVATE) }?;
         let twice = Twice { start: NonNull::new(start).ok_or(Errno::NOMEM)?, len };
         for half in [0, len] {
-            // SAFETY: it replaces a half of what has just been mapped.
+            // SAFETY: the address is within the memory that has just been mapped.
             let at = unsafe { twice.start.as_ptr().byte_add(half) };
-            // SAFETY: as above. The mapping is private for the reasons given for all readers of sealed memory.
+            // SAFETY: this replaces one half of that mapping. The new one is private, as for all readers of sealed
+            // memory.
             unsafe { mmap(at, len, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED, file, 0) }?;
         }
         Ok(twice)
@@ -262,7 +263,7 @@ impl Twice {
 
 impl Drop for Twice {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped; slices of it borrow `self`.
+        // SAFETY: the range is exactly the mapping; slices of it borrow `self`, so none is left.
         let _ = unsafe { munmap(self.start.as_ptr(), 2 * self.len) };
     }
 }
@@ -291,7 +292,7 @@ mod tests {
         (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
     }
 
-    /// Writes all of it, in parts of odd lengths.
+    /// Writes all bytes into a ring, in parts of at most `part` bytes.
     fn write_all(socket: &OwnedFd, bytes: &[u8], part: usize) {
         let mut ring = RingWriter::new(1 << 14).unwrap();
         let mut left = bytes;

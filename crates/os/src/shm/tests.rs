@@ -21,7 +21,7 @@ fn received(memory: &SealedMemory) -> OwnedFd {
     fds.pop_front().expect("a descriptor was received")
 }
 
-/// Between fork and exec a child has every mapping of its parent, except those that children do not inherit.
+/// Between fork and exec a child has all mappings of its parent, except those marked not to be inherited.
 #[test]
 fn memory_is_sealed_while_another_thread_forks() {
     let mut child = None;

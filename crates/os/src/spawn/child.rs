@@ -1,6 +1,6 @@
 //! The child's steps between `clone` and `exec`.
 //!
-//! The child runs on a stack of its own, in its parent's memory, at the same time as the parent. It only reads its
+//! The child runs on a separate stack in its parent's memory, at the same time as the parent. It only reads its
 //! [`Task`] and a flag of the spawner, writes two words of the task and makes raw system calls. All signals are blocked
 //! until its last step but one.
 
@@ -23,7 +23,7 @@ pub(super) struct Task {
     pub step: AtomicU32,
     pub errno: AtomicI32,
     pub parent: Parent,
-    /// Whether the parent has another child to start, now. The spawner keeps the flag alive.
+    /// Whether the parent will start another child at once. The spawner keeps the flag alive.
     pub more_follow: *const AtomicBool,
     pub execution: Execution,
     /// Descriptors of the child as (source, target); a negative source means none.
@@ -39,13 +39,13 @@ pub(super) struct Task {
     pub limit_count: usize,
 }
 
-/// The process that makes the child.
+/// The process that creates the child.
 pub(super) struct Parent {
     pub pid: c_int,
     /// The CPU on which the process runs; -1: unknown.
     pub cpu: c_int,
-    /// Process ID of this process's own parent. Under the security module Yama that parent and its descendants may
-    /// trace the child; 0: the parent is outside of this PID namespace.
+    /// Pid of the parent of that process. Under the security module Yama that grandparent and its descendants may trace
+    /// the child; 0: it is outside of this PID namespace.
     pub tracer: c_int,
 }
 
@@ -66,14 +66,14 @@ pub(super) extern "C" fn run_child(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
-    // The attributes are set before the yield, which costs the child one time slice.
+    // The attributes are set before the yield, which costs the child one time slice: they make the slice short.
     if !task.attributes.is_null() {
-        // If the kernel refuses, the child is only slower on a loaded machine.
+        // If the kernel refuses, the only effect is that the child is slower on a loaded machine.
         let _ = call(Step::Group, libc::SYS_sched_setattr, [0, task.attributes as usize, 0, 0]);
     }
-    // SAFETY: the spawner keeps it alive while `running` is 1.
+    // SAFETY: the spawner keeps the flag alive while `running` is 1.
     let more_follow = unsafe { &*task.more_follow };
-    // The yield comes before `setsid`, since it yields only to processes of its scheduling group.
+    // The yield comes before `setsid`, because `sched_yield` yields only to processes of the same scheduling group.
     if more_follow.load(Ordering::Relaxed) && cpu() == task.parent.cpu {
         let _ = call(Step::Group, libc::SYS_sched_yield, [0; 4]);
     }
@@ -86,7 +86,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent.pid as usize {
         leave();
     }
-    // An error means that there is no Yama.
+    // The error that Yama is not enabled is ignored.
     let _ = call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PTRACER as usize, task.parent.tracer as usize, 0, 0]);
     for (source, target) in task.fds {
         if source == target && source >= 0 {
@@ -118,7 +118,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The CPU on which this process runs; -2: the kernel does not say.
+/// The CPU on which this process runs; -2: unknown.
 fn cpu() -> c_int {
     let mut cpu: u32 = 0;
     let told = call(Step::Group, libc::SYS_getcpu, [(&raw mut cpu) as usize, 0, 0, 0]);
@@ -138,7 +138,7 @@ fn execute(program: &Execution) -> Failure {
     (Step::Execute, errno)
 }
 
-/// Whether the first line of the file has no zero byte, as shells decide whether it is a script. (A program for another
+/// Whether the first line of the file has no zero byte, by which shells recognize a script. (A program for another
 /// machine has one.)
 fn is_text(path: *const c_char) -> bool {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;

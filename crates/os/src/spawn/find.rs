@@ -14,18 +14,18 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 pub enum FindError {
     /// There is no such file.
     NotFound,
-    /// There is only a file without execute permission, or an entry that is no file.
+    /// Only a file without execute permission was found, or an entry that is no file.
     NotExecutable,
     /// The path leads to a directory.
     Directory,
-    /// The file is empty. A shell would run it, successfully.
+    /// The file is empty. (A shell would run it, successfully.)
     Empty,
     /// `stat` of the path failed with this error.
     Unknown(Errno),
 }
 
 impl FindError {
-    /// The `errno` that `execvp` would have left.
+    /// An error number: that of `execvp`, except that a directory and an empty file have numbers of their own.
     pub fn errno(self) -> i32 {
         match self {
             FindError::NotFound => libc::ENOENT,
@@ -37,12 +37,12 @@ impl FindError {
     }
 }
 
-/// The path to execute for `name`, for a process that works in `directory`: the first executable one of its
+/// The path to execute for `name` in a process that works in `directory`: the first executable one of the
 /// [`candidates`].
 ///
 /// # Errors
-/// No executable file was found. A file without execute permission is skipped in favour of a later match
-/// and reported only if there is none.
+/// No executable file was found. A file without execute permission is skipped, and reported only if no later candidate
+/// is executable.
 pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Result<Vec<u8>, FindError> {
     if name.contains(&b'/') {
         return check(&directory.join(OsStr::from_bytes(name))).map(|()| name.to_vec());
@@ -58,13 +58,13 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
     Err(error)
 }
 
-/// The paths that `name` may stand for, relative to the working directory: itself if it contains a slash, else those in
-/// the folders of `search` (the value of `PATH`; `None`: not set), then the one in the working directory, as under Open
-/// MPI's launcher.
+/// The paths that `name` may stand for, relative to the working directory: `name` itself if it contains a slash; else
+/// those in the folders of `search` (the value of `PATH`; `None`: not set), then the one in the working directory,
+/// which Open MPI's launcher tries too.
 pub fn candidates<'a>(name: &'a [u8], search: Option<&'a [u8]>) -> impl Iterator<Item = Vec<u8>> + 'a {
     let is_path = name.contains(&b'/');
     let is_searched = !is_path && !name.is_empty();
-    // An empty element is the working directory.
+    // An empty element of the search path is the working directory.
     let folders = search.unwrap_or(PATH_DEFAULT).split(|&byte| byte == b':').chain([&b""[..]]);
     let in_folder = move |folder: &[u8]| {
         let folder = if folder.is_empty() { b"." } else { folder };
@@ -73,7 +73,7 @@ pub fn candidates<'a>(name: &'a [u8], search: Option<&'a [u8]>) -> impl Iterator
     is_path.then(|| name.to_vec()).into_iter().chain(folders.filter(move |_| is_searched).map(in_folder))
 }
 
-/// Whether this is a file that may be executed.
+/// Whether the path leads to a file that may be executed.
 pub fn is_program(path: &Path) -> bool {
     check(path).is_ok()
 }
@@ -81,7 +81,7 @@ pub fn is_program(path: &Path) -> bool {
 /// Checks that this process could use `directory` as its working directory.
 ///
 /// # Errors
-/// Why not.
+/// Why it could not.
 pub fn check_directory(directory: &Path) -> io::Result<()> {
     let is_directory = FileType::from_raw_mode(stat(directory)?.st_mode) == FileType::Directory;
     if !is_directory {
@@ -93,8 +93,8 @@ pub fn check_directory(directory: &Path) -> io::Result<()> {
 /// Whether this process may execute a file, or enter a directory.
 fn may_execute(path: &Path) -> rustix::io::Result<()> {
     match accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
-        // The filter of a container that is older than the call (Linux 5.8) refuses it. The older call asks about the
-        // real user, who is the effective one unless a set-user-ID program has started this process.
+        // A container's filter that does not know the system call (Linux 5.8) refuses it. `access` checks the real
+        // user, who is the effective user unless a set-user-ID program has started this process.
         Err(Errno::PERM) => access(path, Access::EXEC_OK),
         answer => answer,
     }

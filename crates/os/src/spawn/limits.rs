@@ -1,10 +1,9 @@
-//! Sets soft resource limits of children. Each child sets its own, so that they never apply to the process that starts
-//! it.
+//! Sets soft resource limits of children. Each child sets its own limits, so that they never apply to its parent.
 
 use crate::process::limit;
 use rustix::process::Resource;
 
-/// Limits that differ from this process's own: for the other limits a child makes no system call.
+/// The limits that differ from this process's own; for all others a child makes no system call.
 #[derive(Clone, Default, Debug)]
 pub struct Limits(Vec<One>);
 
@@ -15,7 +14,7 @@ pub(super) struct One {
 }
 
 impl Limits {
-    /// Each limit is capped at the hard limit of this process; `u64::MAX`: none.
+    /// Soft limits of children, each capped at the hard limit of this process; `u64::MAX`: unlimited.
     pub fn new(soft: impl IntoIterator<Item = (Resource, u64)>) -> Limits {
         Limits(soft.into_iter().filter_map(|(resource, soft)| One::new(resource, soft)).collect())
     }
@@ -27,9 +26,9 @@ impl Limits {
 
 impl One {
     fn new(resource: Resource, soft: u64) -> Option<One> {
-        // A limit that cannot be read is left as it is.
+        // A limit that cannot be read is not changed.
         let own = limit(resource).ok()?;
-        // `RLIM64_INFINITY` is the largest number.
+        // Unlimited: `RLIM64_INFINITY` is the largest number, so `min` works.
         let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
         let (rlim_cur, rlim_max) = (soft.min(number(own.maximum)), number(own.maximum));
         let bounds = libc::rlimit64 { rlim_cur, rlim_max };

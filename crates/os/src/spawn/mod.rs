@@ -1,9 +1,9 @@
 //! Starts programs, several at once, without copying the parent's memory and without waiting for `exec`.
 //!
-//! A child is made by `clone` with `CLONE_VM` but without `CLONE_VFORK`: it shares the parent's memory until it
-//! executes its program, while both keep running. It has a stack of its own from a pool. The kernel clears one
-//! word of the shared memory when the child has left it, by `exec` or by death (`CLONE_CHILD_CLEARTID`), so the
-//! parent can see that without a system call, or wait for it with a futex. A child that fails writes the step and
+//! A child is created by `clone` with `CLONE_VM` but without `CLONE_VFORK`: it shares the parent's memory until it
+//! executes its program, while both keep running. It has a stack of its own from a pool. The kernel clears one word of
+//! the shared memory when the child no longer uses that memory, after `exec` or its death (`CLONE_CHILD_CLEARTID`), so
+//! the parent can see that without a system call, or wait for it with a futex. A child that fails writes the step and
 //! `errno` into its task before it exits.
 //!
 //! Measured on 2 CPUs, 1,024 processes of an empty static program: 50 to 60 ms for `vfork` one after the other
@@ -11,9 +11,9 @@
 //! with `fork`, takes 80 ms). `clone` copies the descriptor table and `exec` closes what is close-on-exec, so a caller
 //! should keep its table small while it spawns.
 //!
-//! The kernel may let a child run in the parent's place at once, and if all CPUs are busy the parent runs on only at a
+//! The kernel may run a child at once in place of the parent, and if all CPUs are busy the parent continues only at a
 //! tick of the kernel's clock, milliseconds later. So a child that finds itself on its parent's CPU yields first while
-//! its parent has more to start.
+//! its parent has more children to start.
 //!
 //! Requirements on the caller (none concerns memory safety): signals are blocked and dispositions are default (the
 //! child empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
@@ -41,7 +41,7 @@ use std::rc::Rc;
 pub enum Step {
     /// Setting the process group or kernel session, the parent-death signal and the signal mask.
     Group = 1,
-    /// Setting up the standard streams, the extra descriptor and the controlling terminal.
+    /// Setting up the standard streams, the extra descriptors and the controlling terminal.
     Stdio = 2,
     Affinity = 3,
     /// Setting the resource limits and the file mode mask.
@@ -56,7 +56,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The step of this number.
+    /// The step with this number.
     pub fn from_word(word: u32) -> Option<Step> {
         use Step::*;
         [Group, Stdio, Affinity, Limit, Directory, Execute, Interpreter, Clone]
@@ -76,8 +76,8 @@ pub struct Failure {
 /// process group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Session {
-    /// The spawner's session. Such a child has the shortest time slice, if `Spawner::new` was called with the usual
-    /// one.
+    /// The spawner's session. Such a child has the shortest time slice, if `Spawner::new` was called in a process with
+    /// the usual one.
     Shared,
     /// A new session.
     Own,
@@ -85,7 +85,7 @@ pub enum Session {
     OwnWithTerminal,
 }
 
-/// One child to start. The descriptors are borrowed only for the call.
+/// A child to be started. The descriptors are borrowed only during the call of [`Spawner::start`].
 pub struct Command<'a> {
     pub program: &'a Rc<Program>,
     /// The child's own variables, `NAME=VALUE`; they take precedence over the program's.
@@ -93,7 +93,7 @@ pub struct Command<'a> {
     /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must already have its target
     /// number.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// Descriptors that the child gets as the numbers [`EXTRA_TARGETS`].
+    /// Further descriptors of the child, which have the numbers [`EXTRA_TARGETS`] in it.
     pub extra: [Option<BorrowedFd<'a>>; EXTRA_TARGETS.len()],
     pub session: Session,
     pub cpus: Option<&'a CpuSet>,
@@ -105,7 +105,7 @@ pub struct Command<'a> {
 
 /// The numbers that [`Command::extra`] has in the child.
 pub const EXTRA_TARGETS: [i32; 2] = [3, 4];
-/// The lowest number for sources of a child's descriptors, so that no target overwrites a source.
+/// The lowest allowed number for sources of a child's descriptors, so that no target overwrites a source.
 pub const LOWEST_SOURCE: i32 = 5;
 
 #[cfg(test)]

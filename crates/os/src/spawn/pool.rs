@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Bytes of a child's stack. The steps need less than 1 KiB; in unoptimised code a few KiB.
+/// Bytes of a child's stack. A child needs less than 1 KiB; in unoptimised code a few KiB.
 const STACK_BYTES: usize = 64 << 10;
 
 /// Starts programs; a fixed number of starts may be in progress at once.
@@ -26,7 +26,7 @@ pub struct Spawner {
     /// Indexes of the slots of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
-    /// Whether more children follow at once. Children read the flag until they have left this process's memory.
+    /// Whether another child is started at once. Children read the flag until they have left this process's memory.
     more_follow: Box<AtomicBool>,
     /// Scheduling attributes of children that share the session.
     attributes: Option<Box<Attributes>>,
@@ -38,18 +38,17 @@ pub struct Executed {
     /// The token passed to [`Spawner::start`].
     pub token: u32,
     pub pid: u32,
-    /// Whether the program was executed. `Ok` also for a child that was killed before `exec`: its exit status shows
-    /// that.
+    /// Whether the program was executed. Also `Ok` for a child that was killed before `exec`, as its exit status shows.
     pub result: Result<(), Failure>,
 }
 
 struct Slot {
     stack: Stack,
-    /// The child's task, at the same address until the child has been polled. `None`: the slot is free.
+    /// The child's task, at the same address until the child has been returned by `poll`. `None`: the slot is free.
     task: Box<Option<Task>>,
     token: u32,
     pid: u32,
-    /// The task points into these fields.
+    /// Data to which pointers in the task lead.
     program: Option<Rc<Program>>,
     environment: Environment,
     cpus: Vec<u64>,
@@ -78,12 +77,12 @@ impl Spawner {
         !self.free.is_empty()
     }
 
-    /// The number of children that have been started and not yet polled.
+    /// The number of children that have been started and not yet returned by `poll`.
     pub fn under_way(&self) -> usize {
         self.flying.len()
     }
 
-    /// Notes that the caller starts no other child for now: children need not yield to it.
+    /// Notes that the caller starts no other child for now, so that children need not yield to it.
     pub fn pause(&self) {
         self.more_follow.store(false, Ordering::Relaxed);
     }
@@ -95,7 +94,7 @@ impl Spawner {
     /// The process cannot be created ([`Step::Clone`]); a variable contains a zero byte (`EINVAL`).
     ///
     /// # Panics
-    /// There is no room; a descriptor breaks the rule of [`Command::stdio`].
+    /// If no slot is free, or a descriptor breaks the rule of [`Command::stdio`].
     pub fn start(&mut self, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
         let index = self.free.pop().expect("the caller has checked has_room()");
         let started = self.start_in(index, command, token);
@@ -106,7 +105,8 @@ impl Spawner {
         started
     }
 
-    /// The next child that no longer uses this process's memory.
+    /// A started child that no longer uses this process's memory, with the result of its start; `None`: there is none
+    /// now.
     pub fn poll(&mut self) -> Option<Executed> {
         let is_gone = |task: &Task| task.running.load(Ordering::Acquire) == 0;
         let gone = |&index: &usize| (*self.slots[index].task).as_ref().is_some_and(is_gone);
@@ -129,8 +129,8 @@ impl Spawner {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()) as _,
         };
-        // The futex must not be private: the kernel wakes this word as a shared one. Every error (the word has changed,
-        // a signal, the timeout) means the same: check again.
+        // The futex must not be private: the kernel wakes this word as a shared one. After any error (the word has
+        // changed, a signal, the timeout) the caller checks again.
         let _ = futex::wait(&task.running, futex::Flags::empty(), 1, Some(&timeout));
     }
 
@@ -192,9 +192,9 @@ fn places(command: &Command<'_>) -> [(i32, i32); TARGETS] {
     [place(stdin, 0), place(stdout, 1), place(stderr, 2), extra(0), extra(1)]
 }
 
-/// The CPU on which this process runs; -1: the kernel does not say.
+/// The CPU on which this process runs; -1: unknown.
 fn own_cpu() -> i32 {
-    // SAFETY: it only returns a number.
+    // SAFETY: `sched_getcpu` only returns a number.
     unsafe { libc::sched_getcpu() }
 }
 
@@ -218,9 +218,9 @@ impl Slot {
         // SAFETY: the stack belongs to this slot alone and the slot is free, so no other child uses it. The task and
         // all that it points into (program, environment, CPUs, limits, in this slot; the spawner's flag and attributes)
         // is neither changed, except for atomics, nor moved or dropped before `running` is 0: a slot in use is not in
-        // `free`, and `Spawner::drop` waits. The child shares our memory without being a thread of ours; `child::run`
-        // reads the task, writes only its atomics, calls neither the allocator nor the C library, and never returns.
-        // `running` is in the task and is the word that CLEARTID clears.
+        // `free`, and `Spawner::drop` waits. The child shares this process's memory without being one of its threads;
+        // `run_child` reads the task, writes only its atomics, calls neither the allocator nor the C library, and never
+        // returns. `running` is in the task and is the word that CLEARTID clears.
         let pid = unsafe {
             let cleared = (&raw mut (*task).running).cast::<u32>();
             clone(flags, self.stack.top(), run_child, task, cleared)
@@ -254,7 +254,7 @@ impl Stack {
         }
     }
 
-    /// The highest address, where a stack begins.
+    /// The highest address of the stack, at which it begins.
     fn top(&self) -> *mut u8 {
         self.base.wrapping_byte_add(self.bytes).cast()
     }
@@ -262,7 +262,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours; `Spawner::drop` has waited for the child that ran on it.
+        // SAFETY: the mapping belongs to this `Stack`; `Spawner::drop` has waited for the child that ran on it.
         let _ = unsafe { munmap(self.base, self.bytes) };
     }
 }

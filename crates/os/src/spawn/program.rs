@@ -1,10 +1,10 @@
-//! Prepares the properties that several children share: path, arguments, directory, environment.
+//! Prepares the data that several children of one program share: path, arguments, directory, environment.
 
 use libc::c_char;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, NulError};
 
-/// Runs scripts without `#!`, as in `execvp`.
+/// The shell that runs scripts without `#!`, as with `execvp`.
 pub(super) const SHELL: &CStr = c"/bin/sh";
 
 /// The program that the child executes, as C strings.
@@ -54,7 +54,7 @@ impl Program {
         })
     }
 
-    /// The pointers stay valid while the program is alive, and the environment is alive and unchanged.
+    /// The program as pointers, which stay valid while `self` is alive, and `environment` is alive and unchanged.
     pub(super) fn execution(&self, environment: &Environment) -> Execution {
         Execution {
             path: self.path.as_ptr(),
@@ -66,8 +66,8 @@ impl Program {
     }
 }
 
-/// The environment of one child: the program's, where the child's own variables replace those of the same name and the
-/// rest is appended.
+/// The environment of one child: the program's variables, in which the child's own replace those of the same name; the
+/// child's other variables are appended.
 #[derive(Default)]
 pub(super) struct Environment {
     own: Strings,
@@ -75,14 +75,14 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// The pointers stay valid while `self` is unchanged and `program` is alive.
+    /// Sets the child's own variables. The pointers stay valid while `self` is unchanged and `program` is alive.
     pub fn set(&mut self, program: &Program, own: &[Vec<u8>]) -> Result<(), NulError> {
         self.own = Strings::new(own.iter().map(Vec::as_slice))?;
         self.pointers.clear();
         // The program's strings without the terminating null pointer.
         self.pointers.extend(&program.environment.pointers[..program.environment.count()]);
         for (index, variable) in own.iter().enumerate() {
-            // A rank has about a dozen variables of its own: scanning them is cheaper than a table.
+            // The own variables are scanned, since a rank has only about a dozen of them: a table would cost more.
             if own[index + 1..].iter().any(|later| name(later) == name(variable)) {
                 continue;
             }
@@ -127,7 +127,7 @@ impl Strings {
     }
 }
 
-/// The part `NAME` of `NAME=VALUE`.
+/// The name of a variable, the part before `=` in `NAME=VALUE`.
 fn name(variable: &[u8]) -> &[u8] {
     let end = variable.iter().position(|&byte| byte == b'=').unwrap_or(variable.len());
     &variable[..end]

@@ -1,11 +1,11 @@
 //! Makes system calls without the C library, for a child that shares its parent's memory.
 //!
-//! The C library would write `errno` into thread-local storage that parent and child share here, and
-//! may take locks; musl's `clone` also refuses the flags used here. These calls touch registers only.
+//! The C library would write `errno` into thread-local storage, which parent and child share here, and may take locks;
+//! musl's `clone` also refuses the flags used here. The calls in this file touch registers only.
 
 use libc::{c_int, c_long};
 
-/// The child's entry point, which gets the spawner's pointer; it never returns.
+/// The child's entry point, to which the spawner's pointer is passed; it never returns.
 pub(super) type Entry<T> = extern "C" fn(*mut T) -> !;
 
 #[cfg(target_arch = "x86_64")]
@@ -32,13 +32,13 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Starts a process in our memory that calls `entry(task)` on a stack that ends at `top`. Returns its pid, or a negated
-/// errno. The kernel clears `cleared` when the process no longer uses our memory, if `flags` request that.
+/// Starts a process in this process's memory that calls `entry(task)` on a stack that ends at `top`. Returns its pid,
+/// or a negated errno. The kernel clears `cleared` when the process no longer uses the memory, if `flags` request that.
 ///
 /// # Safety
 /// The flags contain `CLONE_VM` and not `CLONE_SETTLS`. `top` ends a stack that nothing else uses, aligned to 16 bytes.
-/// `entry` never returns. What `entry` needs of the task, and the stack, stay valid until the process no longer uses
-/// our memory.
+/// `entry` never returns. The stack, and what `entry` needs of the task, stay valid until the process no longer uses
+/// the memory.
 #[inline(never)]
 pub(super) unsafe fn clone<T>(flags: c_int, top: *mut u8, entry: Entry<T>, task: *mut T, cleared: *mut u32) -> isize {
     let result;

@@ -30,7 +30,7 @@ fn finish(spawner: &mut Spawner) -> Executed {
     }
 }
 
-/// Runs one program to its end: (its output, the result of its start, how it ended).
+/// Runs one program to its end; returns its output, the result of its start, and how it ended.
 fn run_program(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String, Executed, Ended) {
     let null = high(null().unwrap());
     let (reader, writer) = pipe().unwrap();
@@ -87,7 +87,7 @@ fn a_child_shares_the_session_or_leads_its_own() {
     assert_eq!((group, session), (pid, pid));
 }
 
-/// The limits must not apply to this process.
+/// The limits of a child must not apply to this process.
 #[test]
 fn limits_apply_only_to_the_child() {
     let before = [Resource::Nofile, Resource::Fsize, Resource::Core].map(getrlimit);
@@ -150,8 +150,8 @@ fn many_concurrent_starts_are_each_reported_once() {
 #[test]
 fn spawn_failures_name_their_step() {
     let folder = tempfile::tempdir().unwrap();
-    // Written by another process: children of other tests may inherit descriptors of this one, and a file that somebody
-    // writes cannot be executed (ETXTBSY).
+    // Another process writes the files: children of other tests may inherit this process's descriptors, and a file that
+    // is open for writing cannot be executed (ETXTBSY).
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name).to_str().unwrap().to_owned();
         let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";

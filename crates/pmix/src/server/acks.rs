@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// Delay from the first bytes to the acknowledgement. Chosen: short compared with 40 ms, long compared with one pass
 /// (some microseconds).
 const PAUSE: Duration = Duration::from_micros(200);
-/// Most events taken at once.
+/// Maximum number of events read at once.
 const EVENTS_MAX: usize = 256;
 
-/// The main thread's half.
+/// The main thread's list of the clients' sockets.
 pub struct Acks {
     /// The epoll instance, which reports each arrival once, whether or not the bytes have been read (edge-triggered).
     epoll: OwnedFd,
@@ -37,17 +37,17 @@ impl Acks {
         Ok(Acks { epoll, due: None, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// The descriptor that is readable when bytes have arrived. Wait for it unless a pass is already due.
+    /// The descriptor that is readable when clients' bytes have arrived. While a pass is due, it need not be watched.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Bytes have arrived.
+    /// Schedules an acknowledgement, because clients' bytes have arrived.
     pub fn on_bytes(&mut self) {
         self.due.get_or_insert_with(|| Instant::now() + PAUSE);
     }
 
-    /// When the next pass is due, if any.
+    /// When the next acknowledgement is due; `None`: no bytes have arrived.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -75,8 +75,8 @@ impl Acks {
         }
     }
 
-    /// Watches a client's connection and turns off Nagle's algorithm on it. The library may have closed it already, and
-    /// its number may be another descriptor's: neither setting harms that one.
+    /// Watches a client's connection and turns off Nagle's algorithm on it. The library may have closed the connection
+    /// already, and its number may belong to another descriptor, which neither setting harms.
     pub fn watch(&self, client: BorrowedFd<'_>) {
         if sockopt::set_tcp_nodelay(client, true).is_err() {
             return;
@@ -85,7 +85,7 @@ impl Acks {
         // The library may have read the bytes before we watch the socket. `OUT`, which is always true, reports the
         // arrival even then.
         let arrivals = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        // The socket may have been closed just now.
+        // Errors are ignored, because the socket may have been closed just now.
         let _ = epoll::add(&self.epoll, client, data, arrivals);
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             look(&mut acks);
             for _ in 0..2 {
                 client.write_all(b"x").unwrap();
-                // Read before the acknowledgement, and still reported.
+                // Bytes that were read before the acknowledgement are still reported.
                 server.read_exact(&mut [0]).unwrap();
                 assert!(heard(&acks, Duration::from_secs(5)));
                 look(&mut acks);

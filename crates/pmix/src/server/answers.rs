@@ -1,4 +1,4 @@
-//! Turns the agent's messages into calls of the library and into its callbacks.
+//! Turns the agent's messages into calls of the library or of its callbacks.
 
 use super::state::{Callback, Members, Server, Waiting, server};
 use crate::infos::{Infos, c_array, c_text, proc_name};
@@ -18,7 +18,7 @@ use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::names::{self, Found, Refusal, Value};
 use wireup_wire::pmix::{Answer, Event, FromServer, Set, Status, ToServer};
 
-/// The blocks of a fence's nodes, concatenated: the library's format allows that.
+/// Decompresses the blocks of a fence's nodes, and concatenates them, which the library's format allows.
 fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
     let parts = blocks.into_iter().map(|part| block::plain(part, FRAME_PAYLOAD_MAX)).collect::<Result<Vec<_>, _>>();
     let mut parts = parts.map_err(|error| format!("the outcome of a fence: {error}"))?;
@@ -28,7 +28,7 @@ fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
     })
 }
 
-/// The jobs that an answer tells of.
+/// Returns the jobs that an answer describes.
 fn other_jobs(answer: &Answer) -> &[OtherJob] {
     match answer {
         Answer::Names(names::Answer::Fetched(Fetched { job, .. })) => job.as_slice(),
@@ -61,7 +61,7 @@ impl Server {
             ToServer::Gone { rank } => self.has_left(rank),
             ToServer::Forget { nspace } => self.forget(&nspace),
             ToServer::AreYouAlive => self.on_library_thread(|| {
-                // If too much is queued already, the agent itself does not read.
+                // If this fails because too much is queued, the agent itself does not read.
                 let _ = self.outbox.send(&FromServer::Alive);
             }),
         }
@@ -106,7 +106,7 @@ impl Server {
             }
             (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
-            // The library itself has answered the request, and has freed the data that the callback refers to.
+            // The library itself has answered this request, and has freed the data that the callback refers to.
             (Waiting::Group { until, .. }, _) if !is_awaited(until) => {}
             (Waiting::Group { callback, members, wants_context, .. }, Answer::Grouped { context, data }) => {
                 callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
@@ -125,7 +125,7 @@ impl Server {
     fn found(&self, callback: Callback<LookupCallback>, found: Vec<Found>) {
         let functions = &self.library.functions;
         let mut pairs = Vec::new();
-        // These lists own the data to which the pairs point, until the callback has returned.
+        // These two lists own the data to which `pairs` points, until the callback has returned.
         let (mut texts, mut values) = (Vec::new(), Vec::new());
         for Found { nspace, rank, item } in found {
             let value = match item.value {
@@ -136,7 +136,7 @@ impl Server {
                     PmixValue { kind: kind::STRING, data }
                 }
                 Value::Packed(packed) => {
-                    // A job of the same session may use another library.
+                    // A value that cannot be unpacked is skipped: a job of the same session may use another library.
                     let Some(unpacked) = unpack_value(functions, &packed) else { continue };
                     let value = unpacked.values[0];
                     values.push(unpacked);
@@ -150,15 +150,15 @@ impl Server {
         callback.pairs(code, pairs);
     }
 
-    /// Ends the job because processes that a rank has asked for do not start: Open MPI 4 would let the other ranks that
-    /// take part in the same `MPI_Comm_spawn` wait forever.
+    /// Ends the job because processes that a rank has requested cannot be started: with Open MPI 4, the other ranks
+    /// that take part in the same `MPI_Comm_spawn` would wait forever.
     pub fn abort_for_others(&self, rank: Rank) {
         let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
         self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
     }
 
-    /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed
-    /// data.
+    /// Infos for a group's callback: members, context, and the nodes' data, which is concatenated: packed data of the
+    /// library may be appended to other packed data.
     fn group_infos(&self, members: Members, context: Option<u64>, data: &[Bytes]) -> Infos {
         let mut infos = Infos::new();
         if let Some(context) = context.and_then(|context| usize::try_from(context).ok()) {
@@ -215,7 +215,7 @@ impl Server {
             eprintln!("an event from another node could not be unpacked: do all nodes use the same PMIx library?");
             return;
         };
-        // Names a source other than the server itself: the library would pass its own events back to us.
+        // The source must not be the server itself, because the library would pass such an event back to us.
         let source = match from {
             Some(from) => self.name_of(from),
             None => proc_name(&format!("{}.agents", self.job.nspace), rank::UNDEF),
@@ -232,13 +232,13 @@ impl Server {
     }
 }
 
-/// Whether the library waits for a callback until this time, and still does.
+/// Whether the library still waits for a callback, which it does until this time.
 fn is_awaited(until: Option<Instant>) -> bool {
     until.is_none_or(|until| Instant::now() < until)
 }
 
-/// Whether this info is one that we add to events ourselves, or the mark by which the library knows events that it has
-/// seen already and does not deliver.
+/// Whether this info is one that we add to events ourselves, or the mark of events that the library has seen already,
+/// which it does not deliver.
 fn is_address(info: &PmixInfo) -> bool {
     let name = crate::read::text_in(&info.key);
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)
@@ -281,7 +281,7 @@ impl Callback<LookupCallback> {
     }
 }
 
-/// An answer of the wrong type counts as an error.
+/// Makes an answer of the wrong type an error.
 fn failed(code: Code) -> Code {
     if code == status::SUCCESS { status::ERROR } else { code }
 }

@@ -1,4 +1,4 @@
-//! Registers ranks with the library, and makes the variables that lead their clients to this server.
+//! Registers ranks with the library, and makes the environment variables by which their clients find this server.
 
 use super::state::Server;
 use crate::library::Library;
@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, PoisonError};
 use wireup_wire::ids::Rank;
 
-/// Registers all local ranks at once: one wait instead of two thread switches for each rank.
+/// Registers all local ranks at once, which takes one wait instead of two thread switches for each rank.
 pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     let outcomes = Outcomes::default();
     let data = std::ptr::from_ref(&outcomes).cast_mut().cast();
@@ -32,7 +32,7 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     done(&server.library, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
 }
 
-/// Number of callbacks that have arrived, and their last error.
+/// Number of callbacks that have run, and the last error among them.
 #[derive(Default)]
 struct Outcomes {
     seen: Mutex<(usize, Status)>,
@@ -53,7 +53,7 @@ impl Outcomes {
 unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
     // SAFETY: the caller guarantees it.
     let outcomes = unsafe { &*data.cast_const().cast::<Outcomes>() };
-    // Notified with the lock held: the waiter cannot return and free `outcomes` before we release the lock.
+    // Notified while the lock is held: the waiter cannot return and free `outcomes` before the lock is released.
     let mut seen = outcomes.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.0 += 1;
     if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
@@ -62,7 +62,7 @@ unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
     outcomes.changed.notify_all();
 }
 
-/// The environment variables that lead a rank's client to this server.
+/// The environment variables by which a rank's client finds this server.
 pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
     let name = server.name_of(rank);
     let mut variables: *mut *mut c_char = null_mut();
@@ -80,7 +80,7 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
         text
     });
     let env = env.collect();
-    // SAFETY: the same for the array.
+    // SAFETY: the array was allocated with `malloc` and belongs to us; it is not read after this.
     unsafe { libc::free(variables.cast()) };
     Ok(env)
 }

@@ -34,14 +34,13 @@ use std::time::{Duration, Instant};
 use wireup_os::socket::local_address;
 use wireup_os::tcp_peer::{NotOwn, PeerLookup};
 
-/// Longest time from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first
-/// message at once, so this is the time that a machine with thousands of ranks per core may take to give each of them
-/// its turn.
+/// Time limit from the kernel's accept to the end of the library's handshake. Chosen: a client sends its first message
+/// at once, so this is the time that a machine with thousands of ranks per core may need until each of them has run.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(20);
-/// Longest wait until the library accepts the connection that proves this guard: its thread only has to wake up.
+/// Time limit until the library accepts the connection that proves this guard: its thread only has to wake up.
 const PROOF_MAX: Duration = Duration::from_secs(10);
-/// Most accepted connections that wait for the main thread, and for the end of their handshakes; further ones are
-/// served without acknowledgements and without that time limit.
+/// Maximum number of accepted connections that wait for the main thread, and of those with an unfinished handshake;
+/// further ones are served without early acknowledgements and without that time limit.
 const WAITING_MAX: usize = 1 << 16;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -54,14 +53,14 @@ static GUARD: Mutex<Guard> = Mutex::new(Guard {
 });
 /// Notified when the connection that proves the guard has arrived.
 static PROVEN: Condvar = Condvar::new();
-/// Notified when a handshake has begun, and none was under way.
+/// Notified when a handshake begins.
 static BEGUN: Condvar = Condvar::new();
 
 struct Guard {
     lookup: Option<PeerLookup>,
     /// Local address of the connection that proves the guard; `None`: it has arrived, or none is open.
     probe: Option<SocketAddr>,
-    /// Connections that the main thread has not seen yet.
+    /// Connections that the main thread has not collected yet.
     accepted: Vec<Accepted>,
     /// Connections whose handshake is not known to be complete, the oldest first.
     handshakes: VecDeque<Handshake>,
@@ -69,11 +68,11 @@ struct Guard {
     has_refused: bool,
 }
 
-/// A connection that the library has got from `accept`.
+/// A connection that the library has received from `accept`.
 #[derive(Clone, Copy)]
 pub struct Accepted(RawFd);
 
-/// A connection whose first message has not been read.
+/// A connection whose handshake may not be complete.
 #[derive(Clone, Copy)]
 struct Handshake {
     fd: RawFd,
@@ -82,10 +81,10 @@ struct Handshake {
     until: Instant,
 }
 
-/// Makes this process accept only connections of this user from now on.
+/// From now on this process accepts only connections of its own user.
 ///
 /// # Errors
-/// The kernel does not tell whose connections are; a text for the user.
+/// The kernel does not report who owns a connection; the error is a text for the user.
 pub fn arm() -> Result<(), String> {
     let lookup = PeerLookup::tried().map_err(|error| {
         let advice = match error {
@@ -119,7 +118,7 @@ pub fn prove() -> Result<(), String> {
     Ok(())
 }
 
-/// Where this process listens.
+/// The addresses at which this process listens.
 fn listeners() -> Result<Vec<SocketAddr>, Errno> {
     let mut found = Vec::new();
     for entry in rustix::fs::Dir::read_from(open("/proc/self/fd")?)? {
@@ -137,7 +136,7 @@ fn open(path: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
 }
 
-/// Whether a connection to this port arrives here.
+/// Connects to this address, and returns whether the connection arrives at this guard.
 fn sees_connection_to(listener: SocketAddr) -> Result<bool, Errno> {
     let loopback = match listener.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -158,7 +157,7 @@ fn sees_connection_to(listener: SocketAddr) -> Result<bool, Errno> {
     Ok(guard.probe.take().is_none())
 }
 
-/// The connections that the library has been given since the last call.
+/// The connections that the library has received since the last call.
 pub fn accepted() -> Vec<Accepted> {
     std::mem::take(&mut guard().accepted)
 }
@@ -168,7 +167,7 @@ fn guard() -> MutexGuard<'static, Guard> {
 }
 
 impl Guard {
-    /// Whether the library gets this connection.
+    /// Decides whether the library receives this connection.
     fn judge(&mut self, connection: BorrowedFd<'_>, fd: RawFd) -> Verdict {
         let checked = match &mut self.lookup {
             Some(lookup) => lookup.check(connection),
@@ -195,22 +194,22 @@ impl Guard {
         Verdict::Admitted
     }
 
-    /// The handshakes whose time is over.
+    /// Removes and returns the handshakes whose time limit has passed.
     fn overdue(&mut self, now: Instant) -> Vec<Handshake> {
         let over = self.handshakes.iter().take_while(|one| one.until <= now).count();
         self.handshakes.drain(..over).collect()
     }
 }
 
-/// The decision about a connection.
+/// The decision about an accepted connection.
 enum Verdict {
     Admitted,
     /// The connection is closed; the error is reported, if there is one.
     Refused(Option<NotOwn>),
 }
 
-/// Writes a text for the agent, which shows it to the user. Standard error may be closed or full, which must not end
-/// this process.
+/// Writes a text to standard error, which the agent shows to the user. Standard error may be closed or full, which must
+/// not end this process.
 fn report(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -245,7 +244,7 @@ pub unsafe extern "C" fn accept4(
     if fd < 0 {
         return not_accepted(&io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it, and nobody else has it yet.
+    // SAFETY: the kernel has just opened the descriptor, and nobody else uses it yet.
     let connection = unsafe { OwnedFd::from_raw_fd(fd) };
     let verdict = guard().judge(connection.as_fd(), fd);
     match verdict {
@@ -277,15 +276,15 @@ const OF_CONNECTION: [c_int; 11] = [
     libc::ENETUNREACH,
     libc::EOPNOTSUPP,
 ];
-/// Errors that may pass: the machine has no file, buffer or memory left.
+/// Errors that may be temporary: the machine has no file, buffer or memory left.
 const PASSING: [c_int; 3] = [libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-/// Pause after such an error; `PAUSES_MAX`: number of pauses after which this process gives up, ten seconds in all.
+/// Pause after a temporary error, and the number of pauses after which this process gives up (ten seconds in all).
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 500;
 
-/// The error for the library after a failed `accept`. After any error but `EAGAIN` its thread stops listening, and
-/// clients would wait forever. So after an error of one connection it gets `EAGAIN`, and keeps listening; after another
-/// error (no descriptor is left) this process ends, and with it the job.
+/// Returns the error for the library after a failed `accept`. After any error but `EAGAIN` the library's thread would
+/// stop listening, and clients would wait forever. So after an error of one connection the library gets `EAGAIN`; after
+/// any other error (no descriptor is left) this process exits, which ends the job.
 fn not_accepted(error: &io::Error) -> c_int {
     static PAUSES: AtomicU32 = AtomicU32::new(0);
     let is = |errors: &[c_int]| error.raw_os_error().is_some_and(|errno| errors.contains(&errno));
@@ -301,22 +300,22 @@ fn not_accepted(error: &io::Error) -> c_int {
 }
 
 fn again() -> c_int {
-    // SAFETY: the calling thread's own `errno`.
+    // SAFETY: the location is the calling thread's own `errno`.
     unsafe { *libc::__errno_location() = libc::EAGAIN };
     -1
 }
 
-/// Starts a thread that ends connections whose handshake takes too long: the library's thread then gets an end of file,
-/// and drops them.
+/// Starts a thread that shuts down connections whose handshake takes too long: the library's thread then reads an end
+/// of file, and drops them.
 ///
 /// # Errors
-/// No thread can be made.
+/// No thread can be started.
 pub fn watch_handshakes() -> std::io::Result<()> {
     std::thread::Builder::new().name("handshakes".into()).spawn(|| {
         loop {
             let waiting = guard();
             let mut guard = match waiting.handshakes.front().map(|first| first.until) {
-                // Without a limit: a handshake begins, or the process ends.
+                // This wait has no time limit: it ends when a handshake begins, or with the process.
                 None => BEGUN.wait(waiting).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     drop(waiting);
@@ -333,9 +332,10 @@ pub fn watch_handshakes() -> std::io::Result<()> {
 }
 
 impl Handshake {
-    /// Ends the connection unless its handshake is complete: then the library has made it non-blocking.
+    /// Shuts down the connection unless its handshake is complete, after which the library makes the socket
+    /// non-blocking.
     fn end(self) {
-        // The library may close its descriptor at any moment, and get the same number again for another client.
+        // The library may close its descriptor at any time, and get the same number for another client.
         let Ok(own) = rustix::io::fcntl_dupfd_cloexec(borrow(self.fd), 0) else { return };
         let blocks = || rustix::fs::fcntl_getfl(&own).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
         if sockopt::socket_cookie(&own) == Ok(self.cookie) && blocks() {
@@ -344,7 +344,7 @@ impl Handshake {
                 "closed a connection of this user to this node's PMIx server, because it kept the ranks waiting: its \
                  first message was not complete after {seconds} s"
             ));
-            // The connection may have been closed just now.
+            // Errors are ignored, because the connection may have been closed just now.
             let _ = net::shutdown(&own, Shutdown::Both);
         }
     }
@@ -356,11 +356,11 @@ impl Accepted {
     }
 }
 
-/// A descriptor of the library, by its number.
+/// A descriptor of the library, by its number, which may have been closed or reused.
 pub fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the number is used in single system calls. The kernel reports an error if it is not open. What is done to
-    // a descriptor that may belong to something else by now is harmless: options of TCP, and a duplicate that is looked
-    // at first.
+    // SAFETY: the number is used in single system calls, which fail if it is not open. If it belongs to another file by
+    // now, these calls do no harm: they set options of TCP, or duplicate the descriptor, and the duplicate is checked
+    // before its use.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
@@ -370,13 +370,13 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
-    /// Changes what the whole test process accepts, so it is one test.
+    /// This test changes what the whole test process accepts, so all cases are in one test.
     #[test]
     fn an_armed_guard_sees_each_connection_and_ends_handshakes_that_do_not_end() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         arm().unwrap();
-        // The connection that proves the guard is not given to the library.
+        // The connection that proves the guard must not reach the library.
         listener.set_nonblocking(true).unwrap();
         let library = std::thread::spawn({
             let listener = listener.try_clone().unwrap();

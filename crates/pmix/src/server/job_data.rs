@@ -1,7 +1,8 @@
-//! Makes the job data that is registered with the library: derived here from the blocks, never sent.
+//! Makes the job data that is registered with the library. It is derived on each node from the job's blocks, never
+//! sent.
 //!
-//! O(ranks of the job) in time and, during registration, in memory: an info is 552 bytes. The integer widths are those
-//! that clients expect; a value of another width is silently ignored.
+//! This takes O(ranks of the job) time and, during registration, memory: an info is 552 bytes. The integer widths are
+//! those that clients expect; they silently ignore a value of another width.
 
 use super::state::{Job, Server, ranks_directory};
 use crate::infos::{Infos, proc_name};
@@ -18,11 +19,11 @@ use wireup_wire::inter_job::Parent;
 use wireup_wire::pmix::{App, Begin};
 use wireup_wire::rank_address;
 
-/// Variables from which Open MPI reads the programs of a job with several.
+/// Variables from which Open MPI reads the layout of a job with several programs.
 const OMPI_APP_SIZES: &CStr = c"OMPI_APP_SIZES";
 const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
 
-/// The key of wireup for `ADDRESS:PORT` of the socket that a rank has had from its start.
+/// The key, private to wireup, of the `ADDRESS:PORT` of the socket that was bound for a rank before it started.
 const LISTEN_ADDRESS: &CStr = c"wireup.listen_address";
 
 /// Facts about a job: this one or another.
@@ -31,14 +32,14 @@ pub struct Facts<'a> {
     pub size: u32,
     pub mapping: &'a Mapping,
     pub nodes: &'a [String],
-    /// This node, if the job has ranks on it.
+    /// This node's number in the job; `None`: the job has no ranks on it.
     pub node: Option<NodeId>,
     pub apps: &'a [App],
     pub universe: Option<u32>,
     pub parent: Option<&'a Parent>,
 }
 
-/// All data about this job, which the library takes in one call.
+/// All data about this job, which is registered in one call.
 pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality, rows: &[Bytes]) -> Infos {
     let facts = Facts {
         nspace: &job.nspace,
@@ -98,7 +99,7 @@ fn add_parent(infos: &mut Infos, parent: Option<&Parent>) {
     }
 }
 
-/// Data of this node, as flat keys.
+/// Adds the data of this node, as flat keys.
 fn add_node(infos: &mut Infos, job: &Facts<'_>, nodes: &Nodes, node: NodeId) {
     let locals: Vec<Rank> = job.mapping.ranks_of(node).collect();
     let first = locals.first().map_or(0, |rank| rank.0);
@@ -141,7 +142,7 @@ struct Own<'a> {
     locality: &'a Locality,
 }
 
-/// Data of every rank of the job; for ranks of this job and node also their binding.
+/// Adds the data of every rank of the job; for ranks of this job on this node also their binding.
 fn add_ranks(infos: &mut Infos, job: &Facts<'_>, nodes: &Nodes, own: Option<&Own<'_>>) {
     let (mut program, mut first) = (0, 0);
     for rank in (0..job.size).map(Rank) {
@@ -169,7 +170,7 @@ impl Own<'_> {
     fn add(&self, data: &mut Infos, node: NodeId, local_rank: LocalRank, is_here: bool) {
         if is_here {
             data.u32(key::REINCARNATION, 0);
-            // Some libraries look for the parent here, others at the job.
+            // Some versions of the library look for the parent here, others in the data of the job.
             add_parent(data, self.begin.parent.as_ref());
             let cpus = self.begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
             if let Some(cpus) = cpus {
@@ -186,8 +187,8 @@ impl Own<'_> {
     }
 }
 
-/// Where the socket listens that the rank has had from its start: for C programs each address of its host as a `struct
-/// sockaddr`, for others the best one as text.
+/// Adds the addresses of the socket that was bound for a rank before it started: each one as a `struct sockaddr` for C
+/// programs, and the best one as text.
 fn add_address(data: &mut Infos, row: &[u8], local_rank: LocalRank, own_host: u64) {
     let address = rank_address::shift_port(row, local_rank.0.into());
     let candidates = address.map(|address| rank_address::candidates(&address, own_host)).unwrap_or_default();
@@ -213,7 +214,7 @@ impl Nodes {
         self.used.partition_point(|&used| used < node) as u32
     }
 
-    /// Plain lists, not the library's compressed ones: every version accepts them, and they are not sent anywhere.
+    /// The node names as a plain list: every version accepts it, and since it is not sent, it need not be compressed.
     fn names(&self, job: &Facts<'_>) -> String {
         let names: Vec<&str> = self.used.iter().map(|node| job.nodes[node.index()].as_str()).collect();
         names.join(",")
@@ -235,7 +236,7 @@ fn joined(ranks: impl Iterator<Item = Rank>) -> String {
     text
 }
 
-/// The parts of the machine that ranks are bound to, as locality strings of the library.
+/// The parts of the machine that ranks are bound to, as the library's locality strings.
 pub struct Locality {
     bound: HashMap<String, String>,
     /// The locality of ranks that are not bound.
@@ -243,7 +244,7 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// Asks the library, once for each different CPU list.
+    /// Gets the locality from the library, once for each different CPU list.
     pub fn find(server: &Server, cpus: &[Option<String>]) -> Locality {
         let mut bound = HashMap::new();
         for list in cpus.iter().flatten() {
@@ -270,8 +271,8 @@ impl Locality {
     }
 }
 
-/// The parts that contain a whole CPU set, of the parts that it touches (`SK0:L30:CR0-3`, in some versions after
-/// `hwloc:`): two ranks that may run anywhere share the only socket, but not each of its cores.
+/// Returns the parts of the machine that contain a whole CPU set, from the parts that it touches (`SK0:L30:CR0-3`, in
+/// some versions after `hwloc:`): two ranks that may run on any core share the only socket, but not each core.
 fn confining(place: &str) -> String {
     let single: Vec<&str> = place.split(':').filter(|part| !part.contains(['-', ','])).collect();
     single.join(":")

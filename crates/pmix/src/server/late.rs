@@ -1,16 +1,16 @@
-//! Decides when the server looks again for keys that a rank had not committed when another node requested them.
+//! Schedules checks for keys that a rank had not committed when another node requested them.
 //!
-//! The library does not tell its server about commits. But a commit is bytes from a client, and the main thread notices
-//! these ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a busy machine
-//! may delay it. So after each arrival the server looks after one millisecond, and then in pauses that double, as long
-//! as a request waits for a key.
+//! The library does not report commits to its server. But a commit consists of bytes from a client, whose arrival the
+//! main thread notices ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a
+//! busy machine may delay it. So after each arrival the server checks after one millisecond, and then after pauses that
+//! double, as long as a request waits for a key.
 
 use super::state::Server;
 use std::time::{Duration, Instant};
 
-/// Time from an arrival to the first check. Chosen: some times as long as the library takes to read a commit.
+/// Time from an arrival to the first check. Chosen: several times as long as the library takes to read a commit.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest pause between two checks. It bounds the delay if the library's thread was held up for long; one check costs
+/// Maximum pause between two checks. It bounds the delay if the library's thread was held up for long; one check takes
 /// some microseconds for each key.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -22,12 +22,12 @@ pub struct Late {
 }
 
 impl Late {
-    /// A request may have begun to wait because its rank has committed something, which may include the key.
+    /// Schedules a check now: a request has begun to wait, whose rank has committed something that may include the key.
     pub fn look_now(&mut self, server: &Server) {
         self.look_after(Duration::ZERO, server);
     }
 
-    /// Bytes have arrived from a client: plans a check.
+    /// Schedules a check, because bytes have arrived from a client.
     pub fn look_soon(&mut self, server: &Server) {
         self.look_after(PAUSE_MIN, server);
     }
@@ -44,7 +44,7 @@ impl Late {
         self.due
     }
 
-    /// Checks for keys that were committed late, if it is time.
+    /// Checks for keys that were committed late, if a check is due.
     pub fn settle(&mut self, server: &'static Server) {
         if self.due.is_none_or(|due| Instant::now() < due) {
             return;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All work on the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): some
-//! versions allow their callbacks to be called only from there.
+//! versions allow calls of their callbacks only from there.
 
 mod acks;
 mod answers;
@@ -37,15 +37,15 @@ use wireup_wire::peer::{PmixFault, PmixProblem};
 use wireup_wire::pmix::{Begin, FromServer, Open, PmixError, ToServer, Unpacker, pack};
 use wireup_wire::signal::SENT_TO_STEPS;
 
-/// Bytes per read: enough for a small job's fence result in one piece.
+/// Size of one read: enough for a small job's fence result in one piece.
 const READ_BYTES: usize = 256 << 10;
-/// Exit code after a fatal error (the agent knows it from other wireup processes).
+/// Exit code after a fatal error, the same as of other wireup processes.
 const FAILED: u8 = 89;
 
 /// Runs the whole process; returns its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
     wireup_os::process::ignore(&SENT_TO_STEPS);
-    // This process starts no other process. The call fails only on kernels before 3.5.
+    // This process starts no other process, so it needs no new privileges. The call fails only on kernels before 3.5.
     let _ = rustix::thread::set_no_new_privs(true);
     match take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve) {
         Ok(()) => 0,
@@ -56,8 +56,8 @@ pub fn main() -> u8 {
     }
 }
 
-/// Takes the socket on standard input before any other code reads from there, puts `/dev/null` in its place, and leads
-/// all output to the agent.
+/// Moves the socket away from standard input before any other code reads from there, puts `/dev/null` in its place, and
+/// redirects standard output to the agent.
 ///
 /// # Errors
 /// Standard input is not a socket, or no descriptor is left.
@@ -66,7 +66,7 @@ fn take_standard_input() -> io::Result<OwnedFd> {
     rustix::net::sockopt::socket_type(input)?;
     let socket = wireup_os::files::duplicate_from(input, 3)?;
     rustix::stdio::dup2_stdin(wireup_os::files::null()?)?;
-    // The agent reads what is written on standard error.
+    // Standard error is a pipe to the agent.
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     wireup_os::files::set_nonblocking(&socket, true)?;
     Ok(socket)
@@ -89,13 +89,13 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
             Ok(())
         }
     };
-    // The library has removed its own files, or never will. The directory may already be gone. Where this process is
-    // confined, it can only empty it; the keeper removes it.
+    // The library has removed its own files, or never will. The directory may already have been removed. If this
+    // process is confined, it can only empty the directory, which the keeper then removes.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
 }
 
-/// Why no server is started.
+/// Why this process has no server.
 enum NoServer {
     /// The agent has disconnected, or has told this process to end.
     Unwanted,
@@ -105,8 +105,8 @@ enum NoServer {
     Failed(PmixProblem),
 }
 
-/// Adds to a problem that there was no room for the files that the library shares with its clients in `directory`,
-/// which the library does not report.
+/// Adds to a problem that the disk had no room for the files that the library shares with its clients in `directory`,
+/// if so: the library does not report that.
 fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
     match Path::new(directory).parent().and_then(wireup_os::files::lacking_room) {
         Some(room) if problem.kind == PmixFault::Other => PmixFault::NoRoom.with(format!("{problem}; {room}")),
@@ -114,10 +114,10 @@ fn with_room(problem: PmixProblem, directory: &str) -> PmixProblem {
     }
 }
 
-/// The first message.
+/// The content of the agent's first message.
 struct First {
     open: Open,
-    /// The job; `None`: it follows later.
+    /// The job; `None`: the job follows in a later message.
     begin: Option<Begin>,
 }
 
@@ -129,8 +129,8 @@ impl First {
     }
 }
 
-/// Opens the library, which takes most of the time, waits until the job is known and where its ranks listen, and
-/// registers it.
+/// Opens the library, which takes most of the time, waits until the job and the addresses of its ranks' sockets are
+/// known, and registers the job.
 fn set_up(first: First, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
     let library = setup::open(&first.open).map_err(NoServer::Failed)?;
     let begin = match first.begin {
@@ -206,7 +206,7 @@ struct Link {
 }
 
 impl Link {
-    /// The first message; `None`: the agent has disconnected, or wants no server any more.
+    /// Reads the first message; `None`: the agent has disconnected, or needs no server any more.
     fn first(&mut self, socket: &OwnedFd) -> Result<Option<First>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Open(open)) => Ok(Some(First { open, begin: None })),
@@ -216,8 +216,8 @@ impl Link {
         }
     }
 
-    /// The job of a server that was started before its job was known; `None`: the agent has disconnected, or wants no
-    /// server any more.
+    /// Waits for the job of a server that was started before its job was known; `None`: the agent has disconnected, or
+    /// needs no server any more.
     fn await_job(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Begin(begin)) => Ok(Some(begin)),
@@ -226,8 +226,8 @@ impl Link {
         }
     }
 
-    /// The addresses at which the ranks listen, a row for each node; `None`: the agent has disconnected, or wants no
-    /// server any more.
+    /// Waits for the addresses at which the ranks listen, a row for each node; `None`: the agent has disconnected, or
+    /// needs no server any more.
     fn endpoints(&mut self, socket: &OwnedFd) -> Result<Option<Vec<Bytes>>, String> {
         match self.wait_for_message(socket)? {
             Some(ToServer::Endpoints { rows }) => Ok(Some(rows)),
@@ -241,7 +241,7 @@ impl Link {
             if let Some(message) = self.unpacker.next::<ToServer>().map_err(malformed)? {
                 return Ok(Some(message));
             }
-            // Without a limit: the agent sends a message, or ends.
+            // No time limit: the wait ends when the agent sends a message or exits.
             wireup_os::socket::wait(socket, true, false, None).map_err(|error| error.to_string())?;
             if !self.read(socket)? {
                 return Ok(None);

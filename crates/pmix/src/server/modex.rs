@@ -1,9 +1,9 @@
 //! Answers requests from other nodes for data that a rank on this node has committed.
 //!
-//! The library holds such a request until the rank commits anything. It does not know which key the request is for, so
-//! a request whose key is still missing then waits here, for a later commit ([`super::late`]). A rank that has left
-//! commits nothing more, so its requests are answered here. The library's thread works sequentially: by the time our
-//! next piece of work runs there, the library has either answered a request for a rank that has left, or never will.
+//! The library holds such a request until the rank commits anything. It does not know which key is requested, so a
+//! request whose key is still missing then waits here for a later commit ([`super::late`]). A rank that has left
+//! commits nothing more, so its requests are answered here. The library's thread works sequentially: when our next work
+//! item runs there, the library has either answered a request for a rank that has left, or never will.
 //!
 //! ```text
 //!   arrives ── the key is there, or none is named ──────────────────────► Fetched ── data ──► answered
@@ -29,7 +29,7 @@ use wireup_wire::pmix::{FromServer, Status, Wanted};
 const KEY_WAIT: Duration = Duration::from_secs(2);
 
 impl Server {
-    /// Asks the library for the data that a rank of this node has committed. To be called by the main thread.
+    /// Requests the data that a rank of this node has committed from the library. Must be called by the main thread.
     pub fn modex_wanted(&'static self, request: u64, wanted: Wanted) {
         let refuse = |status| self.outbox.send(&FromServer::Modex { request, status, blob: Bytes::new() });
         if !self.is_local(wanted.rank) {
@@ -48,7 +48,8 @@ impl Server {
             requests.insert(Ticket { request, wanted, state })
         };
         self.fetch(number, rank);
-        // The rank has left before, or just now. If `has_left` answers the request too, the first answer counts.
+        // The rank had left before, or has left just now. If `has_left` answers the request too, the first answer
+        // counts.
         if self.requests().left.contains(&rank) {
             self.settle(vec![number]);
         }
@@ -68,8 +69,8 @@ impl Server {
     fn has_committed(&self, rank: Rank, key: &str) -> bool {
         let (name, key, functions) = (self.name_of(rank), c_text(key), &self.library.functions);
         let mut value = null_mut();
-        // SAFETY: name and key live until the call returns. A server looks into its own memory only. This is not the
-        // library's thread.
+        // SAFETY: name and key live until the call returns. A server searches only its own memory. The caller is not
+        // the library's thread, for which the call would wait forever.
         let code = unsafe { (functions.get)(&name, key.as_ptr(), null(), 0, &mut value) };
         if !value.is_null() {
             // SAFETY: the value is ours, allocated with `malloc`, and not used after this.
@@ -81,7 +82,7 @@ impl Server {
         code == status::SUCCESS
     }
 
-    /// Looks whether the keys for which requests wait have been committed meanwhile. To be called by the main thread.
+    /// Checks whether keys for which requests wait have been committed meanwhile. Must be called by the main thread.
     pub fn look_for_late_keys(&'static self) {
         let late: Vec<(Instant, usize, Wanted)> = {
             let requests = self.requests();
@@ -99,7 +100,7 @@ impl Server {
         }
     }
 
-    /// A rank of this node will not commit any more: requests that wait for it are answered.
+    /// Answers the requests that wait for a rank of this node, which will not commit any more.
     pub fn has_left(&'static self, rank: Rank) {
         let (late, all): (Vec<usize>, Vec<usize>) = {
             let mut requests = self.requests();
@@ -116,7 +117,7 @@ impl Server {
         self.settle(all);
     }
 
-    /// Refuses requests for a rank that has left which the library does not answer.
+    /// Refuses requests for a rank that has left, unless the library has answered them.
     fn settle(&'static self, numbers: Vec<usize>) {
         if !numbers.is_empty() {
             self.on_library_thread(move || {
@@ -125,12 +126,12 @@ impl Server {
         }
     }
 
-    /// The library's answer: the data of a rank, or why there is none.
+    /// Handles the library's answer to a request: the data of a rank, or an error.
     fn on_data(&self, number: usize, status: Status, blob: Bytes) {
         {
             let mut requests = self.requests();
             let Some(ticket) = requests.open.get(&number) else { return };
-            // The rank may not have committed the data that the other node asks for yet.
+            // The rank has committed something, which may not include the data that the other node requested.
             if ticket.state == State::Held && matches!(status, Status::Ok | Status::NotFound) {
                 let wait = ticket.wanted.timeout_s.map_or(KEY_WAIT, |seconds| Duration::from_secs(seconds.into()));
                 requests.set(number, State::Late { until: Instant::now() + wait });
@@ -142,7 +143,7 @@ impl Server {
         self.close(number, status, blob);
     }
 
-    /// Answers a request, unless it was answered.
+    /// Answers a request, unless it was answered before.
     fn close(&self, number: usize, status: Status, blob: Bytes) {
         let ticket = self.requests().remove(number);
         if let Some(Ticket { request, .. }) = ticket {
@@ -152,7 +153,7 @@ impl Server {
 }
 
 /// # Safety
-/// Called by the library with the data found, which the library keeps.
+/// Called by the library with the data found, which remains the library's.
 unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_char, len: usize, number: *mut c_void) {
     // SAFETY: the caller guarantees it.
     let blob = unsafe { Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len)) };

@@ -2,14 +2,14 @@
 
 use wireup_wire::pmix::Begin;
 
-/// Directories in which components of Open MPI make files shared by the ranks of a node. The file names contain job and
-/// local rank but not the node, so nodes on one machine would use each other's files.
+/// Directories in which components of Open MPI create files shared by the ranks of a node. The file names contain job
+/// and local rank but not the node, so two nodes on one machine would use each other's files.
 const SHARED_FILES: [&str; 4] = [
     "OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory",
     "OMPI_MCA_osc_sm_backing_directory",
 ];
-/// The variable that makes version 4 yield while it polls, which its launcher sets when ranks outnumber the CPUs;
-/// version 5 asks through PMIx.
+/// The variable that makes Open MPI 4 yield while it polls, which its launcher sets when ranks outnumber the CPUs; Open
+/// MPI 5 reads this from PMIx.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 /// Variables `NAME=VALUE` that each rank gets unless the job sets them.

@@ -1,7 +1,8 @@
-//! Registers other jobs of the session with the library: ranks of this job have started them, or meet their ranks.
+//! Registers other jobs of the session with the library: ranks of this job have spawned them, or connect to their
+//! ranks.
 //!
-//! They are registered without clients, also if they have ranks on this node, since these belong to another server
-//! process. To be called by the main thread: the library's thread would wait for itself.
+//! Other jobs are registered without clients, even if they have ranks on this node, which another server process
+//! serves. The functions must be called by the main thread: the library's thread would wait for itself.
 
 use super::clients::done;
 use super::job_data::{Facts, other_infos};
@@ -14,14 +15,14 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::NodeId;
 use wireup_wire::inter_job::OtherJob;
 
-/// The callback of a call for whose result nobody waits.
+/// The callback of a call whose result is not needed.
 unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
 
 impl Server {
-    /// Registers another job of which the agent tells.
+    /// Registers another job that the agent has described.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A text that says what is wrong with the job.
     pub fn learn(&self, job: &OtherJob) -> Result<(), String> {
         if job.nspace == self.job.nspace || self.others.has(&job.nspace) {
             return Ok(());
@@ -41,14 +42,14 @@ impl Server {
             universe: job.universe,
             parent: job.parent.as_ref(),
         });
-        // The job must be noted before the library is told: the library may at once ask for data of that job's ranks.
+        // The job must be recorded before it is registered: the library may at once request data of the job's ranks.
         self.others.lock().insert(job.nspace.clone());
         let code = self.library.register(&job.nspace, 0, &mut infos);
         done(&self.library, "PMIx_server_register_nspace of another job", code)
     }
 
-    /// Removes an unknown job. The library has asked about a job that cannot be found; it has noted the name, and would
-    /// let the next request about it wait forever. To be called on its thread.
+    /// Deregisters a job that cannot be found, if it is unknown: the library has recorded its name when it requested
+    /// its data, and would let the next request wait forever. Must be called on the library's thread.
     pub fn forget_unknown(&self, nspace: &str) {
         if !self.others.has(nspace) {
             let name = c_text(nspace);

@@ -1,4 +1,4 @@
-//! Begin and end of the server: opens the library, registers the job and each rank of this node, and finalizes the
+//! Starts and ends the server: opens the library, registers the job and each rank of this node, and finalizes the
 //! library.
 
 use super::clients::{self, done};
@@ -28,7 +28,7 @@ use wireup_wire::pmix::{Begin, FromServer, Open};
 /// Opens the library as a server.
 ///
 /// # Errors
-/// A problem for the agent.
+/// A description of the problem, for the agent.
 pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     set_environment(&open.dir);
     confine_to(&open.dir)?;
@@ -41,10 +41,10 @@ pub fn open(open: &Open) -> Result<Library, PmixProblem> {
     Ok(library)
 }
 
-/// Confines the library, which parses what ranks send: where the kernel has Landlock, it can write no file outside of
-/// the server's directory, and no program that it might run gets more rights. It reads libraries and the machine's
-/// description from anywhere, and it may remove files: ranks register files that it must remove when they have ended
-/// (`PMIX_REGISTER_CLEANUP`), such as Open MPI's shared memory in `/dev/shm`.
+/// Confines this process, because the library parses what ranks send: where the kernel has Landlock, the process can
+/// write no file outside of the server's directory, and no program that it might run gets more rights. It can read
+/// libraries and the machine's description anywhere, and remove files: ranks register files to be removed when they
+/// have ended (`PMIX_REGISTER_CLEANUP`), such as Open MPI's shared memory in `/dev/shm`.
 fn confine_to(directory: &str) -> Result<(), String> {
     let [directory, null] = [directory, "/dev/null"].map(Path::new);
     let writable = [directory, null];
@@ -64,7 +64,7 @@ fn confine_to(directory: &str) -> Result<(), String> {
 /// Starts the server of this job. From now on the library may make upcalls.
 ///
 /// # Errors
-/// A problem for the agent.
+/// A description of the problem, for the agent.
 pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
     let job = job_of(begin)?;
     let copy = socket.try_clone().map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ pub fn serve(library: Library, begin: &Begin, socket: &OwnedFd) -> Result<&'stat
 /// Registers the job and sends `Ready`. `rows`: the addresses at which the ranks listen; empty: they have no sockets.
 ///
 /// # Errors
-/// A problem for the agent.
+/// A description of the problem, for the agent.
 pub fn register(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<(), String> {
     let env = register_job(server, begin, rows).map_err(|problem| of_version(&server.library, &problem))?;
     let (version, defaults) = (server.library.version.clone(), open_mpi::defaults(begin));
@@ -97,6 +97,7 @@ fn job_of(begin: &Begin) -> Result<Job, String> {
     Ok(Job {
         nspace: begin.nspace.clone(),
         size,
+        universe: begin.universe.unwrap_or(size),
         mapping,
         node: begin.node,
         agent: begin.agent,
@@ -106,7 +107,7 @@ fn job_of(begin: &Begin) -> Result<Job, String> {
     })
 }
 
-/// Prepares the environment for the library: removes variables left by an outer job and sets our parameters where the
+/// Prepares the environment for the library: removes variables of an enclosing job, and sets our parameters where the
 /// user has set none.
 fn set_environment(directory: &str) {
     let foreign = |name: &str| name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_") || name == "PMIX_MCA_ptl";
@@ -124,10 +125,10 @@ fn set_environment(directory: &str) {
     }
 }
 
-/// The components of hwloc (used by the library): CPUs and caches as reported by Linux. Excluded: probing by running on
-/// each CPU (`x86`); PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a virtual
-/// machine, and seconds on a big node); plug-ins, one of which contacts X servers. Measured: 9 ms until a server is
-/// ready, 24 ms with devices, 37 ms with plug-ins. If the user sets any variable of hwloc, none of ours is set.
+/// The components of hwloc, which the library uses: CPUs and caches as reported by Linux. Excluded: probing by running
+/// on each CPU (`x86`); PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a
+/// virtual machine, and seconds on a big node); plug-ins, one of which contacts X servers. Measured until a server is
+/// ready: 9 ms, with devices 24 ms, with plug-ins 37 ms. If the user sets any variable of hwloc, we set none.
 const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
 fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
@@ -138,7 +139,7 @@ fn begin_library(library: &Library, open: &Open) -> Result<(), String> {
     done(library, "PMIx_server_init", code)
 }
 
-/// Registers the job; returns the variables for each rank of this node.
+/// Registers the job; returns the environment variables for each rank of this node.
 fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let locality = Locality::find(server, &begin.cpus);
     let mut infos = job_infos(begin, &server.job, &locality, rows);
@@ -151,11 +152,11 @@ fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Resul
     locals.iter().map(|&rank| clients::environment_of(server, rank)).collect()
 }
 
-/// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys`
-/// instead of 348, and reads no PCI device (measured). The server has the name of its directory, which no other server
-/// on this machine has.
+/// The infos for the library's server. The topology, discovered once per node, is shared: a rank of Open MPI 5 then
+/// opens 50 files below `/sys` instead of 348, and reads no PCI device (measured). The server's name is random, so no
+/// other server on this machine has it.
 fn server_infos(open: &Open) -> Result<Infos, String> {
-    // Clients learn the name from their variables. Nobody else can guess it.
+    // Clients get the name from their environment variables. Nobody else can guess it.
     let bytes =
         wireup_os::random::bytes().map_err(|error| format!("no random number for the server's name: {error}"))?;
     let mut infos = Infos::new();
@@ -173,14 +174,14 @@ fn server_infos(open: &Open) -> Result<Infos, String> {
     Ok(infos)
 }
 
-/// Longest wait for the library to finalize: the agent waits two seconds for this process.
+/// Time limit for finalizing the library: the agent waits two seconds for this process.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// Finalizes the library: it removes its files and disconnects clients that are still there. If the library hangs, it
-/// is left as it is, since the process ends anyway.
+/// Finalizes the library, which removes its files and disconnects remaining clients. If the library hangs, it is
+/// abandoned, since the process exits anyway.
 pub fn end(server: &'static Server) {
     let (done, wait) = std::sync::mpsc::channel();
-    // The receiver may have stopped waiting. If no thread can be started, the process ends as if the library hung.
+    // Errors are ignored: the receiver may have stopped waiting. Without a thread, the library is not finalized.
     let spawned = std::thread::Builder::new().spawn(move || {
         take_down(server);
         let _ = done.send(());
@@ -198,7 +199,7 @@ fn take_down(server: &Server) {
         // SAFETY: without a callback these calls block until they are done.
         unsafe { (functions.deregister_client)(&name, None, null_mut()) };
     }
-    // SAFETY: the same; nothing calls the library afterwards.
+    // SAFETY: as above, the call blocks; nothing calls the library afterwards.
     unsafe {
         (functions.deregister_nspace)(nspace.as_ptr(), None, null_mut());
         (functions.server_finalize)();

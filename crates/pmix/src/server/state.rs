@@ -1,4 +1,4 @@
-//! State shared by upcalls and answers: one server per process, since the library's upcalls carry no pointer of ours.
+//! State shared by upcalls and answers: one server per process, because the library's upcalls pass no pointer of ours.
 
 use super::tickets::Tickets;
 use crate::infos::{Infos, proc_name};
@@ -28,13 +28,13 @@ pub struct Server {
     pub job: Job,
     /// Whether the agent has been told that ranks of this node may be waiting for events.
     pub watches: AtomicBool,
-    /// Other jobs that the library knows.
+    /// Other jobs that were registered with the library.
     pub others: Others,
     asked: Mutex<PendingRequests>,
     requests: Mutex<Tickets>,
 }
 
-/// The names of other jobs that the library knows.
+/// The names of other jobs that were registered with the library.
 #[derive(Default)]
 pub struct Others(Mutex<HashSet<String>>);
 
@@ -52,6 +52,8 @@ impl Others {
 pub struct Job {
     pub nspace: String,
     pub size: u32,
+    /// Most ranks that this job and the jobs that it spawns may have at one time.
+    pub universe: u32,
     pub mapping: Mapping,
     pub node: NodeId,
     pub agent: AgentId,
@@ -62,29 +64,29 @@ pub struct Job {
     pub directory: String,
 }
 
-/// The directory in which ranks make their own directories. It is separate from what the server and the ranks share:
-/// version 4 of the library removes all of it when the first rank of the node finalizes, while other ranks still use
-/// theirs.
+/// The directory in which ranks create their own directories. It is separate from the files that server and ranks
+/// share: version 4 of the library removes all of it when the first rank of the node finalizes, while other ranks still
+/// use their parts.
 pub fn ranks_directory(directory: &str) -> String {
     format!("{directory}/ranks")
 }
 
-/// Most requests that wait for the agent at once: some hundred for each rank of a full node (chosen).
+/// Maximum number of requests that wait for the agent at once. Chosen: some hundred for each rank of a full node.
 const REQUESTS_MAX: usize = 1 << 16;
 
-/// Requests that the agent has not answered yet.
+/// Requests to the agent that it has not answered yet.
 #[derive(Default)]
 struct PendingRequests {
     next: u64,
     waiting: HashMap<u64, Waiting>,
-    /// The tokens of requests for data of other ranks, see [`Server::begins_modex`].
+    /// The library's tokens of requests for data of other ranks, see [`Server::begins_modex`].
     modex: HashSet<usize>,
 }
 
-/// The receiver of a request's answer.
+/// Who waits for the answer to a request.
 pub enum Waiting {
     Op(Callback<OpCallback>),
-    /// A connection, or its end. `until`: the result of [`Server::awaited_until`].
+    /// `PMIx_Connect` or `PMIx_Disconnect`. `until`: the result of [`Server::awaited_until`].
     Meet {
         callback: Callback<OpCallback>,
         until: Option<Instant>,
@@ -100,7 +102,7 @@ pub enum Waiting {
     Control(Callback<InfoCallback>),
     Spawn {
         callback: Callback<SpawnCallback>,
-        /// The rank that asks, if a failure would let other ranks wait forever.
+        /// The rank that requests the spawn, if a failure would let other ranks wait forever.
         others_hang: Option<Rank>,
     },
     Group {
@@ -131,7 +133,7 @@ pub enum Members {
     OfJobs(Vec<(String, Set)>),
 }
 
-/// A function of the library to call, with its argument.
+/// A callback function of the library, with its argument.
 pub struct Callback<F> {
     pub function: F,
     pub data: *mut c_void,
@@ -160,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Sends a request to the agent and remembers who waits for its answer. Returns the result of the upcall.
+    /// Sends a request to the agent and records who waits for its answer. Returns the result of the upcall.
     pub fn ask(&self, ask: Ask, waiting: Waiting) -> Status {
         if data_len(&ask) > DATA_LEN_MAX {
             eprintln!("a rank's data exceed {DATA_LEN_MAX} bytes, the most that one exchange carries");
@@ -183,9 +185,9 @@ impl Server {
         status::OUT_OF_RESOURCE
     }
 
-    /// Whether a request for data of another rank, which the library knows by this token, is new. When another job is
-    /// registered, the library repeats its requests that wait for ranks of it, with the same tokens; each must be
-    /// answered once.
+    /// Records a request for data of another rank, which the library identifies by this token. Returns whether it is
+    /// new: when another job is registered, the library repeats its pending requests for that job's ranks with the same
+    /// tokens; each must be answered once.
     pub fn begins_modex(&self, token: *mut c_void) -> bool {
         self.asked().modex.insert(token as usize)
     }
@@ -194,7 +196,7 @@ impl Server {
         self.asked().modex.remove(&(token as usize));
     }
 
-    /// Takes the receiver of a request's answer.
+    /// Removes and returns who waits for the answer to a request.
     pub fn answered(&self, id: u64) -> Option<Waiting> {
         self.asked().waiting.remove(&id)
     }
@@ -214,8 +216,8 @@ impl Server {
         // SAFETY: an empty list of resources changes nothing; the library calls `run` once with `data`, on its thread.
         let taken = unsafe { (self.library.functions.register_resources)(std::ptr::null_mut(), 0, Some(run), data) };
         if taken != status::SUCCESS {
-            // SAFETY: the library has refused, so no one else owns `data`. It is shutting down, so no one waits for the
-            // work.
+            // SAFETY: the library has refused, so no one else owns `data`. The library is shutting down, so no one
+            // waits for the work.
             drop(unsafe { Box::from_raw(data.cast::<Work>()) });
         }
     }
@@ -233,7 +235,7 @@ impl Server {
         proc_name(&self.job.nspace, rank.0)
     }
 
-    /// The members denoted by a list of processes; `None` if none of them is of this job, or one of this job does not
+    /// The members denoted by a list of processes; `None`: none of them is of this job, or one of this job does not
     /// exist.
     pub fn members_of(&self, procs: &[PmixProc]) -> Option<Members> {
         if procs.iter().all(|proc| self.is_ours(proc)) {
@@ -259,7 +261,7 @@ impl Server {
         Some(Members::OfJobs(jobs.into_iter().map(|(nspace, ranks)| (nspace.to_owned(), set(ranks))).collect()))
     }
 
-    /// The set denoted by a list of processes; `None` if one of them is not of this job.
+    /// The set denoted by a list of processes; `None`: one of them is not of this job.
     pub fn set_of(&self, procs: &[PmixProc]) -> Option<Set> {
         if let [one] = procs
             && one.rank == rank::WILDCARD
@@ -272,15 +274,15 @@ impl Server {
         Some(Set::Ranks(ranks))
     }
 
-    /// When to assume that the library itself has answered a connection or a group with a time limit: it must then not
-    /// be called back. This is some time before, since its timer started earlier than the upcall; the agent answers
-    /// still earlier. `None`: never, since its timer works only if one rank of this node takes part.
+    /// The time after which the library itself may have answered a connect or a group with a time limit, and must not
+    /// be called back. It is somewhat early, because the library's timer started before the upcall; the agent's limit
+    /// ends still earlier. `None`: never, because that timer works only if one rank of this node takes part.
     pub fn awaited_until(&self, members: &Members, timeout_s: Option<u32>) -> Option<Instant> {
         let seconds = timeout_s.filter(|_| self.local_members(members) == 1)?;
         Some(Instant::now() + before_timer(seconds))
     }
 
-    /// How many ranks of this node are members.
+    /// Number of members on this node.
     fn local_members(&self, members: &Members) -> usize {
         let own = match members {
             Members::Own(set) => Some(set),
@@ -295,7 +297,7 @@ impl Server {
     }
 }
 
-/// Time from the upcall to the moment when a timer of the library may have expired. The limit is at least a second.
+/// Time from an upcall until a timer of the library may have expired. `seconds` is at least 1.
 fn before_timer(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into()).saturating_sub(Duration::from_nanos(PMIX_TIMER_LEAD_NS / 2))
 }
@@ -312,7 +314,7 @@ fn data_len(ask: &Ask) -> usize {
         }
         Ask::Names { ask: names::Ask::Spawn(request), .. } => request.len(),
         Ask::Join { joint, .. } => joint.data.len(),
-        // Requests in this form come only from agents.
+        // Agents send requests of this form only to each other.
         Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } | Ask::Fetch(_) => 0,
         Ask::Modex(_) | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
@@ -328,9 +330,9 @@ unsafe extern "C" fn run(_: Status, data: *mut c_void) {
     work();
 }
 
-/// The server, for upcalls, which cannot come before it is set.
+/// The server of this process, for upcalls, which the library cannot make before it is set.
 pub fn server() -> &'static Server {
-    // Set before a client is registered, see `setup::serve`.
+    // `setup::serve` sets it before a client is registered.
     SERVER.get().expect("SERVER is set before the library can make upcalls")
 }
 

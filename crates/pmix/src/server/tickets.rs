@@ -1,20 +1,20 @@
-//! Keeps the requests of other nodes for data of ranks of this node until they are answered.
+//! Keeps requests of other nodes, for data of ranks of this node, until they are answered.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::Wanted;
 
-/// Most open requests: as many as a node may have outstanding, see [`wireup_wire::limits::PMIX_ASKS_MAX`].
+/// Maximum number of open requests: as many as a node may have pending, see [`wireup_wire::limits::PMIX_ASKS_MAX`].
 pub const OPEN_MAX: usize = wireup_wire::limits::PMIX_ASKS_MAX;
 
 /// Open requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// Open requests by a number of this process, which the library passes back as a pointer.
+    /// Open requests by the number that this process gives them, and which the library passes back as a pointer.
     pub open: HashMap<usize, Ticket>,
     next: usize,
-    /// Requests that wait for a key, each with the time until which it waits.
+    /// Requests in [`State::Late`], each with the time until which it waits.
     pub late: BTreeSet<(Instant, usize)>,
     /// Ranks of this node that will not commit any more.
     pub left: HashSet<Rank>,
@@ -29,11 +29,11 @@ pub struct Ticket {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The rank has not committed anything; the library answers when it has.
+    /// The rank has not committed anything; the library will answer when it has.
     Held,
     /// The rank has committed something, but not the wanted key.
     Late { until: Instant },
-    /// The library is asked for the data: whatever it answers is the answer.
+    /// The data was requested from the library, whose next answer is final.
     Fetched,
 }
 
@@ -60,7 +60,7 @@ impl Tickets {
         self.open.remove(&number)
     }
 
-    /// When the first request that waits for a key has waited long enough; `None`: none waits.
+    /// When the time limit of the first request in [`State::Late`] ends; `None`: there is none.
     pub fn first_late(&self) -> Option<Instant> {
         self.late.first().map(|(until, _)| *until)
     }

@@ -1,6 +1,6 @@
 //! Numbers and keys of the PMIx ABI (`pmix_common.h`), the same in 4.2, 5 and 6.
 
-/// Constants, with a table of them for the test against the header.
+/// Defines constants, and a table of them for the test against the header.
 macro_rules! numbers {
     ($table:ident: $type:ty { $($name:ident = $value:expr, $c:literal;)* }) => {
         $(pub const $name: $type = $value;)*
@@ -10,7 +10,7 @@ macro_rules! numbers {
     };
 }
 
-/// Results, and codes of events.
+/// Return codes, and codes of events.
 pub mod status {
     use crate::sys::types::Status;
 
@@ -107,7 +107,7 @@ pub mod group {
     }}
 }
 
-/// Names of infos.
+/// Keys of infos.
 pub mod key {
     use std::ffi::CStr;
 

@@ -15,7 +15,7 @@ macro_rules! functions {
 
         impl Functions {
             /// # Errors
-            /// A symbol is missing: not a PMIx library, or one older than 4.2.
+            /// A symbol is missing: this is not a PMIx library, or one older than 4.2.
             pub fn find(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
                     // SAFETY: the types are the header's; the ABI test compares the structures. A PMIx library keeps

@@ -7,7 +7,7 @@ use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Each size, then each offset: the C expression and our number.
+/// Sizes and offsets of all structures: the C expression and our number.
 fn layouts() -> Vec<(String, usize)> {
     let mut all = Vec::new();
     macro_rules! layout {
@@ -37,7 +37,7 @@ fn layouts() -> Vec<(String, usize)> {
         base = "base_ptr", pack = "pack_ptr", unpack = "unpack_ptr", bytes_allocated = "bytes_allocated",
         bytes_used = "bytes_used",
     });
-    // Our module may be longer than that of a version.
+    // The offsets of our module are compared, but not its size: it may be longer than the module of a version.
     macro_rules! module {
         ($($field:ident)*) => {
             $(all.push((
@@ -103,7 +103,7 @@ fn compiled_and_run(program: &str, include: &PathBuf) -> String {
     let status = Command::new("cc").arg("-o").args([&binary, &source]).arg("-I").arg(include).status().unwrap();
     assert!(status.success());
     let output = Command::new(&binary).output().unwrap();
-    // The files may already be gone.
+    // Errors are ignored, because the files may already have been removed.
     let _ = (std::fs::remove_file(source), std::fs::remove_file(binary));
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()

@@ -1,13 +1,14 @@
 //! The structures of the PMIx ABI that we use, in C layout (`pmix_common.h`, `pmix_server.h` of 4.2).
 //!
 //! They have been the same since 4.0 except for [`ServerModule`], which grows at its end: ours is as long as the
-//! longest known version, and null where we provide nothing. A test compares all of them with a C compiler's view.
+//! longest known version, with null for functions that we do not provide. A test compares all of them with the C
+//! headers.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Longest name of a job, without the terminating NUL.
+/// Maximum length of a job's name, without the terminating NUL.
 pub const NSPACE_LEN_MAX: usize = 255;
-/// Longest key, without the terminating NUL.
+/// Maximum length of a key, without the terminating NUL.
 pub const KEY_LEN_MAX: usize = 511;
 
 pub type Status = c_int;
@@ -37,7 +38,7 @@ pub struct PmixDataArray {
     pub array: *mut c_void,
 }
 
-/// `pmix_envar_t`: the longest member of a value.
+/// `pmix_envar_t`: the largest member of the union [`PmixData`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PmixEnvar {
@@ -180,7 +181,7 @@ pub type SpawnCallback = unsafe extern "C" fn(Status, nspace: *mut c_char, cbdat
 /// Callback of `PMIx_server_dmodex_request`: the library keeps ownership of the data.
 pub type DmodexCallback = unsafe extern "C" fn(Status, data: *mut c_char, len: usize, cbdata: *mut c_void);
 
-/// A function that is only named is one that this server does not provide.
+/// Declares the module; a field without a type is a function that this server does not provide.
 macro_rules! server_module {
     ($($name:ident $(($($argument:ty),*) -> $result:ty)?;)*) => {
         /// `pmix_server_module_t`, through `client_connected2` as in 4.2, then room for what later versions append.
@@ -188,7 +189,8 @@ macro_rules! server_module {
         #[derive(Default)]
         pub struct ServerModule {
             $(pub $name: Option<unsafe extern "C" fn($($($argument),*)?) $(-> $result)?>,)*
-            /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6, and room for more.
+            /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6, and room for later
+            /// versions.
             pub later: [Option<unsafe extern "C" fn()>; 8],
         }
     };

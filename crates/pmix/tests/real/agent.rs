@@ -1,4 +1,4 @@
-//! The test's side: an agent with one server process, and the clients.
+//! The test's side: acts as an agent with one server process, and starts the clients.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,12 +11,12 @@ use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::Block;
 use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, Open, ToServer, Unpacker, pieces};
 
-/// Set in the process that should run as the server process.
+/// Environment variable of a process that should run as the server process.
 pub const SERVER: &str = "WIREUP_TEST_PMIX_SERVER";
-/// Longest wait for a message: a loaded machine needs seconds to start a process.
+/// Time limit for a message: a loaded machine needs seconds to start a process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Ranks 0 and 1 of four on the first of two nodes; rank 0 is bound.
+/// A job of four ranks on two nodes, as the first node's agent describes it: ranks 0 and 1 are here, and 0 is bound.
 pub fn begin(nspace: &str) -> Begin {
     let directory = std::env::temp_dir().join(format!("wireup-test-{}-{nspace}-0", std::process::id()));
     Begin {
@@ -57,7 +57,7 @@ impl Agent {
         agent
     }
 
-    /// Starts a process that opens the library before its job is known, and waits for that.
+    /// Starts a process before its job is known, and waits until it has opened the library.
     pub fn ahead(begin: &Begin) -> Agent {
         let mut agent = Agent::with_directory(begin);
         let host = begin.nodes[begin.node.index()].clone();
@@ -81,7 +81,7 @@ impl Agent {
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "server_process", "--nocapture", "--test-threads=1"])
             .env(SERVER, "1")
-            // Variables that an outer job would leave.
+            // A variable that an enclosing job would leave.
             .env("PMIX_NAMESPACE", "outer")
             .stdin(theirs)
             .stdout(Stdio::null())
@@ -151,7 +151,7 @@ impl Agent {
         }
     }
 
-    /// Expects that next all ranks of this node have entered a fence of the whole job.
+    /// Expects that all ranks of this node enter a fence of the whole job next.
     pub fn fence(&mut self, collects: bool) -> (u64, bytes::Bytes) {
         match self.next_but_comings() {
             FromServer::Ask { id, ask: Ask::Fence { collect, data, .. } } => {
@@ -167,7 +167,7 @@ impl Agent {
         &self.directory
     }
 
-    /// Makes the directory accessible to other users.
+    /// Makes the server's directory accessible to other users.
     pub fn open_directory(&self) {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&self.directory, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -185,7 +185,7 @@ impl Agent {
         assert!(!directory.exists(), "{}", directory.display());
     }
 
-    /// Closes the socket, as a dying agent would.
+    /// Closes the socket, as an agent does that dies; returns the exit code and the error output of the process.
     pub fn abandon(self) -> (Option<i32>, String) {
         let directory = self.directory.clone();
         drop(self.socket);
@@ -194,7 +194,7 @@ impl Agent {
         outcome
     }
 
-    /// Waits for the end of the process. Its directory is removed if it is empty, as its keeper would do.
+    /// Waits for the process to exit. Its directory is removed if it is empty, as the keeper would do.
     pub fn wait(self) -> (Option<i32>, String) {
         let outcome = wait_for(self.process);
         let _ = std::fs::remove_dir(&self.directory);
@@ -215,7 +215,7 @@ fn wait_for(mut process: Child) -> (Option<i32>, String) {
     (process.wait().unwrap().code(), words)
 }
 
-/// The directory of the headers, and that of the library that they belong to.
+/// The directory of the PMIx headers, and the directory of the library that they belong to.
 pub fn headers() -> Option<(PathBuf, PathBuf)> {
     std::fs::read_dir("/usr/lib").ok()?.flatten().find_map(|entry| {
         let base = entry.path().join("pmix2");
@@ -223,7 +223,7 @@ pub fn headers() -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// A rank, killed at the end of its test.
+/// A client process, killed at the end of its test.
 pub struct Client {
     process: Child,
 }
@@ -236,17 +236,17 @@ impl Drop for Client {
     }
 }
 
-/// Starts a client with these variables and actions.
+/// Starts a client with these environment variables and actions.
 pub fn client(env: &[Vec<u8>], actions: &[&str]) -> Client {
     start_client(program(), env, actions, None)
 }
 
 /// Runs a client as another user and returns its output.
 pub fn said_by(user: u32, env: &[Vec<u8>], actions: &[&str]) -> String {
-    // A place that every user can read.
+    // The temporary directory, because every user can read programs there.
     let copy = std::env::temp_dir().join(format!("wireup-test-client-{}", std::process::id()));
-    // A process of its own: a child that another test forks meanwhile would keep the file open for writing, and it
-    // could not be started.
+    // Copied by another process: a child that another test forks meanwhile would keep the file open for writing, and
+    // the copy could not be started.
     assert!(Command::new("cp").arg("--").arg(program()).arg(&copy).status().unwrap().success());
     let said = said(start_client(&copy, env, actions, Some(user)));
     std::fs::remove_file(copy).unwrap();
@@ -276,7 +276,7 @@ pub fn said(mut client: Client) -> String {
     said
 }
 
-/// The client program, compiled once.
+/// The path of the client program, which is compiled once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -301,7 +301,7 @@ fn built(name: &str, command: Command) -> Option<PathBuf> {
     built_from(name, command, "")
 }
 
-/// Compiles a program and moves it into place atomically, since tests of two processes may build the same one.
+/// Compiles a program and moves it into place atomically, because tests of two processes may build the same program.
 fn built_from(name: &str, mut command: Command, source: &str) -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let made = place.with_extension(std::process::id().to_string());

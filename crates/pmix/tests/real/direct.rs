@@ -1,4 +1,4 @@
-//! Direct modex: when the library asks for data, and when it uses its cache.
+//! Tests of direct modex: when the library requests data, and when it uses its cache.
 
 use super::agent::{self, Agent, begin, client, headers};
 use wireup_wire::ids::Rank;
@@ -17,7 +17,7 @@ fn uncollected_data_is_requested_from_its_owner() {
         let FromServer::Ask { id, ask: Ask::Modex(wanted) } = here.next_but_comings() else { panic!("no request") };
         let rank = wanted.rank;
         asked.push(rank);
-        // The answer comes once the rank has committed, or has left without committing.
+        // The owner's node answers once the rank has committed, or has left without committing.
         there.send(&ToServer::ModexWanted { request: id, wanted });
         let FromServer::Modex { request, status, blob } = there.next_but_comings() else { panic!("no answer") };
         assert_eq!(request, id);
@@ -30,7 +30,7 @@ fn uncollected_data_is_requested_from_its_owner() {
     assert!(said.contains("get-2 string value of 2\nget-3 NOT"), "{said}");
     agent::said(owner);
     agent::said(silent);
-    // For a rank that has committed and left, the answer is its data; for one that died without committing, an error.
+    // For a rank that has committed and left, the answer is its data; for a rank of another node, an error.
     there.send(&ToServer::Gone { rank: Rank(2) });
     there.send(&ToServer::ModexWanted { request: 70, wanted: Wanted::data_of(Rank(2)) });
     let FromServer::Modex { request: 70, status: Status::Ok, .. } = there.next_but_comings() else {
@@ -44,7 +44,7 @@ fn uncollected_data_is_requested_from_its_owner() {
     there.end();
 }
 
-/// Two nodes, with the test as both agents: ranks 0 and 1 ask, rank 2 has the data.
+/// Two nodes, with the test as both agents: ranks 0 and 1 request data, rank 2 has it.
 struct Pair {
     here: Agent,
     there: Agent,
@@ -52,7 +52,7 @@ struct Pair {
 
 impl Pair {
     /// Passes requests on until all ranks of the first node have entered the next fence; returns the number of requests
-    /// for rank 2.
+    /// for data of rank 2.
     fn until_fence(&mut self) -> usize {
         let (mut asked, mut entered) = (0, None);
         let fence = loop {
@@ -74,7 +74,7 @@ impl Pair {
         asked
     }
 
-    /// The data committed by rank 2. Ranks of its node may enter the fence earlier.
+    /// Waits for the data committed by rank 2. Ranks of its node may enter the fence meanwhile.
     fn committed(&mut self, entered: &mut Option<u64>) -> Answer {
         loop {
             match self.there.next_but_comings() {
@@ -113,8 +113,8 @@ fn the_library_caches_remote_data_for_its_node() {
     let known: Vec<String> = ["zero", "one", "one", "other", "late"].map(value).into();
     let [never, again] = ["get-2-never TIMEOUT".to_owned(), value("one")];
     assert_eq!(told(&first)[..7], [known, vec![never, again]].concat());
-    // The first request is answered when its key is there. What the owner commits right after that may already be in
-    // the answer.
+    // The first request is answered when its key is there. The answer may already include what the owner commits right
+    // after that.
     assert!(asked[1] <= 1, "{asked:?}");
     assert_eq!(asked[2..7], [0, 1, 0, 1, 0], "one request per node, and another for data that it lacks");
     assert_eq!(asked[0], 1);

@@ -21,7 +21,7 @@ fn a_fence_ended_by_the_agent_fails_for_the_waiting_rank() {
     let mut agent = Agent::start(begin("dying"));
     let env = agent.ready();
     let (waits, dies) = (client(&env[0], &["fence"]), client(&env[1], &["pause", "die"]));
-    // The agent decides how the fence ends: here it knows that rank 1 has died.
+    // The agent decides how the fence ends: in this test it knows that rank 1 has died.
     let FromServer::Ask { id, ask: Ask::Fence { set: Set::All, .. } } = agent.next_but_comings() else {
         panic!("no fence")
     };

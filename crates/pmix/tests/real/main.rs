@@ -1,6 +1,6 @@
 //! Tests of the server process with a real library and real clients; the test acts as the agent.
 //!
-//! They need `libpmix-dev`; without it they are skipped with a message.
+//! The tests need `libpmix-dev`; without it they are skipped with a message.
 
 macro_rules! need_headers {
     () => {
@@ -22,7 +22,7 @@ use wireup_wire::names::{self, Item, Keep, Range};
 use wireup_wire::pmix::{Action, Answer, Ask, Begin, Event, FromServer, Proc, ProcState, Set, Status, ToServer};
 use wireup_wire::rank_address;
 
-/// Not a test: the server process started by the tests, which run this same program.
+/// Not a test: runs as the server process, which the tests start from this same program.
 #[test]
 fn server_process() {
     if std::env::var_os(agent::SERVER).is_some() {
@@ -30,7 +30,7 @@ fn server_process() {
     }
 }
 
-/// Runs all tests again, with servers and clients on the library of Open MPI 5.
+/// Runs all tests again, with servers and clients that use the library of Open MPI 5.
 #[test]
 fn all_tests_pass_with_the_library_of_open_mpi_5() {
     const AGAIN: &str = "WIREUP_TEST_PMIX_AGAIN";
@@ -61,7 +61,7 @@ fn clients_find_their_job_data_and_their_peers_values() {
             FromServer::Ask { id, ask: Ask::Fence { set, collect, data, timeout_s } } => {
                 assert_eq!((set, collect, timeout_s), (Set::All, true, None));
                 assert!(!data.is_empty());
-                // The ranks of the other node have put nothing.
+                // The ranks of the other node have put no data.
                 agent.answer(id, Answer::fenced(&data));
             }
             other => panic!("{other:?}"),
@@ -84,14 +84,14 @@ fn clients_find_their_job_data_and_their_peers_values() {
         );
         // The first rank is bound, the second is not.
         assert_eq!(said.contains("cpus string 0\n"), rank == 0, "{said}");
-        // On a machine with one socket both report it; only the first is confined to a hardware thread.
+        // On a machine with one socket both ranks report it; only the first is confined to a hardware thread.
         assert!(said.contains("place string "), "{said}");
         assert_eq!(said.contains(":HT0"), rank == 0, "{said}");
     }
     agent.end();
 }
 
-/// The job is registered with them, so they need not be asked for, and the ranks of the other node need not exist.
+/// The addresses are registered with the job, so no request is sent, and the ranks of the other node need not exist.
 #[test]
 fn clients_find_where_ranks_of_both_nodes_listen() {
     need_headers!();
@@ -105,7 +105,7 @@ fn clients_find_where_ranks_of_both_nodes_listen() {
     assert_eq!(said, wanted.concat() + &of(3, "[fd00::2]:901", 28));
     while !matches!(agent.next(), FromServer::Finalized { .. }) {}
     agent.end();
-    // Without addresses a client is not kept waiting.
+    // Without addresses a client gets an error at once.
     let mut agent = Agent::start(begin("silent"));
     let env = agent.ready();
     assert_eq!(agent::said(client(&env[0], &["listen-1"])), "listen-1 NOT-FOUND\n");
@@ -150,7 +150,7 @@ fn a_process_that_is_started_ahead_ends_with_its_agent() {
     assert!(code == Some(89) && words.contains("not Begin"), "{code:?} {words}");
 }
 
-/// Two server processes, as on two nodes: data collected by one is stored by the other.
+/// Two server processes, as on two nodes: data that one collects is stored by the other.
 #[test]
 fn data_of_one_node_is_found_on_the_other() {
     need_headers!();

@@ -47,8 +47,8 @@ pub struct CollectiveConfig {
     /// Least size of a node's contribution that is compressed (bytes); 0: contributions are never compressed.
     pub compress_min: u32,
     pub peers: Peers,
-    /// This node's position among the peers, if it has ranks, and in the tree of those agents that have ranks of the
-    /// job below them.
+    /// This node's position among the peers, if it has ranks, and in the tree of the agents that have ranks of the job
+    /// at or below them.
     pub set: PeerSet,
     pub rules: Rules,
 }
@@ -77,7 +77,8 @@ impl CollectiveConfig {
         self.peers.node(peer).expect("a collective is among its peers")
     }
 
-    /// This node's block of these bytes, which are compressed if they are many; empty if the node has no ranks.
+    /// This node's block with `bytes`, compressed if there are at least `compress_min` of them; empty if the node has
+    /// no ranks.
     fn block(&self, bytes: Bytes) -> Bytes {
         let is_long = self.compress_min > 0 && bytes.len() >= self.compress_min as usize;
         let packed = is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten();
@@ -90,17 +91,17 @@ impl CollectiveConfig {
 /// A rank's contribution to a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Nothing but the pairs that the node has put.
+    /// A fence: the rank contributes nothing; the node contributes the pairs that were put on it.
     Fence,
-    /// A value for all ranks, of at most `max_len` bytes. `shared`: the results lie in the arena.
+    /// A value for all ranks, of at most `max_len` bytes. `shared`: the results are read from shared memory, in rows.
     Allgather { max_len: u32, shared: bool, value: Bytes },
-    /// A value for the neighbours in the ring.
+    /// A value for both neighbours in the ring.
     Ring { value: Bytes },
     /// A fence of PMIx clients, with the data of the whole node. One rank passes the data for all ranks of the node.
     Modex { data: Bytes },
 }
 
-/// A collective that is complete as far as this node is concerned.
+/// A collective that is complete on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finished {
     /// The local ranks, in order of arrival, and how to answer each of them.
@@ -112,11 +113,11 @@ pub struct Finished {
 /// The result of a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Blocks of packed pairs; for a PMIx fence, of the library's data.
+    /// Blocks of packed pairs; for a PMIx fence, blocks of the PMIx library's data.
     Pairs(Vec<Bytes>),
     /// Blocks of values. `shared`: some local rank reads the values from shared memory, in rows.
     Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
-    /// The result of a ring: one place for each local rank.
+    /// The result of a ring: the position and the neighbours' values of each local rank.
     Places(Vec<Down>),
 }
 
@@ -139,7 +140,7 @@ pub enum ReplyTo {
     Fence { thread: Option<Vec<u8>> },
     /// A lazy fence, which was answered when the rank entered it: nothing is sent.
     Lazy,
-    /// The answer goes to the node's PMIx server, which has entered for the rank.
+    /// The node's PMIx server entered the collective for the rank: it gets the answer.
     Server,
     /// A text client's ring. `thread`: the `thrid` of the request, which the reply repeats.
     Ring { thread: Option<Vec<u8>> },
@@ -192,7 +193,7 @@ impl Exchanges {
         Some(nodes.map(|node| facts.agent_of(node)).collect())
     }
 
-    /// A direct frame from another node's agent.
+    /// Reads a frame that another node's agent has sent over a direct link.
     ///
     /// # Errors
     /// A text that names the sender: it has no ranks in the job, or this version does not know its kind of frame.
@@ -203,12 +204,12 @@ impl Exchanges {
         Ok(Arrived { epoch: Epoch(frame.arg), from: Sender::Peer(peer, tag), payload: frame.payload })
     }
 
-    /// The first epoch that is not complete here.
+    /// The first epoch that is not complete on this agent.
     pub fn base(&self) -> Epoch {
         self.base
     }
 
-    /// The number of epochs that are not complete here.
+    /// The number of epochs that are not complete on this agent.
     pub fn open(&self) -> usize {
         self.live.iter().flatten().count()
     }
@@ -365,7 +366,7 @@ impl Exchanges {
         finished
     }
 
-    /// Whether the epoch may still be given up: it has no outcome here.
+    /// Whether the epoch may still be given up, because it has no outcome on this agent.
     pub fn is_open(&self, epoch: Epoch) -> bool {
         let Some(index) = epoch.0.checked_sub(self.base.0) else { return false };
         self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
@@ -395,7 +396,8 @@ impl Exchanges {
         Some(Broken { departed, epoch: first.epoch, collective: first.collective, waiting: self.arrived() })
     }
 
-    /// When a wait of `after_ns` expires; `None` if no rank waits or the missing ranks were already requested.
+    /// Time at which the first collective in progress has waited for `after_ns`; `None` if there is none, or if its
+    /// missing ranks were already asked for.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let first = self.live.iter().flatten().next()?;
         (after_ns > 0 && self.asked != Some(first.epoch)).then(|| first.since.unwrap_or_default() + after_ns)
@@ -418,7 +420,7 @@ pub struct Broken {
     pub waiting: u32,
 }
 
-/// What a collective sends next.
+/// The messages that a collective must send, with their receivers.
 type Sends = Vec<(Receiver, Rope)>;
 
 /// A collective's frame, parsed as far as necessary to forward it.
@@ -429,7 +431,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// A frame along the tree, from a child or from the parent.
+    /// Reads a frame that has arrived along the tree, from a child or (`None`) from the parent.
     ///
     /// # Errors
     /// A message that names the sending node: this version does not know the frame's kind.
@@ -529,7 +531,7 @@ impl Exchange {
         }
     }
 
-    /// Whether the collective has no outcome here and was not given up.
+    /// Whether the collective has no outcome on this agent and was not given up.
     fn is_open(&self) -> bool {
         !self.delivered && self.outcome.is_none()
     }
@@ -609,8 +611,8 @@ impl Exchange {
         sends.map_err(|problem| format!("collective {epoch} of the job: {problem}"))
     }
 
-    /// Handles a frame. A child's says that its subtree has entered; the parent's has the outcome, or the algorithm by
-    /// which to obtain it; another node's belongs to a round.
+    /// Handles a frame. A child's frame says that its subtree has entered; the parent's has the outcome, or the
+    /// algorithm by which to obtain it; a frame from another node belongs to a round.
     fn on_frame(&mut self, config: &CollectiveConfig, from: Sender, payload: Bytes) -> Result<Sends, String> {
         if matches!(from, Sender::Parent(_)) && (!self.is_gathered() || !self.is_open()) {
             return Err("its result arrived too early, or twice".into());
@@ -645,7 +647,7 @@ impl Exchange {
         Ok(sends)
     }
 
-    /// Handles the result of a step of a ring: the places may be known.
+    /// Handles the result of a step of a ring scan: it may contain the positions of the local ranks.
     fn on_places(&mut self, progress: Result<RingProgress, scan::Refused>) -> Result<Sends, String> {
         let Progress { sends, done } = progress.map_err(|refused| refused.to_string())?;
         if let Some(places) = done {

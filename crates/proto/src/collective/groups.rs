@@ -43,7 +43,8 @@ use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 /// than a barrier takes, short for a person.
 pub const ASK_AFTER_NS: u64 = 500_000_000;
 
-/// Number of rank sets whose marks are kept; above it all marks are dropped, and pairs are sent again.
+/// Most entries of `marks` (one for each set of ranks). When it is full all marks are dropped, so that pairs are sent
+/// again.
 const MARKS_MAX: usize = 256;
 
 /// A member that will not enter.
@@ -89,7 +90,7 @@ struct Barrier {
 struct Round {
     /// The time when the first member entered, or the first frame of the round arrived.
     since: Instant,
-    /// Local ranks that have entered, in order of arrival.
+    /// Local ranks that have entered the round, in order of arrival.
     waiting: Vec<LocalRank>,
     /// Whether each local member has entered, by its index in `Spread::locals`.
     locals_in: Vec<bool>,
@@ -123,7 +124,7 @@ impl Barriers {
         }
     }
 
-    /// Returns how far these ranks have seen the pairs that were put on this node.
+    /// The mark of this set of ranks: the position in the node's pairs up to which they were sent to the set.
     pub fn mark(&mut self, members: &Members) -> &mut Mark {
         if self.marks.len() >= MARKS_MAX && !self.marks.contains_key(members) {
             self.marks.clear();
@@ -135,7 +136,7 @@ impl Barriers {
         self.rounds().filter_map(|(_, _, round)| round.ask_at()).min()
     }
 
-    /// A departed member for which others wait, and its group.
+    /// A departed member for which other members wait in a barrier, and the group of the barrier.
     fn broken(&self) -> Option<(Left, &Group)> {
         self.rounds().find_map(|(group, spread, round)| {
             let here = round.missing(spread).find_map(|local| self.departed.get(&local)).map(|one| Left::Here(*one));
@@ -149,7 +150,7 @@ impl Barriers {
         self.departed.contains_key(&local)
     }
 
-    /// When the wait of an unreported round exceeds `after_ns`.
+    /// Time at which the first round that was not reported has waited for `after_ns`.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let waits = self.rounds().filter(|(_, _, round)| after_ns > 0 && !round.reported);
         waits.map(|(_, _, round)| round.since + after_ns).min()
@@ -170,7 +171,7 @@ impl Barriers {
         })
     }
 
-    /// Number of rounds that are not complete here.
+    /// Number of rounds that are not complete on this agent.
     pub fn open(&self) -> usize {
         self.rounds().count()
     }
@@ -183,7 +184,7 @@ impl Barriers {
 }
 
 impl Barrier {
-    /// All members below a child have entered. Returns whether there are such members.
+    /// Handles a child's report that all members below it have entered. Returns whether there are members below it.
     fn on_child(&mut self, now: Instant, child: usize, pairs: Bytes) -> bool {
         let Some(place) = self.spread.children.iter().position(|one| *one == child) else { return false };
         let round = self.round(now, |round| !round.children_in[place]);
@@ -192,7 +193,8 @@ impl Barrier {
         true
     }
 
-    /// The parent reports that the oldest round is complete. Returns whether the parent was told of that round.
+    /// Handles the parent's report that the oldest round is complete. Returns whether this agent had reported that
+    /// round to the parent.
     fn on_parent(&mut self, pairs: Bytes) -> bool {
         let Some(round) = self.rounds.front_mut().filter(|round| round.up.is_some()) else { return false };
         round.is_answered = true;
@@ -200,8 +202,8 @@ impl Barrier {
         true
     }
 
-    /// The parent waits for members of this subtree; when it asked it had received `seen` frames from this agent.
-    /// Returns the children to be asked in turn.
+    /// Handles the parent's question for missing members of this subtree; when it was sent, `seen` frames of this agent
+    /// had arrived. Returns the children that must be asked in turn.
     fn on_ask(&mut self, now: Instant, seen: u32) -> Vec<usize> {
         let is_on_its_way = |round: &Round| round.up.is_some_and(|up| up.wrapping_sub(seen) as i32 > 0);
         if self.rounds.iter().any(is_on_its_way) {
@@ -249,13 +251,13 @@ impl Round {
         (!self.asked && self.children_in.contains(&false)).then(|| self.since + ASK_AFTER_NS)
     }
 
-    /// Records that the missing children are asked; returns them.
+    /// Records that the missing children are asked for; returns them.
     fn ask(&mut self, spread: &Spread) -> Vec<usize> {
         self.asked = true;
         self.missing_children(spread).collect()
     }
 
-    /// A local rank or a child has entered.
+    /// Counts a local rank or a child as entered, and adds its pairs.
     fn add(&mut self, pairs: Bytes) {
         self.left -= 1;
         self.pairs.push(pairs);
@@ -323,7 +325,7 @@ const ASK: u16 = 1;
 /// Bit of a frame's `stream`: the barrier belongs to PMIx servers.
 const OF_SERVERS: u16 = 2;
 
-/// A barrier's frame whose group has been parsed; `frame.payload` is the rest.
+/// A frame of a barrier whose group has been parsed; `frame.payload` has only the bytes after the group.
 pub struct Arrived {
     /// The child that has sent the frame; `None`: the parent.
     pub child: Option<usize>,
@@ -358,8 +360,8 @@ pub struct Over {
 }
 
 impl Barriers {
-    /// A local rank enters a collective of its group. `pairs`: the pairs put on this node that the group has not
-    /// received. Returns the collectives that are complete.
+    /// A local rank enters a collective of its group. `pairs`: the pairs that were put on this node and not sent to the
+    /// group yet. Returns the collectives that are complete.
     pub fn enter(&mut self, cx: &mut Cx<'_>, local: LocalRank, group: Group, pairs: Bytes) -> Vec<Over> {
         let mut barrier = self.take(cx, &group);
         let place = barrier.spread.locals.binary_search(&local).expect("its connection has checked that");
@@ -414,20 +416,20 @@ impl Barriers {
         children.into_iter().for_each(|child| self.send(cx, Some(child), (ASK, self.ups_in[child]), group, &[]));
     }
 
-    /// A local rank will enter no more barriers.
+    /// Records that a local rank will enter no more barriers.
     pub fn on_departed(&mut self, local: LocalRank, departed: Departed) {
         self.departed.insert(local, departed);
         self.has_changed = true;
     }
 
-    /// No rank is left in a child's subtree.
+    /// Records that no rank is left in a child's subtree.
     pub fn on_child_done(&mut self, child: usize) {
         self.done[child] = true;
         self.has_changed = true;
     }
 
-    /// Continues without the members that will not enter: the others get `instead` in place of each one's data. Returns
-    /// the collectives that are complete.
+    /// Completes rounds without members that will not enter: `instead` takes the place of each such member's data.
+    /// Returns the collectives that are complete.
     pub fn excuse(&mut self, cx: &mut Cx<'_>, instead: &Bytes) -> Vec<Over> {
         let Barriers { live, departed, done, .. } = self;
         let mut changed = BTreeSet::new();
@@ -451,7 +453,8 @@ impl Barriers {
         all
     }
 
-    /// The barrier of a group, which begins now if none is in progress. [`Barriers::settle`] puts it back.
+    /// Removes and returns the barrier of a group, or a new one if none is in progress; [`Barriers::settle`] stores it
+    /// again.
     fn take(&mut self, cx: &Cx<'_>, group: &Group) -> Barrier {
         self.has_changed = true;
         let new = || Barrier { spread: Spread::new(cx.facts, &group.members), rounds: VecDeque::new() };
@@ -511,7 +514,7 @@ impl Barriers {
         }
     }
 
-    /// Ends the job if others wait for members that will not enter.
+    /// Fails the job if members wait in a barrier for members that will not enter it.
     pub fn check_broken(&mut self, cx: &mut Cx<'_>) {
         if !std::mem::take(&mut self.has_changed) {
             return;
@@ -550,7 +553,7 @@ pub fn too_much(bytes: usize) -> String {
 pub fn words(group: &Group) -> String {
     match group.purpose {
         Purpose::Barrier => format!("{} (tag {})", group.members, group.tag),
-        // The tag of a gather is a number of the client, which tells a user nothing.
+        // The tag of a gather is a number that the client chose, which means nothing to a user.
         Purpose::Gather => group.members.to_string(),
     }
 }

@@ -23,13 +23,13 @@ impl Collectives {
         Collectives { exchanges: Exchanges::new(config), barriers: Barriers::new(facts.below.len(), are_of_servers) }
     }
 
-    /// When a wait of `after_ns` expires.
+    /// Time at which the first collective in progress has waited for `after_ns`.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_some = self.barriers.stall_deadline(after_ns);
         self.exchanges.stall_deadline(after_ns).into_iter().chain(of_some).min()
     }
 
-    /// The missing ranks were asked for.
+    /// Records that the missing ranks were asked for, so that they are not asked for again.
     pub fn on_asked(&mut self) {
         self.exchanges.on_asked();
         self.barriers.on_asked();

@@ -32,7 +32,7 @@ pub struct Cx<'a> {
 
 /// State of a job that all of its parts may read and update.
 pub struct Common {
-    /// Where frames towards the launcher go.
+    /// The next hop of frames towards the launcher.
     pub up: Up,
     /// The ranks of this node.
     pub ranks: Ranks,
@@ -41,7 +41,7 @@ pub struct Common {
     pub profile: Option<Box<Profile>>,
 }
 
-/// What a job uses of its agent.
+/// The parts and properties of its agent that a job uses.
 pub struct AgentCx<'a> {
     pub now: Instant,
     /// Time by which agents must have linked; later they count as missing.
@@ -55,7 +55,7 @@ pub struct AgentCx<'a> {
 
 /// A request of a job to its agent, carried out after the job has handled its input.
 pub enum FromJob {
-    /// At the root: answers a request, or handles a message, about names or other jobs.
+    /// At the root: a request or a message about names or other jobs, which the agent handles.
     Asked(JobId, names::Up),
     /// A child does not respond, and its link was closed: later jobs are not sent to it.
     Dropped(AgentId),
@@ -64,7 +64,7 @@ pub enum FromJob {
 /// A reason to end the job, or a signal for its ranks, that a part has found.
 #[derive(Debug)]
 pub enum Ending {
-    /// A failure. The first one whose cause ends jobs ends this one.
+    /// A failure. The first failure whose cause ends a job ends this job.
     Fail(Failure),
     /// A failure that happened on no node of the job. It ends the job, which does not wait until its output is read.
     FailBy(Failure),
@@ -132,7 +132,7 @@ impl Children {
         self.0.iter_mut().filter(|child| child.agent == agent).for_each(Child::end);
     }
 
-    /// Whether every child has reported that its ranks run, or never will.
+    /// Whether each child has reported how many of its ranks have started, or is lost.
     pub fn have_started(&self) -> bool {
         self.iter().all(|child| child.started.is_some())
     }
@@ -184,8 +184,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends a report about waiting ranks towards the launcher and, at the root, to every `wireup why` that watches the
-    /// job; it watches until it has the call stacks. Meanwhile the launcher gets no `Stall`, whose lines would appear
-    /// among the job's output.
+    /// job (until it has received the call stacks). While the job is watched, the launcher gets no `Stall`, whose lines
+    /// would appear among the job's output.
     pub fn report(&mut self, message: JobUp) {
         let is_stall = matches!(message, JobUp::Stall(_));
         let frame = control_frame(self.facts.id(), &Control::JobUp(message));
@@ -239,7 +239,7 @@ impl<'a> Cx<'a> {
         self.agent.from_job.push_back(FromJob::Asked(self.facts.id(), message));
     }
 
-    /// The children on the path to this agent that have not finished, or all of them.
+    /// The children on the path to agent `to` that have not finished; `None`: all children that have not finished.
     pub fn children_towards(&self, to: Option<AgentId>) -> Vec<AgentId> {
         let is_on_the_way = |agent| to.is_none_or(|to| self.facts.tree.subtree_contains(agent, to));
         let open = self.common.children.iter().filter(|child| child.done.is_none()).map(|child| child.agent);
@@ -279,7 +279,7 @@ impl<'a> Cx<'a> {
         self.fail(Failure { rank: Some(rank), pid: (pid != 0).then_some(pid), ..failure });
     }
 
-    /// Reports a failure: a rank enters no more collectives, and other ranks wait for it or may do so.
+    /// Fails the job because a rank enters no more collectives for which other ranks wait, or may wait.
     pub fn fail_departed(&mut self, departed: Departed, cause: Cause) {
         let Departed { node, rank, pid, .. } = departed;
         let host = self.facts.name_of(node);
@@ -331,7 +331,7 @@ mod bench {
     use wireup_wire::peer::AgentTransport;
     use wireup_wire::route::{self, Routed};
 
-    /// What a part has sent, or asked for.
+    /// A frame that a part has sent, or an action that it has requested.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Sent {
         ToLauncher(Frame),

@@ -22,8 +22,8 @@ pub struct Facts {
     pub tree: JobTree,
     /// The child agents whose subtrees have ranks of the job, in ascending order.
     pub below: Vec<AgentId>,
-    /// The nodes, sorted by agent: the node of an agent is looked up for each frame that does not follow the tree, and
-    /// in a ring each agent receives one such frame from each node. `None`: the job's nodes are in this order.
+    /// The nodes, sorted by agent, because the node of an agent is looked up for each frame outside the tree (in a
+    /// ring, one from each node). `None`: the job's node list is already in this order.
     by_agent: Option<Box<[NodeId]>>,
 }
 
@@ -116,7 +116,7 @@ fn by_agent(spec: &JobSpec) -> Option<Box<[NodeId]>> {
 /// The next hop of a job's frames towards its launcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Up {
-    /// This agent is the root.
+    /// The launcher itself: this agent is the root.
     Launcher,
     Agent(AgentId),
     /// The launcher cannot be reached any more.
@@ -234,7 +234,8 @@ pub fn agents_of(spec: &JobSpec, mapping: &Mapping) -> Vec<AgentId> {
     agents
 }
 
-/// The children whose subtrees have ranks of the job. Others are left out: they would have to take part in its fences.
+/// The children whose subtrees have ranks of the job. Other children are left out: they would have to take part in the
+/// job's fences.
 pub fn participants(spec: &JobSpec, mapping: &Mapping, tree: &JobTree) -> Vec<AgentId> {
     let below = agents_of(spec, mapping).into_iter().filter_map(|agent| match tree.next_hop(agent) {
         Hop::Child(child) => Some(child),

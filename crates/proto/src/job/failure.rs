@@ -33,8 +33,8 @@ use wireup_wire::talk::JobUp;
 const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
 /// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise other ranks
-/// may wait for it forever, in a barrier inside their library that agents do not see. If it breaks a fence, the failure
-/// is reported at once.
+/// may wait for it forever, in a barrier inside their library that agents do not see. If its exit makes a fence
+/// impossible, the failure is reported at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
 /// How long to delay the report that the keeper, the process that starts this node's ranks, has ended (ns): whatever
@@ -58,18 +58,19 @@ pub struct Ends {
     /// At the root: agents that are missing. All are reported together, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, Problem>,
     name_missing_at: Option<Instant>,
-    /// After the keeper of the local ranks has ended: the time to report that, and its error (none: it was killed).
+    /// After the keeper of the local ranks has ended: when to report it, and the keeper's error (`None`: it was
+    /// killed).
     keeper_lost: Option<(Instant, Option<SpawnError>)>,
     /// The earliest error that a rank of the subtree has written.
     pub first_error: Option<RankError>,
     /// Whether an agent of the job was lost: other agents may then still store something of the job after its end.
     pub is_torn: bool,
     /// Whether nobody waits for the job's output any more, because the launcher has left or the job ends for a cause on
-    /// none of its nodes. Output is then kept for a reader only as long as the ranks are given to end.
+    /// none of its nodes. Output that waits for a reader is then dropped when the time for the kill has passed.
     pub is_unwanted: bool,
 }
 
-/// The progress of the kill.
+/// How far the kill of the job has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Kill {
     #[default]
@@ -112,7 +113,7 @@ impl Ends {
             return false;
         }
         if let Some(reason) = self.take_missing(cx.facts) {
-            // Whatever else happened, the missing nodes are the reason.
+            // If agents are missing, they are reported as the reason, whatever else has failed.
             failure = reason;
         }
         cx.control_up(JobUp::Failed(failure.clone()));
@@ -134,14 +135,14 @@ impl Ends {
         }
     }
 
-    /// A rank of the subtree has written an error.
+    /// Records an error that a rank of the subtree has written.
     pub fn on_rank_error(&mut self, error: RankError) {
         if self.first_error.as_ref().is_none_or(|first| error.at_ns < first.at_ns) {
             self.first_error = Some(error);
         }
     }
 
-    /// A child agent could not be started, or its link broke.
+    /// A child agent could not be started, or the link to it broke.
     pub fn on_agent_failed(&mut self, cx: &mut Cx<'_>, agent: AgentId, cause: Cause) {
         self.is_torn = true;
         let node = cx.facts.node_of(agent);
@@ -150,7 +151,7 @@ impl Ends {
         cx.fail(Failure { node, host, rank: None, pid: None, cause });
     }
 
-    /// Agents are missing. The root waits until all are known, so that one message names them all.
+    /// Records missing agents. The root waits until all are known, so that one message lists all of them.
     pub fn on_missing(&mut self, (now, start_by): (Instant, Instant), missing: Vec<MissingAgent>) {
         for MissingAgent { agent, problem } in missing {
             self.missing.entry(agent).or_insert(problem);
@@ -175,12 +176,12 @@ impl Ends {
         Some(Failure { node, host, rank: None, pid: None, cause })
     }
 
-    /// The keeper of the local ranks has ended. Call `take_lost_keeper` later.
+    /// Records that the keeper of the local ranks has ended; `take_lost_keeper` returns it when it must be reported.
     pub fn on_keeper_lost(&mut self, now: Instant, problem: Option<SpawnError>) {
         self.keeper_lost = Some((now + KEEPER_NS_MAX, problem));
     }
 
-    /// The loss of the keeper, once it is to be reported.
+    /// Removes and returns the loss of the keeper, if it must be reported by now.
     pub fn take_lost_keeper(&mut self, now: Instant) -> Option<(Instant, Option<SpawnError>)> {
         self.keeper_lost.take_if(|(report_at, _)| *report_at <= now || self.kill != Kill::No)
     }
@@ -301,7 +302,7 @@ mod tests {
         let (mut ends, facts) = (Ends::default(), Facts::for_test(1, 1, 0));
         assert_eq!(ends.kill(Instant(0), 1_000), Some(&[SIGTERM, SIGCONT][..]));
         let mut gives_up = |now| Cx::bench(&facts, now, |cx| ends.on_tick(cx)).0;
-        // The agent was stopped for that long.
+        // The agent was stopped for longer than the time limit of the kill.
         let late = Instant(10 * UNENDED_NS_MAX);
         assert_eq!([gives_up(late), gives_up(late), gives_up(late + UNENDED_NS_MAX)], [false, false, true]);
     }

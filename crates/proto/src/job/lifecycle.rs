@@ -38,7 +38,7 @@ pub enum Stage {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The last wait of the local ranks is over, or the ranks will not be started.
+    /// Everything that the local ranks waited for is ready, or the ranks will not be started.
     Release,
     /// All ranks of the subtree have started, or will not.
     AllStarted,
@@ -125,7 +125,7 @@ impl Lifecycle {
         self.waits.contains(&wait)
     }
 
-    /// Ends one of the ranks' waits; spawns the ranks if it was the last one.
+    /// Records that `wait` no longer holds the local ranks back; spawns them if nothing else does.
     pub fn release(&mut self, cx: &mut Cx<'_>, wait: Wait) {
         self.waits.retain(|one| *one != wait);
         self.spawn_if_free(cx);
@@ -146,14 +146,14 @@ impl Lifecycle {
         }
     }
 
-    /// The ranks know where they meet.
+    /// Handles the address of the rendezvous: sends it to the children, and adds it to the local ranks' environment.
     pub fn on_rendezvous(&mut self, cx: &mut Cx<'_>, address: SocketAddr) {
         cx.control_down(JobDown::Rendezvous { address });
         self.set_rendezvous(cx.facts, address);
         self.release(cx, Wait::Rendezvous);
     }
 
-    /// Sets where the local ranks meet others.
+    /// Adds the variables with the address of the rendezvous to the environment of the local ranks.
     pub fn set_rendezvous(&mut self, facts: &Facts, address: SocketAddr) {
         let Some(deferred) = &mut self.deferred else { return };
         for rank in &mut deferred.plan.ranks {
@@ -277,7 +277,7 @@ mod tests {
             format!("{}: {}", name(stage), events.iter().map(next).collect::<Vec<_>>().join(", "))
         };
         let drawn = [
-            // release, all started, kill, all gone, settled
+            // The columns after a stage are its next stages for: release, all started, kill, all gone, settled.
             "held: starting, running, ending early, -, -",
             "starting: -, running, ending early, -, -",
             "running: -, -, ending, draining, -",

@@ -19,7 +19,7 @@ pub struct Born {
 pub struct Profile(TracePart);
 
 impl Profile {
-    /// A profile if the job is profiled, else `None`.
+    /// The profile of a job for which the user has requested one; otherwise `None`.
     pub fn new(facts: &Facts, born: Born, now: Instant) -> Option<Box<Profile>> {
         facts.spec.options.profile.then(|| {
             Box::new(Profile(TracePart {
@@ -34,12 +34,12 @@ impl Profile {
         })
     }
 
-    /// The link to the parent is up.
+    /// Records the time at which the link to the parent is up.
     pub fn on_linked(&mut self, now: Instant) {
         self.0.linked_ns = now.0;
     }
 
-    /// All ranks of the subtree are running.
+    /// Records the time at which all ranks of the subtree are running.
     pub fn on_all_started(&mut self, now: Instant) {
         self.0.children_ns = now.0;
     }
@@ -48,7 +48,7 @@ impl Profile {
         self.0.fences.push(trace);
     }
 
-    /// The job has ended here: returns the frame for the root.
+    /// Ends the profile when the job has ended on this agent; returns the frame for the root.
     pub fn finish(
         mut self,
         facts: &Facts,
@@ -66,7 +66,7 @@ impl Profile {
     }
 }
 
-/// The frame of a trace towards the root: a child's or this agent's own.
+/// The frame in which a trace, a child's or this agent's own, travels to the root.
 pub fn frame(facts: &Facts, payload: Bytes) -> Frame {
     facts.frame(UpFrame::Trace, 0, 0, payload)
 }

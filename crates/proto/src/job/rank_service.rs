@@ -139,14 +139,14 @@ impl RankService {
                 self.pmix(cx, |pmix, cx| pmix.server.answer(cx, id, answer));
             }
             Asker::Agent => {
-                // No correct root answers anything else.
+                // To an agent itself, a correct root sends no other answer than an order.
                 let Answer::Order(order) = answer else { return };
                 self.pmix(cx, |pmix, cx| pmix.on_order(cx, order));
             }
         }
     }
 
-    /// The listening sockets of the local ranks exist. Their address goes to all nodes, unless the job's description
+    /// The listening sockets of the local ranks exist. Sends their address to all nodes, unless the job's description
     /// has the addresses of all nodes.
     pub fn on_ranks_listen(&mut self, cx: &mut Cx<'_>, address: &Bytes) {
         let rows = &cx.facts.spec.endpoints;
@@ -205,7 +205,7 @@ impl RankService {
         self.pmix.as_ref().is_some_and(|pmix| pmix.server.phase.is_there())
     }
 
-    /// A frame of a collective of the whole job.
+    /// Handles a frame of a collective of the whole job.
     pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Result<Arrived, String>) {
         match arrived {
             Ok(arrived) if arrived.collective() == Collective::Modex => {
@@ -219,7 +219,7 @@ impl RankService {
         }
     }
 
-    /// Collectives are complete: stores their outcomes and answers the local ranks.
+    /// Stores the outcomes of complete collectives and answers the local ranks.
     fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>) {
         for finished in finished {
             let Finished { waiting, outcome, trace, .. } = finished;
@@ -232,7 +232,7 @@ impl RankService {
         }
     }
 
-    /// A frame of a collective of some ranks, from a child or (`None`) from the parent.
+    /// Handles a frame of a collective of some ranks, from a child or (`None`) from the parent.
     pub fn on_group(&mut self, cx: &mut Cx<'_>, child: Option<usize>, frame: Frame) {
         match GroupArrived::read(cx.facts, child, frame) {
             Ok(arrived) if arrived.is_of_servers() => {
@@ -246,7 +246,7 @@ impl RankService {
         }
     }
 
-    /// Collectives of groups are complete: answers the local members.
+    /// Answers the local members of complete collectives of groups.
     fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>) {
         for Over { group, waiting, pairs } in over {
             match group.purpose {
@@ -256,14 +256,15 @@ impl RankService {
         }
     }
 
-    /// A collective's direct frame from another node's agent.
+    /// Handles a frame of a collective that another node's agent has sent outside the tree.
     pub fn on_direct(&mut self, cx: &mut Cx<'_>, from: AgentId, frame: Frame) {
         if let Some(node) = cx.facts.node_of(from) {
             self.on_exchange(cx, self.collectives.exchanges.of_node(node, frame));
         }
     }
 
-    /// A rank waits for the others of its node: ranks that have ended without calling init count as departed.
+    /// A rank waits inside its library for the other ranks of its node: ranks that ended without calling init count as
+    /// departed.
     fn miss_absent(&mut self, cx: &mut Cx<'_>) {
         let ranks = &cx.common.ranks;
         if !ranks.are_fewer() {
@@ -275,7 +276,7 @@ impl RankService {
         }
     }
 
-    /// The report about a local rank that enters no more collectives.
+    /// The report that a local rank enters no more collectives.
     fn departed(&self, cx: &Cx<'_>, local: LocalRank) -> Departed {
         let process = &cx.common.ranks[local.index()];
         let exit = match process.state {
@@ -296,7 +297,7 @@ impl RankService {
         }
     }
 
-    /// A local rank enters no more collectives.
+    /// Records and reports that a local rank enters no more collectives.
     pub fn depart(&mut self, cx: &mut Cx<'_>, local: LocalRank) {
         let departed = self.departed(cx, local);
         self.pmi.on_departed(local);
@@ -314,7 +315,7 @@ impl RankService {
         }
     }
 
-    /// A rank of the subtree enters no more collectives.
+    /// Called when a rank of the subtree enters no more collectives.
     pub fn on_departed(&mut self, cx: &mut Cx<'_>, departed: Departed) {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
         let is_news = self.collectives.exchanges.on_departed(departed)
@@ -401,7 +402,8 @@ impl RankService {
         report.into_iter().for_each(|report| cx.report(JobUp::Stall(report)));
     }
 
-    /// When `on_tick` must be called. `after_ns`: the wait after which missing ranks are searched for.
+    /// Time at which `on_tick` must be called. `after_ns`: how long ranks wait before the missing ranks are searched
+    /// for.
     pub fn deadline(&self, after_ns: u64) -> Option<Instant> {
         let of_pmix = self.pmix.as_ref().and_then(|pmix| pmix.deadline());
         let of_store = self.store.as_ref().and_then(|store| store.deadline());
@@ -425,7 +427,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// A request of a local rank.
+    /// Sends a local rank's request about names or other jobs to the root.
     pub fn ask(&mut self, cx: &mut Cx<'_>, from: Rank, asker: Asker, ask: Ask) {
         if let Ask::Publish { keep: Keep::Rank, .. } = ask {
             self.publishers.insert(from);
@@ -441,7 +443,7 @@ impl Names {
     }
 }
 
-/// A request from a child.
+/// Handles a child's request about names or other jobs.
 pub fn on_names_request(cx: &mut Cx<'_>, frame: Frame) {
     match cx.facts.root {
         true => read(cx, &frame).into_iter().for_each(|message| cx.ask_agent(message)),
@@ -474,7 +476,7 @@ fn pass_on(cx: &mut Cx<'_>, to: AgentId, frame: Frame) {
     if let Some(child) = cx.children_towards(Some(to)).first() {
         return cx.for_agent(*child, frame);
     }
-    // All ranks there have ended. No rank needs an answer any more, but the root waits for the outcome of an order.
+    // All ranks in that subtree have ended: none needs an answer, but the root waits for the outcome of an order.
     match read(cx, &frame) {
         Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
             cx.say_to_root(names::Up::Report { agent: to, report: InterJobReport::Ended });
@@ -510,7 +512,7 @@ mod tests {
         Ask::Publish { items: Vec::new(), range: Range::Session, keep: Keep::Rank }
     }
 
-    /// What agent `me` of three does, of which 1 and 2 are children of 0.
+    /// Lets agent `me` of three agents act; agents 1 and 2 are children of agent 0.
     fn at<T>(me: u32, act: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<Sent>, Vec<Ending>) {
         Cx::bench(&Facts::for_test(3, 1, me), Instant(1), act)
     }

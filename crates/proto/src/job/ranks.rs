@@ -98,7 +98,7 @@ pub struct Ranks {
     alive: usize,
     /// Number of ranks that have not started.
     unstarted: usize,
-    /// When the first rank began to wait for the others of its node by means that the agent does not see.
+    /// When the first rank began to wait for the other ranks of its node by means that the agent does not see.
     met_at: Option<Instant>,
     /// Whether the search for ranks that have not called init was already started.
     init_asked: bool,
@@ -151,7 +151,7 @@ impl Ranks {
         self.list.get_mut(local.index()).filter(|process| process.state == state)
     }
 
-    /// A rank is running. Returns whether that is new.
+    /// Records that a rank is running. Returns whether that was unknown before.
     pub fn on_started(&mut self, local: LocalRank, pid: u32, spawn_ns: u64, exec_ns: u64) -> bool {
         let Some(process) = self.get_mut(local, ProcessState::Planned) else { return false };
         process.state = ProcessState::Running;
@@ -163,7 +163,7 @@ impl Ranks {
         true
     }
 
-    /// A rank could not be started. Returns whether that is new.
+    /// Records that a rank could not be started. Returns whether that was unknown before.
     pub fn on_start_failed(&mut self, local: LocalRank) -> bool {
         let Some(process) = self.get_mut(local, ProcessState::Planned) else { return false };
         process.state = ProcessState::Gone { exit: None };
@@ -215,7 +215,7 @@ impl Ranks {
         !may_have_finalized
     }
 
-    /// A rank has connected by PMI or by PMIx.
+    /// Records that a rank has connected by PMI or by PMIx.
     pub fn on_connected(&mut self, now: Instant, local: LocalRank, by_pmix: bool) {
         let process = &mut self.list[local.index()];
         process.spoke_pmi = true;
@@ -232,12 +232,13 @@ impl Ranks {
         self.met_at.get_or_insert(now);
     }
 
-    /// Whether a local rank may wait inside its library for this one, which has ended without calling init.
+    /// Whether a local rank may wait inside its library for rank `local`, which has ended without calling init.
     ///
-    /// PMIx's library makes the ranks of a node wait for each other, and its server only reports when all have entered;
-    /// MPICH's waits in memory that they share. So only the library knows whether a rank waits for one that never
-    /// called init. Such a rank counts as one that has called it and left without finalize: this is no failure if the
-    /// job ends soon. MPI has the same rule: if one process calls `MPI_Init`, all must.
+    /// The PMIx library makes the ranks of a node wait for each other, and its server only reports when all have
+    /// entered; the library of MPICH makes them wait in memory that they share. So only the library knows whether a
+    /// rank waits for one that never called init. A rank that never called init counts as having called it and left
+    /// without finalize: this is no failure if the job ends soon. MPI has the same rule: if one process calls
+    /// `MPI_Init`, all must.
     pub fn is_awaited_in_library(&self, local: LocalRank) -> bool {
         let process = &self.list[local.index()];
         let has_left = process.state == ProcessState::Gone { exit: Some(0) } && !process.spoke_pmi;
@@ -254,8 +255,8 @@ impl Ranks {
         (arrived, missing.collect())
     }
 
-    /// When to look for ranks that have not called init: `after_ns` after the first rank began to wait, possibly, for
-    /// the other ranks of its node.
+    /// Time at which to look for ranks that have not called init: `after_ns` after the first rank may have begun to
+    /// wait for the other ranks of its node.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         self.met_at.filter(|_| after_ns > 0 && !self.init_asked).map(|at| at + after_ns)
     }
@@ -281,7 +282,7 @@ impl Ranks {
         process.trace.finalize_ns = now.0;
     }
 
-    /// A stream has ended. Returns whether that is new.
+    /// Records that a rank's stream has ended. Returns whether that was unknown before.
     pub fn on_stream_closed(&mut self, local: LocalRank, stream: Stream) -> bool {
         let Some(process) = self.list.get_mut(local.index()) else { return false };
         let was_open = std::mem::replace(&mut process.open[stream as usize - 1], false);
@@ -289,7 +290,7 @@ impl Ranks {
         was_open
     }
 
-    /// The PMI socket of a connected rank closed without finalize.
+    /// Records that the PMI socket of a connected rank closed without finalize.
     pub fn on_socket_closed(&mut self, now: Instant, local: LocalRank) {
         if let Some(process) = self.get_mut(local, ProcessState::Running) {
             process.closed = true;
@@ -333,7 +334,7 @@ impl Ranks {
         self.closed_sockets.front().map(|(at, _)| *at + CLOSED_SOCKET_NS_MAX)
     }
 
-    /// The PMIx server has ended: ended ranks that have not finalized with it never will. Returns them.
+    /// The PMIx server has ended, so ended ranks that have not finalized with it never will: returns these ranks.
     pub fn on_server_gone(&mut self) -> Vec<LocalRank> {
         let all = self.list.iter_mut().enumerate();
         let departs = |process: &mut Process| process.is_gone() && std::mem::take(&mut process.closed);

@@ -19,7 +19,7 @@ pub struct Stacks {
     request: Option<Request>,
 }
 
-/// What one request still waits for, and what has come.
+/// A request for stacks: which answers are still awaited, and the stacks that have arrived.
 struct Request {
     waits_for_own: bool,
     children: Vec<AgentId>,

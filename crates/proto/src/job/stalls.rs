@@ -53,7 +53,7 @@ impl Stalls {
     }
 }
 
-/// This node's report about `collective`, whose epochs are `exchanges`; `None` if it has no ranks.
+/// This node's report about `collective`, whose epochs are `exchanges`; `None`: the node has no ranks.
 pub fn report(
     facts: &Facts,
     ranks: &Ranks,
@@ -90,7 +90,7 @@ pub fn report(
     })
 }
 
-/// Ranks that may wait inside init for others of the node.
+/// Ranks that may wait inside init for other ranks of the node.
 fn init_stall(ranks: &Ranks) -> Option<InitStall> {
     let (arrived, missing) = ranks.in_init();
     (!missing.is_empty()).then(|| InitStall {

@@ -39,7 +39,7 @@ impl Stdio {
             whole_lines_only: options.stdio.line_buffered,
         };
         let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
-        // With input for all ranks, all other nodes read the same input, so this one must not hold it up.
+        // If all ranks read standard input, all other nodes read the same input, so this node must not hold it up.
         let drains = !facts.root && options.stdio.stdin.is_all();
         let input = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
         Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
@@ -55,12 +55,12 @@ impl Stdio {
         self.stream(stream).on_bytes(cx.now(), local, rank, bytes, prompt);
     }
 
-    /// A rank's stream ended.
+    /// Handles the end of a rank's stream.
     pub fn on_ended(&mut self, (local, rank): (LocalRank, Rank), stream: Stream) {
         self.stream(stream).on_closed(local, rank);
     }
 
-    /// No more events about the local ranks are expected.
+    /// Ends the streams of the local ranks, about which no more events are expected.
     pub fn give_ranks_up(&mut self, cx: &mut Cx<'_>) {
         for (local, stream) in cx.common.ranks.give_up() {
             self.on_ended((local, cx.rank(local)), stream);
@@ -71,7 +71,7 @@ impl Stdio {
         &mut self.output[stream as usize - 1]
     }
 
-    /// A child's output.
+    /// Handles a chunk of a child's output.
     pub fn on_child_output(&mut self, child: usize, frame: Frame) {
         if let Some((stream, next)) = Next::of_field(frame.stream) {
             self.stream(stream).on_child(child, frame.arg, next, frame.payload);
@@ -105,8 +105,8 @@ impl Stdio {
         }
     }
 
-    /// Standard input from above. The root ensures that no agent gets more than a window. Returns the local ranks that
-    /// get it.
+    /// Handles standard input from the parent or launcher. The root ensures that no agent gets more than a window.
+    /// Returns the local ranks that receive it.
     pub fn on_input(&mut self, cx: &mut Cx<'_>, frame: &Frame) -> Vec<LocalRank> {
         if cx.facts.root && !self.input.has_room(frame.payload.len()) {
             let problem = "it sent more standard input than its credit allows".into();
@@ -129,7 +129,7 @@ impl Stdio {
         grant_input(cx, self.input.on_taken(sink, bytes));
     }
 
-    /// A local rank, or everybody below a child, reads no more.
+    /// A local rank, or every rank in a child's subtree, reads no more input.
     pub fn on_sink_gone(&mut self, cx: &mut Cx<'_>, sink: Sink) {
         grant_input(cx, self.input.on_gone(sink));
     }
@@ -222,8 +222,8 @@ impl InputSpread {
         self.passed - self.credited + bytes as u64 <= STDIN_WINDOW_BYTES as u64
     }
 
-    /// Handles `bytes` from above (0: end of file, after which everything is ignored); returns the sinks that they go
-    /// to.
+    /// Handles `bytes` of input from above (0: end of file, after which all input is ignored); returns the sinks that
+    /// receive them.
     pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
         let counts = !self.ended;
         self.ended |= bytes == 0;

@@ -56,12 +56,12 @@ impl Stage {
     }
 }
 
-/// Whether a rank waits for the start of a job.
+/// Whether a rank waits for an answer about the start of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     Open,
     Failed,
-    /// The rank was answered, or no rank has asked for the job.
+    /// The rank that has asked for the job was answered, or no rank has asked for it.
     Over,
 }
 
@@ -200,7 +200,7 @@ impl JobFamily {
         all.into_iter().filter(told).collect()
     }
 
-    /// All jobs are told to end.
+    /// Records that all jobs are told to end.
     pub fn end_all(&mut self) {
         for member in self.members.values_mut() {
             member.on(Event::ToldToEnd);
@@ -217,7 +217,8 @@ struct Together {
 }
 
 impl Together {
-    /// Joins two jobs: they belong together until all their connections, if there will be any, have ended.
+    /// Joins two jobs without a connection: they belong together until connections between them, if any follow, have
+    /// ended.
     fn link(&mut self, one: JobId, other: JobId) {
         self.add(one, other, 0);
     }
@@ -232,7 +233,7 @@ impl Together {
         }
     }
 
-    /// One connection has ended. Even after the last one the two jobs may belong together by way of other jobs.
+    /// One connection has ended. Even after the last one the two jobs may belong together through other jobs.
     fn disconnect(&mut self, one: JobId, other: JobId) {
         for (from, to) in [(one, other), (other, one)] {
             let Some(links) = self.links.get_mut(&from) else { continue };
@@ -243,7 +244,7 @@ impl Together {
         }
     }
 
-    /// A job has ended. Jobs that belonged together by way of it still belong together.
+    /// A job has ended. Jobs that belonged together through it still belong together.
     fn remove(&mut self, job: JobId) {
         let neighbours: Vec<JobId> = self.links.remove(&job).unwrap_or_default().into_keys().collect();
         for neighbour in &neighbours {
@@ -255,7 +256,7 @@ impl Together {
         self.links.retain(|_, links| !links.is_empty());
     }
 
-    /// All jobs that belong to this one, and the job itself.
+    /// All jobs that belong together with this one, and the job itself.
     fn all_with(&self, job: JobId) -> BTreeSet<JobId> {
         let (mut found, mut open) = (BTreeSet::from([job]), vec![job]);
         while let Some(next) = open.pop() {
@@ -295,7 +296,7 @@ mod tests {
             format!("{}: {}", name(stage), events.map(next).join("; "))
         };
         let drawn = [
-            // started, start failed, told to end
+            // Columns: the states after `Started`, `StartFailed`, `ToldToEnd`.
             "asked for: running; failed; ending, asked for", "starting: running; -; ending", "running: -; -; ending",
             "ending, asked for: ending; -; -", "ending: ending; -; -", "failed: -; -; -",
         ];

@@ -5,11 +5,11 @@
 //!                             │ second interrupt, time limit: kill; output is dropped after an interrupt
 //! ```
 //!
-//! It sends the job to the root agent, passes signals and standard input down, outputs what the ranks wrote, grants
-//! credit for what was output, and exits with the exit code when everything has arrived. The root decides whether one
-//! job has failed. The failure of one job ends all jobs that belong together (`job_family`), as under Hydra, since
-//! their ranks may wait for each other. A job belongs together with the jobs that its ranks have spawned, until ranks
-//! that use PMIx disconnect.
+//! The launcher sends the job to the root agent, passes signals and standard input down, outputs what the ranks wrote,
+//! grants credit for what was output, and exits with the exit code when everything has arrived. The root decides
+//! whether one job has failed. The failure of one job ends all jobs that belong together (`job_family`), as under
+//! Hydra, since their ranks may wait for each other. A job belongs together with the jobs that its ranks have spawned,
+//! until ranks that use PMIx disconnect.
 //!
 //! If a rank asks for processes, the root forwards the request with the number of a new job (`Spawn`). The launcher
 //! makes a job of the request (`requests`) and launches it. It answers (`Spawned`) when all ranks of the new job run,
@@ -72,7 +72,7 @@ pub struct Launcher {
     requests: Requests,
     unwritten: Unwritten,
     stdin: Stdin,
-    /// The first signal that asked for the end, and when it came.
+    /// The first signal that requested the end of the run, and when it arrived.
     interrupted: Option<(i32, Instant)>,
     /// The time limit, until it has ended the job.
     timeout: Option<TimeLimit>,
@@ -171,7 +171,8 @@ impl Launcher {
         }
     }
 
-    /// Whether the user or the time limit has requested the end: unread output is then awaited only for a limited time.
+    /// Whether the user or the time limit has requested the end of the run: then unread output is awaited for a limited
+    /// time.
     pub fn is_impatient(&self) -> bool {
         self.unwritten.is_impatient
     }
@@ -236,7 +237,7 @@ impl Launcher {
                     self.notice(Notice::Added { agent, host });
                 }
             }
-            // In a session of one run a lost node does not return.
+            // In a session of one run a lost node does not return, so earlier losses are kept.
             Control::JobUp(JobUp::Missing(missing)) if self.one_shot => {
                 self.requests.lost.extend(missing.iter().map(|lost| lost.agent));
             }
@@ -303,7 +304,7 @@ impl Launcher {
         }
     }
 
-    /// A job ends because of a failure: ends the jobs that belong to it and were not told to end.
+    /// A failure of a job ends it: ends all jobs that belong together with it and were not told to end.
     fn end_with(&mut self, job: JobId) {
         let grace_ns = self.spec.options.kill_grace_ns;
         self.family.on_told_to_end(job);
@@ -316,7 +317,7 @@ impl Launcher {
     fn on_ended(&mut self, job: JobId, Ended { failure, done }: Ended) {
         let start = self.family.start_of(job);
         if let Some(failure) = failure {
-            // A job that was refused has not reported its failure before.
+            // A job that was refused reports its failure only here.
             match job == self.spec.job && self.may_fail(job) {
                 true => {
                     let ends_job = failure.cause.ends_job();
@@ -382,7 +383,7 @@ impl Launcher {
         self.send(Frame::new(DownFrame::OutputCredit, stream as u16, job.0, bytes, Bytes::new()));
     }
 
-    /// Nobody reads the output any more: everything returned so far counts as written.
+    /// Nobody reads the output any more: all output that was passed to the driver counts as written.
     fn discard_output(&mut self) {
         self.unwritten.is_dropped = true;
         for stream in [Stream::Out, Stream::Err] {
@@ -431,7 +432,8 @@ impl Launcher {
         }
     }
 
-    /// The user or the time limit requests the end of the run.
+    /// The user or the time limit requests the end of the run: no more jobs are added, and unread output is awaited
+    /// only for a limited time.
     fn be_impatient(&mut self, now: Instant) {
         self.family.is_closed = true;
         self.unwritten.hurry(now);
@@ -440,7 +442,7 @@ impl Launcher {
     fn on_tick(&mut self, now: Instant) {
         let is_running = self.phase == Phase::Running && !self.family.is_starting(self.spec.job);
         match self.timeout.take_if(|limit| now >= limit.at) {
-            // The ranks report where they wait before they are ended.
+            // Before the time limit ends the ranks, they report where they wait.
             Some(limit) if is_running && limit.explains && !limit.has_asked => {
                 self.timeout = Some(TimeLimit { at: now + TIMEOUT_STACKS_NS_MAX, has_asked: true, ..limit });
                 self.on_signal(now, SIGALRM, None);
@@ -553,7 +555,7 @@ pub struct Unwritten {
     pieces: [VecDeque<(JobId, u32)>; 2],
     /// Whether output is dropped, since nobody reads it any more.
     pub is_dropped: bool,
-    /// Whether the end was requested: unread output is then awaited only for a limited time.
+    /// Whether the end of the run was requested: then unread output is awaited only for a limited time.
     pub is_impatient: bool,
     /// When a reader last took output, or output began to wait for a reader.
     pub moved_at: Instant,
@@ -568,7 +570,7 @@ impl Unwritten {
         self.pieces.iter().all(VecDeque::is_empty)
     }
 
-    /// The end was requested.
+    /// The end of the run was requested: from now on, unread output is awaited only for a limited time.
     pub fn hurry(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.is_impatient, true) {
             self.moved_at = now;
@@ -620,12 +622,12 @@ impl Stdin {
         Stdin { is_open: is_relayed, credit: STDIN_WINDOW_BYTES }
     }
 
-    /// The ranks' agents have taken input.
+    /// The agents of the ranks have taken this many bytes of input.
     pub fn on_credit(&mut self, bytes: u32) {
         self.credit = (self.credit + bytes as usize).min(STDIN_WINDOW_BYTES);
     }
 
-    /// Input was read; no bytes: its end. Returns whether it is sent.
+    /// Input was read; `bytes`: its length, 0 at end of file. Returns whether the input is to be sent.
     pub fn on_read(&mut self, bytes: usize) -> bool {
         let is_sent = self.is_open;
         self.credit = self.credit.saturating_sub(bytes);

@@ -114,7 +114,7 @@ impl Requests {
         let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
         for (command, info) in request.commands.iter().zip(&infos) {
             let app = app(command, info, parent, model);
-            // Each program gets the variables of the rank that asks, which may already be many.
+            // Each program gets all variables of the rank that asks, so many programs together may exceed a frame.
             let words = app.argv.iter().chain(&app.env).chain([&app.cwd]);
             bytes += words.map(|word| word.len() + WORD_BYTES).sum::<usize>();
             if bytes > JOB_BYTES_MAX {
@@ -151,9 +151,9 @@ impl Requests {
 fn options(parent: &JobOptions) -> JobOptions {
     let mut options = JobOptions { profile: false, ..parent.clone() };
     options.stdio = StdioOptions { stdin: StdinTarget::None, stdin_inherit: false, pty: None, ..options.stdio };
-    // A rankfile is about the ranks of the launched job.
+    // The user's rankfile places the ranks of the launched job, not those of a spawned one.
     options.binding.slots.clear();
-    // The spawned program may need other modules.
+    // The spawned program may need other Python modules than the launched one.
     options.process.preload = None;
     // The folders may have changed since the launcher read them at the start of the run.
     options.process.staged.iter_mut().for_each(|staged| staged.bare.clear());
@@ -185,7 +185,7 @@ fn app(command: &SpawnCommand, info: &SpawnInfo, parent: &JobSpec, model: &AppSp
     let mut env = model.env.clone();
     env.extend(command.env.iter().chain(&info.env).cloned());
     if let Some(path) = &info.path {
-        // With several `path` keys the last one counts.
+        // If there are several `path` keys, the last one takes effect.
         let path_of =
             |env: &[Vec<u8>]| env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH=")).map(<[u8]>::to_vec);
         let before = path_of(&env).or_else(|| path_of(&parent.env));
@@ -209,7 +209,7 @@ fn app(command: &SpawnCommand, info: &SpawnInfo, parent: &JobSpec, model: &AppSp
 /// after it (0 without a number, as in the name of the job that the user launched). Names that differ only before the
 /// `@` can therefore collide.
 fn nspace(of_family: &str, number: u32) -> String {
-    // Numbers whose lower 16 bits are 0 are left out.
+    // Numbers whose lower 16 bits are 0 are skipped: they would collide with the job that the user launched.
     let number = u64::from(number) + (u64::from(number) - 1) / 0xffff;
     format!("{of_family}@{number}")
 }
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::testing::job_on;
 
-    /// A program, how many ranks, and info keys.
+    /// A program, its number of ranks, and its info keys.
     type Asked<'a> = (&'a str, u32, &'a [(&'a str, &'a str)]);
 
     fn asked(commands: &[Asked<'_>]) -> SpawnRequest {
@@ -237,7 +237,7 @@ mod tests {
         child_of(Vec::new(), commands)
     }
 
-    /// `env`: variables of the program that asks.
+    /// `env`: variables of the program whose rank asks.
     fn child_of(env: Vec<Vec<u8>>, commands: &[Asked<'_>]) -> Result<JobSpec, String> {
         let mut parent = job_on(1, 0..2, 1);
         parent.apps[0].env = env;
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(spawned.preput.len(), 1);
     }
 
-    /// Each program gets the variables of the one that asks.
+    /// Each program gets the variables of the program whose rank asks.
     #[test]
     fn programs_whose_variables_fit_no_frame_are_refused() {
         let env = vec![[b"A=", &[b'x'; 1 << 20][..]].concat()];

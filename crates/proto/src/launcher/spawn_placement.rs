@@ -59,7 +59,7 @@ impl Growth {
 /// The nodes of a run while ranks are being placed on them.
 pub struct SpawnPlacement<'p> {
     places: &'p [SpawnNode],
-    /// Number of ranks on each place.
+    /// Number of ranks on each place (an element of `places`).
     taken: Vec<u32>,
     /// Indexes of places where no rank can start.
     lost: BTreeSet<usize>,
@@ -176,8 +176,7 @@ impl<'p> Names<'p> {
         names
     }
 
-    /// The places that a user means by `host`: a node's name with or without its domain, or another name of its
-    /// machine.
+    /// The places that match `host`: a node's name with or without its domain, or another name of its machine.
     fn find(&self, host: &str) -> Option<&Vec<usize>> {
         let host = without_user(host);
         let by_domain = || match host.split_once('.') {

@@ -1,4 +1,4 @@
-//! A launcher whose root is the test.
+//! Tests of a launcher; the test plays the root agent.
 
 use super::*;
 use crate::testing::job_on;
@@ -242,8 +242,8 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
         bench.says(child, Control::JobUp(JobUp::Started { ranks: 2, pmix: None }));
     }
     bench.take_sent();
-    // Of the jobs of another launcher nothing is known here. This launcher is told once for each of its jobs, which
-    // counts once.
+    // Job 77 belongs to another launcher and is ignored. The message arrives once for each job of this launcher, and
+    // only the first one counts.
     let together =
         |connected| Control::ToLauncher(ToLauncher::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected });
     bench.says(1, together(true));

@@ -19,7 +19,7 @@
 //! or the link breaks later, the two use the tree for the rest of the session, with one note for the user; neither
 //! tries again. Sequence numbers keep the frames in order across all changes and lose none (`window`): frames that a
 //! broken link may have lost are sent again. The note is delayed and sent only if a job still uses the route: usually a
-//! link breaks because a node is gone, and then the tree reports more.
+//! link breaks because a node is gone, and the loss of the node is then reported through the tree.
 //!
 //! Cost: a message of a few hundred bytes, with the first frame, per hop between the two; then the handshake's round
 //! trips.
@@ -55,22 +55,22 @@ pub struct Direct {
     asked_to_listen: bool,
     /// This agent's address in the transport that all agents have agreed on.
     point: Option<Point>,
-    /// Whether the agents have not agreed on a transport yet.
+    /// Whether the agents still have to agree on a transport; until then no endpoint is sent.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
-    /// Messages to be sent through the tree, in order, each with its job. The caller takes them after every call.
+    /// Messages to be sent through the tree, in order, each with its job. The caller must send them after every call.
     pub routed: VecDeque<(JobId, Routed)>,
-    /// Links to be closed. The caller takes them after every call.
+    /// Links to be closed. The caller must close them after every call.
     pub closing: Vec<LinkId>,
     now: Instant,
 }
 
-/// How frames reach peers in this session.
+/// Restrictions on how frames reach peers in this session.
 #[derive(Clone, Copy)]
 struct Ways {
-    /// Whether no direct links are made.
+    /// Whether direct links are never made, so that all frames go through the tree.
     tree_only: bool,
-    /// Whether agents on the path through the tree may be lost while others continue.
+    /// Whether the session is standing: agents on the path through the tree may be lost while others continue.
     standing: bool,
 }
 
@@ -103,7 +103,7 @@ impl Direct {
         self.now = now;
     }
 
-    /// Sends a frame over the link or through the tree, as available.
+    /// Sends a frame to an agent over the direct link or through the tree, or queues it while the link is being made.
     pub fn send(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         let (me, now) = (self.me, self.now);
         let peer = peer(&mut self.peers, self.ways, agent);
@@ -158,16 +158,16 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// Takes the next frame in order, if it is one of those that arrived before their predecessors.
+    /// Takes the next frame in order, if it has arrived before an earlier frame and waits.
     pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
         self.peers.get_mut(&from)?.window.follower()
     }
 
-    /// A job has ended, so it has no more traffic to peers.
+    /// A job has ended on this agent: forgets that the job had traffic to peers.
     pub fn forget(&mut self, job: JobId) {
         for (&agent, peer) in &mut self.peers {
             peer.jobs.remove(&job);
-            // In a session with other jobs the sender must not keep frames of an ended job for long.
+            // In a standing session the peer must not keep frames of an ended job for long: acknowledges them now.
             if self.ways.standing
                 && peer.jobs.is_empty()
                 && let Some(before) = peer.window.acknowledge_now(IDLE_BYTES_MAX)
@@ -194,9 +194,9 @@ fn peer(peers: &mut BTreeMap<AgentId, Peer>, ways: Ways, agent: AgentId) -> &mut
     peers.entry(agent).or_insert_with(|| Peer::new(state, ways.standing))
 }
 
-/// Offers, makes and loses links, and sends frames through the tree meanwhile.
+/// Makes and loses direct links, and sends frames through the tree while there is no link.
 impl Direct {
-    /// Whether the driver must listen: returns `true` once, when there is first a peer to offer an endpoint to.
+    /// Whether the driver must listen: returns `true` once, when the first peer needs this agent's endpoint.
     pub fn wants_to_listen(&mut self) -> bool {
         let wanted = self.addresses.is_none()
             && !self.is_undecided
@@ -204,7 +204,7 @@ impl Direct {
         wanted && !std::mem::replace(&mut self.asked_to_listen, true)
     }
 
-    /// Starts a link that will be needed, before there is a frame for it.
+    /// Starts to make a link to an agent that a job will need, before there is a frame for it.
     pub fn prepare(&mut self, agent: AgentId, job: JobId) {
         peer(&mut self.peers, self.ways, agent).jobs.insert(job);
         self.release(agent);
@@ -241,8 +241,8 @@ impl Direct {
         self.addresses.as_deref().unwrap_or_default()
     }
 
-    /// Other agents can dial this agent at these addresses; or they cannot, but it can still dial peers that send their
-    /// endpoints.
+    /// The driver listens at these addresses, or cannot listen: then other agents cannot dial this agent, but it can
+    /// still dial peers that send their endpoints.
     pub fn on_listening(&mut self, result: Result<Vec<String>, String>) {
         let problem = result.as_ref().err().map(|problem| format!("{problem}; so other agents cannot connect to it"));
         self.addresses = result.ok();
@@ -252,7 +252,7 @@ impl Direct {
                 Some(problem) => self.go_by_tree(agent, Some(problem.clone()), true),
             }
         }
-        // If it has failed, the driver may listen successfully on the next request.
+        // If listening has failed, the driver is asked again for the next peer, and may succeed then.
         self.asked_to_listen = self.addresses.is_some();
     }
 
@@ -280,9 +280,9 @@ impl Direct {
         peer.failed_there = peer.failed_there.take().or(failed);
         let dials = match peer.state {
             State::Unasked => true,
-            // An agent that could not dial the peer tells the peer so, and the peer dials.
+            // An endpoint with `failed` answers this agent's offer: the peer could not dial, so this agent dials.
             State::Offered => is_answer || (from < me && peer.failed_here.is_none()),
-            // If the peer says that it has no link, this end must close its own.
+            // The peer says that it has no link, so this end must close its own.
             State::Up(link) => {
                 if is_answer && addresses.is_empty() {
                     self.closing.push(link);
@@ -297,7 +297,7 @@ impl Direct {
             State::Dialling | State::Routed => return None,
         };
         if addresses.is_empty() || (is_answer && peer.failed_here.is_some()) {
-            // The agent that failed last sends the note.
+            // If neither agent could dial the other, the agent that failed last sends the note.
             let problem = peer.failed_there.clone().filter(|_| peer.failed_here.is_none());
             self.go_by_tree(from, problem, false);
             return None;
@@ -316,7 +316,7 @@ impl Direct {
         let there = peer.failed_there.clone();
         peer.failed_here = Some(problem.clone());
         match there {
-            // The peer could not dial this agent either.
+            // Neither agent could dial the other.
             Some(there) => self.go_by_tree(agent, Some(format!("{problem}; in the other direction: {there}")), true),
             None => {
                 peer.state = State::Unasked;
@@ -427,7 +427,7 @@ impl Direct {
         self.peers.values().filter_map(due).min()
     }
 
-    /// Frames that have waited long enough go through the tree.
+    /// Sends through the tree the frames that waited too long for a link, and those that a broken link may have lost.
     pub fn on_tick(&mut self) {
         let (me, now) = (self.me, self.now);
         let is_due = |peer: &Peer| peer.lost.as_ref().is_some_and(|(at, _)| *at <= now);
@@ -448,7 +448,8 @@ impl Direct {
         }
     }
 
-    /// Peers that are reached only through the tree, and why; each is returned once.
+    /// Peers that are reached only through the tree, each with the reason for a note to the user; each is returned
+    /// once.
     pub fn take_notes(&mut self) -> Vec<(AgentId, String)> {
         let now = self.now;
         let due = |(agent, peer): (&AgentId, &mut Peer)| {
@@ -458,7 +459,7 @@ impl Direct {
         self.peers.iter_mut().filter_map(due).collect()
     }
 
-    /// Peers whose jobs cannot continue.
+    /// Peers with which jobs cannot continue: too many bytes wait for a missing frame.
     pub fn take_broken(&mut self) -> Vec<Broken> {
         let broken = |(&agent, peer): (&AgentId, &mut Peer)| {
             let problem = peer.broken.take()?;
@@ -468,7 +469,7 @@ impl Direct {
     }
 }
 
-/// One peer: the state of its link, the frames that wait for it, the reports about it.
+/// The state of one peer: the link, the frames that wait for it, and the reports about it to users and jobs.
 struct Peer {
     state: State,
     window: Window,
@@ -535,7 +536,8 @@ impl Peer {
         }
     }
 
-    /// Sends a frame over the link. All frames use one class, since the receiver counts them to know their order.
+    /// Sends a frame over the link. All frames get one class, so that none overtakes another: the receiver counts them
+    /// to know their numbers.
     fn send_on(&mut self, link: LinkId, frame: Frame, out: &mut Outbox) {
         let frame = Frame { class: Class::Exchange, ..frame };
         self.window.keep(frame.clone());
@@ -565,19 +567,20 @@ fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId, Ro
     (job, numbered(me, to, 0, about(ACKNOWLEDGE, before)).1)
 }
 
-/// A frame through the tree. The incarnations of the two agents are filled in when it is sent.
+/// Wraps a frame that goes through the tree. `Links` fills in the incarnations of the two agents when it sends the
+/// frame.
 fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
     let job = JobId(frame.job);
     let frame = Some((number as u32, frame));
     (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: None, frame })
 }
 
-/// Tells a peer through the tree where this agent can be reached, or that it cannot.
+/// A message through the tree to a peer: where this agent can be dialled, or why no link can be made.
 fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
     (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: Some(endpoint), frame: None })
 }
 
-/// A [`FrameKind::Pair`] frame, which is about the frames of a link.
+/// A [`FrameKind::Pair`] frame, which tells the peer the number of a frame: the first on a link, or the next expected.
 fn about(stream: u16, arg: u32) -> Frame {
     Frame::new(FrameKind::Pair, stream, 0, arg, Bytes::new())
 }
@@ -587,8 +590,8 @@ mod tests {
     use super::*;
     use wireup_wire::peer::AgentTransport;
 
-    /// The peer sends its endpoint again when the path through the tree has changed. If both dialled then, each might
-    /// close the other's link.
+    /// The peer sends its endpoint again when the path through the tree has changed. If both agents dialled then, each
+    /// might close the link of the other.
     #[test]
     fn after_a_dial_in_vain_only_the_peer_dials() {
         let endpoint = || Endpoint { addresses: vec!["there".into()], ..Endpoint::default() };

@@ -67,7 +67,7 @@ impl Links {
         let waited = match peer {
             Peer::Child { agent, .. } => self.neighbours.on_child_up(agent, link),
             Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_link_up(link),
-            // There may be many launchers; agents without a parent become children when adopted, or are rejected.
+            // No frames wait for one of many launchers. An agent without a parent becomes a child when it is adopted.
             Peer::Parent | Peer::Launcher | Peer::Rejoin { .. } => Vec::new(),
             Peer::Direct(agent) => return self.direct.on_link_up(agent, link, &mut self.out),
         };
@@ -91,7 +91,7 @@ impl Links {
             Peer::Child { agent, .. } => drop(self.neighbours.on_child_down(agent)),
             Peer::Launcher if self.policy.has_many_launchers() => {}
             Peer::Parent | Peer::Launcher => self.neighbours.on_up_lost(),
-            // The loss of a direct link is handled by `direct`, which learns the reason.
+            // `Direct::on_lost` handles the loss of a direct link, because it also needs the reason.
             Peer::Rejoin { .. } | Peer::Direct(_) => {}
         }
         Some(peer)
@@ -109,8 +109,8 @@ impl Links {
         }
     }
 
-    /// Sends a frame to the parent, now or when it is linked. At the root of a standing session: to the launchers that
-    /// the frame is for.
+    /// Sends a frame to the parent, now or when it is linked. At the root of a standing session: to the launcher of the
+    /// frame's job or, for job 0, to all launchers that receive notes about the session.
     pub fn send_up(&mut self, frame: Frame) {
         if self.me == AgentId(0) && self.policy.has_many_launchers() {
             for link in self.owners.links_of(JobId(frame.job)) {
@@ -169,7 +169,7 @@ impl Links {
         match self.routes.next_hop(to) {
             Hop::Child(child) => self.send_child(child, frame),
             Hop::Parent if self.me != AgentId(0) => self.send_up(frame),
-            // This agent does not know the receiver.
+            // The receiver is unknown here: the frame is dropped.
             Hop::Parent | Hop::Here => {}
         }
     }
@@ -202,7 +202,7 @@ impl Links {
     pub fn send_peer(&mut self, agent: AgentId, frame: Frame) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
         if self.routes.roster.is_lost(agent) {
-            // The jobs with ranks at the lost agent are being ended.
+            // The frame is dropped: the jobs with ranks on the lost agent's node are being ended.
         } else if self.routes.is_parent(agent) {
             self.send_up(frame);
         } else if self.routes.is_own_child(&self.neighbours, agent) {
@@ -213,7 +213,7 @@ impl Links {
         }
     }
 
-    /// Starts links to those of `agents` that are not neighbours in the tree: the job will need them.
+    /// Starts to make direct links to those of `agents` that are not neighbours in the tree: the job will need them.
     pub fn prepare_peers(&mut self, mut agents: Vec<AgentId>, job: JobId) {
         agents.retain(|agent| !self.routes.is_neighbour(&self.neighbours, *agent));
         self.with_direct(|direct| agents.into_iter().for_each(|agent| direct.prepare(agent, job)));
@@ -277,7 +277,8 @@ pub struct Owners {
     pub jobs: BTreeMap<JobId, LinkId>,
     /// Links that receive notes about the session.
     pub listeners: BTreeSet<LinkId>,
-    /// Links of `wireup why` by job: they get the reports about the job's waits, up to its call stacks.
+    /// Links of `wireup why`, by the job that it asks about: they get reports where the ranks wait, then their call
+    /// stacks.
     pub watchers: BTreeMap<JobId, BTreeSet<LinkId>>,
 }
 

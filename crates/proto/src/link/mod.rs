@@ -1,8 +1,8 @@
 //! The links of one agent: those to its neighbours in the tree, and direct links to other agents.
 //!
-//! `links` knows the peer at the other end of each, `direct` the direct links, `window` the sequence numbers that keep
-//! their frames in order, `routes` the next hop to each agent in the current tree ([`Routes`]), the neighbours in the
-//! tree that are linked or expected, and the frames that wait for their links ([`Neighbours`]).
+//! `links` knows the peer at the other end of each link, `direct` the direct links, `window` the sequence numbers that
+//! keep frames between two agents in order, `routes` the next hop to each agent in the current tree ([`Routes`]), the
+//! neighbours in the tree that are linked or expected, and the frames that wait for such links ([`Neighbours`]).
 
 mod direct;
 mod links;

@@ -28,7 +28,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The routes of a new agent, from the state that it was given.
+    /// The routes of a new agent, from the session state in its bootstrap message.
     pub fn new(me: AgentId, tree: Tree, policy: Policy, snapshot: &SessionSnapshot) -> Self {
         Routes { me, tree, policy, roster: Roster::new(tree, snapshot) }
     }
@@ -41,13 +41,13 @@ impl Routes {
         }
     }
 
-    /// Whether a routed frame may come from this neighbour and continue towards its receiver. `branch`: the child that
-    /// forwarded it.
+    /// Whether a routed frame may come from this neighbour, and its receiver can be reached from here. `branch`: the
+    /// child that forwarded the frame; `None`: the parent.
     pub fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
         let below = |top, agent| self.tree.subtree_contains(top, agent);
         match (self.policy.survives_losses(), branch) {
-            // The agents' knowledge may differ for a moment, but no agent is ever above its ancestors in the original
-            // tree.
+            // Agents may know different prefixes of the log for a moment, but no agent is ever above its ancestors in
+            // the original tree.
             (true, Some(branch)) => below(branch, from) && !self.roster.is_lost(from),
             (true, None) => self.next_hop(to) != Hop::Parent && !self.roster.is_lost(from),
             (false, Some(branch)) => below(branch, from) && !below(branch, to),
@@ -55,7 +55,7 @@ impl Routes {
         }
     }
 
-    /// The children on the paths to these agents, each once.
+    /// The children on the paths to these agents, without duplicates.
     pub fn branches_to(&self, agents: &[AgentId]) -> BTreeSet<AgentId> {
         let hop = |agent: &AgentId| match self.next_hop(*agent) {
             Hop::Child(child) => Some(child),
@@ -64,9 +64,9 @@ impl Routes {
         agents.iter().filter_map(hop).collect()
     }
 
-    /// Whether an agent is reached by a link of the tree: it is the parent or a child. An adopted agent and its new
-    /// parent exchange frames like any other two agents: so all frames between two agents use routes that keep their
-    /// order.
+    /// Whether frames for an agent are sent on a link of the tree: the agent is the parent or a child. An adopted agent
+    /// and its new parent are not neighbours in this sense: they exchange numbered frames (`direct`) as before, so that
+    /// all frames between the two keep their order.
     pub fn is_neighbour(&self, neighbours: &Neighbours, agent: AgentId) -> bool {
         agent == self.me || self.is_parent(agent) || self.is_own_child(neighbours, agent)
     }
@@ -75,7 +75,7 @@ impl Routes {
         self.parent() == Some(agent)
     }
 
-    /// The parent; `None` at the root, and for an agent that its parent has adopted.
+    /// The parent under which this agent was started; `None` at the root, and for an agent that was adopted.
     pub fn parent(&self) -> Option<AgentId> {
         self.roster.parent(self.me).filter(|_| !self.roster.is_adopted(self.me))
     }
@@ -88,12 +88,12 @@ impl Routes {
             && (!self.policy.survives_losses() || is_there())
     }
 
-    /// The incarnations of both ends of a frame that this agent sends.
+    /// The incarnations of sender and receiver in a frame that this agent sends.
     pub fn incarnations_to(&self, to: AgentId) -> Incarnations {
         Incarnations { to: self.roster.incarnation(to), from: self.roster.incarnation(self.me) }
     }
 
-    /// The incarnations of both ends of a frame that this agent receives.
+    /// The expected incarnations of sender and receiver in a frame that this agent receives.
     pub fn incarnations_from(&self, from: AgentId) -> Incarnations {
         Incarnations { to: self.roster.incarnation(self.me), from: self.roster.incarnation(from) }
     }
@@ -120,7 +120,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The tree of a new agent, from the state that it was given.
+    /// The tree of a new agent, from the session state in its bootstrap message.
     pub fn new(tree: Tree, snapshot: &SessionSnapshot) -> Roster {
         Roster { tree, at: snapshot.at, places: snapshot.places.iter().copied().collect() }
     }
@@ -237,8 +237,8 @@ impl Roster {
 
 /// The neighbours of this agent in the tree that are linked or expected, and the frames that wait for their links.
 ///
-/// The link up (to the parent; at the root of one run, to the launcher) may be made after there are frames for it: they
-/// wait here until then, and so do frames for children that were started.
+/// Frames for the link up (to the parent; at the root of a session of one run, to the launcher) and for children that
+/// were started wait here until the link is made.
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Neighbours {
@@ -259,7 +259,7 @@ impl Neighbours {
         self.expected.contains_key(&agent)
     }
 
-    /// Whether an agent is a child: linked, or expected.
+    /// Whether an agent is a child of this one, linked or expected.
     pub fn has_child(&self, agent: AgentId) -> bool {
         self.children.contains_key(&agent) || self.expected.contains_key(&agent)
     }
@@ -404,7 +404,7 @@ mod tests {
         agents.into_iter().map(AgentId).collect()
     }
 
-    /// Fifteen agents, fan-out 2.
+    /// The tree of fifteen agents with fan-out 2, after these log entries.
     fn roster(log: &[Entry]) -> Roster {
         let mut roster = Roster::new(Tree::new(15, 2), &SessionSnapshot::default());
         log.iter().for_each(|entry| drop(roster.apply(entry)));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, all agents that are not lost form one tree below the root.
+        /// After any sequence of losses and returns, all agents that are not lost form one tree below the root.
         #[test]
         fn the_roster_is_always_one_tree(log in entries()) {
             let mut roster = roster(&[]);
@@ -480,7 +480,7 @@ mod tests {
                         prop_assert_eq!(at, to);
                     }
                 }
-                // The state given to a new agent leads to the same roster.
+                // The session state that a new agent gets leads to the same roster.
                 let told = SessionSnapshot { at: roster.at(), places: roster.places(), ..SessionSnapshot::default() };
                 prop_assert_eq!(&Roster::new(Tree::new(15, 2), &told), &roster);
             }

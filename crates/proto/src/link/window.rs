@@ -21,18 +21,18 @@ use wireup_wire::limits::{DIRECT_WAITING_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX, UN
 
 #[derive(Default)]
 pub struct Window {
-    /// Whether frames sent through the tree are kept too.
+    /// Whether frames sent through the tree are kept until they are acknowledged, like those sent over a link.
     keeps_all: bool,
     /// Number of the next frame to send.
     pub next: u64,
     /// Frames that were sent and are not acknowledged, oldest first.
     kept: VecDeque<Kept>,
-    /// Number of the next frame to hand out.
+    /// Number of the next frame to hand to the receiver.
     expected: u64,
     /// Frames that arrived before their predecessors, by number.
     early: BTreeMap<u64, Frame>,
     early_bytes: usize,
-    /// Number of the next frame on the link; `None` before the other side has sent its first number.
+    /// Number of the next frame that arrives on the link; `None`: the other side has not sent its first number yet.
     on_link: Option<u64>,
     /// Number of frames that were received in order and not acknowledged yet; `untold_bytes`: their bytes.
     untold_frames: u32,
@@ -46,7 +46,7 @@ struct Kept {
     is_routed: bool,
 }
 
-/// More frames than allowed wait for a missing one.
+/// An error: more bytes of frames than allowed wait for a missing frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMuch;
 
@@ -69,13 +69,13 @@ impl Window {
         self.next - 1
     }
 
-    /// A frame is sent over the link.
+    /// A frame is sent over the link: numbers it, and keeps it until it is acknowledged.
     pub fn keep(&mut self, frame: Frame) {
         let number = self.number();
         self.kept.push_back(Kept { number, frame, is_routed: false });
     }
 
-    /// Handles an acknowledgement: the other side has received all frames before the number that has these low 32 bits.
+    /// Handles an acknowledgement: the other side has received all frames before a number with these low 32 bits.
     pub fn on_acknowledged(&mut self, before: u32) {
         let before = whole(before, self.next);
         if before <= self.next {
@@ -117,7 +117,7 @@ impl Window {
         self.on_link = Some(whole(number, self.expected));
     }
 
-    /// A frame arrived over the link. Returned if it is next in order; call `follower` afterwards.
+    /// A frame arrived over the link. Returns the frame if it is next in order; call `follower` afterwards.
     ///
     /// # Errors
     /// Too many frames wait.
@@ -148,7 +148,7 @@ impl Window {
 
     fn place(&mut self, number: u64, frame: Frame, is_kept: bool) -> Result<Option<Frame>, TooMuch> {
         if is_kept && number <= self.expected {
-            // Duplicates count as well: the other side has not got the acknowledgement.
+            // Duplicates count as well: a duplicate shows that the other side lacks the acknowledgement.
             self.count_untold(&frame);
         }
         let frame = Frame { class: frame.kind.class(), ..frame };
@@ -168,7 +168,7 @@ impl Window {
         Ok(None)
     }
 
-    /// The next waiting frame, if it is next in order.
+    /// Removes and returns the frame that is next in order, if it was waiting.
     pub fn follower(&mut self) -> Option<Frame> {
         let frame = self.early.remove(&self.expected)?;
         self.early_bytes -= frame.wire_len();
@@ -197,7 +197,7 @@ impl Window {
     }
 }
 
-/// The number with these low bits that is nearest to `about`.
+/// The number nearest to `about` whose low 32 bits are `low`.
 fn whole(low: u32, about: u64) -> u64 {
     about.saturating_add_signed(i64::from(low.wrapping_sub(about as u32) as i32))
 }

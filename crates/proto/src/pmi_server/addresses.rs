@@ -21,7 +21,7 @@ use wireup_wire::hex;
 use wireup_wire::ids::{Client, NodeId, Rank};
 use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX};
 
-/// A name under which addresses are stored, and the rank that is reached there.
+/// A name under which addresses are stored, and the rank that is reached at the address.
 type Key = (Bytes, Rank);
 
 /// A local rank's request for an address. `id`: the number that the rank has given to the request.
@@ -31,12 +31,12 @@ pub struct Question {
     pub id: u32,
 }
 
-/// The answer to a local rank; `None`: the rank that was looked for has left.
+/// The answer to a local rank; `None` in place of the address: the rank in question has left without reporting one.
 pub type Answer = (Question, Option<Bytes>);
 
 #[derive(Default)]
 pub struct Addresses {
-    /// Addresses of the ranks of this node, and of other ranks that were asked for here.
+    /// Addresses of the ranks of this node, and of ranks of other nodes that local ranks have asked for.
     known: BTreeMap<Key, Bytes>,
     waiting: BTreeMap<Key, Waiting>,
     /// Number of names under which each local rank has reported an address.
@@ -60,7 +60,7 @@ impl Addresses {
     /// A local rank reports its address.
     ///
     /// # Errors
-    /// Why that is refused.
+    /// The reason of the refusal, for the reply to the rank.
     pub fn tell(&mut self, name: Bytes, rank: Rank, value: Bytes) -> Result<(), &'static str> {
         let key = (name, rank);
         if self.known.contains_key(&key) {
@@ -75,14 +75,14 @@ impl Addresses {
         Ok(())
     }
 
-    /// Where a rank is reached, if it has told an address with this tag under this name, in hexadecimal digits as our
-    /// own clients do.
+    /// The address of a rank, without its tag, if the rank has reported an address under this name that begins with
+    /// `tag`. Our own clients report addresses in hexadecimal digits.
     pub fn tagged(&self, name: &Bytes, rank: Rank, tag: u8) -> Option<Bytes> {
         let told = hex::decode(self.known.get(&(name.clone(), rank))?)?;
         told.strip_prefix(&[tag]).map(Bytes::copy_from_slice)
     }
 
-    /// A local rank asks where a rank is, which is on another node or (`None`) on this one.
+    /// Handles a local rank's request for the address of `rank`, which is on `node` or (`None`) on this node.
     pub fn ask(&mut self, question: Question, name: Bytes, rank: Rank, node: Option<NodeId>) {
         let key = (name, rank);
         if let Some(value) = self.known.get(&key) {
@@ -97,7 +97,7 @@ impl Addresses {
         self.waiting.entry(key).or_default().local.push(question);
     }
 
-    /// An agent asks for ranks of this node.
+    /// Handles another agent's request for the addresses of ranks of this node.
     pub fn on_want(&mut self, node: NodeId, name: &Bytes, ranks: Vec<Rank>, is_local: impl Fn(Rank) -> bool) {
         let mut cards = Vec::new();
         for rank in ranks {
@@ -140,7 +140,7 @@ impl Addresses {
         }
     }
 
-    /// A local rank has left: it reports no more addresses.
+    /// A local rank has left: it will report no more addresses.
     pub fn on_left(&mut self, rank: Rank) {
         self.left.insert(rank);
         let waits: Vec<Key> = self.waiting.keys().filter(|key| key.1 == rank).cloned().collect();
@@ -173,7 +173,7 @@ impl Addresses {
         self.known.insert(key, value);
     }
 
-    /// Answers everybody who waits for an address.
+    /// Answers all local ranks and all nodes that wait for an address.
     fn settle(&mut self, key: &Key, value: Option<&Bytes>) {
         let Some(Waiting { local, nodes }) = self.waiting.remove(key) else { return };
         self.answers.extend(local.into_iter().map(|question| (question, value.cloned())));
@@ -182,7 +182,7 @@ impl Addresses {
         }
     }
 
-    /// Adds a rank to a message to an agent: requests made during one input share one message.
+    /// Adds a rank to the request for an agent: the requests of one input share a message.
     fn want(&mut self, node: NodeId, (name, rank): &Key) {
         let messages = self.messages.entry(node).or_default();
         match messages.last_mut() {
@@ -249,7 +249,7 @@ mod tests {
         assert!(messages(&mut here).is_empty() && !here.known.contains_key(&(NAME, Rank(1))));
         here.on_have(&NAME, vec![card(5, None)], is_there);
         assert_eq!(here.take_answers(), [(question(0, 5), None)]);
-        // What another node does not know is not kept: the next question goes there again.
+        // That another node has no address is not stored: the next request is sent to that node again.
         here.ask(question(0, 7), NAME, Rank(5), Some(NodeId(2)));
         assert_eq!(messages(&mut here), [(2, want(&[5]))]);
     }

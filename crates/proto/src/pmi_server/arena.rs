@@ -73,7 +73,7 @@ pub struct ArrayLocation {
 
 impl Arenas {
     /// An allgather with values of at most `max_len` bytes starts: requests an arena if its array fits into no existing
-    /// one.
+    /// arena.
     pub fn prepare(&mut self, job_size: u32, max_len: u32, rows: bool, shares: &mut Shares) {
         let ranks = job_size as usize;
         let longest = HEADER_LEN + ranks * if rows { max_len as usize } else { encoded_len(max_len as usize) };
@@ -88,7 +88,7 @@ impl Arenas {
         }
     }
 
-    /// A requested arena exists.
+    /// Handles the report that a requested arena exists.
     pub fn on_made(&mut self, share: ShareId, shares: &mut Shares) {
         let Some(Requested { slot_len, .. }) = self.take_asked(share) else { return };
         self.count += 1;
@@ -98,7 +98,7 @@ impl Arenas {
         }
     }
 
-    /// Memory could not be created. Returns whether it was an arena, which arrays can do without.
+    /// Memory could not be created. Returns whether it was for an arena; arrays are then given memory of their own.
     pub fn on_failed(&mut self, share: ShareId) -> bool {
         let was_asked = self.take_asked(share).is_some();
         self.failed |= was_asked;
@@ -111,7 +111,8 @@ impl Arenas {
         Some(self.requested.remove(at))
     }
 
-    /// A place for an array of `len` bytes that these ranks will read. `None`: the array needs memory of its own.
+    /// Reserves a slot for an array of `len` bytes that these ranks will read. `None`: the array needs memory of its
+    /// own.
     pub fn place(&mut self, len: usize, ranks: impl Iterator<Item = LocalRank>) -> Option<ArrayLocation> {
         let current = self.current.as_mut().filter(|current| len <= current.slot_len)?;
         let slot = current.slots.iter().position(|slot| slot.held.is_empty())?;
@@ -123,7 +124,7 @@ impl Arenas {
         Some(ArrayLocation { number: self.count * ARENA_SLOTS + slot, share: current.share, slot })
     }
 
-    /// A rank has finished with a place. Ignored if the rank does not hold it.
+    /// A rank has finished with a slot. Ignored if the rank does not hold it.
     pub fn free(&mut self, local: LocalRank, place: u32) {
         if place / ARENA_SLOTS == self.count
             && let Some(current) = &mut self.current
@@ -168,7 +169,7 @@ impl Shares {
         Shares { job, next: 0, made: Vec::new(), dropped: Vec::new() }
     }
 
-    /// Requests memory.
+    /// Requests that memory with this content be created.
     pub fn make(&mut self, content: Content) -> ShareId {
         let share = ShareId(self.next);
         self.next += 1;
@@ -176,17 +177,17 @@ impl Shares {
         share
     }
 
-    /// Writes into memory that is known to exist.
+    /// Requests that an array be written into a slot of memory that exists.
     pub fn write(&mut self, share: ShareId, slot: u32, array: Array) {
         self.made.push(Output::WriteSlot { job: self.job, share, slot, array });
     }
 
-    /// Releases memory; ranks that have mapped it keep it.
+    /// Releases memory; ranks that have mapped it keep their mapping.
     pub fn give_up(&mut self, share: ShareId) {
         self.dropped.push(share);
     }
 
-    /// The contents of requested memory that was not output yet.
+    /// The content of memory that was requested and not output yet.
     #[cfg(test)]
     pub fn content(&self, id: ShareId) -> &Content {
         let content = self.made.iter().find_map(|output| match output {
@@ -360,7 +361,7 @@ mod tests {
         Ok(out)
     }
 
-    /// Two nodes with the ranks 0, 2 and 1, 3.
+    /// Lays out the values of two nodes, with the ranks 0, 2 and 1, 3; `first`: the values of node 0.
     fn gathered(max_len: u32, rows: bool, first: &[&[u8]]) -> Result<Vec<u8>, String> {
         let mapping = Mapping::new(&by_ppn(2, 1, 4), 4, 2).unwrap();
         let mut parts = Vec::new();

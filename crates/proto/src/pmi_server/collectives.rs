@@ -37,14 +37,14 @@ use wireup_wire::pmi::{Command, Envelope, Raw, Reply, encode_barrier_refusal, en
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
-/// The result that a rank receives when its collective is complete.
+/// What a rank is told when its collective is complete.
 pub enum Completion<'a> {
     /// A fence. `version`: a number that each fence with published pairs increments.
     Fence { version: u32 },
     /// An allgather. `place`: the array's place in the arena; `None`: the array has memory of its own. `new`: whether
     /// the rank has not used this arena before.
     Array { place: Option<u32>, new: bool },
-    /// A ring: the rank's place in it.
+    /// A ring: the rank's position, and the values of its neighbours.
     Place(&'a Down),
 }
 
@@ -57,7 +57,7 @@ fn barrier_out(subversion: u32) -> Reply<'static> {
 /// What other parts of the job must do because collectives are complete.
 #[derive(Default)]
 pub struct Told {
-    /// Ranks with gets that waited for their lazy fences: more of their requests can be answered.
+    /// Ranks whose gets waited for their lazy fences, which are now complete: their further requests can be handled.
     pub resumed: Vec<LocalRank>,
     /// The addresses of all ranks: one row for each node.
     pub endpoints: Option<Vec<Bytes>>,
@@ -141,8 +141,8 @@ impl PmiServer {
         resumed
     }
 
-    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all
-    /// ranks were told.
+    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released after the
+    /// replies to all ranks.
     fn answer_allgather(&mut self, cx: &mut Cx<'_>, waiting: Vec<(LocalRank, ReplyTo)>, array: Array) {
         if waiting.is_empty() {
             return;
@@ -180,7 +180,7 @@ impl PmiServer {
         }
     }
 
-    /// Another collective of a group is complete: its local members get the values of all.
+    /// A collective of a group that is not a barrier is complete: its local members get the values of all.
     pub fn on_gathered(&mut self, cx: &mut Cx<'_>, group: &Group, waiting: Vec<LocalRank>, values: &Bytes) {
         let PmiServer { clients, tables } = self;
         let array = match lay_out_values(&group.members, cx.facts.job_size, values) {
@@ -238,7 +238,7 @@ impl PmiLink {
         }
     }
 
-    /// Records which arena the rank uses; returns whether it has changed.
+    /// Records which arena the rank has mapped; returns whether it is another one than before.
     pub fn see_arena(&mut self, number: u32) -> bool {
         std::mem::replace(&mut self.arena, number) != number
     }
@@ -290,7 +290,8 @@ impl PmiLink {
     }
 
     pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) -> Handled {
-        // Forwarded as written, including a doubled `;`: the neighbour's client parses it as this client would.
+        // The value is forwarded as written, including a doubled `;`: the neighbour's client parses it as this client
+        // would.
         let value = left;
         let problem = if left != right {
             Some("a_rank_gives_one_value_to_both_sides")
@@ -307,7 +308,7 @@ impl PmiLink {
         Ok(Some(Asked::Enter { entry: Entry::Ring { value: Bytes::copy_from_slice(value) }, reply_to }))
     }
 
-    /// A get of a pair: answered immediately, or when the rank's lazy fences are complete.
+    /// Handles a get of a pair: answers it immediately, or when the rank's lazy fences are complete.
     pub(super) fn on_get_pair(&mut self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>, key: &[u8]) {
         if self.lazy == 0 {
             return self.client.answer_get(cx, t, key, envelope.thread);
@@ -324,7 +325,7 @@ impl PmiLink {
         }
     }
 
-    /// A group's barrier is complete.
+    /// The reply to a rank whose barrier of a group is complete.
     pub fn answer_group(&mut self, tag: i64) -> Vec<u8> {
         self.groups -= 1;
         self.client.encode(Command::Barrier, None, &Reply::BarrierOut { tag: i32::try_from(tag).ok() })
@@ -370,13 +371,13 @@ impl PmiClient {
         encode_reply(self.dialect, Command::Get, thread, &answer, reply);
     }
 
-    /// The rank has finished with arrays in the arena.
+    /// Frees the slots of the arena whose arrays the rank no longer reads.
     pub(super) fn on_freed(&self, t: &mut Tables, places: &[u8]) {
         let places = places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok());
         places.filter_map(|place| place.parse().ok()).for_each(|place| t.arenas.free(self.id.local, place));
     }
 
-    /// Answers where the ranks listen, at once or when it is known.
+    /// Answers a request for the addresses at which the ranks listen, at once or when they are known.
     pub(super) fn on_endpoints(&self, cx: &Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) -> Result<(), RefusalText> {
         if cx.facts.spec.options.process.rank_ports.is_none() {
             return Err("the_ranks_of_this_job_have_no_sockets".into());
@@ -388,7 +389,7 @@ impl PmiClient {
         Ok(())
     }
 
-    /// Answers with the secret of the job's ranks, at once or when it is known.
+    /// Answers a request for the secret of the job's ranks, at once or when the secret is known.
     pub(super) fn on_secret(&self, cx: &mut Cx<'_>, t: &mut Tables, envelope: &Envelope<'_>) {
         let Tables { endpoints, reply, .. } = t;
         match endpoints.ask_secret(self.id, envelope.thread) {
@@ -432,7 +433,7 @@ impl PmiLink {
         Ok(Some(Asked::EnterGroup { group, value: Some(own.into()) }))
     }
 
-    /// Answers a rank whose collective of a group is over. `array`: the values; `None`: all values are empty;
+    /// Answers a rank whose collective of a group is complete. `array`: the values; `None`: all values are empty;
     /// `Some(None)`: the values are in shared memory. A closed client gets no answer.
     pub fn answer_gather(&mut self, group: &Group, array: Option<Option<&[u8]>>) -> Vec<u8> {
         let Some(id) = self.own_groups.end(group).filter(|_| self.state != State::Closed) else { return Vec::new() };

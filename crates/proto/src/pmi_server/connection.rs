@@ -37,10 +37,10 @@ const EXTENSION_VERSION: u32 = 1;
 const MAXES: Reply<'_> =
     Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 };
 
-/// Why a request is refused, for the rank: one word.
+/// The reason why a request is refused, as one word for the reply to the rank.
 pub type RefusalText = Cow<'static, str>;
 
-/// What a request needs of other parts, or why it is refused.
+/// What a request needs of other parts of the job, or the reason why it is refused.
 pub type Handled = Result<Option<Asked>, RefusalText>;
 
 pub struct PmiServer {
@@ -103,7 +103,7 @@ impl Clients {
         }
     }
 
-    /// A secondary client (another PMI library in a rank's process) connects.
+    /// Adds the conversation with a secondary client (another PMI library in a rank's process).
     pub fn join(&mut self, client: Client) {
         if let Some(Line { link: PmiLink { client: PmiClient { rank, appnum, .. }, .. }, .. }) =
             self.own.get(client.local.index())
@@ -126,7 +126,7 @@ impl Clients {
         &mut self.own[local.index()].link
     }
 
-    /// The conversation in which a rank has started a collective of a group that is not over.
+    /// The conversation in which a rank has started a collective of a group that is not complete.
     pub fn in_group(&mut self, local: LocalRank, group: &Group) -> Option<&mut PmiLink> {
         let own = self.own.get_mut(local.index()).into_iter();
         let all = (Client { local, number: 1 })..=(Client { local, number: u16::MAX });
@@ -161,16 +161,17 @@ pub struct PmiLink {
     pub(super) has_put: bool,
     /// Number of fences that were answered and are not complete.
     pub(super) lazy: u32,
-    /// A get that delays the requests after it.
+    /// A get that is not answered yet; the rank's later requests are handled after it.
     pub(super) waiting_get: Option<WaitingGet>,
-    /// A request about a name that delays the requests after it.
+    /// A request about a name that is not answered yet; the rank's later requests are handled after it.
     pub(super) waiting_name: Option<WaitingName>,
     pub(super) own_groups: OwnGroups,
     /// Number of requests for addresses that are not answered.
     pub(super) questions: u32,
 }
 
-/// The client at the other end of a conversation. Requests that change nothing in the conversation are answered here.
+/// The client at the other end of a conversation. Its methods answer requests that do not change the conversation's
+/// state.
 pub struct PmiClient {
     pub(super) id: Client,
     pub(super) rank: Rank,
@@ -192,7 +193,7 @@ pub struct WaitingName {
     pub thread: Option<Vec<u8>>,
 }
 
-/// The groups that one rank of our own client has defined, and its collectives in them that are under way.
+/// The groups that one rank of our own client has defined, and its collectives in them that are in progress.
 #[derive(Default)]
 pub struct OwnGroups {
     /// Groups by the number that the rank has given to each.
@@ -290,7 +291,7 @@ impl Line {
         }
     }
 
-    /// The socket is closed. Returns the previous state.
+    /// Records that the socket is closed. Returns the previous state.
     pub fn close(&mut self) -> State {
         let before = self.link.state;
         self.link.state = before.next(Event::Close).unwrap_or(State::Closed);
@@ -325,7 +326,7 @@ impl PmiLink {
                 let message = String::from_utf8_lossy(message).into_owned();
                 return Ok(Some(Asked::Abort { code: *code, message }));
             }
-            // The match below lists each command.
+            // All other requests need an initialised client; the match below handles each of them.
             _ => Event::Ask,
         };
         let before = self.state;
@@ -354,7 +355,8 @@ impl PmiLink {
                 check_kvsname(cx, *kvsname)?;
                 return Ok(self.on_get(cx, t, envelope, key));
             }
-            // Iteration over all pairs by number: the published pairs, as look-ups would find them.
+            // An iteration over all pairs by number returns the published pairs with the values that look-ups would
+            // return.
             Request::GetByIdx { kvsname, index } => {
                 let number = u32::try_from(*index).map_err(|_| "idx_is_negative")?;
                 check_kvsname(cx, *kvsname)?;
@@ -522,7 +524,7 @@ fn is_offered(request: &Request<'_>) -> bool {
 }
 
 impl PmiClient {
-    /// A reply outside of the requests that are being handled.
+    /// Encodes a reply to an earlier request, not to one of those that are being handled.
     pub(super) fn encode(&self, command: Command, thread: Option<&[u8]>, reply: &Reply<'_>) -> Vec<u8> {
         let mut encoded = Vec::new();
         encode_reply(self.dialect, command, thread, reply, &mut encoded);
@@ -665,7 +667,7 @@ pub struct Tables {
     pub shares: Shares,
     /// Replies to the rank whose requests are being handled, so that a batch of requests is answered by one write.
     pub reply: Vec<u8>,
-    /// Memory to be sent to that rank with the replies.
+    /// Shared memory whose descriptors are sent to that rank with the replies.
     pub handed: Vec<ShareId>,
 }
 
@@ -691,8 +693,8 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Whether nothing is sent to the rank because of this, so that the collected replies may wait for those to the
-    /// requests after it.
+    /// Whether handling this sends nothing to the rank, so that the collected replies may be sent together with the
+    /// replies to the next requests.
     pub fn is_silent(&self) -> bool {
         matches!(self, Asked::Initialised | Asked::MeetsNode | Asked::Abort { .. })
     }
@@ -723,7 +725,7 @@ impl Tables {
 
     /// Sends the collected replies to the rank whose requests were handled.
     pub fn send_replies(&mut self, cx: &mut Cx<'_>, client: Client) {
-        // A copy has no room to spare, and the buffer is used again.
+        // The copy has no spare capacity; the buffer is reused.
         let bytes = Bytes::copy_from_slice(&self.reply);
         self.reply.clear();
         self.reply.shrink_to(REPLY_ROOM_KEPT);
@@ -739,14 +741,14 @@ impl Tables {
         }
     }
 
-    /// Releases memory that no later reply names; to be called after the replies.
+    /// Releases memory to which no later reply refers; must be called after the replies.
     pub fn give_memory_up(&mut self, cx: &mut Cx<'_>) {
         self.kvs.merged.drain(..).for_each(|share| self.shares.give_up(share));
         self.shares.put_dropped(cx);
     }
 }
 
-/// The pairs of the fences cannot be read here: the job fails.
+/// Fails the job because the pairs that fences have published cannot be read on this node.
 pub fn fail_unreadable(cx: &mut Cx<'_>, problem: String) {
     cx.fail_here(Cause::Pmi { problem });
 }

@@ -1,5 +1,5 @@
-//! Answers where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future
-//! work), and what the secret is by which ranks prove their connections.
+//! Answers requests for the addresses at which all ranks of a job listen, if they have listening sockets from their
+//! start (S3: future work), and for the secret by which ranks authenticate their connections.
 //!
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
@@ -21,10 +21,10 @@ use wireup_wire::rank_address;
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values::values;
 
-/// A rank that waits for the table, and its request's `thrid`.
+/// A rank that waits for the table or for the secret, and the `thrid` of its request.
 type Asker = (Client, Option<Vec<u8>>);
 
-/// The secret is not known yet. `true`: nobody has asked for it, so the caller must.
+/// The secret is not known yet. `true`: this is the first request for it, so the caller must ask the driver.
 pub struct MustAsk(pub bool);
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub struct Endpoints {
     /// The secret in hexadecimal digits; empty until it is known.
     pub secret: String,
     table: Option<ShareId>,
-    /// The row of this node; empty until the table is known.
+    /// This node's row of the table; empty until the table is known.
     own: Bytes,
     waiting: Vec<Asker>,
     /// Ranks that wait for the secret.
@@ -90,7 +90,7 @@ pub fn entry(local: LocalRank, address: &Bytes) -> Entry {
 /// The table of addresses, from the contributions of all nodes.
 ///
 /// # Errors
-/// A message: a node has sent something else.
+/// A message: a node has contributed something else than an address.
 pub fn table(nodes: usize, parts: &[Bytes]) -> Result<Vec<Bytes>, String> {
     let mut rows = vec![Bytes::new(); nodes];
     for block in parts.iter().cloned().flat_map(block::blocks) {

@@ -37,12 +37,12 @@ use wireup_wire::shared::segment::{self, Layout, Segment};
 /// node: otherwise the bookkeeping of a slice would exceed a tenth of its bytes.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 const COPIED_PART_BYTES_MAX: usize = 512;
-/// Overwritten puts are dropped when the pairs that wait for a fence have doubled, from this size on: programs that
-/// only use groups never have a fence. Chosen: small compared with an agent's own 3 MiB.
+/// Size (bytes) from which on overwritten puts are dropped whenever the pairs that wait for a fence have doubled:
+/// programs that only use groups never have a fence. Chosen: small compared with an agent's own 3 MiB.
 const PENDING_KEPT_BYTES: usize = 256 << 10;
-/// Pairs that several fences may leave unindexed, unless the segments are larger: a job that does nothing but fence
-/// overwrites its own pairs. Chosen: only a few megabytes, yet a thousand ranks may do so many times before it costs an
-/// index.
+/// Bytes of pairs that fences may leave unindexed, unless the segments are larger: a job that only enters fences
+/// overwrites its own pairs, which only indexing drops. Chosen: only a few megabytes, but a thousand ranks can enter
+/// many fences before an index is built.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 pub struct Kvs {
@@ -50,7 +50,7 @@ pub struct Kvs {
     pub pending: Vec<u8>,
     /// Identifies the content of `pending`: marks of other generations are invalid.
     generation: u64,
-    /// Size of `pending` (bytes) after overwritten puts were last dropped.
+    /// Size of `pending` (bytes) just after overwritten puts were last dropped.
     kept_bytes: usize,
     /// Pairs from fences since the last segment was built.
     collected: Vec<Bytes>,
@@ -93,13 +93,13 @@ struct Indexed {
 /// The segments that a client must map to have all pairs of the agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// Number of segments that the client keeps, the oldest ones.
+    /// Number of segments that the client keeps: its oldest ones.
     pub keep: u32,
-    /// The segments that follow the kept ones, with the versions where they end.
+    /// The segments that the client must map after the kept ones, with the versions where they end.
     pub fresh: Vec<(u32, ShareId)>,
 }
 
-/// How far a group has seen the pairs that wait for a fence.
+/// How many of the pairs that wait for a fence were already sent to a group.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Mark {
     generation: u64,
@@ -112,7 +112,7 @@ fn full() -> String {
 }
 
 impl Kvs {
-    /// A kvs with pairs that exist from the beginning.
+    /// A kvs that contains these pairs from the beginning.
     pub fn with<'a>(pairs: impl Iterator<Item = &'a (Bytes, Bytes)>) -> Kvs {
         let (mut kvs, mut blob) = (Kvs::default(), Vec::new());
         pairs.for_each(|(key, value)| blob::push(&mut blob, key, value));
@@ -128,14 +128,14 @@ impl Kvs {
         blob::push(&mut self.pending, key, value);
     }
 
-    /// The pairs put since the last call.
+    /// Removes and returns the pairs that were put since the last call.
     pub fn take_pending(&mut self) -> Bytes {
         self.generation += 1;
         self.kept_bytes = 0;
         Bytes::from(std::mem::take(&mut self.pending))
     }
 
-    /// A copy of the pairs put since `mark`, which is advanced. The next fence takes them nevertheless.
+    /// A copy of the pairs put since `mark`, which is advanced. The next fence publishes these pairs as well.
     pub fn pending_since(&mut self, mark: &mut Mark) -> Bytes {
         if self.pending.len() > 2 * self.kept_bytes.max(PENDING_KEPT_BYTES) {
             self.drop_overwritten();
@@ -161,7 +161,7 @@ impl Kvs {
     /// Adds the pairs from a fence, in the order in which they were put; they are parsed only when a pair is requested.
     ///
     /// # Errors
-    /// There are too many, or the previous ones cannot be indexed.
+    /// There are too many pairs, or the previous pairs cannot be indexed.
     pub fn commit(&mut self, mut parts: Vec<Bytes>) -> Result<(), String> {
         parts.retain(|part| !part.is_empty());
         let len: usize = parts.iter().map(Bytes::len).sum();
@@ -170,7 +170,7 @@ impl Kvs {
         }
         let (indexed_bytes, collected_bytes) = (self.indexed_bytes(), self.collected_bytes + len);
         if indexed_bytes + collected_bytes > self.bytes_max {
-            // Pairs that were overwritten do not count: building the index drops them.
+            // Overwritten pairs do not count towards the limit: building the index drops them.
             self.index()?;
             if self.indexed_bytes() + len > self.bytes_max {
                 return Err(full());
@@ -225,7 +225,7 @@ impl Kvs {
         Ok(None)
     }
 
-    /// The segments that a client must map if those it has end at versions `have`, oldest first.
+    /// The segments that a client must map if its own segments end at the versions `have`, oldest first.
     ///
     /// # Errors
     /// The fences' pairs cannot be indexed.
@@ -250,7 +250,7 @@ impl Kvs {
         let (layout, bytes) = if merged.is_empty() && self.collected.len() == 1 {
             (layout, bytes)
         } else {
-            // The index shows which pairs are still current.
+            // The merge drops the pairs that were overwritten.
             let older: Vec<Segment<'_>> = merged.iter().map(Indexed::read).collect();
             segment::merge(&older, (layout, bytes, keys)).map_err(|error| error.to_string())?
         };

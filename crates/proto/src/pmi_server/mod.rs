@@ -35,7 +35,7 @@ use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
 impl PmiServer {
-    /// The secret of the job's ranks.
+    /// Handles the driver's answer with the secret of the job's ranks.
     pub fn on_secret(&mut self, cx: &mut Cx<'_>, secret: &Secret) {
         let PmiServer { clients, tables } = self;
         for (client, thread) in tables.endpoints.on_secret(secret) {
@@ -46,7 +46,7 @@ impl PmiServer {
         }
     }
 
-    /// Another node's agent asks where ranks of this node are reached, or answers that.
+    /// Handles another agent's request for the addresses of ranks of this node, or its answer to such a request.
     pub fn on_addresses(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let facts = cx.facts;
         let Some(node) = facts.node_of(from) else { return };
@@ -62,7 +62,8 @@ impl PmiServer {
         self.send_addresses(cx);
     }
 
-    /// Sends what was found out about addresses: to each client as few writes, to each agent as few frames as possible.
+    /// Sends answers and requests about addresses, with as few writes to each client and frames to each agent as
+    /// possible.
     fn send_addresses(&mut self, cx: &mut Cx<'_>) {
         let PmiServer { clients, tables } = self;
         let answers = tables.addresses.take_answers();
@@ -84,7 +85,7 @@ impl PmiServer {
         relays.on_message(node, message, |Target { rank, name, datagrams }| {
             let local = cx.facts.local_of(*rank)?;
             let tag = if *datagrams { rank_address::UDP } else { rank_address::TCP };
-            // Sockets that were bound for ranks are those of TCP.
+            // The sockets that are bound for ranks before they start are TCP sockets.
             addresses.tagged(name, *rank, tag).or_else(|| endpoints.own(local).filter(|_| !datagrams))
         });
         self.carry_relays(cx);
@@ -108,22 +109,21 @@ impl PmiServer {
         }
     }
 
-    /// Memory for slots exists.
+    /// Handles the report that memory for array slots exists.
     pub fn on_shared(&mut self, cx: &mut Cx<'_>, share: ShareId) {
         let Tables { arenas, shares, .. } = &mut self.tables;
         arenas.on_made(share, shares);
         self.tables.give_memory_up(cx);
     }
 
-    /// Memory could not be created or written.
+    /// Called when memory could not be created or written: fails the job unless arrays can do without it.
     pub fn on_share_failed(&mut self, cx: &mut Cx<'_>, share: ShareId, problem: String) {
         if !self.tables.arenas.on_failed(share) {
             cx.fail_here(Cause::Pmi { problem });
         }
     }
 
-    /// A secondary client connects. If its rank has departed, that may already have been reported: the client is too
-    /// late.
+    /// A secondary client connects. If its rank's departure may already have been reported, the connection is closed.
     pub fn on_joined(&mut self, cx: &mut Cx<'_>, client: Client) {
         if self.clients.has_left(client.local) {
             cx.output(Output::CloseClient { job: cx.facts.id(), client });
@@ -150,7 +150,7 @@ impl PmiServer {
         self.clients.departed.insert(local);
     }
 
-    /// No library of a rank enters collectives or tells addresses any more.
+    /// No library of a rank will enter collectives or report addresses any more.
     pub fn on_left(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         self.tables.addresses.on_left(rank);
         self.send_addresses(cx);

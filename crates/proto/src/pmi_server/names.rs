@@ -51,7 +51,7 @@ impl PmiLink {
         self.ask_root(envelope, Ask::Spawn(self.client.plain_request(request)))
     }
 
-    /// Asks the root. The rank's later requests wait for the answer.
+    /// Sends a request to the root. The rank's later requests wait for the answer.
     fn ask_root(&mut self, envelope: &Envelope<'_>, ask: Ask) -> Handled {
         if envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
             return Err("thrid_is_too_long".into());
@@ -98,7 +98,7 @@ impl PmiLink {
             Answer::Refused(Refusal::NotFound | Refusal::TimedOut) => NOT_FOUND,
             Answer::Refused(Refusal::Taken) => Reply::Failed { message: "key_already_present" },
             Answer::Refused(Refusal::Full) => Reply::Failed { message: "too_much_is_published" },
-            // No PMI client sends requests with these answers.
+            // These are answers to requests that no PMI client sends.
             Answer::Joined(_) | Answer::Fetched(_) | Answer::Failed(_) | Answer::Order(_) => NOT_FOUND,
         };
         self.client.encode(command, thread.as_deref(), &told)
@@ -106,13 +106,13 @@ impl PmiLink {
 }
 
 impl PmiClient {
-    /// The text without its PMI-2 escapes.
+    /// The text without its PMI-2 escapes (doubled `;`).
     pub(super) fn plain(&self, text: &[u8]) -> Bytes {
         let mut room = Vec::new();
         Bytes::copy_from_slice(if self.dialect == Dialect::Pmi2 { halve(text, &mut room) } else { text })
     }
 
-    /// Whether the rank can get this text, which a PMIx client may have published.
+    /// Whether this text can be sent to the rank; a PMIx client may have published a port that PMI cannot express.
     fn can_send(&self, port: &[u8]) -> bool {
         port.len() <= NAME_LEN_MAX && (self.dialect == Dialect::Pmi2 || port.iter().all(|byte| *byte > b' '))
     }
@@ -122,7 +122,7 @@ impl PmiClient {
 /// that there was no error if there is no list.
 const ERROR_CODES_MAX: u32 = 256;
 
-/// The reply to the rank: the processes run.
+/// The reply to a rank whose requested processes run.
 fn spawn_reply<'a>(job: &'a NewJob, codes: &'a mut String) -> Reply<'a> {
     *codes = vec!["0"; job.ranks.min(ERROR_CODES_MAX) as usize].join(",");
     let are_all = job.ranks <= ERROR_CODES_MAX;
@@ -177,14 +177,14 @@ impl PmiLink {
     }
 }
 
-/// The node of a rank, if it is not this one.
+/// The node of a rank; `None`: the rank is on this node.
 fn other_node(cx: &Cx<'_>, rank: Rank) -> Option<NodeId> {
     cx.facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != cx.facts.node)
 }
 
 impl PmiClient {
     pub(super) fn on_address_set(&self, t: &mut Tables, name: &[u8], value: &[u8]) -> Result<(), RefusalText> {
-        // The value is passed on as written: the client that asks parses it as this one would.
+        // The value is stored as written: a client that requests it parses it as this client would.
         let (name, value) = (self.plain(name), Bytes::copy_from_slice(value));
         if name.is_empty() || name.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
             return Err("name_or_value_is_empty_or_too_long".into());
@@ -193,8 +193,8 @@ impl PmiClient {
         Ok(())
     }
 
-    /// A rank wants a connection to another rank that it cannot reach itself. The driver sends the answer together with
-    /// a socket.
+    /// Handles a rank's request for a connection to a rank that it cannot reach itself. The driver sends the answer
+    /// together with a socket.
     pub(super) fn on_relay(
         &self,
         cx: &Cx<'_>,

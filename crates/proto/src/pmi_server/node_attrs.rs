@@ -25,7 +25,7 @@ pub struct Parked {
     /// The dialect that the rank speaks.
     pub dialect: Dialect,
     pub key: Vec<u8>,
-    /// PMI-2's `thrid`, to be returned.
+    /// The `thrid` of the PMI-2 request, which the reply repeats.
     pub thread: Option<Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ impl NodeAttrs {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    /// `None`: too many gets of the rank wait.
+    /// Parks a get; `None`: too many gets of its rank are parked.
     pub fn park(&mut self, parked: Parked) -> Option<()> {
         let count = self.parked_by.entry(parked.local).or_default();
         if *count >= PARKED_GETS_PER_RANK_MAX {

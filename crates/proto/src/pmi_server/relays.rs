@@ -19,7 +19,7 @@ use wireup_wire::ids::NodeId;
 use wireup_wire::limits::{RELAY_WINDOW_BYTES, RELAYS_MAX};
 use wireup_wire::relay::{Between, IS_CONNECTED, Target, What};
 
-/// Number of bytes from the other end that the rank here takes before the other end is told that it can send more.
+/// Number of bytes from the other end that the rank must have read before the other end is allowed to send more.
 const TELL_BYTES: u32 = RELAY_WINDOW_BYTES as u32 / 4;
 
 #[derive(Default)]
@@ -39,17 +39,18 @@ struct Relay {
     number: u32,
     is_own: bool,
     datagrams: bool,
-    /// Bytes that were sent and have not reached the rank at the other end.
+    /// Bytes that were sent here and have not reached the rank at the other end yet.
     under_way: usize,
     is_stopped: bool,
-    /// Bytes that have reached the rank here, and that were not reported to the other end.
+    /// Bytes that have reached the rank here and were not reported to the other end yet.
     untold: u32,
     has_ended_here: bool,
     has_ended_there: bool,
 }
 
 impl Relays {
-    /// Opens a relay to a rank of another node; the caller gives its socket away. `false`: there are too many relays.
+    /// Opens a relay to a rank of another node; `act` passes the rank here its socket. `false`: there are too many
+    /// relays.
     pub fn open(&mut self, node: NodeId, target: Target, act: RelayAct) -> bool {
         if self.relays.len() >= RELAYS_MAX {
             return false;
@@ -60,7 +61,7 @@ impl Relays {
         true
     }
 
-    /// A message of another node's agent. `find`: where a rank of this node listens.
+    /// Handles a message of another node's agent. `find`: returns the address at which a rank of this node listens.
     pub fn on_message(&mut self, node: NodeId, message: Between, find: impl Fn(&Target) -> Option<Bytes>) {
         let Between { number, by_opener, what } = message;
         let relay = match by_opener {
@@ -77,7 +78,7 @@ impl Relays {
                 }
                 None => self.messages.push((node, Between { number, by_opener: false, what: What::Close })),
             },
-            // The relay has ended here: the other end is being told so, or has itself reported the end.
+            // The relay has ended here: a message to the other end reports it, or the other end has reported it itself.
             (None, _) | (Some(_), What::Open(_)) => {}
             (Some(relay), What::Connected) => {
                 if self.relays.get(&relay).is_some_and(|one| !one.datagrams) {
@@ -95,7 +96,7 @@ impl Relays {
         }
     }
 
-    /// Something has happened to the socket here.
+    /// Handles an event of the socket at this end of the relay.
     pub fn on_event(&mut self, relay: RelayId, event: RelayEvent) {
         let Some(one) = self.relays.get_mut(&relay) else { return };
         match event {
@@ -141,8 +142,8 @@ impl Relays {
         std::mem::take(&mut self.messages)
     }
 
-    /// `number`: the number used by another node's agent, which has opened the relay; `None`: this agent opens the
-    /// relay.
+    /// Adds a relay. `number`: the number that is used by another node's agent, which has opened the relay; `None`:
+    /// this agent opens the relay.
     fn insert(&mut self, node: NodeId, number: Option<u32>, datagrams: bool) -> RelayId {
         self.last += 1;
         let relay = RelayId(self.last);
@@ -217,7 +218,7 @@ mod tests {
     struct Pair {
         ends: [Relays; 2],
         socket: [Option<RelayId>; 2],
-        /// Bytes to be written, per end.
+        /// Bytes to be written to the socket, for each end.
         queue: [VecDeque<Bytes>; 2],
         arrived: [Vec<u8>; 2],
         reads: [bool; 2],
@@ -233,7 +234,7 @@ mod tests {
             pair
         }
 
-        /// Until no message is under way.
+        /// Delivers messages until none is in transit.
         fn settle(&mut self) {
             loop {
                 let mut is_quiet = true;
@@ -300,7 +301,7 @@ mod tests {
                     pair.read(at);
                 }
             }
-            // Whoever was stopped goes on.
+            // Both ends read their sockets again.
             prop_assert_eq!(pair.reads, [true, true]);
             pair.event(0, RelayEvent::End);
             prop_assert_eq!((pair.ended, pair.closed), ([false, true], [false, false]));

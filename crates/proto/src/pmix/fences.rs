@@ -32,7 +32,7 @@ use wireup_wire::modex::{NodeContribution, Up};
 use wireup_wire::peer::{self, Cause};
 use wireup_wire::pmix::{Answer, Status};
 
-/// The fences and groups of this node's ranks, for which the server process enters.
+/// The PMIx fences and groups of this node's ranks; the server process enters each for all of its members on this node.
 pub struct Fences {
     /// Exchanges (fences of the whole job) and barriers (fences of some ranks, groups).
     pub all: Collectives,
@@ -86,7 +86,7 @@ impl Fences {
         self.next()
     }
 
-    /// The local ranks have entered.
+    /// Enters a fence of the whole job for the local ranks, which have all entered it.
     pub fn enter(&mut self, cx: &mut Cx<'_>, entrance: WholeEntrance, server: &mut ServerProcess) {
         let WholeEntrance { id, collect, data, is_impatient } = entrance;
         let epoch = self.next();
@@ -97,7 +97,8 @@ impl Fences {
         self.requested.insert(epoch, id);
         if is_impatient {
             self.with_timeout.insert(epoch);
-            // Before the frames of the fence: with those, an agent above may find that the fence cannot complete.
+            // Sent before the frames of the fence: when those arrive, an agent above may find that the fence cannot
+            // complete.
             if !cx.facts.root {
                 cx.up(up(cx.facts, &Up::Impatient { epoch }));
             }
@@ -115,7 +116,7 @@ impl Fences {
         self.all.exchanges.next_of(LocalRank(0))
     }
 
-    /// A frame from another node's agent; it is too late if the fence was given up.
+    /// Handles a frame from another node's agent; the frame is ignored if the fence was given up.
     pub fn on_exchange(&mut self, cx: &mut Cx<'_>, arrived: Arrived, server: &mut ServerProcess) {
         if !self.given_up.contains_key(&arrived.epoch) {
             let finished = self.all.exchanges.on_frame(cx, arrived);
@@ -123,7 +124,7 @@ impl Fences {
         }
     }
 
-    /// Fences are complete: answers the server.
+    /// Answers the server process for fences of the whole job that are complete.
     fn on_finished(&mut self, cx: &mut Cx<'_>, finished: Vec<Finished>, server: &mut ServerProcess) {
         for Finished { outcome, trace, .. } in finished {
             let Some(id) = self.requested.remove(&trace.epoch) else { continue };
@@ -146,20 +147,20 @@ impl Fences {
         }
     }
 
-    /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it
-    /// is not reported.
+    /// A fence in progress that cannot complete. Not reported if a rank has a timeout for the fence, because the fence
+    /// ends for all ranks when the timeout expires.
     pub fn broken(&self) -> Option<Broken> {
         self.all.exchanges.broken().filter(|broken| !self.with_timeout.contains(&broken.epoch))
     }
 
-    /// A rank here or below has a timeout for this fence.
+    /// Records that a rank of this subtree has a timeout for this fence.
     pub fn on_impatient(&mut self, epoch: Epoch) {
         if epoch >= self.all.exchanges.base() {
             self.with_timeout.insert(epoch);
         }
     }
 
-    /// The root has ended a fence.
+    /// Handles the root's message that a fence has ended early.
     pub fn on_over(&mut self, cx: &mut Cx<'_>, epoch: Epoch, status: Status, server: &mut ServerProcess) {
         if epoch < self.all.exchanges.base() {
             return;
@@ -189,7 +190,7 @@ pub struct SubsetEntrance {
 
 /// The fences of some ranks, and groups: barriers that carry the data of the members' nodes.
 impl Fences {
-    /// The local members have entered.
+    /// Enters a fence of some ranks, or a group, for the local members, which have all entered it.
     pub fn enter_some(&mut self, cx: &mut Cx<'_>, entrance: SubsetEntrance, server: &mut ServerProcess) {
         let SubsetEntrance { id, members, name, data } = entrance;
         let node = cx.facts.own_node();
@@ -224,7 +225,7 @@ impl Fences {
         self.excuse_departed(cx, server);
     }
 
-    /// A frame along the tree.
+    /// Handles a frame of a fence of some ranks, or of a group, which came along the job's tree.
     pub fn on_group(&mut self, cx: &mut Cx<'_>, arrived: GroupArrived, server: &mut ServerProcess) {
         let over = self.all.barriers.on_frame(cx, arrived);
         self.on_groups_over(cx, over, server);
@@ -239,7 +240,7 @@ impl Fences {
         self.on_groups_over(cx, over, server);
     }
 
-    /// Rounds of barriers are complete: answers the server.
+    /// Answers the server process for rounds of barriers that are complete.
     fn on_groups_over(&mut self, cx: &mut Cx<'_>, over: Vec<Over>, server: &mut ServerProcess) {
         for Over { group, pairs, .. } in over {
             let Some(rounds) = self.rounds.get_mut(&group) else { continue };
@@ -255,7 +256,7 @@ impl Fences {
     }
 }
 
-/// The tag of fences; groups have other tags.
+/// The tag of fences of some ranks; groups have other tags.
 const FENCE: i32 = 0;
 
 /// Combines the contributions of the members' nodes; `name`: the group's name.
@@ -283,7 +284,8 @@ fn combined(pairs: Bytes, name: Option<&str>) -> Result<Answer, String> {
     Ok(if name.is_some() { Answer::Grouped { context, data } } else { Answer::fenced(&fence) })
 }
 
-/// A tag for a group's name that differs from that of fences; if two groups get the same tag, the names reveal it.
+/// A tag for a group, derived from its name and different from the tag of fences; if two groups get the same tag, the
+/// names in their data show it.
 fn tag(name: &str) -> i32 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     ((hash >> 1) as i32).max(1)

@@ -61,7 +61,7 @@ impl Pmix {
                 self.say(cx, Up::Event { code, from: Some(from), affected, to, infos });
             }
             FromServer::Watch => self.say(cx, Up::Watch),
-            // The check of this message has refused it.
+            // `check` refuses this message.
             FromServer::Opened => {}
             FromServer::Alive => self.server.pulse.on_answer(),
             FromServer::Log { rank, stream, text } => {
@@ -153,7 +153,7 @@ impl Pmix {
         });
     }
 
-    /// Asks the root for something of another job, which only the agents of that job have (`session/across`).
+    /// Sends the root a request about another job, which only the agents of that job can answer (`session/across`).
     fn ask_across(&mut self, cx: &mut Cx<'_>, id: u64, until: Option<Instant>, ask: names::Ask) {
         let from = cx.common.ranks.first().map_or(Rank(0), |process| process.rank);
         self.take_on(cx, id, Waits::Across, until, |pmix, _| pmix.server.asked.push(Asked::Name { from, id, ask }));
@@ -192,7 +192,7 @@ const GROUP_NAME_TOO_LONG: &str = "the name of a group exceeds the maximum lengt
 /// Checks a message that is not a request.
 ///
 /// # Errors
-/// How it violates the protocol.
+/// How the message violates the protocol.
 pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     match message {
         FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
@@ -215,15 +215,15 @@ pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
         | FromServer::Modex { .. }
         | FromServer::Watch
         | FromServer::Alive => Ok(()),
-        // The driver reads it before the process gets a job.
+        // The driver reads this message, before the process gets a job.
         FromServer::Opened => Err("it reported that it has opened its library, which it was not asked for".into()),
     }
 }
 
-/// Checks a request, except for its set.
+/// Checks a request, except for its set of ranks.
 ///
 /// # Errors
-/// How it violates the protocol.
+/// How the request violates the protocol.
 pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
     match ask {
         Ask::Fence { data, .. } => {
@@ -268,7 +268,8 @@ fn at_most(len: usize, max: usize, problem: &str) -> Result<(), String> {
     if len <= max { Ok(()) } else { Err(problem.into()) }
 }
 
-/// The members of a set with at least one local rank; `None`: it has none, or is not a valid set of ranks of the job.
+/// The members of a set with at least one local rank; `None`: the set has no local rank, or is not a valid set of ranks
+/// of the job.
 pub fn members(cx: &Cx<'_>, set: &Set) -> Option<Members> {
     let members = match set {
         Set::All => return Some(Members::World),

@@ -118,7 +118,7 @@ impl Pmix {
         }
     }
 
-    /// A local rank will enter no more fences.
+    /// Called when a local rank will enter no more fences.
     pub fn on_member_departed(&mut self, cx: &mut Cx<'_>, local: LocalRank, departed: Departed) {
         self.fences.all.barriers.on_departed(local, departed);
         self.fences.excuse_departed(cx, &mut self.server);
@@ -150,19 +150,19 @@ impl Pmix {
         }
     }
 
-    /// A subtree has opened this library.
+    /// Handles a report of a PMIx library that this node or a subtree has opened.
     pub fn on_opened(&mut self, cx: &mut Cx<'_>, opened: Opened) {
         if let Err(problem) = compare_libraries(&mut self.library, cx.facts, opened) {
             cx.fail_here(Cause::PmixServer { problem: problem.into() });
         }
     }
 
-    /// A direct message from another node's agent.
+    /// Handles a message that another node's agent has sent outside the job's tree.
     pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let message = match message {
             Between::Order(order) => return self.on_order(cx, order),
             Between::Report(report) => {
-                // Only the root gets this message from a correct agent.
+                // A correct agent sends this message only to the root.
                 if cx.facts.root {
                     cx.ask_agent(names::Up::Report { agent: from, report });
                 }
@@ -207,7 +207,7 @@ impl Pmix {
         self.modex.flush(cx);
     }
 
-    /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
+    /// Answers the requests whose timeout has expired. Informs the root, since other ranks may wait for the same fence.
     fn check_asks(&mut self, cx: &mut Cx<'_>) {
         while let Some((id, waits)) = self.server.asks.overdue(cx.now()) {
             self.server.refuse(cx, id, Status::Timeout);
@@ -239,7 +239,7 @@ impl Pmix {
 
 /// Messages of other agents, along the job's tree.
 impl Pmix {
-    /// A frame from a child in the job's tree.
+    /// Handles a frame from a child in the job's tree.
     pub fn on_child_frame(&mut self, cx: &mut Cx<'_>, child: AgentId, frame: &Frame) {
         match peer::decode::<Up>(&frame.payload) {
             Ok(Up::Procs { query, procs }) => {
@@ -257,7 +257,7 @@ impl Pmix {
         }
     }
 
-    /// A frame from the parent in the job's tree.
+    /// Handles a frame from the parent in the job's tree.
     pub fn on_parent_frame(&mut self, cx: &mut Cx<'_>, frame: &Frame) {
         match peer::decode::<Down>(&frame.payload) {
             // A query is forwarded by `on_query`, to the children that have not finished.
@@ -302,7 +302,7 @@ impl Pmix {
                 self.say_to_all(cx, Down::Over { epoch, status: Status::Timeout });
             }
             Up::GiveUp { .. } => {}
-            // The children's answers were handled before, as frames.
+            // The lists of processes of the children were handled before, as frames.
             Up::Procs { .. } => {}
         }
     }
@@ -397,7 +397,7 @@ fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
     Failure { node, host: facts.name_of(node), rank: Some(from), pid: None, cause }
 }
 
-/// The root requests a signal for these ranks.
+/// Sends a signal to those of these ranks that are local; the root has requested it.
 fn signal_some(cx: &mut Cx<'_>, ranks: &[Rank], signal: i32) {
     for local in (0..cx.common.ranks.len() as u16).map(LocalRank) {
         if ranks.binary_search(&cx.rank(local)).is_ok() {
@@ -407,10 +407,10 @@ fn signal_some(cx: &mut Cx<'_>, ranks: &[Rank], signal: i32) {
     }
 }
 
-/// This node or a subtree has opened a library. `library`: the one that is known.
+/// Compares a library that this node or a subtree has opened with `library`, the first one that was reported.
 ///
 /// # Errors
-/// Why it is incompatible with the known one.
+/// Why `other` is incompatible with `library`.
 fn compare_libraries(library: &mut Option<Opened>, facts: &Facts, other: Opened) -> Result<(), String> {
     let Some(known) = &*library else {
         *library = Some(other);

@@ -45,7 +45,7 @@ pub struct Modex {
 }
 
 impl Modex {
-    /// A local rank requests what another rank has committed.
+    /// Handles a local rank's request for what another rank has committed.
     pub fn want(&mut self, cx: &mut Cx<'_>, id: u64, wanted: Wanted, server: &mut ServerProcess) {
         let facts = cx.facts;
         let place = facts.mapping.place(wanted.rank).filter(|_| wanted.rank.0 < facts.job_size);
@@ -56,7 +56,7 @@ impl Modex {
         }
     }
 
-    /// A message of another node's agent.
+    /// Handles a message of another node's agent.
     pub fn on_between(&mut self, cx: &mut Cx<'_>, node: NodeId, message: Between, server: &mut ServerProcess) {
         match message {
             Between::Want { wanted } => {
@@ -78,7 +78,7 @@ impl Modex {
         }
     }
 
-    /// A rank of another job requests what a local rank has committed, by way of the root.
+    /// Handles a request that came through the root, by a rank of another job, for what a local rank has committed.
     pub fn give(&mut self, cx: &mut Cx<'_>, ticket: u64, wanted: Wanted, server: &mut ServerProcess) {
         let seeker = Seeker::Root(ticket);
         if cx.facts.local_of(wanted.rank).is_some() {
@@ -99,10 +99,10 @@ impl Modex {
         }
     }
 
-    /// The server process returns what a local rank has committed.
+    /// Handles the data of a local rank that the server process returns.
     ///
     /// # Errors
-    /// How it has violated the protocol.
+    /// How the server process has violated the protocol.
     pub fn on_answer(&mut self, request: u64, status: Status, blob: Bytes) -> Result<(), String> {
         if blob.len() > PMIX_BLOB_BYTES_MAX {
             return Err("a rank has committed more than 64 MiB".into());
@@ -110,7 +110,7 @@ impl Modex {
         self.offers.on_answer(request, status, blob)
     }
 
-    /// The server process is ready: it is asked for what other nodes have requested meanwhile.
+    /// The server process is ready: requests from it what other nodes have asked for so far.
     pub fn on_served(&self, cx: &mut Cx<'_>, server: &ServerProcess) {
         seek(cx, self.offers.outstanding(), server);
     }
@@ -145,7 +145,7 @@ impl Modex {
     }
 }
 
-/// Asks the server process for what local ranks have committed.
+/// Requests from the server process what local ranks have committed.
 fn seek(cx: &mut Cx<'_>, requests: Vec<(u64, Wanted)>, server: &ServerProcess) {
     for (request, wanted) in requests {
         server.tell(cx, &ToServer::ModexWanted { request, wanted });
@@ -189,7 +189,7 @@ pub fn frame(job: JobId, message: &Between) -> Frame {
 pub struct Wants {
     /// Numbers of the requests that wait for the data of a rank on another node.
     wanted: BTreeMap<Wanted, Vec<u64>>,
-    /// Nodes that were asked.
+    /// Nodes to which requests were sent.
     requested: BTreeMap<NodeId, NodeRequests>,
 }
 
@@ -212,7 +212,7 @@ impl Wants {
         }
     }
 
-    /// A request was answered in another way. The node still answers the message that was sent.
+    /// Forgets a request that was answered in another way. The node that was asked still answers.
     pub fn forget(&mut self, id: u64) {
         self.wanted.values_mut().for_each(|waiting| waiting.retain(|other| *other != id));
     }
@@ -228,7 +228,7 @@ impl Wants {
             .collect()
     }
 
-    /// A node has acknowledged the last request.
+    /// Records that a node has acknowledged the last request to it.
     pub fn on_taken(&mut self, node: NodeId) {
         if let Some(requested) = self.requested.get_mut(&node) {
             requested.busy = false;
@@ -256,7 +256,7 @@ pub struct Offers {
     /// Local ranks whose data is being fetched; `kept`: the data that was fetched and is kept.
     keep: BTreeSet<Rank>,
     kept: Remains,
-    /// Answers for other nodes that are sent after this input.
+    /// Answers for other nodes, which are sent after the current input.
     answers: BTreeMap<Seeker, Answers>,
 }
 
@@ -292,7 +292,7 @@ pub enum Seeker {
 #[derive(Default)]
 struct Sought {
     seekers: Vec<Seeker>,
-    /// When the rank has departed: time until which its server's answer is awaited.
+    /// Time until which the server's answer is awaited; set when the rank has departed.
     until: Option<Instant>,
 }
 
@@ -307,7 +307,7 @@ impl Offers {
         self.sought.values().filter_map(|sought| sought.until).min()
     }
 
-    /// Another node requests ranks of this one: returns the requests for the server process.
+    /// Handles another node's request for data of ranks of this node: returns the requests for the server process.
     pub fn seek(&mut self, now: Instant, seeker: Seeker, all: Vec<Wanted>) -> Vec<(u64, Wanted)> {
         self.answers.entry(seeker).or_default().taken = true;
         let mut requests = Vec::new();
@@ -353,7 +353,7 @@ impl Offers {
         ranks.into_iter().filter_map(|rank| self.request(now, &Wanted::data_of(rank))).collect()
     }
 
-    /// The server process answers.
+    /// Handles the server process's answer to a request.
     ///
     /// # Errors
     /// No request has this number.
@@ -374,7 +374,7 @@ impl Offers {
         }
     }
 
-    /// A local rank commits nothing more.
+    /// Records that a local rank commits nothing more.
     pub fn on_departed(&mut self, rank: Rank, now: Instant) {
         self.departed.insert(rank);
         for (_, sought) in self.sought.iter_mut().filter(|(wanted, _)| wanted.rank == rank) {
@@ -382,7 +382,7 @@ impl Offers {
         }
     }
 
-    /// Answers for departed ranks about which the server process knows nothing.
+    /// Answers requests for data of departed ranks that the server process has not returned in time.
     pub fn take_late(&mut self, now: Instant) {
         let is_late = |sought: &Sought| sought.until.is_some_and(|until| until <= now);
         let late = self.sought.iter().filter(|(_, sought)| is_late(sought)).map(|(wanted, _)| wanted.clone());
@@ -410,7 +410,7 @@ impl Offers {
         frames
     }
 
-    /// Answers a node that there is no data of these ranks, and why.
+    /// Answers a node that there is no data of these ranks, with the reason `status`.
     pub fn refuse(&mut self, seeker: Seeker, all: Vec<Wanted>, status: Status) {
         let blobs = all.into_iter().map(|wanted| Found::nothing(status).blob(wanted));
         self.answers.entry(seeker).or_default().blobs.extend(blobs);

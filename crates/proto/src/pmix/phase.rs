@@ -10,10 +10,11 @@
 //!                      Kill
 //! ```
 //!
-//! `Held`: it runs, and waits until the addresses of all ranks are known, however long other nodes take to start.
-//! It is killed when it does not start in time, violates the protocol or does not exit in time, and when the job ends
-//! before it is ready. `Gone` may occur in every state: the process has ended, or could not be started. While it is
-//! `Emptying`, its ranks' data is fetched for other nodes. The end of a killed process is awaited, but not forever.
+//! `Held`: the process runs, and waits until the addresses of all ranks are known, however long other nodes take to
+//! start. The process is killed when it does not start in time, violates the protocol or does not exit in time, and
+//! when the job ends before the process is ready. `Gone` may occur in every state: the process has ended, or could not
+//! be started. In `Emptying`, the data of its ranks is fetched for other nodes. The end of a killed process is awaited,
+//! but not forever.
 
 use crate::time::Instant;
 
@@ -32,7 +33,7 @@ pub enum Phase {
     Emptying,
     /// The process was told to exit, and must have exited by `until`.
     Ending { until: Instant },
-    /// The process was killed; its end is awaited until then.
+    /// The process was killed; its end is awaited until `until`.
     Killed { until: Instant },
     /// The process has ended, or its end is no longer awaited.
     Gone,
@@ -50,7 +51,7 @@ pub enum Event {
     RanksGone,
     /// The process is told to exit, and must have exited by `until`.
     End { until: Instant },
-    /// The process is killed, and its end is awaited until then.
+    /// The process is killed, and its end is awaited until `until`.
     Kill { until: Instant },
     /// The process has ended, or its end is no longer awaited.
     Gone,
@@ -99,7 +100,7 @@ impl Phase {
         Ok(())
     }
 
-    /// Whether the process serves ranks, so that it must be told about them.
+    /// Whether the process serves ranks, so that it must be informed about them.
     pub fn listens(self) -> bool {
         matches!(self, Phase::Serving | Phase::Emptying)
     }

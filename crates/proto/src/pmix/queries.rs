@@ -31,7 +31,7 @@ pub type Answered = (NodeId, u64, Answer);
 
 struct Query {
     procs: Vec<Proc>,
-    /// Whether the answer of each child is missing.
+    /// Whether the answer is missing, for each child.
     waits: Vec<bool>,
 }
 
@@ -44,7 +44,7 @@ impl Queries {
         self.on_query(cx, query)
     }
 
-    /// The subtree is asked for its processes.
+    /// Handles a query for the processes of this subtree.
     pub fn on_query(&mut self, cx: &mut Cx<'_>, query: u32) -> Vec<Answered> {
         let payload = peer::encode(&Down::Procs { query }).into();
         down(cx, EVERYBODY, &payload);
@@ -54,7 +54,7 @@ impl Queries {
         self.finish(cx)
     }
 
-    /// A child's subtree answers.
+    /// Handles the answer of a child's subtree.
     pub fn on_processes(&mut self, cx: &mut Cx<'_>, child: AgentId, query: u32, procs: Vec<Proc>) -> Vec<Answered> {
         let Some(child) = cx.facts.child_index(child) else { return Vec::new() };
         if let Some(query) = self.open.get_mut(&query)
@@ -65,7 +65,7 @@ impl Queries {
         self.finish(cx)
     }
 
-    /// A child will send nothing more.
+    /// Stops waiting for the answers of a child that will send nothing more.
     pub fn on_child_done(&mut self, cx: &mut Cx<'_>, child: usize) -> Vec<Answered> {
         self.open.values_mut().for_each(|query| query.waits[child] = false);
         self.finish(cx)

@@ -24,24 +24,24 @@ use wireup_wire::signal::SIGKILL;
 const LIBRARY_VARIABLES: [&[u8]; 8] =
     [b"PMIX_", b"WIREUP_PMIX", b"HWLOC_", b"PRTE_", b"LD_LIBRARY_PATH=", b"HOME=", b"TMPDIR=", b"OPAL_PREFIX="];
 
-/// The server process of this node: its state, what it is asked and what it has asked.
+/// The server process of this node: its state, the requests to it and its own requests.
 #[derive(Default)]
 pub struct ServerProcess {
     pub phase: Phase,
     pub pulse: Pulse,
     pub asks: Asks,
     unpacker: Unpacker,
-    /// Text that it has written to standard error before it was ready.
+    /// Text that the process has written to standard error before it was ready.
     said: String,
     /// Changes on which [`super::Pmix`] has not acted yet, the oldest first.
     pub news: Vec<ServerNews>,
-    /// Requests to the job, which it handles after `news` when the service has returned.
+    /// Requests of the PMIx service to the job, which the job handles after `news` when the service has returned.
     pub asked: Vec<Asked>,
 }
 
 /// A change of the server process that concerns other parts of the job's PMIx service.
 pub enum ServerNews {
-    /// This node has opened a PMIx library, or cannot.
+    /// This node has opened a PMIx library, or none could be opened.
     Opened(Opened),
     /// The server process is ready.
     Served,
@@ -49,7 +49,7 @@ pub enum ServerNews {
     Unserved,
 }
 
-/// What the PMIx service of a job needs of the job's other parts.
+/// What the PMIx service of a job requests of the job's other parts.
 #[derive(Debug)]
 pub enum Asked {
     /// A local rank has connected.
@@ -100,10 +100,10 @@ impl ServerProcess {
         }
     }
 
-    /// The next message that the process has sent, if it may send it now.
+    /// The next message of the process; `None`: there is none, or the process may not send one in its present state.
     ///
     /// # Errors
-    /// How it has violated the protocol.
+    /// How the process has violated the protocol.
     pub fn next(&mut self) -> Result<Option<FromServer>, String> {
         loop {
             if !self.phase.speaks() {
@@ -148,7 +148,7 @@ impl ServerProcess {
         self.asked.push(Asked::OfJob(AskedOfJob::StartRanks(env)));
     }
 
-    /// The process cannot serve this node.
+    /// The process cannot serve PMIx on this node: the ranks start without it if they may, otherwise the job fails.
     pub fn cannot_serve(&mut self, cx: &mut Cx<'_>, problem: impl Into<PmixProblem>) {
         let problem = problem.into();
         let may_do_without = cx.facts.spec.options.pmi.flavour == PmiFlavour::Both && !cx.is_ending;
@@ -185,7 +185,7 @@ impl ServerProcess {
         }
     }
 
-    /// The process has ended, or could not be started.
+    /// Called when the process has ended, or could not be started.
     pub fn on_gone(&mut self, cx: &mut Cx<'_>, end: Result<PmixEnd, SpawnError>) {
         match end {
             Ok(end) => self.on_ended(cx, end),
@@ -218,7 +218,7 @@ impl ServerProcess {
         }
     }
 
-    /// No more messages from the process are expected.
+    /// Records that the process has ended, and that no more messages from it are expected.
     fn forget(&mut self) {
         self.on_keeper_lost();
         self.news.push(ServerNews::Unserved);
@@ -232,7 +232,7 @@ impl ServerProcess {
         self.asks = Asks::default();
     }
 
-    /// No local rank is left. Returns whether the process still has their data; it does not if it was not ready.
+    /// No local rank is left. Returns whether the process has the data of the ranks; it has none if it was never ready.
     pub fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) -> bool {
         match self.phase {
             Phase::Serving => {
@@ -277,7 +277,7 @@ impl ServerProcess {
         }
     }
 
-    /// Checks that the process starts and ends in time, and asks it whether it still answers, if that is due.
+    /// Checks that the process starts and ends in time, and sends it a question (is it alive?) when one is due.
     pub fn on_tick(&mut self, cx: &mut Cx<'_>) {
         if self.phase.deadline().is_some_and(|due| cx.now() >= due) {
             self.on_late(cx);
@@ -337,7 +337,7 @@ fn send(cx: &mut Cx<'_>, message: &ToServer) {
     pieces(message).into_iter().for_each(|bytes| cx.output(Output::PmixSend { job, bytes }));
 }
 
-/// The event that the process has all that it needs.
+/// The event for a process that has all that it needs to start.
 fn start(now: Instant) -> Event {
     Event::Start { until: now + PMIX_START_NS_MAX }
 }
@@ -407,7 +407,7 @@ pub enum Waits {
     Fence(Epoch),
     Subset,
     Modex,
-    /// An answer of the root, which checks the timeout itself.
+    /// An answer of the root, which itself checks the timeout of the request.
     Root,
     /// Ranks of other jobs, by way of the root.
     Across,
@@ -490,12 +490,12 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// The process serves from now on.
+    /// Starts the questions: the process serves from now on.
     pub fn begin(&mut self, now: Instant) {
         (self.next_at, self.asked_at) = (Some(now + PMIX_PULSE_NS), None);
     }
 
-    /// The process is no longer questioned.
+    /// Ends the questions.
     pub fn end(&mut self) {
         *self = Pulse::default();
     }
@@ -511,7 +511,8 @@ impl Pulse {
     pub fn on_tick(&mut self, now: Instant) -> Beat {
         let Some(at) = self.next_at.filter(|at| *at <= now) else { return Beat::Nothing };
         if now - at >= PMIX_PULSE_NS {
-            // This agent was stopped itself, and perhaps the process with it: an answer may be unread.
+            // This agent itself was stopped, and perhaps the process with it: the answer may have arrived and not been
+            // read yet.
             self.asked_at = None;
         }
         self.next_at = Some(now + PMIX_PULSE_NS);
@@ -549,7 +550,7 @@ mod tests {
         assert!(asks.insert(5, Waits::Root, None).is_err_and(|problem| problem.contains("requests outstanding")));
     }
 
-    /// The beats of so many questions, each at its time.
+    /// The results of `count` calls of `on_tick`, each at the time when it is due.
     fn beats(pulse: &mut Pulse, count: usize) -> Vec<Beat> {
         (0..count).map(|_| pulse.on_tick(pulse.deadline().expect("it serves"))).collect()
     }

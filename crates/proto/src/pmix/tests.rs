@@ -22,7 +22,7 @@ use wireup_wire::pmix::{Ask, FromServer, Set, Unpacker, Wanted, pack};
 
 const T: Instant = Instant(1_000);
 
-/// One of two nodes with two ranks each.
+/// One of two nodes with two ranks each; the test plays its server process and the other node.
 struct Bench {
     facts: Facts,
     common: Common,
@@ -445,7 +445,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         ask(1, fence(ranks(&[2, 3]), "")),
         ask(1, fence(ranks(&[0, 4]), "")),
         ask(1, fence(ranks(&[]), "")),
-        // The number is already outstanding.
+        // Request number 77 is outstanding already.
         ask(77, Ask::Modex(Wanted::data_of(Rank(2)))),
     ];
     for message in broken {

@@ -72,7 +72,7 @@ impl Agreement {
     pub fn on_looked(&mut self, cx: &mut Cx, branch: AgentId, missing: Option<MissingAgent>) {
         match &mut self.state {
             State::Checking { children, .. } => drop(children.remove(&branch)),
-            // A child that reports after the decision is told the decision.
+            // The root has decided already: sends the decision to the child, which may not have received it.
             State::Decided(yes) => cx.child(branch, Control::SessionDown(SessionDown::UseTransport { yes: *yes })),
             State::NotRequested | State::Reported => {}
         }
@@ -101,7 +101,7 @@ impl Agreement {
         self.on_decided(cx, yes);
     }
 
-    /// The root has decided.
+    /// Applies the root's decision whether the transport is used, and forwards it to the children.
     pub fn on_decided(&mut self, cx: &mut Cx, yes: bool) {
         if matches!(self.state, State::Decided(_)) {
             return;
@@ -120,7 +120,7 @@ mod tests {
     use wireup_wire::peer::AgentTransport;
     use wireup_wire::session::SessionSnapshot;
 
-    /// Agent `me`, which has asked its children.
+    /// Agent `me`, which has asked its children whether they have the transport.
     fn asked(me: u32) -> (Cx, Agreement) {
         let mut session = session(15);
         session.links.transport = AgentTransport::Ucx;

@@ -1,8 +1,8 @@
 //! The context in which the parts of a session work: the agent's id, its links and jobs, and the queue of its outputs.
 //!
-//! Through [`Cx`] a part sends frames, passes events to jobs and requests actions of the driver, at once. What another
-//! part must do is the part's return value, or a list that the agent takes from the part in the function that has
-//! called it.
+//! Through [`Cx`] a part (such as `names`) sends frames, passes events to jobs and requests actions of the driver,
+//! immediately. If another part must act, the part returns this as its result or stores it in a list; the session
+//! carries it out in the function that has called the part.
 
 use crate::clock_offset::ClockOffset;
 use crate::io::{LinkId, Output};
@@ -39,24 +39,25 @@ pub struct Cx {
     pub clock: ClockOffset,
     /// Whether the agent was told to leave.
     pub is_leaving: bool,
-    /// Hosts that jobs have added, by their agents.
+    /// Hosts that jobs have added to the session, by the id of each host's agent.
     pub added: BTreeMap<AgentId, AddedHost>,
-    /// What the agent has to do for jobs that have handled an event, in order.
+    /// Requests of jobs that have handled an event, and jobs that have ended, in order; the session still has to handle
+    /// them.
     pub due: VecDeque<Due>,
     /// Requests of the job that is handling an event.
     from_job: VecDeque<FromJob>,
-    /// Answers to requests about names or other jobs, for tests.
+    /// Answers that were sent to requests about names or other jobs, recorded for tests.
     #[cfg(test)]
     pub answered: Vec<(JobNode, Answer)>,
 }
 
-/// Returns the state of the session that a new agent receives.
+/// A function that returns the state of the session to send to a new agent.
 pub type SnapshotOf<'a> = &'a dyn Fn(&Cx) -> SessionSnapshot;
 
-/// What the agent has to do for a job.
+/// A task of the session for a job.
 pub enum Due {
     Request(FromJob),
-    /// Forgets the job, which has ended here.
+    /// The job has ended on this agent, and is to be forgotten.
     Over(Box<Job>),
 }
 
@@ -67,7 +68,7 @@ pub struct JobNode {
     pub agent: AgentId,
 }
 
-/// A host that a job has added to those of the session.
+/// A host that a job has added to the session.
 pub struct AddedHost {
     pub name: String,
     pub job: JobId,
@@ -105,12 +106,12 @@ impl Cx {
         self.me == AgentId(0)
     }
 
-    /// Whether agents are started by steps that the root calls.
+    /// Whether a batch system starts the agents, by job steps that the root calls.
     pub fn is_by_step(&self) -> bool {
         self.batch().is_some()
     }
 
-    /// The batch system that runs the steps; `None`: agents are not started by steps.
+    /// The batch system whose job steps start the agents; `None`: agents are started in another way.
     pub fn batch(&self) -> Option<&'static Batch> {
         self.session.remote_shell.start_method().batch.as_ref()
     }
@@ -148,9 +149,9 @@ impl Cx {
         self.up_about(JobId(0), message);
     }
 
-    /// Sends a message about a job towards the root; at the root, to the job's launcher.
+    /// Sends a message about a job towards the root; at the root, to the launcher of the job.
     pub fn up_about(&mut self, job: JobId, message: Control) {
-        // Notes about the start of an added host go to the launcher of its job.
+        // A note about the start of an agent on an added host goes to the launcher of the job that has added the host.
         let starts = if let Control::Note(note) = &message { note.starts() } else { None };
         let added = starts.and_then(|agent| self.added.get(&agent)).filter(|_| self.policy.has_many_launchers());
         let job = added.map_or(job, |host| host.job);
@@ -177,8 +178,8 @@ impl Cx {
         self.links.with_direct(|direct| jobs.iter().for_each(|job| direct.forget(*job)));
     }
 
-    /// Sends frames again that went through the tree to or from `top`, or agents below it in the original tree, and may
-    /// be lost.
+    /// Sends again the frames that may have been lost on their way through the tree: those to or from `top`, or agents
+    /// below it in the original tree.
     pub fn route_again(&mut self, top: AgentId) {
         let is_behind = |agent| self.tree.subtree_contains(top, agent);
         let has_moved = is_behind(self.me);
@@ -227,7 +228,7 @@ impl Cx {
         jobs.into_iter().for_each(|job| self.tell_job(job, &act));
     }
 
-    /// At the root: answers a request about names or other jobs of one of a job's agents.
+    /// At the root: sends an answer or an order to an agent of a job, about names or other jobs.
     pub fn answer_job(&mut self, at: JobNode, asker: Asker, answer: Answer) {
         #[cfg(test)]
         self.answered.push((at, answer.clone()));
@@ -393,12 +394,12 @@ impl Jobs {
         self.specs.values()
     }
 
-    /// A job is about to start.
+    /// Records the description of a job that is about to start.
     pub fn announce(&mut self, spec: Arc<JobSpec>) {
         self.specs.insert(spec.job, spec);
     }
 
-    /// Replaces each description by the one that `share` returns for it, which must be equal.
+    /// Replaces each job description by the equal one that `share` returns, so that simulated agents share its memory.
     pub fn share_specs(&mut self, mut share: impl FnMut(&Arc<JobSpec>) -> Arc<JobSpec>) {
         for (id, spec) in &mut self.specs {
             *spec = share(spec);
@@ -417,8 +418,8 @@ impl Jobs {
         self.jobs.len() + self.specs.len()
     }
 
-    /// Finds the neighbour in a job's tree that has sent a frame: the parent (`Some(None)`), a child, or none that may
-    /// send it (`None`).
+    /// Finds out which neighbour in a job's tree has sent a frame. `Some(None)`: the parent or the launcher;
+    /// `Some(Some(_))`: this child; `None`: an agent that is no neighbour, or the job is not here.
     pub fn side(&self, id: JobId, from: Option<AgentId>) -> Option<Option<AgentId>> {
         let job = self.jobs.get(&id)?;
         from.map_or(Some(None), |agent| job.side(agent))
@@ -444,12 +445,12 @@ pub fn placement(spec: &JobSpec) -> Result<Mapping, String> {
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
 }
 
-/// A job that starts here.
+/// What is needed to start a job on this agent.
 pub struct Begin {
     pub spec: Arc<JobSpec>,
     pub mapping: Mapping,
     pub tree: JobTree,
-    /// Children that should run a part of the job but were lost before.
+    /// Children that should run a part of the job but were lost before it was launched.
     pub lost: Vec<AgentId>,
 }
 
@@ -483,7 +484,7 @@ mod tests {
         assert!(cx.outputs().is_empty(), "no more than eight rounds");
     }
 
-    /// A lost parent does not answer, and jobs wait for the answer.
+    /// A lost parent does not answer. Jobs wait for an answer, so the new parent must be asked.
     #[test]
     fn another_parent_is_asked_from_the_start() {
         let mut cx = in_session(1).linked();

@@ -32,7 +32,7 @@ pub struct Early {
     bytes: usize,
     /// PMIx data of the ranks of ended jobs, which other nodes may still request.
     remains: BTreeMap<JobId, Remains>,
-    /// The keys that this agent owns of the stores of ended jobs.
+    /// The entries of ended jobs' key-value stores that this agent holds.
     dictionaries: BTreeMap<JobId, Dictionary>,
 }
 
@@ -40,7 +40,7 @@ pub struct Early {
 #[derive(Default)]
 pub struct Waited {
     pub frames: Vec<(AgentId, Frame)>,
-    /// Whether frames were dropped because too many bytes waited.
+    /// Whether frames were dropped because too many bytes were waiting.
     pub is_cut: bool,
 }
 
@@ -56,7 +56,8 @@ impl Early {
     /// others, if this agent still runs them.
     pub fn on_live(&mut self, cx: &mut Cx, newest: JobId, live: &[JobId]) {
         if newest >= self.newest {
-            // All agents are told of ended jobs; this agent may have been unreachable at that time.
+            // The root reports the end of a job to the job's agents, but this agent may have been unreachable at that
+            // time.
             let is_over = |id: &JobId| *id <= newest && !live.contains(id);
             let over = cx.jobs.ids().into_iter().filter(is_over).collect();
             cx.tell_jobs(over, |job, cx| job.abandon(cx));
@@ -80,10 +81,11 @@ impl Early {
         }
     }
 
-    /// A frame from another agent, anywhere in the tree.
+    /// Handles a frame from another agent, anywhere in the tree: delivers it, keeps it until its job starts, or answers
+    /// it if its job has ended.
     ///
     /// # Errors
-    /// No correct agent sends it.
+    /// No correct agent sends such a frame.
     pub fn on_frame(&mut self, cx: &mut Cx, from: AgentId, frame: Frame) -> Result<(), PeerError> {
         // Frames along a job's tree are accepted only from the agent's neighbours in that tree.
         let is_for_any = matches!(frame.kind, FrameKind::Peer(_) | FrameKind::Down(DownFrame::NamesDown));
@@ -96,7 +98,7 @@ impl Early {
         } else if self.is_over(id) {
             return self.answer_for_gone(cx, id, from, &frame);
         } else if is_over(&frame) {
-            // The job will not start here: agents that waited for this one have given up.
+            // The job will not start on this agent: the agents that waited for this agent have given up.
             self.on_over(cx, id);
         } else {
             self.keep(from, frame);
@@ -134,13 +136,13 @@ impl Early {
                     cx.links.send_peer(to, store_frame(id, &answer));
                 }
             }
-            // The order has crossed with the message that this part of the job has ended.
+            // The root has sent the order before it learned that the job has ended on this agent.
             FrameKind::Down(DownFrame::NamesDown) => {
                 if let Down { answer: Answer::Order(order), .. } = peer::decode(&frame.payload)? {
                     self.report_of_gone(cx, id, order);
                 }
             }
-            // Nobody waits for an answer.
+            // The senders of all other frames do not wait for an answer.
             _ => {}
         }
         Ok(())
@@ -153,7 +155,7 @@ impl Early {
         }
     }
 
-    /// A job has started: delivers the frames that arrived before it.
+    /// A job has started on this agent: delivers the frames that arrived before it.
     pub fn on_begun(&mut self, cx: &mut Cx, job: JobId) {
         let Waited { frames, is_cut } = self.take_waited(job);
         if is_cut {
@@ -194,7 +196,7 @@ impl Early {
         self.remains.get(&id).unwrap_or(&NOTHING)
     }
 
-    /// Whether a job that this agent does not have has ended, or will never start here.
+    /// For a job that is not on this agent: whether it has ended, or will never start here.
     pub fn is_over(&self, id: JobId) -> bool {
         self.begun.contains(&id) || (id <= self.newest && !self.live.contains(&id))
     }
@@ -210,7 +212,7 @@ impl Early {
     /// Sets which jobs, of those up to `newest`, may still send frames.
     pub fn set_live(&mut self, newest: JobId, live: &[JobId]) {
         if newest < self.newest {
-            // An outdated message that was sent again.
+            // This is an outdated message that was sent again.
             return;
         }
         // Ended jobs remain ended, even if the sender does not know of their end.
@@ -220,7 +222,7 @@ impl Early {
         self.prune();
     }
 
-    /// Forgets ended jobs.
+    /// Drops the frames and the data of ended jobs.
     fn prune(&mut self) {
         let (newest, live) = (self.newest, &self.live);
         let may_come = |id: &JobId| *id > newest || live.contains(id);
@@ -237,7 +239,8 @@ impl Early {
     pub fn forget(&mut self, id: JobId) {
         self.live.remove(&id);
         if id > self.newest {
-            // The job was never started here, and will not be.
+            // The job was never started here, and will not be: an entry in `begun` makes `is_over` return `true` for
+            // it.
             self.begun.insert(id);
         }
         self.prune();
@@ -260,7 +263,7 @@ impl Early {
     }
 }
 
-/// Whether the frame says that nobody waits for the job any more.
+/// Whether the frame reports that no agent waits for the job any more (`JobDown::Over`).
 fn is_over(frame: &Frame) -> bool {
     frame.kind == FrameKind::Control
         && matches!(peer::decode(&frame.payload), Ok(Control::JobDown(JobDown::Over { .. })))
@@ -336,7 +339,7 @@ mod tests {
             (FrameKind::Peer(PeerFrame::Modex), peer::encode(&Between::Order(give)), given),
         ] {
             for cx in [one_run(1), in_session(1)] {
-                // The root is the parent.
+                // The parent of agent 1 is the root, to which reports are sent.
                 let (mut cx, mut early) = (cx.linked(), Early::default());
                 cx.outputs();
                 early.on_begun(&mut cx, JobId(1));

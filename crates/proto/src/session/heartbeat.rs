@@ -7,8 +7,8 @@
 //!   no answer within the node time-out: the link is given up as if it were broken
 //! ```
 //!
-//! Active only while something is in progress: a job or, at the root, nodes that are starting. An idle session is
-//! silent. Cost: per link two messages in each direction four times per node time-out.
+//! Heartbeats are sent only while something is in progress: a job or, at the root, nodes that are starting. An idle
+//! session is silent. Cost: per link two messages in each direction four times per node time-out.
 //!
 //! In a session of one run no agent asks its parent: the launcher is the root, and its user may stop it for any length
 //! of time.
@@ -21,8 +21,8 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Problem, ProblemKind};
 use wireup_wire::talk::Control;
 
-/// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late
-/// is not mistaken for a missing one.
+/// Number of heartbeat requests per node time-out. Chosen: an answer that is half an interval late is not mistaken for
+/// a missing one.
 const IN_TIME: u64 = 4;
 
 /// A neighbour in the tree.
@@ -40,7 +40,8 @@ pub struct Heartbeat {
     /// requests from children keep it asking its parent.
     above_waits: Option<Instant>,
     below_waits: Option<Instant>,
-    /// Whether the parent has asked before and has stopped: it may have finished, or be stopped.
+    /// Whether the parent asked before and no longer does: it may have no more jobs, or its process may be stopped or
+    /// stuck.
     doubts_above: bool,
     /// At the root: whether nodes are starting.
     is_starting: bool,
@@ -53,7 +54,8 @@ impl Heartbeat {
         self.next_at
     }
 
-    /// A neighbour asks whether this agent is alive.
+    /// A neighbour asks whether this agent is alive: answers at once, and asks the neighbours on the other side for a
+    /// while.
     pub fn on_asked(&mut self, cx: &mut Cx, side: Side) {
         say(cx, side, Control::Alive);
         let until = Some(cx.now + 2 * interval_ns(cx));
@@ -90,13 +92,13 @@ impl Heartbeat {
         }
     }
 
-    /// Asks the neighbours when it is time. Returns the links of those that do not respond, and the reason to give them
-    /// up.
+    /// Asks the neighbours whether they are alive, when that is due. Returns the links of neighbours that have not
+    /// responded within the node time-out, each with the problem to report.
     pub fn on_tick(&mut self, cx: &mut Cx) -> Vec<(LinkId, Problem)> {
         let mut silent_links = Vec::new();
         let Some(at) = self.next_at.take_if(|at| *at <= cx.now) else { return silent_links };
         if cx.now - at >= interval_ns(cx) {
-            // This agent was stopped itself: answers of the others may be unread.
+            // This agent's own process was stopped, for example by SIGSTOP: answers of its neighbours may be unread.
             self.unanswered.clear();
         }
         if self.above_waits.take_if(|until| *until <= cx.now).is_some() {
@@ -168,7 +170,7 @@ mod tests {
     use crate::io::Output;
     use crate::testing::{Look, UP, down, in_session, one_run};
 
-    /// The part of an agent, without jobs.
+    /// The heartbeat of an agent that has no jobs.
     struct Bench {
         cx: Cx,
         part: Heartbeat,
@@ -261,7 +263,7 @@ mod tests {
             lost.extend(heartbeat.tick_when_due().1);
             heartbeat.part.on_answered(&heartbeat.cx, Side::Below(AgentId(3)));
         }
-        // The link is up until it is closed.
+        // The test does not close the links, so each tick reports the silent links again.
         assert_eq!(lost, [down(4), UP].repeat(2));
         // Another incarnation has a new link and a new time limit.
         heartbeat.cx.links.neighbours.on_child_up(AgentId(4), LinkId(14));

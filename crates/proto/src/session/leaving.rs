@@ -11,12 +11,12 @@ use crate::time::Instant;
 use wireup_wire::talk::{Control, SessionDown};
 
 /// How long an agent that was told to leave waits for its children (ns). Chosen: an agent with nothing left to do needs
-/// milliseconds; the keeper kills whatever is still running then.
+/// milliseconds; the agent's keeper process kills whatever is still running then.
 const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
 
 #[derive(Default)]
 pub struct Leaving {
-    /// Time by which the agent leaves; `None`: it was not told to leave.
+    /// Time by which the agent leaves even if children or jobs remain; `None`: it was not told to leave.
     until: Option<Instant>,
     left: bool,
     /// Whether the batch system has told this agent to end.
@@ -52,8 +52,8 @@ impl Leaving {
         }
     }
 
-    /// Leaves when all jobs here have ended, if the batch system has told this agent to end. Agents above and below it
-    /// recover from its loss.
+    /// Leaves when all jobs here have ended, if the batch system has told this agent to end. The agents above and below
+    /// it repair the tree, as after any loss.
     pub fn leave_if_told(&mut self, cx: &mut Cx) {
         if self.told_to_end && cx.policy.outlives_jobs() && !cx.is_root() && cx.jobs.is_empty() {
             self.leave(cx);

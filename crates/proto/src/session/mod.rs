@@ -1,10 +1,10 @@
-//! One agent's share of a session: its parts, each with its own state and tested separately, and what they do for each
-//! other.
+//! One agent's share of a session: its components ("parts", such as `names`), each with its own state and tests, and
+//! how they are connected.
 //!
-//! A part decides, and through [`Cx`] sends frames and passes events to jobs, at once. What another part must do is
-//! what the part returns, or a list that is taken from it; [`Session`] acts on it in the function that has called the
-//! part. No part calls another. A job may make a request while a part is working, so requests are handled after the
-//! part has returned ([`Session::serve_jobs`]).
+//! A part makes decisions, and sends frames and passes events to jobs immediately, through [`Cx`]. If another part must
+//! act, the part returns this as its result or stores it in a list; [`Session`] carries it out in the function that has
+//! called the part. No part calls another. A job may make a request while a part is working, so requests are handled
+//! after the part has returned ([`Session::serve_jobs`]).
 
 mod across;
 mod agreement;
@@ -49,7 +49,7 @@ use wireup_wire::peer::{Cause, Ended, Failure, MissingAgent, Note, PeerError, Pr
 use wireup_wire::session::{Log, NodeState, RankPortsReport, SessionSnapshot};
 use wireup_wire::talk::{Control, JobUp, SessionDown, ToLauncher};
 
-/// Why a later job of the session lacks an agent.
+/// The problem that a job reports for an agent that was lost before the job started.
 const LOST_BEFORE: &str = "its node was already lost in this session";
 
 /// The configuration of a new agent.
@@ -58,7 +58,7 @@ pub struct AgentConfig {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
-    /// In a standing session: the parent's addresses, best first.
+    /// Addresses of the parent agent, preferred first; used only in a standing session.
     pub parent: Vec<String>,
     pub snapshot: SessionSnapshot,
     /// The architecture of this machine, as Rust names it, if it is known.
@@ -72,7 +72,7 @@ impl AgentConfig {
     }
 }
 
-/// Amounts of data that an agent stores.
+/// Numbers of entries and bytes that an agent stores, for the simulator's checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holds {
     pub jobs: usize,
@@ -151,7 +151,7 @@ impl Session {
             .min()
     }
 
-    /// Amounts of data that the agent stores, for the simulator's checkers.
+    /// Numbers of entries and bytes that the agent stores, for the simulator's checkers.
     pub fn holds(&self) -> Holds {
         let Cx { links, jobs, .. } = &self.cx;
         let of_session = links.routes.roster.len() + self.membership.size() + self.launchers.size();
@@ -192,7 +192,8 @@ impl Session {
         self.leaving.on_tick(&mut self.cx);
     }
 
-    /// Handles the requests of jobs. If the input `may_concern_all`, or a job has changed, also calls `look_around`.
+    /// Handles the requests of jobs. Also calls `look_around` if a job has changed, or if `may_concern_all`: the last
+    /// input may concern the whole agent, not only one job.
     pub fn finish(&mut self, may_concern_all: bool) {
         self.serve_jobs();
         let mut is_due = may_concern_all;
@@ -203,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Releases hosts, calls or stops remote shells, and leaves, where that is now due.
+    /// Does what may have become due: releases added hosts, calls or stops remote shells, ends this agent.
     fn look_around(&mut self) {
         if let Some(nodes) = self.membership.nodes() {
             let unneeded = self.launchers.unneeded(&self.cx, nodes);
@@ -223,7 +224,7 @@ impl Session {
         self.leaving.leave_if_done(cx);
     }
 
-    /// Lets `child_starts` act, and reports the agents that it has observed to be lost.
+    /// Calls `act` with `child_starts`, then reports the agents that `child_starts` has observed to be lost.
     pub fn start<T>(&mut self, act: impl FnOnce(&mut ChildStarts, &mut Cx, SnapshotOf<'_>) -> T) -> T {
         let Session { child_starts, membership, launchers, early, cx, .. } = self;
         let me = cx.me;
@@ -238,8 +239,8 @@ impl Session {
         result
     }
 
-    /// Lets the part for launchers act, and does what it asks for, at the root of a standing session. Elsewhere there
-    /// are no launchers to serve, and it does nothing.
+    /// At the root of a standing session: calls `act` with `launchers`, then carries out what `launchers.asked`
+    /// requests. At other agents, which serve no launchers, does nothing.
     pub fn serve_launchers(&mut self, act: impl FnOnce(&mut Launchers, &mut Cx, &Nodes)) {
         let nodes = self.membership.nodes().filter(|_| self.cx.policy.has_many_launchers());
         let Some(nodes) = nodes else { return };
@@ -269,14 +270,14 @@ impl Session {
         while let Some(due) = self.cx.due.pop_front() {
             match due {
                 Due::Request(FromJob::Asked(job, message)) => self.on_asked(job, message),
-                // The child does not respond: later jobs are not sent to it.
+                // The job has given up this child, which does not respond: later jobs are not sent to it.
                 Due::Request(FromJob::Dropped(child)) => drop(self.child_starts.children.on_lost(child)),
                 Due::Over(job) => self.on_job_over(*job),
             }
         }
     }
 
-    /// Handles a message about names or other jobs of one of a job's agents, at the root.
+    /// At the root: handles a message from an agent of a job about published names, spawned processes or other jobs.
     fn on_asked(&mut self, job: JobId, message: Request) {
         let cx = &mut self.cx;
         match message {
@@ -301,8 +302,8 @@ impl Session {
         }
     }
 
-    /// A job has ended here. Its ranks' data remains available to other agents, unless they have given up on this
-    /// agent.
+    /// A job has ended on this agent. Keeps the data of the job's ranks for requests of other agents, unless the job
+    /// was abandoned here, because no other agent waits for it.
     fn on_job_over(&mut self, mut job: Job) {
         let id = job.id();
         if job.up() != Up::Nowhere {
@@ -323,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Lets the part for the membership act, and acts on its decisions.
+    /// Calls `act` with `membership`, then carries out the decisions that `act` returns.
     pub fn decide(&mut self, act: impl FnOnce(&mut Membership, &mut Cx, LiveOf<'_>) -> Vec<News>) {
         let Session { membership, launchers, early, cx, .. } = self;
         let me = cx.me;
@@ -333,7 +334,7 @@ impl Session {
         self.follow(news);
     }
 
-    /// Acts on decisions of the root that were recorded.
+    /// Makes the other parts act on recorded decisions of the root.
     fn follow(&mut self, news: Vec<News>) {
         if news.is_empty() {
             return;
@@ -370,7 +371,7 @@ impl Session {
         self.start(|child_starts, cx, _| child_starts.on_lost(cx, agent));
         let cx = &mut self.cx;
         if cx.links.neighbours.has_child(agent) {
-            // The lost agent's link may work, but the others continue without it.
+            // The link to the lost agent may still work, but all other agents count it as lost: closes the link.
             cx.links.cut_child(agent);
         }
         cx.tell_jobs(cx.jobs.ids(), |job, cx| job.on_agent_lost(cx, agent));
@@ -379,14 +380,14 @@ impl Session {
         self.cx.route_again(agent);
     }
 
-    /// At the root: some nodes are now up, lost or awaited.
+    /// At the root: the state of some nodes (up, lost or starting) has changed.
     fn on_nodes_changed(&mut self) {
         let Some(nodes) = self.membership.nodes().filter(|_| self.cx.policy.survives_losses()) else { return };
         self.heartbeat.on_starting(&self.cx, !nodes.is_settled());
         self.serve_launchers(|launchers, cx, nodes| launchers.on_nodes_changed(cx, nodes));
     }
 
-    /// A part of the log of decisions arrives.
+    /// Entries of the root's log of decisions have arrived.
     pub fn on_log(&mut self, mut log: Log) {
         match self.membership.on_log(&self.cx, &log) {
             Ok(None) => {}
@@ -406,7 +407,8 @@ impl Session {
             }
         }
         if has_moved {
-            // Frames that took the old path when this decision was already known are sent again too.
+            // The path to the root has changed. Frames that were sent again when this agent learned of the loss, but
+            // over the lost parent's link, are sent again once more.
             self.cx.route_again(self.cx.me);
         }
     }
@@ -431,8 +433,8 @@ impl Session {
         };
         if !is_expected {
             if matches!(peer, Peer::Child { .. }) && cx.policy.survives_losses() {
-                // Another incarnation is expected: this one must leave instead of taking the closed link for the loss
-                // of its parent.
+                // The child must exit. Without this message it would take the closed link for the loss of its parent,
+                // and ask the root to adopt it.
                 cx.answer(link, &Control::SessionDown(SessionDown::Log(Log::unfit())));
             }
             return cx.close(link);
@@ -490,7 +492,7 @@ impl Session {
         self.serve_jobs();
     }
 
-    /// Lets the part for ranks' ports act, and sends its report to the root.
+    /// Calls `act` with `rank_ports`, then sends the report that it returns, if any, to the root.
     pub fn report_ports(&mut self, act: impl FnOnce(&mut RankPorts, &mut Cx) -> Option<RankPortsReport>) {
         let Some(report) = act(&mut self.rank_ports, &mut self.cx) else { return };
         if let Some(report) = rank_ports::pass_on(&mut self.cx, report) {
@@ -518,7 +520,7 @@ impl Session {
         }
     }
 
-    /// An agent that has lost its parent has dialled this one.
+    /// An agent that has lost its parent has dialled this agent, to be adopted.
     fn on_rejoin(&mut self, link: LinkId, agent: AgentId, rejoin: Rejoin) {
         let mut missed = None;
         self.decide(|membership, cx, live| match membership.on_rejoin(cx, live, link, agent, rejoin) {
@@ -533,7 +535,8 @@ impl Session {
         }
     }
 
-    /// Adopts an agent that has lost its parent: the frames queued for it follow the log entries that it lacks.
+    /// Adopts an agent that has lost its parent: sends it the log entries that it lacks (`missed`), then its queued
+    /// frames.
     fn adopt(&mut self, link: LinkId, child: AgentId, missed: Log) {
         let cx = &mut self.cx;
         let waiting = cx.links.neighbours.forget(child);
@@ -553,7 +556,7 @@ impl Session {
         let mut result = Ok(());
         let mut next = frame;
         while let Some(frame) = next {
-            // A frame that waited may be of another job than the frame before it.
+            // A frame that waited may belong to another job than the frame before it.
             let job = JobId(frame.job);
             if let Err(error) = self.early.on_frame(&mut self.cx, from, frame) {
                 self.cx.blame(from, job, error);
@@ -563,7 +566,7 @@ impl Session {
             self.early.forget_if_over(&mut self.cx, job);
             next = self.cx.links.direct.follower(from);
         }
-        // The answer about an ended job may have used a direct link.
+        // A frame counts as traffic of its job even if it arrived out of order and was not handled yet.
         self.early.forget_if_over(&mut self.cx, job);
         result
     }
@@ -579,7 +582,8 @@ impl Session {
     pub fn on_launch(&mut self, spec: Arc<JobSpec>) {
         let cx = &mut self.cx;
         if cx.jobs.spec(spec.job).is_some() {
-            // An agent that was started by another ancestor got the job from it, and then again from its parent.
+            // An agent that was started by an ancestor other than its parent gets the job twice: in the bootstrap
+            // message and from the parent.
             return;
         }
         if let Some(nodes) = self.membership.nodes() {
@@ -602,8 +606,8 @@ impl Session {
         self.begin_job(begin);
     }
 
-    /// Gives numbers to the agents of the hosts that a job adds, and starts it. `link`: the link of its launcher, if
-    /// the session has many launchers.
+    /// Gives numbers to the agents of the hosts that a job adds, then starts the job. `link`: the link of the job's
+    /// launcher; `None`: the session has only one launcher.
     fn number(&mut self, mut spec: JobSpec, link: Option<LinkId>) {
         let agents = self.membership.number(&mut self.cx, &mut spec);
         let told = Control::ToLauncher(ToLauncher::Added { agents });
@@ -621,7 +625,7 @@ impl Session {
 
     /// A job of a standing session arrives from the parent.
     pub fn on_start(&mut self, frame: &Frame, spec: JobSpec, newest: JobId, live: &[JobId]) {
-        // The root has checked the job, so a wrong description is ignored.
+        // The root has checked the job's description, so it is right; a wrong one is ignored.
         let Ok(mapping) = placement(&spec) else { return };
         let agents = agents_of(&spec, &mapping);
         self.cx.links.pass_on(&agents, frame);
@@ -683,7 +687,7 @@ fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<J
     }
 }
 
-/// Refuses a job that no correct launcher sends: it ends before it starts.
+/// Refuses a job that no correct launcher sends: reports that the job has failed before its start.
 fn refuse(cx: &mut Cx, spec: &JobSpec, problem: String) {
     let failure = Failure::from(Cause::Launcher { problem });
     let message = match cx.is_root() {

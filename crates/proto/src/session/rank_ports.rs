@@ -9,12 +9,12 @@
 //!   everywhere
 //! ```
 //!
-//! A port that the root allots listens already, so that ranks can connect whatever order the job's nodes start in; and
-//! nobody connects to it for an earlier job, since that has ended everywhere. An agent reports its reserved ports again
-//! when it has a new parent. If a report is lost with an agent that should forward it, or a node has no ports left,
-//! jobs there find ports of their own. A node where a job could not begin, because another node was lost meanwhile,
-//! also reports the job's ports as free. Cost: one message for each agent per level above it, and for each job that has
-//! used ports one more down and up.
+//! A socket listens on each reserved port before the root allots the port, so that ranks can connect whatever order the
+//! job's nodes start in; and nobody connects to it for an earlier job, since that has ended everywhere. An agent
+//! reports its reserved ports again when it has a new parent. If a report is lost with an agent that should forward it,
+//! or a node has no reserved ports left, jobs there find ports of their own. A node where a job could not begin,
+//! because another node was lost meanwhile, also reports the job's ports as free. Cost: one message for each agent per
+//! level above it, and for each job that has used ports one more down and up.
 
 use super::Cx;
 use crate::io::Output;
@@ -27,9 +27,9 @@ use wireup_wire::talk::{Control, SessionUp};
 
 #[derive(Default)]
 pub struct RankPorts {
-    /// The address with the lowest port, once the ports are reserved.
+    /// The address with the lowest of the reserved ports; `None`: no ports are reserved yet.
     own: Option<Bytes>,
-    /// Jobs that have not ended here yet, although the root waits for no other node of them any more.
+    /// Jobs for which `on_over` was called before they ended on this agent.
     over: BTreeSet<JobId>,
 }
 
@@ -57,7 +57,7 @@ impl RankPorts {
         Some(report(cx, RankPortsNews::Reserved { count, address }))
     }
 
-    /// The root no longer waits for any node of a job. Renews the job's ports, once the job has ended here, too.
+    /// The root no longer waits for any node of a job. Renews the job's ports once the job has ended on this agent too.
     pub fn on_over(&mut self, cx: &mut Cx, job: JobId) {
         if wanted(cx).is_none() {
         } else if cx.jobs.contains_key(&job) {
@@ -67,7 +67,7 @@ impl RankPorts {
         }
     }
 
-    /// A job has ended here.
+    /// A job has ended on this agent: renews its ports if `on_over` was called for it before.
     pub fn on_job_gone(&mut self, cx: &mut Cx, job: JobId) {
         if self.over.remove(&job) {
             cx.output(Output::RenewRankPorts { job });
@@ -88,8 +88,8 @@ impl RankPorts {
     }
 }
 
-/// The ports that this agent reserves. None on a host that was added for a job: that one job would have to wait for
-/// them.
+/// The ports that this agent reserves. `None` on a host that was added for one job, which would have to wait until the
+/// ports are reserved.
 fn wanted(cx: &Cx) -> Option<Wanted> {
     let standing = cx.session.standing.as_ref().filter(|_| !cx.tree.is_beside(cx.me));
     standing.and_then(|standing| standing.rank_ports)
@@ -131,7 +131,8 @@ mod tests {
         (cx, RankPorts::default())
     }
 
-    /// What an agent passes on of the report of a child, and whether the root handles it.
+    /// The messages that an agent sends to its parent when a child reports `agent`'s ports, and whether the root
+    /// accepts the report.
     fn told(cx: &mut Cx, branch: u32, agent: u32, incarnation: u32) -> (Vec<Control>, bool) {
         let report = RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() };
         let report = RankPorts::default().on_told(cx, AgentId(branch), report);

@@ -20,7 +20,7 @@ pub struct Clients {
     ready: VecDeque<StoreClient>,
     /// Bytes of requests that were not decoded yet.
     unfinished_bytes: usize,
-    /// Keys for which clients wait.
+    /// Number of keys for which clients wait.
     waits: usize,
     acts: Vec<(StoreClient, StoreAct)>,
     /// Whether new connections are closed.
@@ -37,14 +37,14 @@ struct Client {
     request: u32,
     /// Whether replies wait for the client to read.
     is_full: bool,
-    /// Whether the driver was asked to read no further.
+    /// Whether the driver was asked to stop reading the connection.
     is_stopped: bool,
     /// Whether the connection has ended.
     is_gone: bool,
 }
 
 impl Client {
-    /// Whether its next request waits until the last one is done.
+    /// Whether the client's next request waits until the last one is done.
     fn is_busy(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.shape != Shape::Wait)
     }
@@ -53,15 +53,15 @@ impl Client {
 /// A request that was not answered yet.
 struct Pending {
     shape: Shape,
-    /// By key of the request.
+    /// The outcome for each key of the request; `None`: it has not arrived.
     outcomes: Vec<Option<Outcome>>,
     missing: usize,
 }
 
-/// The form of the answer.
+/// The form of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
-    /// No reply.
+    /// There is no reply.
     Quiet,
     Value,
     Values,
@@ -73,13 +73,13 @@ enum Shape {
 }
 
 impl Clients {
-    /// Something has happened to a connection.
+    /// Handles an event of a connection.
     pub fn on_event(&mut self, id: StoreClient, event: StoreEvent, questions: &mut Questions) {
         match event {
             StoreEvent::Opened if self.is_closing => self.acts.push((id, StoreAct::Close)),
             StoreEvent::Opened => drop(self.all.insert(id, Client::default())),
             StoreEvent::Bytes(bytes) => {
-                // The driver may have read these bytes before it closed the connection at this agent's request.
+                // The driver may have read these bytes before it closed the connection on this agent's request.
                 let Some(client) = self.all.get_mut(&id) else { return };
                 if let Err(error) = client.reader.push(&bytes) {
                     return self.close(id, &error.to_string(), questions);
@@ -158,8 +158,8 @@ impl Clients {
         self.limit_reading(id);
     }
 
-    /// Pauses reading from a client that sends requests ahead of the answers. A request that follows a wait ends the
-    /// wait, so it is read until it is complete.
+    /// Pauses reading from a client that sends requests before it has received the answers. A request that follows a
+    /// wait ends the wait, so reading continues until it is complete.
     fn limit_reading(&mut self, id: StoreClient) {
         let Some(client) = self.all.get_mut(&id) else { return };
         let stops = (client.is_full || client.is_busy()) && client.reader.held_bytes() > STORE_READ_AHEAD_BYTES;
@@ -211,7 +211,7 @@ impl Clients {
         }
     }
 
-    /// Notes a request about `count` keys. Returns its first part, unless the client had to be closed.
+    /// Records a request about `count` keys. Returns its first part; `None`: the client had to be closed.
     fn pend(&mut self, id: StoreClient, shape: Shape, count: usize, questions: &mut Questions) -> Option<Part> {
         if shape == Shape::Wait {
             self.waits += count;
@@ -278,7 +278,7 @@ impl Clients {
         }
     }
 
-    /// Whether no bytes and no waits are counted.
+    /// Whether the counters of bytes and of waits are both 0.
     #[cfg(any(test, fuzzing))]
     pub fn has_no_bytes(&self) -> bool {
         self.unfinished_bytes == 0 && self.waits == 0
@@ -289,13 +289,13 @@ impl Clients {
         std::mem::take(&mut self.acts)
     }
 
-    /// Why a connection was closed since the last call.
+    /// Removes and returns the reason why a connection was closed since the last call.
     pub fn take_problem(&mut self) -> Option<String> {
         self.problem.take()
     }
 }
 
-/// The answer to a request whose keys had these outcomes; `None`: it has none.
+/// The answer to a request whose keys had these outcomes; `None`: a request of this shape has no answer.
 ///
 /// # Errors
 /// Why the client cannot be answered.

@@ -35,7 +35,7 @@ pub struct Dictionary {
     own: AgentId,
     entries: BTreeMap<Bytes, Entry>,
     queues: BTreeMap<Bytes, Queue>,
-    /// Questions that are answered when their key gets a value.
+    /// Questions that are answered as soon as their key has a value.
     waits: BTreeMap<Bytes, Vec<Asker>>,
     /// Keys whose copies are being recalled.
     recalls: BTreeMap<Bytes, Recall>,
@@ -72,7 +72,7 @@ impl Dictionary {
         Dictionary { own, ..Dictionary::default() }
     }
 
-    /// A message of another agent, or questions of this one.
+    /// Handles a message of another agent, or questions of this agent.
     pub fn on_message(&mut self, agent: AgentId, message: Between) {
         match message {
             Between::Ask(questions) => {
@@ -96,7 +96,7 @@ impl Dictionary {
         self.own
     }
 
-    /// Whether nobody waits for a key.
+    /// Whether no question waits for a key.
     #[cfg(any(test, fuzzing))]
     pub fn is_unawaited(&self) -> bool {
         self.waits.is_empty() && self.recalls.is_empty()
@@ -196,7 +196,7 @@ impl Dictionary {
         self.entries.contains_key(key) || self.queues.contains_key(key)
     }
 
-    /// The value, of which the agent may keep a copy.
+    /// The value of a key for an agent, which may keep a copy of it.
     fn copy(&mut self, agent: AgentId, key: &Bytes) -> Option<Bytes> {
         let own = self.own;
         let entry = self.entries.get_mut(key)?;
@@ -206,7 +206,7 @@ impl Dictionary {
         Some(entry.value.clone())
     }
 
-    /// The answer to a wait for a key; `None`: there is nothing yet.
+    /// The answer to a wait for a key; `None`: the key has no value yet.
     fn found(&mut self, agent: AgentId, key: &Bytes, seen: u64) -> Option<Outcome> {
         if let Some(value) = self.copy(agent, key) {
             return Some(Outcome::Exists { value: Some(value).filter(|value| value.len() <= STORE_COPY_LEN_MAX) });
@@ -219,7 +219,7 @@ impl Dictionary {
         self.waits.entry(key).or_default().push(asker);
     }
 
-    /// Answers everybody who waits for a key, which has a value.
+    /// Answers all questions that wait for a key; the key has got a value.
     fn wake(&mut self, key: &Bytes) {
         for asker in self.waits.remove(key).unwrap_or_default() {
             if let Some(outcome) = self.found(asker.agent, key, u64::MAX) {
@@ -251,7 +251,7 @@ impl Dictionary {
         Ok(())
     }
 
-    /// Stores a value, without waking anybody.
+    /// Stores a value, without answering the questions that wait for it.
     fn store(&mut self, key: &Bytes, value: Bytes) -> Result<(), IsFull> {
         let before = self.entries.get(key).map_or(0, |entry| entry_bytes(key, &entry.value));
         let after = self.bytes - before + entry_bytes(key, &value);
@@ -278,7 +278,7 @@ impl Dictionary {
         Outcome::Value(Some(now.unwrap_or(expected)))
     }
 
-    /// The counter, after adding to it. Whether anybody is woken is the caller's concern.
+    /// Adds to a counter and returns the result. The caller must wake those who wait for the key.
     fn count(&mut self, key: &Bytes, amount: i64) -> Result<i64, Outcome> {
         let now = match self.entries.get(key) {
             None => 0,
@@ -302,7 +302,7 @@ impl Dictionary {
         }
     }
 
-    /// Clients enter a barrier; `None`: it is not complete.
+    /// Counts clients that enter a barrier; `None`: the barrier is not complete.
     fn arrive(&mut self, key: &Bytes, count: u32, world_size: i64) -> Option<Outcome> {
         match self.count(key, count.into()) {
             Ok(arrived) if arrived < world_size => None,
@@ -320,7 +320,7 @@ impl Dictionary {
             return Err(IsFull);
         }
         let value = self.remove(key).unwrap_or_default();
-        // Without other users of its memory the value grows in place.
+        // If nothing else refers to the memory of the value, the value grows in place.
         let mut value = value.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         value.extend_from_slice(more);
         self.set(key, value.freeze())
@@ -338,7 +338,7 @@ impl Dictionary {
         Ok(())
     }
 
-    /// Answers the first of those who wait for a queue that has got a value.
+    /// Answers the first question that waits for a queue; the queue has got a value.
     fn wake_one(&mut self, key: &Bytes) {
         let Some(waiting) = self.waits.get_mut(key) else { return };
         let asker = waiting.remove(0);
@@ -376,7 +376,7 @@ impl Dictionary {
         }
     }
 
-    /// Adds an answer to the messages for an agent. Short answers of one turn share messages.
+    /// Adds an answer to the messages for an agent. Short answers to questions of one input share messages.
     pub fn answer(&mut self, asker: Asker, outcome: Outcome) {
         let messages = self.messages.entry(asker.agent).or_default();
         let is_short = outcome.len() <= STORE_COPY_LEN_MAX;

@@ -9,7 +9,7 @@ use wireup_wire::store::Question;
 pub struct Net {
     pub stores: Vec<Store>,
     pub under_way: BTreeMap<(usize, usize), VecDeque<Between>>,
-    /// What each client has received and not taken, by agent and client.
+    /// Bytes that each client has received and the test has not taken, by agent and client.
     pub replies: BTreeMap<(usize, u32), Vec<u8>>,
     pub closed: BTreeSet<(usize, u32)>,
     /// Clients that are not read at present.
@@ -109,7 +109,7 @@ impl Net {
         self.carry(at, acts);
     }
 
-    /// A client sends bytes. The first ones show its generation.
+    /// A client sends bytes. Its first bytes show the generation of its protocol.
     pub fn send(&mut self, at: usize, client: u32, bytes: &[u8]) {
         let is_new = !self.replies.contains_key(&(at, client));
         self.replies.entry((at, client)).or_default();
@@ -120,7 +120,7 @@ impl Net {
         self.event(at, client, StoreEvent::Bytes([magic, bytes].concat().into()));
     }
 
-    /// Delivers one message; `false`: none is under way.
+    /// Delivers one message; `false`: none is in transit.
     pub fn step(&mut self) -> bool {
         self.under_way.retain(|_, queue| !queue.is_empty());
         if self.under_way.is_empty() {
@@ -143,7 +143,7 @@ impl Net {
     }
 
     /// Lets a client send a request and a ping, and returns its reply as soon as both are answered; other messages stay
-    /// under way.
+    /// in transit.
     pub fn ask(&mut self, at: usize, client: u32, bytes: &[u8]) -> Vec<u8> {
         self.send(at, client, &[bytes, PING].concat());
         while !self.replies[&(at, client)].ends_with(&PING[1..]) {
@@ -161,7 +161,7 @@ const STEPS_MAX: usize = 300;
 /// Agents and what their clients do, as the input says: its first byte is the number of agents or a tree of them, then
 /// each step takes a few bytes.
 ///
-/// Nothing makes an agent panic; and when all clients have gone, nothing is left but keys.
+/// Checks that no input makes an agent panic, and that only keys are left when all clients have gone.
 pub fn store(input: &[u8]) {
     let mut input = input.iter().copied();
     let Some(first) = input.next() else { return };

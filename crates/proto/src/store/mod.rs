@@ -53,7 +53,7 @@ pub struct Store {
     messages: Vec<(AgentId, Between)>,
     /// When connections that are still open are closed; `None`: local ranks run, or the connections were closed.
     close_at: Option<Instant>,
-    /// Whether the user was told that a connection was closed.
+    /// Whether the user was informed that a connection was closed.
     has_noted: bool,
 }
 
@@ -70,7 +70,7 @@ impl Store {
             let owners = with_ranks.into_iter().map(|node| facts.agent_of(node)).collect();
             return facts.node.map(|_| Box::new(Store::new(facts.me, owners, None)));
         }
-        // Agents without ranks have no part of the job, except the root.
+        // An agent without ranks of the job takes no part in the job, unless it is the root.
         let takes_part =
             |agent: &AgentId| *agent == AgentId(0) || facts.node_of(*agent).as_ref().is_some_and(has_ranks);
         let upper = facts.tree.upper_levels(STORE_OWNERS_MAX);
@@ -101,7 +101,7 @@ impl Store {
         self.dictionary
     }
 
-    /// The last local rank has ended.
+    /// Handles the end of the last local rank: accepts no more connections, and sets when open ones are closed.
     pub fn on_ranks_gone(&mut self, now: Instant) {
         self.clients.stop_accepting();
         self.close_at = Some(now + CLOSE_NS_MAX);
@@ -125,13 +125,13 @@ impl Store {
         self.clients.is_empty() && self.questions.are_taken()
     }
 
-    /// Something has happened to a client's connection.
+    /// Handles an event of a client's connection.
     pub fn on_event(&mut self, cx: &mut Cx<'_>, client: StoreClient, event: StoreEvent) {
         let acts = self.handle_event(client, event);
         self.carry(cx, acts);
     }
 
-    /// A message of another agent.
+    /// Handles a message of another agent.
     pub fn on_between(&mut self, cx: &mut Cx<'_>, from: AgentId, message: Between) {
         let acts = self.handle_message(from, message);
         self.carry(cx, acts);
@@ -158,7 +158,7 @@ impl Store {
             Between::Ask(questions) => {
                 let (own, others) =
                     questions.into_iter().partition(|one| self.questions.owns(&one.key, &one.operation));
-                // The dictionary acknowledges all of them.
+                // The dictionary acknowledges the whole message, including the questions that are passed on.
                 self.dictionary.on_message(agent, Between::Ask(own));
                 Vec::into_iter(others).for_each(|question| self.questions.ask_for(agent, question));
             }

@@ -59,7 +59,7 @@ pub struct Questions {
     /// Numbers of the gets and waits that further clients can join.
     gets: BTreeMap<Bytes, u32>,
     waits: BTreeMap<Bytes, u32>,
-    /// Keys with an add under way, and the adds that wait for it.
+    /// Keys with an add in progress, and the adds that wait until it is done.
     adds: BTreeMap<Bytes, Vec<(Waiting, i64)>>,
     copies: Copies,
     /// Children that may have copies of values of other agents, by key.
@@ -82,7 +82,7 @@ struct Open {
 enum Purpose {
     Get,
     Wait,
-    /// The amounts of the parts.
+    /// An add, with the amount that each part adds.
     Add(Vec<i64>),
     Other,
 }
@@ -147,7 +147,7 @@ impl Questions {
         }
     }
 
-    /// A child asks about a key of another agent.
+    /// Handles a child's question about a key that another agent owns.
     pub fn ask_for(&mut self, agent: AgentId, Question { id, key, operation }: Question) {
         let Operation::Cancel { id } = operation else {
             return self.ask(Waiting::Agent(Asker { agent, id }), key, operation);
@@ -156,7 +156,8 @@ impl Questions {
         if self.leave(|one| *one == part) {
             self.outcomes.push((part, Outcome::Cancelled));
         } else {
-            // The child was answered meanwhile. If that was about a value in a queue, the owner wakes another client.
+            // The child was answered before. If the answer was about a value in a queue, the owner must wake another
+            // client.
             let owner = self.owner_of(&key, &operation);
             self.enqueue(owner, key, Operation::Cancel { id: NO_QUESTION });
         }
@@ -167,7 +168,7 @@ impl Questions {
         self.owner_of(key, operation) == self.own
     }
 
-    /// A client does not wait any more for what its request has asked.
+    /// A client no longer waits for the answers to its request.
     pub fn leave_client(&mut self, client: StoreClient) {
         self.leave(|part| matches!(part, Waiting::Client(part) if part.client == client));
     }
@@ -194,7 +195,7 @@ impl Questions {
         has_waited
     }
 
-    /// A message of another agent, or of the part that owns keys here.
+    /// Handles a message of another agent, or of this agent's own dictionary.
     pub fn on_message(&mut self, agent: AgentId, message: Between) {
         match message {
             Between::Answer { taken, answers } => {
@@ -209,7 +210,7 @@ impl Questions {
         }
     }
 
-    /// An agent recalls the copies of a value, here and at the children.
+    /// Handles an owner's recall of a value: drops the copy here, and recalls the copies at the children.
     fn on_forget(&mut self, agent: AgentId, key: Bytes) {
         self.copies.forget(&key);
         let Some(holders) = self.holders.remove(&key) else { return self.say_forgotten(agent, key) };
@@ -218,7 +219,7 @@ impl Questions {
         self.recalls.insert(key, (agent, holders));
     }
 
-    /// A child has no copy of another agent's value any more.
+    /// Handles a child's report that it no longer has a copy of another agent's value.
     pub fn on_forgotten(&mut self, child: AgentId, key: Bytes) {
         let Some((agent, missing)) = self.recalls.get_mut(&key) else { return };
         let agent = *agent;
@@ -260,12 +261,12 @@ impl Questions {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// Whether the owners have taken all questions.
+    /// Whether the owners have acknowledged all questions.
     pub fn are_taken(&self) -> bool {
         self.outgoing.values().all(|outgoing| !outgoing.is_busy && outgoing.queue.is_empty())
     }
 
-    /// Whether nothing is asked, waited for or to be sent.
+    /// Whether no question is open and no message has to be sent.
     #[cfg(any(test, fuzzing))]
     pub fn is_idle(&self) -> bool {
         self.are_taken()
@@ -306,7 +307,8 @@ impl Questions {
         let unsent = self.outgoing.get_mut(&hop).into_iter().flat_map(|outgoing| outgoing.queue.iter_mut().rev());
         for question in unsent.filter(|question| question.key == key) {
             let Operation::Arrive { count, world_size: size } = &mut question.operation else { continue };
-            // A question that all its clients have left is followed by its cancellation.
+            // A question whose clients have all given up is followed by its cancellation, so that nothing may be added
+            // to it.
             let open = self.open.get_mut(&question.id).filter(|open| !open.parts.is_empty());
             if let Some(open) = open.filter(|_| *size == world_size) {
                 *count += more;
@@ -333,8 +335,8 @@ impl Questions {
             self.hold(&key, &parts);
             return self.share(parts, &outcome);
         }
-        // The owner does not recall the answer that there is no value: it holds for the client that has asked first,
-        // and the others may know better.
+        // The owner does not recall the answer that there is no value, so it is valid only for the client that asked
+        // first: the key may have got a value before the other clients asked.
         let others = parts.split_off(parts.len().min(1));
         self.share(parts, &outcome);
         if !others.is_empty() {
@@ -347,7 +349,7 @@ impl Questions {
             self.waits.remove(&key);
         }
         match outcome {
-            // One value in a queue is for one client.
+            // A value in a queue goes to one client only.
             Outcome::Queued { pushes } => {
                 let others = parts.split_off(parts.len().min(1));
                 self.share(parts, &outcome);

@@ -7,7 +7,7 @@ use wireup_wire::limits::STORE_READ_AHEAD_BYTES;
 use wireup_wire::store::{Operation, Question};
 use wireup_wire::torch_store::Reply;
 
-/// What one dictionary answers.
+/// A model of the store: a single dictionary, whose answers are those that are expected.
 #[derive(Default)]
 struct Model(BTreeMap<String, Vec<u8>>);
 
@@ -102,7 +102,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A list of keys is in no order.
+/// The order of a list of keys is arbitrary: sorts the list.
 fn sorted(act: &Act, reply: Vec<u8>) -> Vec<u8> {
     if !matches!(act, Act::List) {
         return reply;
@@ -119,7 +119,7 @@ fn sorted(act: &Act, reply: Vec<u8>) -> Vec<u8> {
 }
 
 proptest! {
-    /// Whatever is under way, a request that begins after the end of another sees what that one did.
+    /// Whatever messages are in transit, a request that begins after another has ended sees the effects of that one.
     #[test]
     fn agents_answer_as_one_dictionary(
         seed: u64,
@@ -139,7 +139,7 @@ proptest! {
     fn no_read_goes_back(seed: u64) {
         let mut net = if seed % 2 == 0 { Net::new(4, seed) } else { Net::tree(seed) };
         let (mut written, mut floor, mut is_writing) = (0_u64, 0_u64, false);
-        // What each reader's request may not fall below; `None`: it has no request.
+        // The smallest number that the open request of each reader may return; `None`: the reader has no open request.
         let mut readers: BTreeMap<(usize, u32), Option<u64>> =
             (0..4).flat_map(|at| (1..3).map(move |client| ((at, client), None))).collect();
         net.ask(0, 0, &set("/k", "0"));
@@ -289,7 +289,7 @@ fn a_store_is_drained_when_the_owners_have_what_was_written() {
         let mut net = Net::new(3, seed);
         let keys: Vec<String> = (0..20).map(|key| format!("/key{key}")).collect();
         net.send(0, 1, &keys.iter().flat_map(|key| set(key, "here")).collect::<Vec<_>>());
-        // An arrival at a barrier and a push, whose client does not wait for them.
+        // A push, and an arrival at a barrier; the client does not wait for their effects.
         net.send(0, 2, &[request(14, "/queue", &text("value")), request(18, "/both", &2_i64.to_le_bytes())].concat());
         net.stores[0].on_ranks_gone(Instant(0));
         [1, 2].into_iter().for_each(|client| net.event(0, client, StoreEvent::Gone));
@@ -297,7 +297,7 @@ fn a_store_is_drained_when_the_owners_have_what_was_written() {
             assert!(net.step(), "nothing is under way");
         }
         assert_eq!(net.stores[0].deadline(), None);
-        // Nothing but the keys is left of it.
+        // Only the keys of the ended store are left.
         let (ended, owners) = (&mut net.stores[0], vec![AgentId(0), AgentId(1), AgentId(2)]);
         let dictionary = std::mem::replace(ended, Store::new(AgentId(0), owners, None)).into_dictionary();
         ended.dictionary = dictionary;
@@ -311,7 +311,7 @@ fn a_store_is_drained_when_the_owners_have_what_was_written() {
     }
 }
 
-/// A process that is no rank may keep its connection open.
+/// A process that is not a rank may keep its connection open after the ranks have ended; then the agent closes it.
 #[test]
 fn connections_that_stay_open_after_the_ranks_are_closed() {
     let mut net = Net::new(1, 1);
@@ -326,7 +326,7 @@ fn connections_that_stay_open_after_the_ranks_are_closed() {
     assert!(net.closed.contains(&(0, 1)) && net.stores[0].is_drained());
 }
 
-/// The driver has read bytes of a client when it is told to close the connection.
+/// The driver may have read bytes of a client before it is told to close the connection: they are ignored.
 #[test]
 fn bytes_behind_a_close_are_those_of_no_client() {
     let mut net = Net::new(1, 1);
@@ -338,7 +338,7 @@ fn bytes_behind_a_close_are_those_of_no_client() {
     assert_eq!(net.ask(0, 2, &[7]), 0_i64.to_le_bytes(), "number of keys");
 }
 
-/// A push wakes a client that gives up at the same time: another one gets the value.
+/// A client gives up while a push that wakes it is in transit: another client gets the value.
 #[test]
 fn a_wake_up_that_crosses_a_cancellation_is_passed_on() {
     let wait = [&[6][..], &1_u64.to_le_bytes(), &text("/queue")].concat();
@@ -363,7 +363,7 @@ fn a_wake_up_that_crosses_a_cancellation_is_passed_on() {
     assert!(crossed > 20, "{crossed} wake-ups have crossed");
 }
 
-/// A client whose agent's part of the job has ended waits no more, and nobody answers it.
+/// When an agent's part of the job has ended, its clients wait no more, and it sends no answers for them.
 #[test]
 fn an_ended_agent_has_no_answers_for_itself() {
     let mut net = Net::new(1, 1);
@@ -375,8 +375,8 @@ fn an_ended_agent_has_no_answers_for_itself() {
     assert!(answers.iter().all(|(agent, _)| *agent == AgentId(1)) && !answers.is_empty(), "{answers:?}");
 }
 
-/// As Gloo does when all ranks connect to each other: P clients set a key each, and each of them waits for all keys and
-/// reads them.
+/// Does what Gloo does when all ranks connect to each other: each of P clients sets a key, waits for all keys and reads
+/// them.
 fn full_mesh(agents: usize, clients: usize, value_bytes: usize) -> Net {
     let mut net = Net::new(agents, 1);
     let per_agent = clients / agents;
@@ -418,7 +418,7 @@ fn gets_of_all_values_cost_an_agent_bytes_in_proportion_to_the_number_of_clients
         println!("{clients} clients: {} bytes an agent, at most {most}", all / 16);
         // Values, questions with keys, and headers of frames: here each frame carries one of them.
         assert!(all / 16 <= 2 * clients * VALUE_BYTES, "{clients} clients: {all} bytes");
-        // A hash gives each agent some keys more or less than the others.
+        // The hash assigns each agent somewhat more or fewer keys than the average.
         assert!(*most <= 3 * clients * VALUE_BYTES, "{clients} clients: at most {most} bytes an agent");
     }
 }
@@ -430,7 +430,7 @@ fn a_wait_can_be_cancelled_and_leaves_nothing() {
     }
 }
 
-/// Clients of PyTorch 1 end a wait whose time is over by their next request.
+/// Clients of PyTorch 1 end a wait that has timed out by sending their next request.
 #[test]
 fn a_long_request_behind_a_wait_is_read() {
     let mut net = Net::new(1, 1);

@@ -15,7 +15,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Ended, SessionSpec};
 use wireup_wire::talk::{Control, FromLauncher, JobUp, SessionDown, ToLauncher};
 
-/// The link to the parent; at the root of one run, to the launcher.
+/// The link to the parent; at the root of a session of one run, the link to the launcher.
 pub const UP: LinkId = LinkId(0);
 
 pub struct TestAgent {
@@ -75,7 +75,7 @@ impl TestAgent {
         self.handle(Input::Tick)
     }
 
-    /// Ticks at the time that the agent has asked for.
+    /// Sends a tick at the agent's deadline.
     pub fn tick_when_due(&mut self) -> &mut Self {
         self.tick_at(self.deadline().expect("the agent waits for a time"))
     }
@@ -129,7 +129,7 @@ impl TestAgent {
         })
     }
 
-    /// A rank has ended, and its output with it.
+    /// A rank has ended, and so have its output streams.
     pub fn rank_ended(&mut self, job: u32, local: u16, status: ExitStatus) -> &mut Self {
         let (job, local) = (JobId(job), LocalRank(local));
         self.handle(Input::Job { job, event: JobEvent::RankExited { local, status, out_of_memory: false } });
@@ -173,9 +173,9 @@ pub trait Look {
     /// The control messages on a link.
     fn sent(&self, link: LinkId) -> Vec<Control>;
     fn closes(&self, link: LinkId) -> bool;
-    /// The remote shells that are called to start agents.
+    /// The remote shells that are started in order to start agents, each with its agent.
     fn calls(&self) -> Vec<(ShellId, u32)>;
-    /// The remote shells that are called to probe hosts.
+    /// The remote shells that are started in order to probe hosts.
     fn probes(&self) -> Vec<ShellId>;
     /// Whether ranks are started.
     fn spawns(&self) -> bool;

@@ -25,7 +25,7 @@ const LAUNCHER: LinkId = LinkId(u32::MAX);
 /// How long a message takes.
 const DELAY_NS: u64 = 1000;
 
-/// How many of a thousand requests to a driver fail.
+/// Numbers of requests to a driver that fail, out of a thousand.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Faults {
     pub dials: usize,
@@ -41,7 +41,7 @@ enum Path {
 
 pub struct Link {
     pub ends: [u32; 2],
-    /// Whether the link is a direct link, apart from those of the tree.
+    /// Whether the link is a direct link, not one of the tree.
     pub is_direct: bool,
     pub is_cut: bool,
 }
@@ -66,7 +66,7 @@ pub struct Net {
     pub sent_away: Vec<Client>,
     /// The outputs about memory that ranks read.
     pub memory: Vec<Output>,
-    /// Which requests for memory fail.
+    /// Returns whether a request for memory with this content fails.
     pub memory_fails: fn(&Content) -> bool,
     /// The memory named by each reply to an allgather or to a request for segments.
     pub named_memory: Vec<Vec<ShareId>>,
@@ -174,7 +174,7 @@ impl Net {
         self.links[at].is_cut = true;
         for end in [0, 1] {
             let path = Path::Link(at, end);
-            // The event that the link came up is kept.
+            // The input `LinkUp` is not dropped.
             let keep = 1 + self.dice.below(self.transit.len(path) + 1);
             self.transit.truncate(path, keep);
             self.push_down(at, end);
@@ -313,7 +313,7 @@ impl Net {
     }
 }
 
-/// Ranks: each call delivers all messages.
+/// Methods about ranks; each delivers all messages before it returns.
 impl Net {
     fn place(&self, rank: u32) -> (u32, LocalRank) {
         (rank / self.ppn, LocalRank((rank % self.ppn) as u16))
@@ -400,7 +400,7 @@ impl Net {
         self.settle();
     }
 
-    /// The failures that the launcher was sent.
+    /// The causes of the failures that were reported to the launcher.
     pub fn failures(&self) -> Vec<Cause> {
         let failure = |report: &Control| match report {
             Control::JobUp(JobUp::Failed(failure)) => Some(failure.cause.clone()),

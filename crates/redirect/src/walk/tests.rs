@@ -119,7 +119,7 @@ fn a_step_up_is_one_from_where_the_links_have_led() {
         ("/nfs/env/../app/run", "copy:/nfs/app/run"),
         ("/nfs/env/lib/up/../nfs/env", "copy:/nfs/env"),
         ("/../../nfs/env", "copy:/nfs/env"),
-        // The kernel finds nothing behind these, and says why.
+        // The kernel fails after these names, so the rest of the path is kept for it.
         ("/nfs/env/none/../lib", "copy:/nfs/env/none/../lib"),
         ("/nfs/app/run/../run", "copy:/nfs/app/run/../run"),
         ("/usr/../nfs/env", "?"),
@@ -173,7 +173,7 @@ fn long_paths_are_left_to_the_kernel() {
     let bytes = map();
     let map = Map::read(&bytes).unwrap();
     assert_eq!((map.tree(), map.library(), map.place()), (&b"/store/tree"[..], &b"/store/lib.so"[..], &b"mnt:[1]"[..]));
-    // What was cut off or damaged is no reason to read elsewhere.
+    // A truncated or damaged map must not lead to reads outside of it.
     for len in 0..bytes.len() {
         if let Some(map) = Map::read(&bytes[..len]) {
             resolve(&map, &mut Walk::new(), b"/nfs/env/near", None, true, &Folders(&[]));

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// One match.
+/// A path that matches a pattern.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Match {
     pub path: PathBuf,
@@ -16,7 +16,7 @@ pub struct Match {
     pub name: Vec<u8>,
 }
 
-/// The matches, in order. `failed` is told of folders that cannot be read.
+/// The matches, in order. `failed` is called for each folder that cannot be read.
 pub fn find(pattern: &[u8], folder: &Path, failed: &mut dyn FnMut(&Path, &io::Error)) -> Vec<Match> {
     let parts = parts(pattern);
     let kept = kept_from(&parts);

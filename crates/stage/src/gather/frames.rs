@@ -33,7 +33,7 @@ pub enum GatheredKind {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Begin {
     pub rule: u32,
-    /// The number of the node in the job.
+    /// The number in the job of the node that the file comes from.
     pub node: u32,
     pub rank: u32,
     /// The path that the file gets below the rule's folder.
@@ -48,7 +48,7 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// Whether it is what an honest node sends.
+    /// Whether the fields are what an honest node sends.
     fn is_sound(&self) -> bool {
         let is_path = |path: &[u8]| (1..=PATH_LEN_MAX).contains(&path.len()) && !path.contains(&0);
         let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
@@ -94,7 +94,7 @@ fn at_once<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error
 pub struct Malformed;
 
 impl<'a> Frame<'a> {
-    /// A piece of at most [`PIECE_LEN`] bytes, packed if that pays.
+    /// A piece of at most [`PIECE_LEN`] bytes, compressed if that saves enough.
     pub fn data(offset: u64, bytes: &'a [u8]) -> Frame<'a> {
         let packed = lz4_flex::compress(bytes);
         let is_packed = packed.len() + bytes.len() / PACKED_SHARE < bytes.len();
@@ -125,7 +125,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Takes the stream of one node apart, however it is cut.
+/// Parses the stream of one node from portions of any length.
 #[derive(Default)]
 pub struct Frames {
     buffer: Vec<u8>,
@@ -141,7 +141,7 @@ impl Frames {
     /// The next frame that has arrived completely; `None`: more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are not a stream of frames. Do not read from it again.
+    /// The bytes are not a stream of frames. Do not call this again.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Malformed> {
         let Some((head, rest)) = self.buffer[self.used..].split_first_chunk::<HEAD_LEN>() else { return Ok(None) };
         let len = u32::from_le_bytes(*head) as usize;
@@ -164,7 +164,7 @@ mod tests {
         Begin { rule: 0, node: 1, rank: 2, name, source, kind, mode: 0o644, modified: (1, 2) }
     }
 
-    /// The second is as long as a frame can be.
+    /// Frames of every kind; the second one is as long as a frame can be.
     fn frames() -> Vec<Frame<'static>> {
         let noise: Vec<u8> = (0..PIECE_LEN as u64).map(|at| (at * at % 251) as u8 ^ (at >> 8) as u8).collect();
         let data = |offset, bytes: Vec<u8>| Frame::Data { offset, is_packed: false, bytes: bytes.into() };

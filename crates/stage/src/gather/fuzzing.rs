@@ -35,7 +35,7 @@ fn rules_and_names(bytes: &[u8]) {
     assert!(!is_pattern(&own) && plain(&own) == bytes);
 }
 
-/// The frames, encoded again.
+/// Parses the frames from portions of `part` bytes; returns them encoded again.
 fn frames(bytes: &[u8], part: usize) -> (Vec<Vec<u8>>, Result<(), Malformed>) {
     let (mut frames, mut seen) = (Frames::default(), Vec::new());
     for part in bytes.chunks(part) {
@@ -51,7 +51,7 @@ fn frames(bytes: &[u8], part: usize) -> (Vec<Vec<u8>>, Result<(), Malformed>) {
     (seen, Ok(()))
 }
 
-/// Survives a round trip.
+/// Encodes a frame, and checks that it survives a round trip.
 fn encoded(frame: &Frame<'_>) -> Vec<u8> {
     let (mut bytes, mut again) = (Vec::new(), Frames::default());
     frame.encode(&mut bytes);
@@ -60,7 +60,7 @@ fn encoded(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A node sends these bytes: nothing is written outside of the rule's folder.
+/// Checks that a node that sends these bytes makes nothing outside of the rule's folder.
 fn files_lie_in_their_folder(bytes: &[u8], part: usize) {
     let base = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
     let inside = base.path().join("inside");
@@ -83,7 +83,7 @@ fn files_lie_in_their_folder(bytes: &[u8], part: usize) {
     make_removable(&inside);
 }
 
-/// A user cannot remove what lies in a folder without bits.
+/// Makes folders writable for their owner: an ordinary user cannot remove the contents of a folder without that bit.
 fn make_removable(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));

@@ -1,4 +1,4 @@
-//! Files that are gathered from the nodes when a job is over: which, how they travel, how they are written.
+//! Files that are gathered from the nodes after a job has ended: which, how they travel, how they are written.
 //!
 //! ```text
 //!   each node                                                          launcher

@@ -45,7 +45,7 @@ pub fn escaped(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Nothing with a zero byte is a name.
+/// Whether a name matches a pattern; a text with a zero byte never does.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (CString::new(pattern), CString::new(name)) {
         (Ok(pattern), Ok(name)) => wireup_os::c_library::matches(&pattern, &name),
@@ -63,7 +63,7 @@ mod tests {
     fn names_match_as_in_a_shell() {
         let yes = [(&b"out.*.dat"[..], &b"out.17.dat"[..]), (b"[!a-c]x", b"dx"), (b".*", b".hidden"), (b"\\*", b"*")];
         let no = [(&b"*"[..], &b".hidden"[..]), (b"[a-c]x", b"dx"), (b"?", b"xy"), (b"\\*", b"a"), (b"*", b"a\0b")];
-        // A byte that is no letter of UTF-8 is a byte as any other.
+        // A byte that is not valid UTF-8 is treated as any other byte.
         let bytes = [(&b"*\xff*"[..], &b"a\xffb"[..]), (b"?", b"\xff"), (b"[\xf0-\xff]", b"\xfe")];
         for (pattern, name) in yes.into_iter().chain(bytes) {
             assert!(matches(pattern, name), "{} {}", pattern.escape_ascii(), name.escape_ascii());

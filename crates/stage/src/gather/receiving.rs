@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 
 /// Most target paths that are remembered to detect duplicates (chosen: twenty files of each rank of a large job).
 const TARGETS_MAX: usize = 1 << 20;
-/// Problems that are kept; the others are counted.
+/// Most problems whose texts are kept; further ones are only counted.
 const PROBLEMS_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub struct Gathering {
     rules: Vec<Rule>,
-    /// Where folders of the rules are, unless they are absolute.
+    /// The folder against which relative folders of the rules are resolved.
     base: PathBuf,
     /// Names of the nodes, by their numbers in the job.
     node_names: Vec<String>,
     gatherers: Vec<Gatherer>,
-    /// How many of them have sent everything.
+    /// The number of gatherers that have sent everything.
     ended: u32,
     targets: BTreeMap<PathBuf, Source>,
     /// Folders that were made, with the permission bits and times that [`Gathering::finish`] gives them.
@@ -38,7 +38,7 @@ pub struct Gathering {
     bytes: u64,
 }
 
-/// Where something comes from.
+/// The source of a gathered file: its node and its path there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Source {
     node: u32,
@@ -51,11 +51,11 @@ struct Gatherer {
     name: String,
     frames: Frames,
     open: Option<Open>,
-    /// The gatherer has sent everything, or something malformed; what follows from it is ignored.
+    /// Whether the gatherer has sent everything, or something malformed; what it sends afterwards is ignored.
     has_ended: bool,
 }
 
-/// A file on its way.
+/// A file that is being received.
 struct Open {
     part: PartialFile,
     begin: Begin,
@@ -153,10 +153,10 @@ impl Gathering {
         let source = Source { node: begin.node, path: begin.source.clone(), is_whole: false };
         let is_same = |other: &Source| (other.node, &other.path) == (source.node, &source.path);
         match self.targets.get(&target) {
-            // Two rules mean it.
+            // Two rules match the same file, which has been gathered already.
             Some(other) if is_same(other) && other.is_whole => return None,
             Some(other) if is_same(other) => {}
-            // Nodes may have the same folders.
+            // Several nodes may send the same folder.
             Some(_) if begin.kind == GatheredKind::Folder => {}
             Some(other) => {
                 let text = format!(
@@ -243,7 +243,7 @@ impl Gathering {
         }
     }
 
-    /// All that was sent has been taken: folders get their bits and times, the innermost first.
+    /// Completes the gathering: folders get their permission bits and times, the innermost first.
     pub fn finish(&mut self) {
         for index in 0..self.gatherers.len() {
             let mut open = self.gatherers[index].open.take();
@@ -293,7 +293,7 @@ impl Gathering {
         (self.files, self.bytes)
     }
 
-    /// Rules that matched nothing.
+    /// The rules that no file on any node has matched.
     pub fn unmatched(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().zip(&self.matched).filter(|(_, count)| **count == 0).map(|(rule, _)| rule)
     }

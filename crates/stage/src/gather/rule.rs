@@ -107,10 +107,10 @@ mod tests {
         assert_eq!(rule.folder_of(3, "n1"), b"results/n1");
         assert!(rule.is_per_rank());
         assert!(!Rule::parse(b"a/{node}=>{node}").unwrap().is_per_rank());
-        // The last arrow counts, and other braces are letters.
+        // The last arrow separates the halves, and braces around other words are literal.
         let rule = Rule::parse(b"a=>b{x}=>c").unwrap();
         assert_eq!((rule.pattern_of(0, ""), rule.folder_of(0, "")), (b"a=>b{x}".to_vec(), b"c".to_vec()));
-        // A name of a node is no pattern.
+        // Special characters in the name of a node are literal.
         assert_eq!(Rule::parse(b"{node}=>x").unwrap().pattern_of(0, "a*"), b"a\\*");
     }
 

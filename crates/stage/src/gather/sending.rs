@@ -90,7 +90,7 @@ struct Sending<'a, W> {
 }
 
 impl<W: Write> Sending<'_, W> {
-    /// Sends a match. For a symbolic link, its target is sent.
+    /// Sends a path that matches a rule. If it is a symbolic link, the link's target is sent.
     fn send_match(&mut self, rule: u32, place: &GatheredNode, rank: u32, found: &Match) -> io::Result<()> {
         let who = For { rule, place, rank };
         match stat(&found.path) {
@@ -102,7 +102,8 @@ impl<W: Write> Sending<'_, W> {
         }
     }
 
-    /// `is_named`: the path itself matches a rule, and is not merely in a folder that does.
+    /// Sends a file, folder or link. `is_named`: its path matches a rule itself, and is not merely in a folder that
+    /// does.
     fn send(&mut self, who: For, path: &Path, name: &[u8], stat: &Stat, is_named: bool) -> io::Result<()> {
         if name.len() > PATH_LEN_MAX || path.as_os_str().len() > PATH_LEN_MAX {
             return self.output.failed(who.place, path, io::ErrorKind::InvalidFilename.into());
@@ -140,7 +141,7 @@ impl<W: Write> Sending<'_, W> {
             let at = path.join(&inside);
             match lstat(&at) {
                 Ok(stat) => self.send(who, &at, &[name, b"/", inside.as_bytes()].concat(), &stat, false)?,
-                // It has just been removed.
+                // The file has just been removed.
                 Err(Errno::NOENT) => {}
                 Err(error) => self.output.failed(who.place, &at, error.into())?,
             }
@@ -211,14 +212,14 @@ fn state(stat: &Stat) -> (i64, i64, u64, i64, u64) {
     (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
 }
 
-/// The next part of a file that is no hole, from `offset` on.
+/// The position and the length of the next part of a file, from `offset` on, that is not a hole.
 fn data(file: &File, offset: u64, len: u64) -> Option<(u64, u64)> {
     if offset >= len {
         return None;
     }
     let from = match seek(file, SeekFrom::Data(offset)) {
         Ok(from) => from,
-        // A hole up to the end.
+        // The rest of the file is a hole.
         Err(Errno::NXIO) => return None,
         // This file system does not report holes.
         Err(_) => return Some((offset, len)),

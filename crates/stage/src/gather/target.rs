@@ -27,7 +27,7 @@ impl Folder {
     /// The folder at `base`, which is made if it is missing, then `names` below it.
     ///
     /// # Errors
-    /// One of them is no folder, or a stranger's in a folder for all users, or cannot be made.
+    /// A name is no folder, cannot be made, or is a stranger's folder in one to which all users may write.
     pub fn open(base: &Path, names: &[&[u8]]) -> io::Result<Folder> {
         let mut folder = output_file::make_folder(base)?;
         for name in names {
@@ -36,15 +36,15 @@ impl Folder {
         Ok(Folder(folder))
     }
 
-    /// Whether the name is taken.
+    /// Whether something of this name exists in the folder.
     pub fn has(&self, name: &[u8]) -> bool {
         statat(&self.0, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Makes a folder; `false`: it was there.
+    /// Makes a folder; returns `false` if it existed.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be made.
     pub fn make_folder(&self, name: &[u8]) -> io::Result<bool> {
         let name = OsStr::from_bytes(name);
         match mkdirat(&self.0, name, Mode::RWXU) {
@@ -63,7 +63,7 @@ impl Folder {
     pub fn make_link(&self, name: &[u8], leads_to: &[u8], modified: (i64, u32)) -> io::Result<()> {
         let name = OsStr::from_bytes(name);
         symlinkat(OsStr::from_bytes(leads_to), &self.0, name)?;
-        // A file system need not keep times of links.
+        // Failure is ignored: a file system need not keep times of links.
         let _ = utimensat(&self.0, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW);
         Ok(())
     }
@@ -89,7 +89,7 @@ pub struct PartialFile {
 
 impl PartialFile {
     /// # Errors
-    /// It cannot be made.
+    /// The file cannot be made.
     pub fn create(folder: Folder) -> io::Result<PartialFile> {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -109,7 +109,7 @@ impl PartialFile {
     }
 
     /// # Errors
-    /// There is no room.
+    /// The bytes cannot be written, for example because the disk is full.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }

@@ -1,4 +1,4 @@
-//! A set as a file system image: names, bits and times; the contents lie in other files, the packs.
+//! A set as a file system image: names, permission bits and times; the contents lie in other files, the packs.
 //!
 //! The format is EROFS, which the kernel mounts from files (Linux 6.12 and later), with one additional device for each
 //! pack:
@@ -53,10 +53,10 @@ const CHUNKED: u16 = 1 | 4 << 1;
 const WITH_DEVICE: u16 = 0x20;
 const CHUNK_LEN: usize = 8;
 
-/// Where a content lies.
+/// The location of a content.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ContentLocation {
-    /// The index in the list of packs.
+    /// The index of the pack in the set's list of packs.
     pub pack: u16,
     pub block: u32,
     /// The number of blocks that each cluster of the content takes; empty: no cluster is packed.
@@ -253,7 +253,7 @@ fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Optio
     for (index, pack) in packs.iter().enumerate() {
         let slot = SUPER_LEN * (SLOTS_AT + index);
         let count = u32::try_from(blocks(*pack)).ok()?;
-        // A device needs a name, which is not used.
+        // Each device has a name, which nobody uses.
         put(at, slot, b"pack");
         put(at, slot + 64, &count.to_le_bytes());
         put(at, slot + 68, &end.to_le_bytes());

@@ -1,8 +1,8 @@
 //! Mounts the image of a set.
 //!
-//! The kernel takes the first file of an image from no tmpfs, so the image, which is small, is written into a ramfs;
-//! packs may lie anywhere. Both are mounted over a folder in the mount namespace of this process, until what lies in
-//! them has been mounted elsewhere.
+//! EROFS does not accept a file on a tmpfs as the first file of an image, so the image, which is small, is written into
+//! a ramfs; packs may lie anywhere. Both are mounted over a folder in the mount namespace of this process, until what
+//! lies in them has been mounted elsewhere.
 
 use super::{ContentLocation, image};
 use crate::set::{Digest, Entry, EntryKind, Set};
@@ -19,10 +19,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Where the tree of a set can be found, as long as this is held.
+/// Access to the tree of a set. If the set is an image, it stays mounted as long as this is held.
 pub struct Files {
     tree: OwnedFd,
-    /// What is mounted to see it.
+    /// The ramfs in which the image is mounted; `None`: the set is kept as plain files.
     mounted: Option<Memory>,
 }
 
@@ -55,7 +55,7 @@ impl Files {
         self.tree.as_fd()
     }
 
-    /// For messages, and to look into it in this mount namespace.
+    /// A path of the tree for messages, and for access within this mount namespace.
     pub fn path(&self) -> PathBuf {
         by_descriptor(&self.tree)
     }
@@ -89,7 +89,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // With what is mounted in it. It is gone at last with the mount namespace.
+        // Also unmounts the image inside. If this fails, both disappear with the mount namespace.
         let _ = unmount(by_descriptor(&self.root), UnmountFlags::DETACH);
     }
 }
@@ -98,7 +98,7 @@ fn folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The path may be covered, or may have changed.
+/// A path of an open file that stays valid if its original path is covered by a mount or has changed.
 fn by_descriptor(file: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -114,7 +114,7 @@ pub(crate) fn may_mount(over: &Path) -> bool {
     let tried = || -> io::Result<bool> {
         let content = b"a content ".repeat(1_000);
         let packed = lz4_flex::block::compress(&content);
-        // Packs end with a block: of a part of one the kernel reads nothing from a tmpfs.
+        // Padded to a whole block, as packs are: the kernel reads no part of a block from a file on a tmpfs.
         let mut bytes = vec![0; BLOCK as usize - packed.len()];
         bytes.extend(packed);
         let mut pack = tempfile::tempfile_in(over)?;

@@ -9,9 +9,9 @@ const FOLDER: u8 = 2;
 const LINK: u8 = 7;
 
 pub(super) struct Node<'a> {
-    /// `None`: a folder above what was named.
+    /// The index of the entry in the set; `None`: a folder above the staged paths.
     pub entry: Option<usize>,
-    /// What is in it, in order, with `.` and `..`.
+    /// The names in a folder, in order, with `.` and `..`.
     pub names: Vec<Name<'a>>,
     pub file_type: u8,
     pub links: u32,
@@ -22,7 +22,7 @@ pub(super) struct Name<'a> {
     pub node: usize,
 }
 
-/// The first one is the root.
+/// All nodes of the image of a set; the first one is the root.
 pub(super) fn nodes(set: &Set) -> Vec<Node<'_>> {
     let mut all = vec![Node { entry: None, names: Vec::new(), file_type: FOLDER, links: 2 }];
     // The folders on the way to the last entry.

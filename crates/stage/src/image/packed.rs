@@ -15,7 +15,7 @@ const OTHER: u16 = 2;
 /// Marks the number of stored blocks, which the second entry has instead of its distance to the first block.
 const COUNT: u16 = 1 << 11;
 
-/// Bytes behind the inode of a file of this length.
+/// The number of bytes after the inode of a packed file of this length.
 pub(super) fn packed_len(len: u64) -> usize {
     HEAD_LEN + INDEX_LEN * blocks(len) as usize
 }

@@ -16,7 +16,7 @@ fn may_mount() -> bool {
     forms().contains(&Form::Image)
 }
 
-/// The set of a folder, staged as an image, has the same files.
+/// Checks that the set of a folder, staged as an image, has the same files.
 fn same_as_image(folder: &Path, looks: impl FnOnce(&Path) + Send) {
     let home = home();
     let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(Form::Image);
@@ -82,7 +82,7 @@ fn packed_files_are_those_of_the_folder() {
     let cluster = |kind: usize, seed: u8| match kind {
         0 => noise(seed, CLUSTER_LEN),
         1 => vec![0; CLUSTER_LEN],
-        // Of a few blocks and of many.
+        // Clusters that are packed into a few blocks, and into many.
         2 => [seed, 1, 2, 3].repeat(CLUSTER_LEN / 4),
         _ => [noise(seed, CLUSTER_LEN - 9_000), vec![7; 9_000]].concat(),
     };
@@ -109,7 +109,7 @@ fn packed_files_are_those_of_the_folder() {
     assert!(set_of(&kept, Form::Image, folder.path()) == set);
     look(&kept, Form::Image, |root| {
         let root = root.join(folder.path().strip_prefix("/").unwrap());
-        // The end of each file first, and not in their order.
+        // Reads the end of each file first, and the files in another order than they were written.
         for (name, bytes) in written.iter().rev() {
             let file = File::open(root.join(name)).unwrap();
             for at in [bytes.len() - 1, bytes.len() / 3, 0] {
@@ -134,7 +134,7 @@ fn a_folder_may_have_thousands_of_names() {
         fs::write(folder.path().join(name), number.to_string()).unwrap();
     }
     same_as_image(folder.path(), |there| {
-        // Each by its name, those that are not there too.
+        // Looks up each file by its name, and also names that do not exist.
         for number in (0..5_000).step_by(7) {
             let name = format!("{number}-{}", "x".repeat(number % 200));
             assert_eq!(fs::read(there.join(&name)).unwrap(), number.to_string().as_bytes());
@@ -158,7 +158,7 @@ fn a_file_may_be_longer_than_4_gib() {
     let digest = Digest::default();
     let entry = |path, len| Entry { path, mode: 0o644, modified: (1, 0), kind: EntryKind::File { len, digest } };
     let set = Set::from_entries([entry(b"/large", len), entry(b"/middle", 4), entry(b"/one", 1)]).unwrap();
-    // Without sending it, which takes a minute: the last is one block behind the end of the others.
+    // The locations are set here, because sending the contents would take a minute.
     let places =
         [0, far / BLOCK, 0].map(|block| ContentLocation { pack: 0, block: block as u32, clusters: Vec::new() });
     let image = image(&set, |index| places.get(index), &[len], mounted::owner()).unwrap();

@@ -3,7 +3,7 @@
 use crate::set::Set;
 use crate::store::problem_at;
 
-/// A cluster of a content that is missing.
+/// A cluster that has arrived, of a content that the node lacked.
 pub(super) struct Arrived<'a> {
     pub content: u32,
     pub offset: u64,
@@ -12,7 +12,7 @@ pub(super) struct Arrived<'a> {
     pub is_last: bool,
 }
 
-/// A content of a set is not what was announced.
+/// The message that a content of a set is not what was announced.
 pub(super) fn damaged(set: &Set, content: u32) -> String {
     let path = set.path_of(&set.contents()[content as usize]);
     problem_at(path, "its content is not what was announced")

@@ -54,7 +54,7 @@ impl Store {
 impl<'a> Receiving<'a> {
     fn begin(store: &'a Store, set: Set, form: Form) -> Result<Receiving<'a>> {
         let new = store.root().join("new");
-        // Nobody removes the folder before it is locked.
+        // The lock of `new` keeps others from removing the folder before it is locked itself.
         let making = store.new_folder(FlockOperation::NonBlockingLockShared)?;
         let folder = at(&new, tempfile::Builder::new().prefix("").tempdir_in(&new))?;
         let lock = at(folder.path(), File::open(folder.path()))?;
@@ -73,12 +73,12 @@ impl<'a> Receiving<'a> {
         Ok(Receiving { store, set, missing, folder, copies, open: None, _lock: lock })
     }
 
-    /// The contents that are to be sent.
+    /// The contents of the set that the launcher is to send.
     pub fn missing(&self) -> &BTreeSet<u32> {
         &self.missing
     }
 
-    /// Bytes that what is missing will take.
+    /// Bytes that the missing contents will take.
     fn wanted(&self) -> u64 {
         match &self.copies {
             Copies::Packs(packing) => packing.wanted(),
@@ -86,8 +86,8 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// A piece of these contents was damaged: they are to be sent again, from their beginnings. What arrives of them
-    /// before that is ignored.
+    /// Marks these contents as missing again after a piece with them was damaged: they are to be sent from their
+    /// beginnings. What arrives of them before that is ignored.
     ///
     /// # Errors
     /// The store cannot be written to.
@@ -108,7 +108,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// A piece with clusters of these contents. Contents that are here, and the rest of one that was damaged, are
+    /// Writes a piece with these clusters. Contents that the node has already, and the rest of a damaged content, are
     /// ignored.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Everything has arrived: the set can be used.
+    /// Completes the set after everything has arrived, so that it can be used.
     ///
     /// # Errors
     /// Something is missing, or cannot be made.
@@ -174,7 +174,7 @@ impl Drop for Receiving<'_> {
         if let Copies::Packs(packing) = &mut self.copies {
             let _ = packing.keep(self.store);
         }
-        // Folders of the tree may be read-only.
+        // Also removes folders of the tree that are read-only.
         let _ = remove_tree(self.folder.path());
     }
 }

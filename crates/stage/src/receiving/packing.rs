@@ -33,7 +33,7 @@ pub(super) struct Packing {
 struct NewPack {
     folder: PathBuf,
     data: File,
-    /// Blocks that have been used.
+    /// The number of blocks of the pack that have been used.
     end: u64,
     /// The content that is arriving.
     open: Option<Held>,
@@ -86,7 +86,7 @@ impl Packing {
             let zeros = |len: u64| IoSlice::new(&ZEROS[..len as usize]);
             let rest = blocks(part.stored.len() as u64) * BLOCK - part.stored.len() as u64;
             match stored {
-                // Holes stay holes.
+                // No block is written for a hole: it stays a hole in the pack.
                 Stored::Hole => {
                     new.write(&mut parts, from)?;
                     from = end * BLOCK;
@@ -106,7 +106,7 @@ impl Packing {
         new.write(&mut parts, from)
     }
 
-    /// Puts the new pack among the others, and writes down where the contents of the set are.
+    /// Moves the new pack into the store, and writes the list of where the contents of the set are.
     pub fn finish(&mut self, store: &Store, folder: &Path) -> Result<()> {
         let mut packs: Vec<String> = self.packs.iter().map(|pack| pack.name.clone()).collect();
         let own = packs.len() as u16;
@@ -114,13 +114,13 @@ impl Packing {
         for (number, held) in self.new.iter().flat_map(|new| &new.whole) {
             self.places[*number as usize] = Some(held.place(own));
         }
-        // All are there now.
+        // No location is missing at this point.
         let places = Places { packs, contents: std::mem::take(&mut self.places).into_iter().flatten().collect() };
         let path = folder.join("places");
         at(&path, fs::write(&path, postcard::to_allocvec(&places).unwrap_or_default()))
     }
 
-    /// What has arrived stays, until somebody needs the room: its name.
+    /// Keeps the contents that have arrived as a pack, until somebody needs the room; returns the name of the pack.
     pub fn keep(&mut self, store: &Store) -> Result<Option<String>> {
         match &mut self.new {
             Some(new) if !new.whole.is_empty() && !new.is_settled => new.keep(store).map(Some),
@@ -128,7 +128,7 @@ impl Packing {
         }
     }
 
-    /// What has arrived is not needed.
+    /// Marks the new pack as not needed, so that it is not moved into the store.
     pub fn discard(&mut self) {
         if let Some(new) = &mut self.new {
             new.is_settled = true;
@@ -147,7 +147,7 @@ impl NewPack {
         Ok(NewPack { folder, data, end: 0, open: None, whole: BTreeMap::new(), is_settled: false })
     }
 
-    /// Gives a cluster its blocks; how it is stored, and where they end.
+    /// Assigns blocks to a cluster; returns how it is stored, and the number of the block after its last one.
     fn add(&mut self, part: &Arrived, set: &Set) -> Result<(Stored, u64)> {
         let damaged = || damaged(set, part.content);
         let stored = Stored::of(part.len, part.stored).ok_or_else(damaged)?;
@@ -162,7 +162,7 @@ impl NewPack {
         Ok((stored, self.end))
     }
 
-    /// The content that was arriving is whole.
+    /// Records that the content that was arriving is complete.
     fn complete(&mut self, number: u32) {
         let Some(mut held) = self.open.take() else { return };
         let stored: u64 = held.clusters.iter().map(|count| u64::from(*count)).sum();
@@ -172,7 +172,7 @@ impl NewPack {
         self.whole.insert(number, held);
     }
 
-    /// Writes these parts one behind the other.
+    /// Writes these parts to the pack, one directly after the other.
     fn write(&self, parts: &mut Vec<IoSlice>, mut offset: u64) -> Result<()> {
         let mut left = &mut parts[..];
         while !left.is_empty() {
@@ -195,7 +195,7 @@ impl NewPack {
         at(&self.folder, ftruncate(&self.data, self.end * BLOCK))?;
         let index: Vec<Held> = self.whole.values().cloned().collect();
         write_index(&self.folder, &index)?;
-        // The name of the folder around it is this receiver's own.
+        // The pack gets the name of this receiver's own folder, which is unique in the store.
         let name = self.folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
         let place = store.pack_data(&name);
         let place = place.parent().unwrap_or(&place);

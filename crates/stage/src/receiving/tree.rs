@@ -30,7 +30,7 @@ pub(super) struct Tree {
     objects: OwnedFd,
     /// The file that is arriving.
     open: Option<ReceivedFile>,
-    /// Room for a cluster that is being decompressed.
+    /// A buffer for a cluster that is being decompressed.
     buffer: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ struct ReceivedFile {
 }
 
 impl Tree {
-    /// Makes the folders, and links the contents that are here; the others are missing.
+    /// Makes the folders, and links the contents that the store has; returns the numbers of the missing ones.
     pub fn begin(store: &Store, set: &Set, folder: &Path) -> Result<(Tree, BTreeSet<u32>)> {
         let path = folder.join("tree");
         at(&path, fs::create_dir(&path))?;
@@ -68,7 +68,7 @@ impl Tree {
         Ok((tree, missing))
     }
 
-    /// Bytes that the files which are not there will take: those with the same content, bits and time are one.
+    /// Bytes that the missing files will take: those with the same content, permission bits and time are one file.
     pub fn wanted(&self, set: &Set) -> u64 {
         let mut seen = HashSet::new();
         let left = set.entries().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
@@ -86,7 +86,7 @@ impl Tree {
         for entry in set.entries() {
             let (folder, name) = parts(&entry);
             if made.insert(folder) {
-                // Above what was named; folders of the set come before what is in them.
+                // A folder above the staged paths: a folder of the set precedes what is in it.
                 let path = self.folders.path.join(inside(folder));
                 at(&path, fs::create_dir_all(&path))?;
             }
@@ -100,7 +100,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Links the contents that are here, so that nobody removes them any more; the others are missing.
+    /// Links the contents that the store has, so that nobody removes them any more; returns the missing ones.
     fn link_present(&mut self, store: &Store, set: &Set) -> Result<BTreeSet<u32>> {
         let folder = store.root().join("objects");
         let present: HashSet<OsString> =
@@ -132,7 +132,7 @@ impl Tree {
         at(entry.path(), removed)
     }
 
-    /// The next cluster of a content.
+    /// Writes the next cluster of a content.
     pub fn write(&mut self, set: &Set, arrived: &Arrived) -> Result<()> {
         if arrived.offset == 0 {
             // A file whose content has not arrived completely is removed.
@@ -141,7 +141,7 @@ impl Tree {
         }
         let damaged = || damaged(set, arrived.content);
         let part = self.open.as_mut().ok_or_else(damaged)?;
-        // Holes stay holes.
+        // No bytes are written for a hole: it stays a hole in the file.
         if Stored::of(arrived.len, arrived.stored) != Some(Stored::Hole) {
             let bytes = unpack(arrived.len, arrived.stored, &mut self.buffer).ok_or_else(damaged)?;
             at(set.entry(part.entry).path(), part.file.write_all_at(bytes, arrived.offset))?;
@@ -168,7 +168,7 @@ impl Tree {
         Ok(File::from(at(entry.path(), file)?))
     }
 
-    /// A whole content: it gets its name among the contents, and its other files.
+    /// Completes a content: gives its file its object name, and makes the other files with the same content.
     fn complete(&mut self, set: &Set, number: u32) -> Result<()> {
         let Some(part) = self.open.take() else { return Ok(()) };
         let (len, made) = (set.contents()[number as usize].len, set.entry(part.entry));
@@ -184,7 +184,8 @@ impl Tree {
             let Some(object) = object(&entry) else { continue };
             let (folder, name) = parts(&entry);
             let within = self.folders.folder(folder)?;
-            // Another file with the same bits and the same time has just been made.
+            // Succeeds if a file with the same content, permission bits and time was made just before, so that its
+            // object exists.
             if linkat(&self.objects, &object, within, name, AtFlags::empty()).is_err() {
                 if index != part.entry {
                     let from = self.folders.path.join(inside(made.path));
@@ -200,7 +201,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes the rest: links, empty files, and the bits and times of folders.
+    /// Makes what has no content: links, empty files; sets the permission bits and times of folders.
     pub fn finish(&mut self, set: &Set) -> Result<()> {
         for entry in set.entries() {
             match entry.kind {
@@ -227,7 +228,7 @@ impl Tree {
     }
 }
 
-/// Gives a file its bits and its time.
+/// Sets the permission bits and the time of a file.
 fn dress(entry: &Entry, file: &File) -> Result<()> {
     let done = fchmod(file, Mode::from_raw_mode(entry.mode)).and_then(|()| futimens(file, &times(entry)));
     at(entry.path(), done)
@@ -257,7 +258,7 @@ fn folder_fd(path: &Path) -> Result<OwnedFd> {
     at(path, open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))
 }
 
-/// The folder and the name of an entry.
+/// The folder of an entry, and the entry's name in it.
 fn parts<'a>(entry: &Entry<'a>) -> (&'a [u8], &'a OsStr) {
     let slash = entry.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     (&entry.path[..slash], OsStr::from_bytes(&entry.path[slash + 1..]))

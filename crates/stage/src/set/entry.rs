@@ -40,7 +40,7 @@ pub enum EntryKind<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// Absolute, without `.` and `..`; any bytes but zero.
+    /// The original path: absolute, without `.` and `..`; any bytes but zero.
     pub path: &'a [u8],
     /// The permission bits.
     pub mode: u32,
@@ -78,7 +78,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The first entry, and what follows it; `None`: there is none, or not all of it.
+    /// Decodes the first entry; returns it and the bytes after it. `None`: there is none, or it is incomplete.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
         let (&[kind], rest) = bytes.split_first_chunk()?;
         let (&mode, rest) = rest.split_first_chunk()?;
@@ -104,7 +104,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Bytes behind their length.
+/// Appends the length of the bytes, then the bytes.
 fn put(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);

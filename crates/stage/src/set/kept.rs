@@ -57,7 +57,7 @@ fn is_to_be_kept(listing: &Listing, began_s: i64, is_network: bool) -> bool {
     listing.is_whole() && is_settled(root) && listing.parts.iter().flat_map(|part| &part.seen).all(is_settled)
 }
 
-/// The part of the file before the names.
+/// The part of a file with a kept listing that precedes the names.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     root: Seen,
@@ -163,13 +163,13 @@ struct Look<'a> {
     listing: &'a Listing,
     part: &'a PartialListing,
     ways: Vec<(usize, usize)>,
-    /// The root.
+    /// The open folder that the listing is about.
     top: OwnedFd,
     is_network: bool,
 }
 
 impl Look<'_> {
-    /// `path`: a buffer in which a path is built.
+    /// Whether the entries of a folder are as they were listed. `path`: a buffer in which the folder's path is built.
     fn is_folder_unchanged(&self, number: usize, path: &mut Vec<u8>) -> bool {
         path.clear();
         self.add_way(number, path);

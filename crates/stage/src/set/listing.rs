@@ -54,7 +54,7 @@ pub struct Listing {
     /// The contents of each folder: the number of a part, and the range of its `seen`. The root has the number 0, the
     /// others a higher one than the folder that they are in.
     pub(super) folders: Vec<(usize, Range<usize>)>,
-    /// What could not be looked at, and why.
+    /// The paths that could not be examined, with the errors.
     pub problems: Vec<(PathBuf, Errno)>,
 }
 
@@ -170,7 +170,7 @@ struct Shared {
 
 struct Work {
     folders: Vec<(u32, PathBuf)>,
-    /// Threads that may find more folders.
+    /// The number of threads that are reading a folder and may find more folders.
     busy: usize,
 }
 
@@ -235,7 +235,7 @@ impl PartialListing {
     /// What is directly in a folder. `buffer` is for the names that the kernel gives.
     fn read(&mut self, path: &Path, buffer: &mut Vec<u8>) {
         match self.read_names(path, buffer) {
-            // It has just been removed.
+            // The folder has just been removed.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => self.problems.push((path.to_owned(), error)),
         }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use thiserror::Error;
 
-/// Bytes that are read at once.
+/// Length of a piece in which files are read, in bytes.
 pub const PIECE_LEN: usize = 256 << 10;
 /// Whether this is a `libwireup-staged`, of any version, which shows staged files to processes without mounts.
 pub fn is_library(path: &Path) -> bool {
@@ -35,15 +35,15 @@ pub fn is_library(path: &Path) -> bool {
 pub struct Content {
     pub digest: Digest,
     pub len: u64,
-    /// The first entry that has it.
+    /// The index of the first entry that has the content.
     pub entry: usize,
 }
 
-/// Sorted by path, so that a folder precedes what is in it.
+/// The files, folders and links of a set, sorted by path, so that a folder precedes what is in it.
 #[derive(Clone, Default)]
 pub struct Set {
     manifest: Vec<u8>,
-    /// Where the entries begin in it.
+    /// The position of each entry in the manifest.
     begins: Vec<u32>,
     digest: OnceLock<Digest>,
     contents: OnceLock<Vec<Content>>,
@@ -85,7 +85,7 @@ impl Set {
     /// Makes a set of `entries`, which may come in any order.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are more entries than a set may have.
     pub fn from_entries<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Result<Set, Problem> {
         let mut set = Set::default();
         entries.into_iter().try_for_each(|entry| set.push(entry))?;
@@ -93,7 +93,7 @@ impl Set {
         Ok(set)
     }
 
-    /// Adds an entry behind the others; call [`Set::sort`] in the end.
+    /// Appends an entry; call [`Set::sort`] after the last one.
     fn push(&mut self, entry: Entry<'_>) -> Result<(), Problem> {
         if self.begins.len() == ENTRIES_MAX || self.manifest.len() > MANIFEST_LEN_MAX {
             return Err(Problem::TooMany);
@@ -103,13 +103,13 @@ impl Set {
         Ok(())
     }
 
-    /// Brings the entries into order, each path once. Those of unchanged files are.
+    /// Sorts the entries by path and removes duplicates; entries that are sorted already stay as they are.
     fn sort(&mut self) -> Result<(), Problem> {
         if self.entries().is_sorted_by(|one, other| order(one.path, other.path).is_lt()) {
             return Ok(());
         }
         let mut entries: Vec<Entry> = self.entries().collect();
-        // The standard library's stable sort joins what is sorted.
+        // The standard library's stable sort only merges runs that are sorted already.
         entries.sort_by(|one, other| order(one.path, other.path));
         entries.dedup_by(|one, other| one.path == other.path);
         let mut sorted = Set::default();
@@ -119,7 +119,7 @@ impl Set {
         Ok(())
     }
 
-    /// For the stream.
+    /// The encoded entries, as the stream carries them.
     pub fn manifest(&self) -> &[u8] {
         &self.manifest
     }
@@ -144,7 +144,7 @@ impl Set {
         Ok(Set { manifest, begins, ..Set::default() })
     }
 
-    /// What the set is called.
+    /// The digest of the manifest, by which the set is named.
     pub fn digest(&self) -> Digest {
         *self.digest.get_or_init(|| *blake3::hash(&self.manifest).as_bytes())
     }
@@ -154,7 +154,7 @@ impl Set {
     }
 
     /// # Panics
-    /// There are not so many.
+    /// The set has no entry of this index.
     pub fn entry(&self, index: usize) -> Entry<'_> {
         self.at(self.begins[index])
     }
@@ -184,7 +184,7 @@ impl Set {
         self.entries().filter(|entry| matches!(entry.kind, EntryKind::File { .. })).count()
     }
 
-    /// Bytes of all files.
+    /// The sum of the lengths of all files, in bytes.
     pub fn len(&self) -> u64 {
         self.entries().map(|entry| if let EntryKind::File { len, .. } = entry.kind { len } else { 0 }).sum()
     }
@@ -213,7 +213,7 @@ impl Set {
     }
 }
 
-/// Whether an entry may come after another one, which was checked.
+/// Checks an entry of a manifest that follows the entry `before`, which has been checked.
 fn check(entry: &Entry, before: Option<&Entry>) -> Result<(), Problem> {
     let same = before.map_or(0, |before| shared(before.path, entry.path));
     if !is_plain_from(entry.path, same) {
@@ -293,7 +293,7 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, name).unwrap();
         }
-        // Before that nothing is kept of them.
+        // Digests of files that have just changed are not cached, so the test waits.
         std::thread::sleep(std::time::Duration::from_millis(3_000));
         assert_eq!((collect(), collect().digest()), (fresh(), fresh().digest()));
         let kept = || fs::read_dir(folder.path().join("kept")).unwrap().count();

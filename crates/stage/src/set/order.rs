@@ -26,7 +26,7 @@ pub(super) fn is_below(folder: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// Whether a path is absolute and leads nowhere else, if one is plain that begins with the same bytes.
+/// Whether a path is absolute and without `.`, `..` and empty parts, if a path that shares its first bytes is so.
 pub(super) fn is_plain_from(path: &[u8], shared: usize) -> bool {
     let known = path[..shared].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let is_plain = |part: &[u8]| ![&b""[..], b".", b".."].contains(&part) && !part.contains(&0);

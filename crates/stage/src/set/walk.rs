@@ -146,7 +146,7 @@ fn is_privileged(mode: u32) -> bool {
 }
 
 fn entry<'a>(path: &'a Path, mode: u32, identity: &Identity, kind: EntryKind<'a>) -> Entry<'a> {
-    // Of a link neither the bits nor the time matter, and an original has its own.
+    // The permission bits and the time of a link do not matter; those of an unstaged file are taken from the original.
     let (mode, modified) = match kind {
         EntryKind::Link(_) | EntryKind::Original => (0, (0, 0)),
         _ => (mode & 0o1777, identity.modified()),
@@ -154,7 +154,7 @@ fn entry<'a>(path: &'a Path, mode: u32, identity: &Identity, kind: EntryKind<'a>
     Entry { path: path.as_os_str().as_bytes(), mode, modified, kind }
 }
 
-/// A file's digest, and its state.
+/// The state and the digest of a file that was read.
 type ReadFile = Result<(Stat, Digest), Problem>;
 
 /// Reads files for their digests, in no order.
@@ -175,7 +175,7 @@ fn read_all(paths: &[PathBuf]) -> Vec<(&Path, ReadFile)> {
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads a file once, in one state.
+/// Reads a file for its digest, again if the file has changed meanwhile.
 fn read(path: &Path) -> ReadFile {
     let wrong = |error: io::Error| Problem::Io { path: path.to_owned(), error };
     for _ in 0..READS_MAX {

@@ -62,7 +62,7 @@ mod tests {
         let entry = kept.set.entries().find(|entry| entry.path() == file).unwrap();
         let library = kept.library(&entry).unwrap();
         assert_eq!(kept.library(&entry).unwrap(), library);
-        // One that was cut off, or has another content, is made again.
+        // A copy that is incomplete or has other contents is made again.
         for content in ["con", "CONTENT"] {
             fs::remove_file(&library).unwrap();
             fs::write(&library, content).unwrap();

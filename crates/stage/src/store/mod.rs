@@ -55,7 +55,7 @@ pub(crate) fn problem_at(path: &Path, problem: impl Display) -> String {
     format!("{}: {problem}", path.display())
 }
 
-/// More cannot be kept: blocks of an image have numbers of 32 bits.
+/// The reason why a set is refused: numbers of blocks in an image have 32 bits.
 pub(crate) const TOO_LARGE: &str = "more than 16 TiB cannot be staged at once; stage less";
 
 fn busy(path: &Path) -> String {
@@ -78,7 +78,7 @@ pub enum Form {
     Tree,
 }
 
-/// Where the contents of a set are, by their numbers.
+/// The locations of a set's contents in packs, by the numbers of the contents.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Places {
     /// Names of packs.
@@ -91,14 +91,14 @@ impl Places {
         postcard::from_bytes(&fs::read(set.join("places")).ok()?).ok()
     }
 
-    /// Only the names of the packs.
+    /// Reads only the names of the packs from a set's list of places.
     pub fn read_packs(set: &Path) -> Option<Vec<String>> {
         let bytes = fs::read(set.join("places")).ok()?;
         postcard::take_from_bytes(&bytes).ok().map(|(packs, _)| packs)
     }
 }
 
-/// A set in use: it is not removed.
+/// A set in use, which is locked so that nobody removes it.
 pub struct InUse {
     pub set: Set,
     folder: PathBuf,
@@ -146,7 +146,7 @@ pub struct Kept {
     pub files: usize,
     pub used: SystemTime,
     pub is_in_use: bool,
-    /// The files and folders that were named; those in folders are not.
+    /// The staged paths, without what lies inside of staged folders.
     pub roots: Vec<PathBuf>,
 }
 
@@ -196,21 +196,23 @@ impl Maker {
         format!("{} {} {}", self.format, self.boot, self.node)
     }
 
-    /// Words that are missing are empty.
+    /// Parses the text of the file `made-by`; missing words are empty.
     fn parse(text: &str) -> Maker {
         let mut words = text.split(' ').map(str::to_owned);
         let mut next = || words.next().unwrap_or_default();
         Maker { format: next(), boot: next(), node: next() }
     }
 
-    /// Several hosts may be this machine, in namespaces. A machine that was started again keeps its name.
+    /// Whether another machine has made the store: not only the boot differs, as after a reboot, and not only the host
+    /// name, as in a container of the same machine.
     fn is_another_node_than(&self, other: &Maker) -> bool {
         !self.node.is_empty() && self.boot != other.boot && self.node != other.node
     }
 }
 
 impl Store {
-    /// `room`: bytes that it may hold; 0: half of what its file system has for it.
+    /// Opens the store at `root`, or makes it. `room`: bytes that it may hold; 0: half of what its file system has for
+    /// it.
     ///
     /// # Errors
     /// The folder cannot be made, or is accessible to other users, or its file system is mounted noexec.
@@ -282,7 +284,7 @@ impl Store {
         self.root.join("sets").join(hex(set))
     }
 
-    /// The set, if it is here.
+    /// Locks a set for use; `None`: the store does not have it.
     ///
     /// # Errors
     /// The set cannot be locked.
@@ -294,7 +296,7 @@ impl Store {
         Ok(Some(InUse { set, folder, root: self.root.clone(), _lock: lock }))
     }
 
-    /// Whether the set is here; it counts as used then.
+    /// Whether the store has the set; asking counts as a use of it.
     pub(crate) fn touch(&self, set: &Digest) -> Result<bool> {
         Ok(self.lock(&self.set_folder(set))?.is_some())
     }
@@ -304,7 +306,7 @@ impl Store {
         let manifest = folder.join("manifest");
         let Ok(lock) = File::open(&manifest) else { return Ok(None) };
         at(&manifest, lock_shared(&lock))?;
-        // It may have been removed before it was locked, and another one may have taken its place.
+        // The set may have been removed before it was locked, and another one may have taken its place.
         if !is_at(&lock, &manifest) {
             return Ok(None);
         }

@@ -27,12 +27,12 @@ pub(crate) struct Held {
     pub digest: Digest,
     pub block: u32,
     pub len: u64,
-    /// Blocks of each cluster; empty: none is packed.
+    /// The number of blocks of each cluster; empty: no cluster is packed.
     pub clusters: Vec<u8>,
 }
 
 impl Held {
-    /// `pack`: the number of the pack that it is in.
+    /// The location of this content. `pack`: the index of its pack in the set's list of packs.
     pub fn place(&self, pack: u16) -> ContentLocation {
         ContentLocation { pack, block: self.block, clusters: self.clusters.clone() }
     }
@@ -53,11 +53,11 @@ pub(crate) struct Pack {
     _lock: File,
 }
 
-/// Makes a pack of a folder with its `data`.
+/// Writes the index beside the `data` in a folder, which makes the folder a pack.
 pub(crate) fn write_index(folder: &Path, index: &[Held]) -> Result<()> {
     let path = folder.join("index");
     let bytes = postcard::to_allocvec(index).unwrap_or_default();
-    // In one step: another process may read it.
+    // The index is replaced in one step, because another process may read it.
     let new = folder.join(".index");
     at(&path, fs::write(&new, bytes).and_then(|()| fs::rename(&new, &path)))
 }
@@ -71,7 +71,7 @@ impl Store {
         self.root.join("packs").join(name).join("data")
     }
 
-    /// The packs with contents that are wanted. They stay.
+    /// The packs with wanted contents; a lock keeps them from being removed.
     pub(crate) fn packs_with(&self, is_wanted: impl Fn(&Digest) -> bool) -> Result<Vec<Pack>> {
         let mut found = Vec::new();
         for folder in self.inside("packs")? {
@@ -89,7 +89,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Bytes that the packs take.
+    /// The number of bytes that all packs take on the disk.
     pub(super) fn pack_bytes(&self) -> Result<u64> {
         let used = |folder: &PathBuf| fs::metadata(folder.join("data")).map_or(0, |meta| meta.blocks() * 512);
         Ok(self.inside("packs")?.iter().map(used).sum())
@@ -139,7 +139,7 @@ impl Store {
     }
 }
 
-/// Leaves only the contents that begin at these blocks.
+/// Removes from a pack all contents except those that begin at the blocks in `used`.
 fn reduce(folder: &Path, data: &File, used: &BTreeSet<u32>) -> Result<()> {
     let index = read_index(folder);
     let count = index.len();

@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// What is made.
+/// What is made as a placeholder.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Placeholder {
     Folder,
@@ -46,7 +46,7 @@ impl Placeholder {
     }
 
     /// # Errors
-    /// The user may not write there, or something is there.
+    /// The user may not write to the folder, or the path exists.
     fn make(&self, path: &Path) -> io::Result<()> {
         match self {
             Placeholder::Folder => DirBuilder::new().mode(0o700).create(path),
@@ -55,8 +55,8 @@ impl Placeholder {
         }
     }
 
-    /// Removes it unless it is not empty or has another inode. A file is first moved away: another one that takes its
-    /// name at this moment stays.
+    /// Removes the placeholder, unless it is not empty or has another inode. A file is first moved away: another file
+    /// that takes its name at this moment stays.
     fn remove(&self, path: &Path, inode: Inode) -> io::Result<()> {
         if Inode::at(path)? != inode {
             return Ok(());
@@ -123,7 +123,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// `folder`: in a folder of the user's own.
+    /// `folder`: the path of the registry, in a folder that only the user can write to.
     pub fn new(folder: PathBuf) -> Registry {
         Registry { folder }
     }
@@ -251,7 +251,7 @@ pub struct Placeholders {
 }
 
 impl Placeholders {
-    /// Placeholders of jobs whose keepers were killed are removed.
+    /// An empty list of placeholders; removes those of jobs whose keepers were killed.
     pub fn new(registry: Registry) -> Placeholders {
         registry.sweep();
         Placeholders { registry, held: Vec::new() }
@@ -278,7 +278,7 @@ impl Drop for Placeholders {
 /// place.
 ///
 /// # Errors
-/// Somebody can.
+/// Another user can remove or replace it.
 pub(crate) fn check_owners(path: &Path) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let mut above = 0;

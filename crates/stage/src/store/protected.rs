@@ -1,9 +1,9 @@
 //! Write bits of files that are shown without mounts: nothing else keeps a process from changing them, so they have
 //! none.
 //!
-//! Files of several sets may be one, so the bits are put back, where there are mounts, for each set that is kept in a
-//! store in which any were removed; not as long as any set is shown without mounts. Such a set has a folder `shown-…`,
-//! which its keeper has locked.
+//! Several sets may share one file (hard links). So where mounts can be made, the bits of each set of a store are put
+//! back if any were removed in that store, but not as long as any set is shown without mounts. Such a set has a folder
+//! `shown-…`, which its keeper has locked.
 
 use super::{InUse, Result, at, lock_within};
 use crate::set::{Entry, EntryKind};
@@ -27,7 +27,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// A new folder, which is removed with the set at the latest.
+    /// A new folder for this job's use, which is removed with the set at the latest.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

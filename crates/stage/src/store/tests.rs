@@ -1,4 +1,4 @@
-//! Stores in both forms: what is in them, what goes, what stays after an end in the middle.
+//! Tests stores in both forms: what they contain, what is removed, what remains after a receiver was interrupted.
 
 use super::*;
 use crate::stream::Cluster;
@@ -106,7 +106,7 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
                 set
             })
             .collect();
-        // The first one is used now, so the second one goes.
+        // The first set is in use, so the second one is removed to make room.
         let first = store.use_set(&sets[0].digest()).unwrap().unwrap();
         bench.file("file", &noise(3, 8_000));
         stage(&store, &bench.set()).unwrap();
@@ -154,7 +154,7 @@ fn contents_that_no_set_uses_go_and_the_others_of_their_pack_stay() {
         let kept = store.use_set(&second.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
         drop(kept);
-        // What went is sent again.
+        // A content that was removed is sent again.
         bench.file("goes", &noise(1, 100_000));
         assert_eq!(stage(&store, &bench.set()).unwrap(), 100_000);
         for kept in store.sets().unwrap() {
@@ -172,13 +172,13 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         let mut receiving = store.receive(set.clone()).unwrap();
         receiving.write(&plain(0, 0, 500), &[1; 500]).unwrap();
         receiving.spoil(&plain(0, 500, 100)).unwrap();
-        // The rest of a spoiled content says nothing; its second copy is taken.
+        // The rest of a damaged content is ignored; the content is taken when it is sent again.
         receiving.write(&plain(0, 600, 400), &[1; 400]).unwrap();
         assert!(receiving.missing().contains(&0));
         receiving.write(&plain(0, 0, 1_000), &[1; 1_000]).unwrap();
         assert!(receiving.missing().is_empty());
         drop(receiving);
-        // What had arrived is still there, until somebody needs the room.
+        // The contents that had arrived are still there, until somebody needs the room.
         assert!(store.receive(set.clone()).unwrap().missing().is_empty());
         bench.file("file", &[2; 1_000]);
         let set = bench.set();
@@ -211,7 +211,7 @@ fn two_receivers_of_the_same_set_may_work_at_once() {
     });
 }
 
-/// The contents that a receiver relies on stay, although no set has them any more.
+/// Contents that a receiver relies on are not removed, although no set has them any more.
 #[test]
 fn contents_that_a_receiver_counts_on_are_not_removed() {
     with_each(|bench| {
@@ -231,7 +231,7 @@ fn contents_that_a_receiver_counts_on_are_not_removed() {
     });
 }
 
-/// As after a kill: nobody holds the lock of what lies in `new`, and a pack is there that no set uses.
+/// The state after a kill: nobody holds the lock of what lies in `new`, and there is a pack that no set uses.
 #[test]
 fn what_a_killed_receiver_leaves_goes_with_the_next_set_that_needs_room() {
     with_each(|bench| {
@@ -326,7 +326,7 @@ fn what_is_left_of_a_set_and_a_store_of_another_start_are_cleared() {
         fs::remove_file(&manifest).unwrap();
         stage(&store, &set).unwrap();
         assert!(store.use_set(&set.digest()).unwrap().is_some());
-        // Somebody has removed a part.
+        // Simulates that somebody has removed a part of the set.
         match bench.form {
             Form::Image => remove_tree(&bench.root().join("packs"))
                 .and_then(|()| at(&folder, fs::create_dir(bench.root().join("packs")))),

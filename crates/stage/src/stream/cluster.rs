@@ -23,25 +23,25 @@ pub(crate) fn blocks(len: u64) -> u64 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
     pub content: u32,
-    /// In the content.
+    /// The position in the content, in bytes.
     pub offset: u64,
     pub len: usize,
-    /// What is stored of it, in the piece.
+    /// The stored form of the cluster, as a range of bytes in the piece.
     pub stored: Range<usize>,
 }
 
 /// How a cluster is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stored {
-    /// Not at all: zeros.
+    /// Not stored at all: the cluster contains only zeros.
     Hole,
     Plain,
-    /// In fewer blocks.
+    /// Compressed, in fewer blocks than the plain cluster.
     Packed,
 }
 
 impl Stored {
-    /// Derived from the length of the stored bytes. `None`: no sender stores a cluster like this.
+    /// The form of a cluster, derived from its stored bytes. `None`: no sender stores a cluster like this.
     pub fn of(len: usize, stored: &[u8]) -> Option<Stored> {
         match stored {
             [] => Some(Stored::Hole),
@@ -77,7 +77,7 @@ impl Packer {
         Packer(vec![0; get_maximum_output_size(CLUSTER_LEN)])
     }
 
-    /// What is to be stored of a cluster of a content of `len` bytes.
+    /// The stored form of a cluster that belongs to a content of `len` bytes.
     pub fn pack<'a>(&'a mut self, bytes: &'a [u8], len: u64) -> &'a [u8] {
         if bytes.iter().all(|byte| *byte == 0) {
             return &[];
@@ -102,7 +102,7 @@ pub(super) struct Cut {
     /// The index in `contents` of the content with the next cluster, whose first byte is at `offset`.
     at: usize,
     offset: u64,
-    /// Bytes that have been cut.
+    /// The number of bytes that have been cut.
     done: u64,
     len: u64,
 }
@@ -119,7 +119,7 @@ impl Cut {
         self.contents.last().map(|(number, _)| *number)
     }
 
-    /// Bytes that have been cut.
+    /// The number of bytes that have been cut.
     pub fn done(&self) -> u64 {
         self.done
     }
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(Stored::of(len, stored), None);
             assert_eq!(unpack(len, stored, &mut Vec::new()), None);
         }
-        // The length would do, but it is not LZ4.
+        // The stored length is possible, but the bytes are not LZ4.
         assert_eq!(unpack(9_000, b"\x11no", &mut Vec::new()), None);
     }
 

@@ -4,7 +4,7 @@ use super::{BODY_LEN_MAX, HEAD_LEN};
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Room for a few pieces, so that little is moved.
+/// Room for a few pieces, so that bytes are seldom moved to the beginning of the buffer.
 const BUFFER_LEN: usize = 4 * (HEAD_LEN + BODY_LEN_MAX);
 const READ_LEN_MIN: usize = 128 << 10;
 
@@ -15,14 +15,14 @@ pub trait Input {
     /// Marks this many of these bytes as consumed.
     fn consume(&mut self, count: usize);
 
-    /// Waits for more. `false`: the stream has ended.
+    /// Waits for more bytes. `false`: the stream has ended.
     ///
     /// # Errors
     /// The stream cannot be read.
     fn wait(&mut self) -> io::Result<bool>;
 }
 
-/// Reads into a buffer of its own.
+/// An input that reads into a buffer of its own.
 pub struct Buffered<R> {
     from: R,
     buffer: Vec<u8>,

@@ -49,12 +49,12 @@ pub enum Piece<'a> {
     /// The digest of the manifest that follows.
     Name(Digest),
     Set(Set),
-    /// What is stored of these clusters lies in these bytes, in order.
+    /// Some clusters, and the bytes that contain their stored forms in the same order.
     Clusters {
         clusters: Vec<Cluster>,
         bytes: &'a [u8],
     },
-    /// A piece with these clusters was damaged on its way.
+    /// A piece with these clusters was damaged on its way: the contents must be sent again.
     Damaged(Vec<Cluster>),
     /// The contents that were wanted have been sent.
     End,

@@ -16,11 +16,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The next piece of the stream, whose next bytes are these; what was used of them is removed. `None`: more are
-    /// needed.
+    /// Takes the next piece of the stream from the beginning of `bytes`, and removes what it has used. `None`: more
+    /// bytes are needed.
     ///
     /// # Errors
-    /// The bytes are no stream of a set. Nothing is to follow.
+    /// The bytes are no stream of a set. Do not call this again.
     pub fn next_piece<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, String> {
         loop {
             let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
@@ -67,7 +67,7 @@ impl Receiver {
     }
 }
 
-/// More contents, whose numbers are greater than those before.
+/// Appends the announced contents; their numbers must be greater than those before.
 fn announce(following: &mut Cut, body: &[u8], lens: &[u64]) -> Result<(), String> {
     let (wanted, rows) = body.split_first_chunk::<8>().ok_or(MALFORMED)?;
     if check(0, rows) != *wanted || rows.len() % 8 != 0 || following.done() > 0 {
@@ -103,7 +103,7 @@ fn piece<'a>(following: &mut Cut, body: &'a [u8]) -> Result<Piece<'a>, String> {
     }
 }
 
-/// Finds what is stored of each cluster.
+/// Finds the stored bytes of each cluster in the body of a piece.
 fn place<'a>(clusters: &mut [Cluster], body: &'a [u8]) -> Option<&'a [u8]> {
     let (lens, bytes) = body.split_at_checked(4 * clusters.len())?;
     let mut at = 0;

@@ -45,12 +45,12 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// The manifest is to follow.
+    /// Lets the manifest be sent next.
     pub fn want_set(&mut self) {
         self.is_wanted = true;
     }
 
-    /// The contents of these numbers are to follow, and then the end of the contents.
+    /// Lets the contents of these numbers be sent next, and then the end of the contents.
     pub fn want(&mut self, numbers: &BTreeSet<u32>) {
         let (mut announce, mut cut) = (Vec::new(), Cut::default());
         for number in numbers {
@@ -95,7 +95,7 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// The announcement of some of these numbers, which are removed.
+/// Makes the announcement of as many of these numbers as fit, and removes them.
 fn following(numbers: &mut Vec<u32>) -> Vec<u8> {
     let mut rows: Vec<(u32, u32)> = Vec::new();
     let mut count = 0;
@@ -120,7 +120,7 @@ fn following(numbers: &mut Vec<u32>) -> Vec<u8> {
 }
 
 impl Wanted {
-    /// `None`: there is nothing left.
+    /// The next piece of the contents; `None`: there is nothing left.
     fn next_piece(&mut self, set: &Set, packer: &mut Packer) -> Result<Option<Vec<u8>>, Problem> {
         let offset = self.cut.done();
         let clusters = self.cut.next_piece();

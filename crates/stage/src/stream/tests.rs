@@ -1,4 +1,4 @@
-//! Streams of a folder: what arrives of them, whole, cut and damaged.
+//! Tests what arrives of the stream of a folder: whole, cut into portions, and damaged.
 
 use super::*;
 use crate::set::Problem;
@@ -25,7 +25,7 @@ fn stream(set: &Set, wanted: &BTreeSet<u32>) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| sender.next_part().unwrap()).collect()
 }
 
-/// A piece without its buffer.
+/// A piece with its bytes copied out of the buffer.
 #[derive(PartialEq, Debug)]
 enum Taken {
     Name(Digest),
@@ -35,7 +35,7 @@ enum Taken {
     End,
 }
 
-/// A stream that comes in parts.
+/// A receiver whose stream arrives in portions.
 struct Parts {
     receiver: Receiver,
     input: Buffered<VecDeque<u8>>,
@@ -46,7 +46,7 @@ impl Parts {
         Parts { receiver: Receiver::default(), input: Buffered::new(VecDeque::new()) }
     }
 
-    /// What is whole with these bytes.
+    /// The pieces that are complete with these bytes.
     fn take(&mut self, bytes: &[u8]) -> Result<Vec<Taken>, String> {
         self.input.get_mut().extend(bytes);
         let mut pieces = Vec::new();
@@ -176,7 +176,7 @@ fn every_changed_byte_of_a_manifest_is_noticed() {
     fs::write(folder.path().join("one"), b"one").unwrap();
     let set = Set::collect([folder.path()]).unwrap();
     let parts = stream(&set, &BTreeSet::new());
-    // After the name.
+    // The manifest is the second part of the stream.
     let (name, manifest) = (&parts[0], &parts[1]);
     for at in HEAD_LEN..manifest.len() {
         let mut changed = manifest.clone();

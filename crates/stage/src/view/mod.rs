@@ -90,7 +90,7 @@ fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     for path in set.originals() {
         match original(path) {
             Ok(original) => originals.push((path.to_owned(), original)),
-            // This node does not have it.
+            // The path does not exist on this node.
             Err(error) if error.error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -161,13 +161,13 @@ impl Closing<'_> {
 
 enum Plan<'a> {
     Staged(Entry<'a>),
-    /// A folder of node memory.
+    /// A folder of node memory, in which only staged files and `Other` entries exist.
     Closed {
         bits: Permissions,
         others: Vec<(PathBuf, Other)>,
         children: BTreeMap<OsString, Plan<'a>>,
     },
-    /// The original folder.
+    /// The original folder, in which only staged files are replaced.
     Open {
         /// The original folder, if its parent is closed: it is then mounted there.
         original: Option<OwnedFd>,
@@ -175,7 +175,7 @@ enum Plan<'a> {
     },
 }
 
-/// Something else in a closed folder.
+/// An unstaged file or folder that stays visible in a closed folder.
 enum Other {
     Link(PathBuf),
     Mount { is_folder: bool, original: OwnedFd },
@@ -316,7 +316,7 @@ fn has_place(path: &Path, entry: &Entry) -> Result<()> {
     if fits { Ok(()) } else { at(path, "a place for a staged file: there is something else", other()) }
 }
 
-/// What else is in a folder; `None`: too much, or the user may not look.
+/// The unstaged entries of a folder; `None`: there are too many, or the user may not read it.
 fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
     let mut found = Vec::new();
     let inside = match fs::read_dir(folder) {
@@ -334,7 +334,7 @@ fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
         let path = inside.path();
         match other(&inside) {
             Ok(other) => found.push((path, other)),
-            // It has just been removed.
+            // The entry has just been removed.
             Err(error) if [Some(ENOENT), Some(ESTALE)].contains(&error.error.raw_os_error()) => {}
             Err(error) => return Err(error),
         }

@@ -20,7 +20,7 @@ pub enum Way {
     Closed(Vec<Vec<u8>>),
 }
 
-/// The folders on the way to what was named, without the root. Each is looked at once.
+/// The folders on the way to the staged paths, without the root. Each is read only once.
 pub fn ways(set: &Set, keep: &Keep, bare: &Bare) -> BTreeMap<PathBuf, Way> {
     ways_where(set, &Closing { keep, bare, is_remote })
 }
@@ -47,7 +47,7 @@ fn add(path: &Path, node: &Node, closing: &Closing, ways: &mut BTreeMap<PathBuf,
     node.children.iter().for_each(|(name, child)| add(&path.join(name), child, closing, ways));
 }
 
-/// What else is in a folder; `None`: too much, or the user may not look.
+/// The unstaged names in a folder; `None`: there are too many, or the user may not read it.
 fn others(folder: &Path, node: &Node) -> Option<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for inside in fs::read_dir(folder).ok()? {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(ways[&at("app/lib")], Way::Closed(vec![b"liby.so".to_vec()]));
         assert_eq!((&ways[&at("app/work")], &ways[folder.path()]), (&Way::Open, &Way::Open));
         assert!(!ways.contains_key(Path::new("/")) && !ways.contains_key(&at("app/lib/libx.so")));
-        // What is not on this node has only the staged names.
+        // A folder that does not exist on this node has only the staged names.
         fs::remove_dir_all(at("app/work")).unwrap();
         let ways = ways_where(&set, &Closing { keep: &keep, bare: &bare, is_remote: |_| false });
         assert_eq!((&ways[&at("app/work")], &ways[&at("app/lib")]), (&Way::Closed(Vec::new()), &Way::Open));

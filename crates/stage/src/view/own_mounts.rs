@@ -49,6 +49,6 @@ pub fn own_mounts(alone: bool) -> Result<()> {
         write("/proc/self/uid_map", format!("{user} {user} 1"))?;
         write("/proc/self/gid_map", format!("{group} {group} 1"))?;
     }
-    // What is mounted from now on does not appear outside.
+    // Mounts that are made from here on do not appear in the parent namespace.
     at(root, "private mounts", mount_change(root, MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC))
 }

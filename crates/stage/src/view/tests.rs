@@ -86,7 +86,7 @@ fn a_program_with_rights_of_its_own_stays_the_original_in_a_staged_folder() {
     fs::set_permissions(at("env/privileged"), Permissions::from_mode(0o4755)).unwrap();
     let set = Set::collect([&*at("env")]).unwrap();
     let staged = Staged::new(&set);
-    // Writing takes the bit away.
+    // Writing to a file clears its set-user-ID bit.
     for name in ["module", "privileged"] {
         fs::write(at("env").join(name), b"original").unwrap();
     }

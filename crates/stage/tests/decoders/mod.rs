@@ -63,7 +63,7 @@ impl Read for InParts<'_> {
     }
 }
 
-/// What was accepted is what a launcher would send.
+/// Checks that a set that was accepted is one that a launcher would send.
 fn is_of_a_launcher(set: &Set) {
     assert_eq!(&Set::from_entries(set.entries()).expect("not too much"), set);
 }

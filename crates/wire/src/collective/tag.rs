@@ -27,18 +27,18 @@ pub enum Form {
     Data,
     /// The number of bytes in the subtree's blocks (u64, little-endian): they are too large to send up the tree.
     Size,
-    /// Down: exchange the blocks by this algorithm. On the wire 2 plus the algorithm's number.
+    /// Down the tree: exchange the blocks by this algorithm. On the wire: 2 plus the algorithm's number.
     Go(Algorithm),
 }
 
-/// `stream` of a frame along the tree.
+/// The content of the `stream` field of a frame along the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     pub collective: Collective,
     pub form: Form,
 }
 
-/// `stream` of a frame between any two nodes.
+/// The content of the `stream` field of a frame between any two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundTag {
     pub collective: Collective,
@@ -46,7 +46,7 @@ pub struct RoundTag {
     pub round: u16,
 }
 
-/// The value of bits 0-1 of a direct frame that is free, because the ring of values has no rounds.
+/// The value of bits 0-1 that the ring of values would have in a direct frame; free, because it has no rounds.
 const LATER_COLLECTIVES: u16 = Collective::Ring as u16;
 
 impl Form {
@@ -78,7 +78,7 @@ impl Tag {
     }
 
     /// # Errors
-    /// No agent of this version sends this.
+    /// No agent of this version sends this value.
     pub fn from_stream(stream: u16) -> Result<Self, Unknown> {
         let collective = Collective::from_number((stream & 3) | ((stream >> 8) << 2))?;
         Ok(Tag { collective, form: Form::from_number((stream >> 2) & 0x3f)? })
@@ -105,7 +105,7 @@ impl RoundTag {
     }
 
     /// # Errors
-    /// No agent of this version sends this.
+    /// No agent of this version sends this value.
     pub fn from_stream(stream: u16) -> Result<Self, Unknown> {
         let (collective, algorithm, round) = unpack(stream);
         let collective = Collective::from_number(collective)?;
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// The encoding of all frames that existed before the format was extended.
+    /// The encoding of all frames that existed before the format was extended is unchanged.
     #[test]
     fn the_first_collectives_and_algorithms_keep_their_bits() {
         let collectives = [Collective::Fence, Collective::Allgather, Collective::Ring, Collective::Modex];

@@ -37,19 +37,19 @@ pub struct Bootstrap {
     pub agent: AgentId,
     /// Addresses of the parent, `ip:port`, best first.
     pub parent: Vec<String>,
-    /// The parent itself called the remote shell: the address of the caller is an address of the parent.
+    /// Whether the parent itself started the remote shell, so that the address of the shell's caller is the parent's.
     pub by_parent: bool,
     pub session: SessionSpec,
     /// Jobs to start at once, without waiting for the link.
     pub jobs: Vec<Arc<JobSpec>>,
-    /// For a standing session.
+    /// The state of a standing session; empty in a session of one run.
     pub snapshot: SessionSnapshot,
 }
 
-/// What follows a bootstrap header, in bytes.
+/// Lengths of the parts that follow a bootstrap header (bytes).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BootstrapLengths {
-    /// 0: the body is not sealed.
+    /// Length of the credential; 0: the body is not encrypted.
     pub credential: usize,
     pub body: usize,
 }
@@ -59,7 +59,7 @@ pub fn probe() -> Vec<u8> {
     bootstrap_message(&[], &[])
 }
 
-/// A whole bootstrap message. `body` is sealed with the key in `credential`, or `credential` is empty.
+/// A whole bootstrap message. `body` is encrypted with the key in `credential`, or `credential` is empty.
 ///
 /// # Panics
 /// If the credential is longer than 65,535 bytes.
@@ -86,13 +86,13 @@ impl Bootstrap {
         packed::compress(&Zeroizing::new(encode(self)))
     }
 
-    /// Decodes a body that is not sealed, or no longer.
+    /// Decodes a body that was not encrypted, or is decrypted.
     pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
         let plain = packed::decompress(body, BOOTSTRAP_LEN_MAX).map_err(|_| PeerError::Malformed)?;
         decode(&Zeroizing::new(plain))
     }
 
-    /// What follows a header; nothing if it is a probe.
+    /// The lengths of the parts that follow a header; both are 0 in a probe.
     pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<BootstrapLengths, PeerError> {
         if header[..4] != BOOTSTRAP_MAGIC {
             return Err(PeerError::Magic);

@@ -24,9 +24,9 @@ pub struct RankError {
     pub rank: Rank,
     /// Name of the rank's node.
     pub host: String,
-    /// When it was written (ns since 1970, by the clock of the rank's node).
+    /// When the rank wrote the error (ns since 1970, by the clock of its node).
     pub at_ns: u64,
-    /// The file, at most [`crate::limits::RANK_ERROR_BYTES_MAX`] bytes of it.
+    /// The content of the file, at most [`crate::limits::RANK_ERROR_BYTES_MAX`] bytes.
     pub text: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ pub enum Cause {
     Aborted { code: i32, message: String },
     /// Other ranks wait in a fence that this rank can no longer enter.
     LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
-    /// The rank exited with code 0 without finalize; others may wait for it forever. `initialised`: whether it had
+    /// The rank exited with code 0 without finalize; other ranks may wait for it forever. `initialised`: whether it had
     /// called init.
     NotFinalized { initialised: bool },
     /// The rank's PMI requests broke the protocol.
@@ -69,20 +69,21 @@ pub enum Cause {
     Interrupted { signal: i32 },
     /// The launcher itself failed (for example a full disk for `--output-dir`).
     Launcher { problem: String },
-    /// Others wait in a group's barrier that this rank can no longer enter: it has called PMI finalize, or has ended.
+    /// Other ranks wait in a group's barrier that this rank can no longer enter: it has called PMI finalize, or has
+    /// ended.
     LeftGroup { group: String, exit: Option<u8> },
     /// The PMIx server process of a node could not start, died, or violated the protocol; or nodes opened incompatible
     /// libraries.
     PmixServer { problem: PmixProblem },
     /// The batch system told a node's agent to end, by this signal.
     ToldToEnd { signal: i32 },
-    /// The job was ended on request; `by`: who requested that.
+    /// The job was ended by a request; `by`: who made the request.
     Killed { by: String },
     /// The session is being ended.
     SessionEnded { reason: String },
     /// The kernel killed the rank because memory ran out.
     OutOfMemory,
-    /// The rank exited with this code, which is not 0, after PMI finalize: the others continue.
+    /// The rank exited with this code, which is not 0, after PMI finalize: the other ranks continue.
     ExitedLate(u8),
 }
 

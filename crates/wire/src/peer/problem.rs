@@ -23,15 +23,15 @@ pub enum ProblemKind {
     Other,
     /// The agent did not answer for too long.
     Silent,
-    /// The agent, or the process that has called it, was killed.
+    /// The agent, or the process that has started it, was killed.
     Killed,
     /// The agent's task of a step was killed. Why the whole step died may be reported later.
     TaskKilled,
     /// The agent's step was cancelled, by a user or by a limit of its batch system.
     StepCancelled,
-    /// The text, written by an agent that could not begin, already contains advice.
+    /// The text was written by the agent itself before it gave up its start, and already contains advice.
     Advised,
-    /// The host runs commands, but this program is missing there or has another version, and is not to be sent.
+    /// The host runs commands, but wireup is missing there or has another version, and is not to be copied there.
     NotInstalled,
     /// The remote shell ended without an error and without having started the agent.
     NothingStarted,
@@ -45,11 +45,11 @@ pub enum PmixFault {
     /// Nothing is known beyond the text.
     #[default]
     Other,
-    /// There is no PMIx library, or none that can be used; the words say what to do.
+    /// There is no usable PMIx library; the text says what to do.
     Library,
     /// The process does not answer, or not in time.
     Silent,
-    /// The file system has no room on which the library shares data with its clients.
+    /// The file system in which the library shares data with its clients is full.
     NoRoom,
 }
 

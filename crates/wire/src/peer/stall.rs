@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// One agent's information about ranks that others wait for.
+/// One agent's information about ranks for which other ranks wait.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StallReport {
     pub node: NodeId,
@@ -25,7 +25,7 @@ pub struct StallReport {
     /// Ranks of the node that run, and how many of these have called init.
     pub running: u32,
     pub initialised: u32,
-    /// Ranks of the node may wait inside init for others of the node that have not called it.
+    /// Set if ranks of the node may wait inside init for ranks of the node that have not called it.
     pub init: Option<InitStall>,
 }
 
@@ -36,7 +36,7 @@ pub struct InitStall {
     /// Ranks that have not called init: the first few with their pids, and the number of all.
     pub missing: Vec<(Rank, u32)>,
     pub missing_count: u32,
-    /// How many of the missing ranks have called the init of another kind of library, with PMI instead of PMIx.
+    /// How many of the missing ranks have called init of PMI, although the waiting ranks use PMIx.
     pub by_other: u32,
 }
 
@@ -45,8 +45,8 @@ pub struct InitStall {
 pub struct GroupStall {
     /// A description of the ranks.
     pub group: String,
-    /// Members on the node that wait in it, and those that have not entered: the first few with their pids, and their
-    /// number.
+    /// Members on the node that wait in the barrier, and those that have not entered: the first few with their pids,
+    /// and their number.
     pub arrived: u32,
     pub missing: Vec<(Rank, u32)>,
     pub missing_count: u32,

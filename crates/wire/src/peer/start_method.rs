@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 /// How an agent's process is started on its host, with the words of the command.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum RemoteShell {
-    /// A child process on this machine: virtual nodes.
+    /// The agent is a child process on this machine, which is so for virtual nodes.
     #[default]
     Local,
-    /// Any program called as `argv… host command…`.
+    /// Any program that is run as `argv… host command…`.
     Command(Vec<String>),
-    /// `ssh` or a program with the same command line: called as `argv… host "one line for the user's shell"`.
+    /// `ssh` or a program with the same command line: it is run as `argv… host "one line for the user's shell"`.
     Ssh(Vec<String>),
-    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. All agents get the same input,
+    /// `srun`, which the root runs once for all agents: `argv… --nodelist=… command…`. All agents get the same input,
     /// and each finds its own part by the name of its node.
     Srun(Vec<String>),
 }
@@ -25,15 +25,16 @@ pub enum RemoteShell {
 /// The properties of one method of starting an agent: a row of the table in [`RemoteShell::start_method`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartMethod {
-    /// The program name that selects this method; `None`: any other program, or none at all.
+    /// The program name that selects this method; `None`: the method is for any other program, or runs no program.
     pub program: Option<&'static str>,
-    /// For advice to users: what to type between that program and the host name.
+    /// For advice to users: the option to type between that program and the host name.
     pub host_option: &'static str,
-    /// All agents are on one machine: they share its clock and its loopback interface.
+    /// Whether all agents are on one machine, so that they share its clock and its loopback interface.
     pub same_machine: bool,
-    /// The launcher's program is rarely installed on the host: the first call looks into the host's cache.
+    /// Whether the launcher's program is rarely installed on the host, so that the first remote shell looks for a copy
+    /// in the host's cache.
     pub looks_first: bool,
-    /// An agent that its parent cannot reach may be started by another ancestor.
+    /// Whether another ancestor may start an agent whose parent cannot reach its host.
     pub in_stead: bool,
     pub caller: Caller,
     /// The batch system whose job step starts the agents: the root runs one command for all, and each agent finds its
@@ -42,7 +43,7 @@ pub struct StartMethod {
 }
 
 impl StartMethod {
-    /// Whether one call by the root starts all agents.
+    /// Whether the root starts all agents by one command, a step of a batch system.
     pub fn by_step(&self) -> bool {
         self.batch.is_some()
     }
@@ -59,11 +60,11 @@ const ANY: StartMethod = StartMethod {
     batch: None,
 };
 
-/// A batch system: what users need to know about it, and the messages about a step as a whole on the standard error of
-/// its call. Messages about single tasks are read by the caller, in `node`.
+/// A batch system: what users need to know about it, and the texts in its messages about a whole step, which it writes
+/// to standard error. Messages about single tasks are read in `node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Where its steps can be started, and how to get there.
+    /// Where the batch system's steps can be started, for messages to the user, and how to get there.
     pub allocation: &'static str,
     /// The variable that identifies the allocation; the agents end with the allocation.
     pub job_variable: &'static str,
@@ -71,19 +72,19 @@ pub struct Batch {
     pub not_executable: &'static str,
     /// Part of the line that reports that the step was cancelled, by a user or a limit.
     pub cancelled: &'static str,
-    /// The marker before and after the text of that line.
+    /// The marker at the start and at the end of the text of the line about cancellation.
     pub frame: &'static str,
-    /// Marks error messages among other lines.
+    /// The text that marks a line as an error message.
     pub error: &'static str,
-    /// Parts of messages that the job of the allocation does not run: it has ended, or never was.
+    /// Parts of messages that say that the job of the allocation is not running: it has ended, or never existed.
     pub no_job: &'static [&'static str],
 }
 
-/// How far an agent may trust `SSH_CONNECTION` in its environment, which gives the caller's address and the address
-/// called.
+/// How far an agent may trust `SSH_CONNECTION` in its environment, which has the addresses of the ssh client and
+/// server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
-    /// The variable was set for this call.
+    /// The variable was set by the remote shell that started this agent.
     Stated,
     /// The variable may have been inherited from an earlier login. It is used only if the parent offers that address.
     Doubtful,
@@ -145,7 +146,7 @@ impl RemoteShell {
         Some(named.unwrap_or_else(|| RemoteShell::Command(words.to_vec())))
     }
 
-    /// Some method with these properties, for code that never calls it.
+    /// Any method with these properties, for code that never runs the command.
     pub fn like(same_machine: bool, by_step: bool) -> RemoteShell {
         let is_alike = |shell: &RemoteShell| {
             let starter = shell.start_method();

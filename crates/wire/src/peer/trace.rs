@@ -18,8 +18,8 @@ pub struct TracePart {
     pub linked_ns: u64,
     pub job_ns: u64,
     pub children_ns: u64,
-    /// This agent's clock minus its parent's clock (ns), as estimated when the two linked; and the error bound of the
-    /// estimate.
+    /// This agent's clock minus its parent's clock (ns), as estimated when the two linked; and the largest possible
+    /// error of the estimate (ns).
     pub clock_offset_ns: i64,
     pub clock_error_ns: u64,
     /// The parent to whose clock `clock_offset_ns` refers.
@@ -33,11 +33,11 @@ pub struct TracePart {
 /// Traffic of a job's collectives on an agent's links, by direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ExchangeTraffic {
-    /// Towards the root.
+    /// Traffic towards the root.
     pub up: Traffic,
-    /// Away from the root.
+    /// Traffic away from the root.
     pub down: Traffic,
-    /// Between any two nodes.
+    /// Traffic between any two nodes, outside the tree.
     pub direct: Traffic,
 }
 

@@ -10,11 +10,11 @@ pub enum AgentTransport {
     /// As `Tcp`; the user has not chosen a transport.
     #[default]
     Auto,
-    /// Hop by hop through the tree (S3: sRPC).
+    /// Frames go hop by hop through the tree (S3: sRPC).
     Tree,
-    /// The first frames through the tree, the others over a TCP connection between the two (S3: dTCP).
+    /// The first frames go through the tree, later frames over a TCP connection between the two agents (S3: dTCP).
     Tcp,
-    /// The first frames through the tree, the others over UCX endpoints of the two (S3: dUCX).
+    /// The first frames go through the tree, later frames over UCX endpoints of the two agents (S3: dUCX).
     Ucx,
 }
 
@@ -33,7 +33,7 @@ impl AgentTransport {
         Self::ROWS.iter().map(|(transport, name, _)| (*name, *transport))
     }
 
-    /// Whether it is used only if all agents have it: they agree first.
+    /// Whether the transport is used only if all agents have it, so that they must agree first.
     pub fn is_agreed_on(self) -> bool {
         Self::ROWS.iter().any(|(transport, _, is_agreed_on)| *transport == self && *is_agreed_on)
     }

@@ -52,7 +52,7 @@ pub fn encode_request(
     Ok(())
 }
 
-/// Appends the reply `reply` to a request `to`; `thread` is what the request carried.
+/// Appends the reply `reply` to a request `to`; `thread`: the `thrid` that the request carried.
 ///
 /// Nothing is appended for [`Command::Abort`], which is never answered. A [`Reply::Failed`] message may contain any
 /// characters; terminators in it are replaced.
@@ -149,7 +149,7 @@ fn write_not_found(dialect: Dialect, to: Command, writer: &mut MessageWriter<'_>
             writer.raw("msg", b"key_not_found");
             writer.raw("value", b"unknown");
         }
-        // This reply ends the walk by number.
+        // This reply ends an iteration over all pairs by number.
         (Dialect::Pmi1, Command::GetByIdx) => writer.raw("reason", b"no_more_keyvals"),
         (Dialect::Pmi1, _) => writer.raw("msg", b"not_found"),
         (Dialect::Pmi2, _) => writer.raw("found", b"FALSE"),

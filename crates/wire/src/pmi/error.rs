@@ -12,7 +12,7 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// Enough to recognise the program that sent it.
+    /// Most bytes of a message in an excerpt: enough to recognise the program that sent the message.
     pub const LEN_MAX: usize = 40;
 
     /// The start of `bytes`.

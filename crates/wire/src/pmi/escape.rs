@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use memchr::memchr;
 
-/// Appends `text` with each `;` doubled.
+/// Appends `text` to `out` with each `;` doubled.
 pub fn double(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         out.push(byte);

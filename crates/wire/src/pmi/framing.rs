@@ -108,7 +108,7 @@ impl Framer {
     }
 }
 
-/// Digits preceded (MPICH) or followed (libpmi2) by blanks.
+/// Parses the length prefix of a PMI-2 body: digits preceded (MPICH) or followed (libpmi2) by blanks.
 fn body_length(header: &[u8; PMI2_HEADER_LEN]) -> Result<u32, PmiError> {
     let digits = header.trim_ascii();
     let number =

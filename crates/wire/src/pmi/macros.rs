@@ -86,7 +86,7 @@ macro_rules! commands {
                 }
             }
 
-            /// The kind of its successful reply.
+            /// The kind of the reply if the request succeeds.
             pub const fn reply_kind(self) -> ReplyKind {
                 match self {
                     $(Command::$variant => ReplyKind::$reply,)*

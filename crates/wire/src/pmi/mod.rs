@@ -40,8 +40,8 @@ pub use spawn_request::{AddedHost, HostFiles, SpawnCommand, SpawnInfo, SpawnLayo
 pub use table::{Command, Reply, ReplyKind, Request};
 pub use value::Raw;
 
-/// The beginning of the name of our server's sockets (in the abstract namespace): a client that finds it need not wait
-/// for the answer to `init` before it asks for more.
+/// The beginning of the name of our server's sockets (in the abstract namespace): a client that is connected to such a
+/// socket may send further requests before it has received the answer to `init`.
 pub const SERVER_NAME: [u8; 8] = *b"\0wireup1";
 
 /// The dialect of a link after its `init`.

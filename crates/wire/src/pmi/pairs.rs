@@ -10,9 +10,9 @@ use memchr::{memchr, memchr2};
 /// How the pairs of a message are separated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Separator {
-    /// PMI-1: blanks.
+    /// PMI-1: blanks separate the pairs.
     Blank,
-    /// PMI-2: `;` ends a pair, `;;` is part of it.
+    /// PMI-2: a single `;` ends a pair; a doubled `;` is part of the value.
     Semicolon,
     /// PMI-1's spawn blocks: one pair per line.
     Line,
@@ -34,7 +34,7 @@ impl<'a> Pairs<'a> {
         Pairs { separator, rest: message }
     }
 
-    /// The lines between `mcmd=…` and `endcmd`.
+    /// The pairs in a spawn block, each on a line between `mcmd=…` and `endcmd`.
     pub(super) fn of_lines(block: &'a [u8]) -> Self {
         Pairs { separator: Separator::Line, rest: block }
     }

@@ -60,7 +60,7 @@ impl RequestReader {
         }
     }
 
-    /// The dialect being read.
+    /// The dialect in which the next message is read.
     pub fn dialect(&self) -> Dialect {
         if self.framer.is_counted() { Dialect::Pmi2 } else { Dialect::Pmi1 }
     }
@@ -178,7 +178,7 @@ impl ReplyReader {
 }
 
 impl<'a> ReplyFields<'a> {
-    /// Whether this answers `command`.
+    /// Whether this is a reply to `command`.
     pub fn answers(&self, command: Command) -> bool {
         match self.dialect() {
             Dialect::Pmi1 => command.pmi1_reply_name().is_some_and(|name| name.as_bytes() == self.name()),

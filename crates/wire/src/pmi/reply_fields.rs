@@ -20,12 +20,12 @@ impl<'a> ReplyFields<'a> {
         self.dialect
     }
 
-    /// What follows `cmd=`.
+    /// The name of the reply, which follows `cmd=`.
     pub fn name(&self) -> &'a [u8] {
         self.name
     }
 
-    /// The first field of that name.
+    /// The value of the first field of that name.
     pub fn get(&self, name: &str) -> Option<&'a [u8]> {
         { self.pairs }.find(|(key, _)| *key == name.as_bytes()).map(|(_, value)| value)
     }

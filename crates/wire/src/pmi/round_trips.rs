@@ -27,7 +27,7 @@ fn text_of(kind: &'static str, dialect: Dialect) -> BoxedStrategy<Vec<u8>> {
                 })
                 .boxed()
         }
-        // In PMI-2 only.
+        // Fields of this type exist in PMI-2 only.
         "bytes" => proptest::collection::vec(any::<u8>(), 1..60)
             .prop_map(|bytes| bytes.into_iter().flat_map(|b| std::vec![b; 1 + usize::from(b == b';')]).collect())
             .boxed(),

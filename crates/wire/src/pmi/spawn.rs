@@ -44,7 +44,7 @@ const PMI2: Words = Words {
 struct NumberedPairs(BTreeMap<u32, (Vec<u8>, Vec<u8>)>);
 
 impl NumberedPairs {
-    /// Takes the field if it belongs to these pairs; returns whether it does.
+    /// Adds the field if it belongs to these pairs; returns whether it does.
     fn add_pair(&mut self, words: (&str, &str), key: &[u8], value: &[u8]) -> bool {
         if let Some(number) = numbered(key, words.0) {
             self.0.entry(number).or_default().0 = value.to_vec();
@@ -140,12 +140,12 @@ pub(super) struct PartialSpawn {
     block: Option<Vec<u8>>,
     /// Bytes of all blocks so far.
     bytes: usize,
-    /// Whether the block is a spawn; any other block is read to its end and refused.
+    /// Whether the block is a spawn; a block of any other command is read to its end and refused.
     is_spawn: bool,
 }
 
 impl PartialSpawn {
-    /// The line `mcmd=…` was read.
+    /// A spawn of which the first line, `mcmd=…`, was read.
     pub(super) fn new(is_spawn: bool) -> Self {
         PartialSpawn { request: SpawnRequest::default(), block: Some(Vec::new()), bytes: 0, is_spawn }
     }
@@ -184,7 +184,7 @@ impl PartialSpawn {
         }
     }
 
-    /// Adds a block's program; returns whether it was the last one.
+    /// Adds the program of a block; returns whether the block was the last one.
     fn end_block(&mut self, block: &[u8]) -> Result<bool, Problem> {
         let mut draft = Draft::default();
         let mut preput = NumberedPairs::default();

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Starts these programs as one new job.
+/// A request to start these programs as one new job.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SpawnRequest {
     pub commands: Vec<SpawnCommand>,
@@ -25,7 +25,7 @@ pub struct SpawnCommand {
     pub args: Vec<Vec<u8>>,
     pub ranks: u32,
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Further variables, `NAME=VALUE`. PMI has no fields for them.
+    /// Additional variables, `NAME=VALUE`; only PMIx requests have them, since PMI has no fields for them.
     pub env: Vec<Vec<u8>>,
 }
 
@@ -46,7 +46,7 @@ impl SpawnRequest {
         self.commands.iter().fold(0, |sum, command| sum.saturating_add(command.ranks))
     }
 
-    /// Bytes of all texts.
+    /// Total length of all texts of the request (bytes).
     pub fn len(&self) -> usize {
         let pairs =
             |pairs: &[(Vec<u8>, Vec<u8>)]| pairs.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
@@ -64,7 +64,7 @@ impl SpawnRequest {
     /// Checks what does not depend on the nodes.
     ///
     /// # Errors
-    /// Why nobody can fulfil it.
+    /// Why the request cannot be fulfilled on any nodes.
     pub fn check(&self) -> Result<(), Unfit> {
         if self.commands.is_empty() || self.commands.len() > SPAWN_COMMANDS_MAX {
             return Err(Unfit::Commands);
@@ -73,7 +73,7 @@ impl SpawnRequest {
             return Err(Unfit::Ranks);
         }
         let fits = |key: &[u8], value: &[u8]| {
-            // In the form of PMI-2 a text may be twice as long.
+            // In the form of PMI-2, with each `;` doubled, a text may be twice as long.
             !key.is_empty() && key.len() <= 2 * KEY_LEN_MAX && value.len() <= 2 * VALUE_LEN_MAX
         };
         match self.preput.iter().all(|(key, value)| fits(key, value)) {
@@ -83,7 +83,7 @@ impl SpawnRequest {
     }
 }
 
-/// Files of hosts, by their paths: the names in each, or why it cannot be read.
+/// The host names in each file of hosts, by the file's path; or why the file cannot be read.
 pub type HostFiles = BTreeMap<Vec<u8>, Result<Vec<String>, String>>;
 
 /// How ranks are laid out on the nodes.
@@ -111,7 +111,7 @@ pub struct AddedHost {
 pub struct SpawnInfo {
     /// The hosts on which the program may run; `None`: any node of the run.
     pub hosts: Option<Vec<String>>,
-    /// The hosts of `hosts` that are added if the run does not have them.
+    /// The hosts among `hosts` that are added to the run if it does not have them.
     pub added: Vec<AddedHost>,
     /// Paths of files that name more hosts, and whether the hosts in each file are added to the run.
     pub host_files: Vec<(Vec<u8>, bool)>,
@@ -126,7 +126,7 @@ pub struct SpawnInfo {
     pub env: Vec<Vec<u8>>,
 }
 
-/// `first`, `first + step`, … up to `last`.
+/// The numbers `first`, `first + step`, … up to `last`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Triplet {
     first: u32,
@@ -134,7 +134,7 @@ pub struct Triplet {
     step: u32,
 }
 
-/// Keys that say how processes must run, and that wireup cannot obey. (Keys that only give advice are ignored.)
+/// Keys that say how processes must run, and that wireup does not support. (Keys that only give advice are ignored.)
 const NOT_OFFERED: [&str; 9] = [
     "PMIX_PREFIX", "PMIX_PRELOAD_BIN", "PMIX_PRELOAD_FILES", "PMIX_UNSET_ENVAR", "PMIX_PREPEND_ENVAR",
     "PMIX_APPEND_ENVAR", "PMIX_FIRST_ENVAR", "PMIX_JOB_TIMEOUT", "PMIX_SPAWN_TOOL",
@@ -142,7 +142,7 @@ const NOT_OFFERED: [&str; 9] = [
 
 impl SpawnInfo {
     /// # Errors
-    /// A value that cannot be used.
+    /// A message about a key or value that cannot be used.
     pub fn parse(command: &SpawnCommand) -> Result<SpawnInfo, String> {
         let mut info = SpawnInfo::default();
         for (key, value) in &command.info {
@@ -175,7 +175,7 @@ impl SpawnInfo {
     /// Adds the hosts of the files that were read.
     ///
     /// # Errors
-    /// The path of one that could not be read, and why.
+    /// The path of a file that could not be read, and why.
     pub fn name_hosts_of_files(&mut self, files: &HostFiles, cwd: &[u8]) -> Result<(), String> {
         for (path, is_added) in core::mem::take(&mut self.host_files) {
             let path = absolute(&path, cwd);
@@ -197,7 +197,7 @@ impl SpawnInfo {
         }
     }
 
-    /// The number of ranks to start, if the program asks for `most`: the largest acceptable number.
+    /// The number of ranks to start for a program that requests `most`: the largest number that `soft` accepts.
     pub fn ranks(&self, most: u32) -> u32 {
         let Some(soft) = &self.soft else { return most };
         let of_triplet = |Triplet { first, last, step }: &Triplet| {
@@ -216,7 +216,7 @@ fn absolute(path: &[u8], cwd: &[u8]) -> Vec<u8> {
     if path.starts_with(b"/") { path.to_owned() } else { [cwd, b"/", path].concat() }
 }
 
-/// Host names, which may have a number of slots behind a colon.
+/// Host names, each of which may be followed by a colon and a number of slots.
 fn names(text: &str) -> impl Iterator<Item = AddedHost> {
     let words = text.split([',', ' ']).filter(|word| !word.is_empty());
     words.map(|word| {
@@ -235,18 +235,18 @@ fn per_node(text: &str) -> Option<u32> {
 
 fn layout(text: &str) -> Option<SpawnLayout> {
     let text = text.to_ascii_lowercase();
-    // Ranks may always outnumber slots in wireup.
+    // wireup always accepts more ranks than slots, so that this suffix changes nothing.
     let text = text.strip_suffix(":oversubscribe").unwrap_or(&text);
     match text {
         "node" => Some(SpawnLayout::Nodes),
-        // Wireup lays ranks out by node only, so the finer units mean the same.
+        // wireup places ranks by node only, so smaller units have the same effect as slots.
         "slot" | "core" | "hwthread" | "numa" | "socket" | "package" | "l3cache" => Some(SpawnLayout::Slots),
         ppr if ppr.starts_with("ppr:") => per_node(ppr).map(SpawnLayout::PerNode),
         _ => None,
     }
 }
 
-/// Reads `2`, `2:8`, `2:8:2`, separated by commas.
+/// Reads triplets of the forms `2`, `2:8` and `2:8:2`, separated by commas.
 fn triplets(text: &str) -> Option<Vec<Triplet>> {
     let triplet = |word: &str| {
         let numbers: Vec<u32> = word.split(':').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;

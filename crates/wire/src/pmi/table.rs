@@ -25,7 +25,7 @@ pub(super) const THREAD_FIELD: &str = "thrid";
 commands! {
     /// Read a pair that a fence has published, or one of the server's own.
     Get ["get" => "get_result"] ["kvs-get"] -> Value {
-        /// If absent or empty: the rank's own job.
+        /// Name of the job whose pair is read; absent or empty: the rank's own job.
         kvsname: Option<&'a [u8]> = ["kvsname"] ["jobid"];
         /// Rank that is likely to have put the pair; -1 for none.
         source: Option<i32> = [] ["srcid"];
@@ -83,9 +83,9 @@ commands! {
     Finalize ["finalize" => "finalize_ack"] ["finalize"] -> Done
     /// End the job. Never answered.
     Abort ["abort" => ""] ["abort"] -> Done {
-        /// PMI-2: the whole job, not this rank alone.
+        /// PMI-2: whether the whole job ends, not this rank alone.
         world: bool = [] ["isworld"] or "TRUE";
-        /// PMI-2 has no exit code.
+        /// The exit code, which PMI-2 lacks.
         code: i32 = ["exitcode"] [] or "1";
         message: &'a [u8] = ["message"] ["msg"] or "";
     }
@@ -164,7 +164,7 @@ commands! {
     }
     /// Our own clients: define a group for `Gather`.
     GroupSet [] ["wireup-group"] -> Done {
-        /// The rank's own number for it.
+        /// The rank's own number for the group.
         group: u32 = [] ["group"];
         /// Ranges in ascending order, such as `0-7,9`.
         members: &'a [u8] = [] ["members"];

@@ -22,7 +22,7 @@ pub(super) fn requests(dialect: Dialect, pieces: &[&[u8]]) -> Result<Vec<String>
     Ok(seen)
 }
 
-/// The first message of the bytes.
+/// Reads the first request of the bytes; `storage` holds its text.
 pub(super) fn reader_of<'a>(dialect: Dialect, bytes: &[u8], storage: &'a mut RequestReader) -> Envelope<'a> {
     if dialect == Dialect::Pmi2 {
         storage.switch_to_pmi2();

@@ -18,7 +18,7 @@ pub(super) struct FieldName {
 pub(super) trait Value<'a>: Sized {
     /// The name of the type in the printed table.
     const TYPE: &'static str;
-    /// Whether a message may lack it.
+    /// Whether a message may lack the field.
     const OPTIONAL: bool = false;
     /// Parses the field's text in the message, if any.
     fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem>;
@@ -74,7 +74,7 @@ impl<'a> Value<'a> for &'a [u8] {
     }
 }
 
-/// Bytes of any value, with each `;` doubled.
+/// A value of arbitrary bytes, in which each `;` is doubled on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raw<'a>(pub &'a [u8]);
 

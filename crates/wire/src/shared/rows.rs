@@ -46,7 +46,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `bytes`: the whole array; bytes after its end are ignored.
+    /// Reads the header of an array. `bytes`: the whole array; bytes after its end are ignored.
     ///
     /// # Errors
     /// The header is that of another format, or its numbers do not match the length.
@@ -80,7 +80,7 @@ impl<'a> Rows<'a> {
         self.count
     }
 
-    /// Maximum length of a value; bytes of a row.
+    /// Maximum length of a value, which is the length of a row (bytes).
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -127,7 +127,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// See [`Rows::values`].
+/// The iterator that [`Rows::values`] returns.
 #[derive(Clone, Debug)]
 pub struct Values<'a> {
     form: Form,
@@ -201,7 +201,7 @@ pub struct Builder<'a> {
     layout: Layout,
     body: &'a mut [u8],
     placed: u32,
-    /// Packed: the offset of the next value.
+    /// Offset of the next value, if the values are packed.
     offset: usize,
 }
 
@@ -304,7 +304,7 @@ mod tests {
             for bytes in [&rows, &packed] {
                 let read = Rows::read(bytes).unwrap();
                 prop_assert_eq!((read.count() as usize, read.stride()), (values.len(), stride as usize));
-                // A larger stride is allowed.
+                // Values may be copied into rows of a larger stride than their maximum length.
                 for stride in [stride as usize, stride as usize + spare] {
                     let mut buffer = vec![0xbb; values.len() * stride];
                     read.fill(&mut buffer, stride).unwrap();
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// A change of this breaks clients that are older than their agent.
+    /// A change of the byte layout breaks clients that are older than their agent.
     #[test]
     fn the_byte_layout_is_fixed() {
         let values = [b"ab".to_vec(), Vec::new(), b"c".to_vec()];

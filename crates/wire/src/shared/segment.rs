@@ -24,7 +24,7 @@ use thiserror::Error;
 
 /// `WKV1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WKV1");
-/// Bytes before the slots.
+/// Length of the header, after which the slots begin (bytes).
 pub const HEADER_LEN: usize = 32;
 const SLOT_LEN: usize = 4;
 
@@ -67,7 +67,7 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// `bytes`: exactly the segment.
+    /// Reads the header of a segment. `bytes`: exactly the segment.
     ///
     /// # Errors
     /// The header is that of another format, or its numbers do not match the length.
@@ -96,7 +96,7 @@ impl<'a> Segment<'a> {
         None
     }
 
-    /// How many pairs were put, including overwritten ones.
+    /// Number of pairs that were put, including overwritten ones.
     pub fn pair_count(&self) -> u32 {
         self.pairs
     }
@@ -157,7 +157,7 @@ impl Layout {
     /// The layout of a segment with these packed pairs.
     ///
     /// # Errors
-    /// They are too long in total, or are no packed pairs.
+    /// The pairs are too long in total, or the bytes are no packed pairs.
     pub fn of_packed<'b>(blobs: impl Iterator<Item = &'b [u8]>) -> Result<Layout, Unfit> {
         let mut layout = Layout::default();
         for blob in blobs {
@@ -176,7 +176,7 @@ impl Layout {
     /// The pairs would be too long in total.
     pub fn add(&mut self, pair: Pair<'_>) -> Result<(), TooLarge> {
         let bytes = (PAIR_OVERHEAD + pair.key.len() + pair.value.len()) as u64;
-        // One less than the type can hold: slots contain offsets plus one.
+        // One less than the type can represent, because slots contain offsets plus one.
         let blob_len = u64::from(self.blob_len) + bytes;
         self.blob_len = u32::try_from(blob_len).ok().filter(|len| *len < u32::MAX).ok_or(TooLarge)?;
         self.pairs += 1;
@@ -381,7 +381,7 @@ mod tests {
             let mut again = vec![0xaa; bytes.len()];
             let mut layout = Layout::default();
             pairs.iter().for_each(|(key, value)| layout.add(Pair { key, value }).unwrap());
-            // However the blobs are split.
+            // The result is the same, however the pairs are split into blobs.
             let keys = layout.build_packed(&mut again, [left, right].into_iter());
             prop_assert_eq!(again, bytes);
             prop_assert_eq!(keys as usize, pairs.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len());
@@ -394,7 +394,7 @@ mod tests {
             key in any::<[u8; 2]>(),
         ) {
             if bytes.len() >= HEADER_LEN && slots > 0 {
-                // A valid header, so that the rest is read.
+                // A valid header is written, so that the rest of the bytes is read.
                 let blob_len = (bytes.len() - HEADER_LEN).saturating_sub(slots as usize * SLOT_LEN) as u32;
                 for (index, number) in [MAGIC, slots, 3, blob_len].into_iter().enumerate() {
                     bytes[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    /// A change of this breaks clients that are older than their agent.
+    /// A change of the byte layout breaks clients that are older than their agent.
     #[test]
     fn the_byte_layout_is_fixed() {
         let bytes = built(&vec![(b"k".to_vec(), b"old".to_vec()), (b"k".to_vec(), b"new".to_vec())]);

@@ -4,8 +4,8 @@ use wireup_wire::rank_address::{LEN_MAX, candidates, encode, for_all, host, port
 use wireup_wire::secondary_client::{Answer, Hello, agent, is_name};
 use wireup_wire::torch_store::{RequestReader, TorchStoreError};
 
-/// The address of a rank: at most eight places to dial, and the places encode to an address that leads to the same
-/// ones. The first byte is a distance between ports.
+/// The address of a rank: there are at most eight socket addresses to dial, and encoding these gives an address with
+/// the same ones. The first byte is a distance between ports.
 pub fn rank_address(input: &[u8]) {
     let Some((&distance, bytes)) = input.split_first() else { return };
     let own = host(bytes).unwrap_or_default();
@@ -38,7 +38,7 @@ pub fn secondary_client(input: &[u8]) {
     }
 }
 
-/// Requests to PyTorch's store: any split gives the same ones.
+/// Requests to PyTorch's store: any split gives the same requests.
 pub fn torch_store(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let read = |piece: usize| {

@@ -1,4 +1,4 @@
-//! The adapters for other libraries, over libwireup.
+//! The adapters through which other libraries use libwireup.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ fn adapter(name: &str) -> PathBuf {
     program(Flavour::Adapter, name).expect("the C compiler that built this test's own programs")
 }
 
-/// Compiles with the flags that users need, in a folder of this process.
+/// Compiles a program with the compiler flags that users need, into a folder of this test process.
 fn compile(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let folder = layout::target().join("adapters");
     std::fs::create_dir_all(&folder).expect("make a folder");
@@ -31,15 +31,15 @@ fn uccs_exchanges_go_on_at_the_same_time() {
         Run::job(placement).linked().arg(adapter("oob")).succeed().expect_all_right(ranks);
     }
     for (hydra, _) in hydras() {
-        // Known: under other launchers a rank that leaves at once after a barrier is now and then taken for lost, in
-        // some 6 of 100 runs.
+        // A known problem: under other launchers, a rank that exits right after a barrier is sometimes taken for lost,
+        // in some 6 of 100 runs.
         let attempt = || std::panic::catch_unwind(|| under(&hydra, 5, &[], &adapter("oob"), "")).ok();
         let said = (0..3).find_map(|_| attempt()).expect("one of three runs succeeds");
         assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{said}");
     }
 }
 
-/// UCC is not packaged: where it is installed, it makes a team of all ranks.
+/// UCC is in no package: if it is installed, it makes a team of all ranks over the adapter.
 #[test]
 fn ucc_makes_contexts_and_teams() {
     let flags = Command::new("pkg-config").args(["--cflags", "--libs", "ucc"]).output();
@@ -54,7 +54,7 @@ fn ucc_makes_contexts_and_teams() {
     outcome.expect_all_right(4);
 }
 
-/// Beside the plugins that NVSHMEM brings: the same program checks the answers of all.
+/// The plugin is compared with the plugins that NVSHMEM contains: the same program checks the answers of all.
 #[test]
 fn nvshmem_gets_its_bootstrap_from_a_plugin() {
     let source = layout::root().join("adapters/nvshmem/nvshmem_bootstrap_wireup.c");

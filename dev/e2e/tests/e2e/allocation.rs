@@ -1,4 +1,5 @@
-//! Runs inside allocations of a real Slurm: no host list, agents started by one step, and every way in which that ends.
+//! Runs inside allocations of a real Slurm: without a host list, with agents that one step starts, and with every way
+//! in which allocation or step can end.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
@@ -32,7 +33,7 @@ fn nodes_and_rank_counts_come_from_the_allocation() {
     assert_eq!(machines.batch("-N 3 -n 5", script), "n0\nn0\nn1\nn1\nn2\nn0\ncode 7\n");
 }
 
-/// Parents and children find each other through the step.
+/// Parent and child agents learn each other's addresses through the input of the step.
 #[test]
 fn srun_starts_trees_of_different_fanouts() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -45,7 +46,7 @@ fn srun_starts_trees_of_different_fanouts() {
     }
 }
 
-/// The Slurm variables of ranks describe the job, but no task.
+/// Ranks have the Slurm variables that describe the job, but not those that describe a task.
 #[test]
 fn ranks_see_slurms_job_variables_but_no_step_variables() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -66,8 +67,8 @@ fn ranks_see_slurms_job_variables_but_no_step_variables() {
     }
 }
 
-/// The variables that a step sets on each node apply to that node's ranks; a task prolog plays the part of Slurm's own
-/// plugin.
+/// Variables that a step sets on each node apply to the ranks of that node. In this test a task prolog sets them,
+/// instead of Slurm's own plugin.
 #[test]
 fn ranks_get_the_devices_that_slurm_gives_their_node() {
     let Some(machines) = machines::own(2, |spec| {
@@ -95,12 +96,10 @@ fn unmodified_mpi_programs_run_in_an_allocation() {
         let outcome = machines.allocated("-N 4 -n 16", "--pmi auto").arg(program).succeed().expect_quiet();
         assert_eq!(outcome.out(), "allreduce over 16 ranks: 4096 sums are right\n");
     }
-    // Unless it is told otherwise, Open MPI 4 takes a rank in an allocation for a job of its own if no Slurm step has
-    // started it.
+    // By default, Open MPI 4 takes a rank in an allocation for a job of its own if no Slurm step has started the rank.
     for flavour in [Flavour::OpenMpi4, Flavour::OpenMpi5] {
         let Some(program) = program(flavour, "allreduce") else { continue };
-        // Each host has a second interface with the same address on every host; Open MPI would take these for one
-        // network.
+        // On every host, a second interface has the same address; Open MPI would take these interfaces for one network.
         let only = [("OMPI_MCA_btl_tcp_if_include", "eth0".to_owned())];
         let run = machines.allocated("-N 2 -n 4", "--pmi auto").arg(program).envs(only.into());
         let outcome = run.succeed();
@@ -108,7 +107,7 @@ fn unmodified_mpi_programs_run_in_an_allocation() {
     }
 }
 
-/// No node sees the program, so that it is sent by a step.
+/// No node has the program, so a step sends it to the nodes.
 #[test]
 fn the_wireup_program_is_sent_to_nodes_that_lack_it() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -121,7 +120,8 @@ fn the_wireup_program_is_sent_to_nodes_that_lack_it() {
     }
 }
 
-/// Prints "bye" only once, although ranks get the signal both from Slurm and from their agent.
+/// A script for ranks that prints "bye" only once, although ranks receive the signal both from Slurm and from their
+/// agent.
 const SAYS_BYE: &str = r#"trap 'trap "" TERM; echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"#;
 
 /// A job on four nodes whose ranks wait. The launcher is on the hub, so that no rank shares its host.
@@ -129,7 +129,7 @@ fn waiting(machines: &Machines, name: &str) -> Running {
     machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start_until("ready\n", 4)
 }
 
-/// The process of `wireup run`, a child of `salloc`.
+/// Pid of `wireup run`, a child of `salloc`.
 fn launcher(running: &Running) -> Pid {
     let salloc = running.pid().as_raw_pid();
     running.processes().iter().find(|process| process.parent == salloc).expect("wireup runs").pid
@@ -145,7 +145,7 @@ fn kill(pid: Pid, signal: Signal) {
     kill_process(pid, signal).expect("send the signal");
 }
 
-/// The harness looks for what is left.
+/// The test harness checks that no process or file is left.
 #[test]
 fn jobs_of_an_allocation_end_cleanly_whatever_ends_them() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -156,8 +156,8 @@ fn jobs_of_an_allocation_end_cleanly_whatever_ends_them() {
     };
     end("interrupt", &|running| kill(launcher(running), Signal::INT)).expect_code(130);
     assert_eq!(steps(&machines), "");
-    // The line depends on what arrives first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or a rank that was killed
-    // before its agent.
+    // The reported line depends on what reaches the launcher first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or a
+    // rank that was killed before its agent.
     let outcome = end("cancelled-step", &|_| machines.cancel(&steps(&machines)));
     assert!([125, 137].contains(&outcome.code()), "{outcome}");
     let line = outcome.expect_err_line(&["the other ranks were terminated"]);
@@ -191,7 +191,7 @@ fn the_next_job_removes_the_files_of_a_cancelled_step() {
     // of the step, or of a rank that was killed before its agent.
     let lines = outcome.sorted_lines();
     assert!(["ended 125", "ended 137"].contains(&&*lines[4]), "{outcome}");
-    // Each node has only the directory of the new job. Anything left after that is found by the harness.
+    // While the next job runs, each node has only that job's directory. The harness finds anything that is left later.
     assert_eq!(lines[..4], ["1", "1", "1", "1"], "{outcome}");
 }
 
@@ -216,8 +216,8 @@ fn sigusr1_to_a_step_reaches_the_program() {
     assert_eq!(outcome.out().matches("got it\n").count(), 4, "{outcome}");
 }
 
-/// Slurm checks time limits every half a minute and the shortest limit is a minute, so this runs only with
-/// `WIREUP_LARGE=1`.
+/// Slurm checks time limits every half minute and the shortest limit is one minute, so this test takes long and runs
+/// only with `WIREUP_LARGE=1`.
 #[test]
 fn slurms_time_limit_ends_the_job_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -230,7 +230,7 @@ fn slurms_time_limit_ends_the_job_cleanly() {
     outcome.expect_err_line(&["the batch system terminated its agent (SIGTERM)", "reached its time limit"]);
 }
 
-/// Kills the process on host `i` whose command line contains these words.
+/// Kills the process on host `i` whose command line contains `words`.
 fn kill_on(machines: &Machines, i: usize, words: &str) {
     let all = machines.all_processes();
     let found = all[i].iter().filter(|process| process.command.contains(words)).map(|process| process.pid).min();
@@ -238,7 +238,7 @@ fn kill_on(machines: &Machines, i: usize, words: &str) {
     send(pid, Signal::KILL);
 }
 
-/// Slurm itself takes ten seconds to notice.
+/// Slurm itself takes ten seconds to notice that slurmd does not run on a node.
 #[test]
 fn a_node_without_slurmd_is_named() {
     let Some(machines) = machines::own(4, |spec| spec.slurm = true) else { return };
@@ -265,7 +265,7 @@ fn a_session_runs_in_an_allocation_and_restarts_a_lost_node() {
     assert_eq!(outcome.out().replace("session default", "").matches(twice).count(), 2, "{outcome}");
 }
 
-/// The session ends when the command of the allocation ends, long before the login shell does.
+/// The session ends when the command of `salloc` ends, long before the login shell does.
 #[test]
 fn a_session_ends_with_its_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -275,12 +275,12 @@ fn a_session_ends_with_its_allocation() {
     let said = outcome.out();
     let (place, nodes) = said.split_once('\n').expect("a place");
     assert_eq!(nodes, "n0\nn1\nn2\nn3\n");
-    // The next run says that the session has ended: nobody has called wireup down.
+    // The note that the session has ended is left for the next run, because nobody has called `wireup down`.
     std::fs::remove_file(std::path::Path::new(place).join(".default")).expect("a note of the session");
     std::fs::remove_dir(place).expect("nothing else is in the directory");
 }
 
-/// Slurm carries the step's standard input in the clear.
+/// Slurm sends the step's standard input unencrypted, so the bootstrap message in it is encrypted.
 #[test]
 fn the_message_is_sealed_on_its_way_through_the_step() {
     let Some(machines) = machines::with_slurm() else { return };

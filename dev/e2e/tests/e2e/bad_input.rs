@@ -1,4 +1,4 @@
-//! Mistakes of users and programs: each gives one line that names the node and the next step.
+//! Mistakes of users and programs: each is reported by one line that names the node and what to do next.
 
 use std::path::Path;
 use wireup_e2e::folders::Folder;
@@ -6,7 +6,8 @@ use wireup_e2e::peers::{plain, skip};
 use wireup_e2e::tables::{fails, prints, reports};
 use wireup_e2e::{Outcome, Run, executables};
 
-/// The foreign program has the header of one for s390x: a shell would read its bytes as commands.
+/// The program of a foreign architecture has the ELF header of one for s390x: a shell would interpret its bytes as
+/// commands.
 #[test]
 fn programs_that_cannot_run_are_named_with_their_node() {
     let folder = Folder::new("no-programs");
@@ -32,11 +33,12 @@ fn programs_that_cannot_run_are_named_with_their_node() {
          wireup run -n 4 EACH $FILES/strange => 126 node | /strange | interpreter
          wireup run -n 4 EACH -wdir /no/such/folder true => 125 /no/such/folder",
     );
-    // The shell runs a script without an interpreter, as a shell would do itself.
+    // A script without an interpreter line is run by the shell, as a shell does when a user calls it.
     prints(shell, "wireup run -n 2 $FILES/bare => from 0, from 1");
 }
 
-/// Unit tests know the words of more refusals: `flags/parsed/tests.rs`, `flags/resolved/tests.rs`.
+/// The messages of more refused command lines are tested by unit tests: `flags/parsed/tests.rs`,
+/// `flags/resolved/tests.rs`.
 #[test]
 fn command_lines_are_refused_in_one_line() {
     fails(
@@ -109,7 +111,7 @@ fn texts_that_cannot_be_written_fail_the_command() {
     assert_ne!(outcome.code(), 0, "ranks get the default, not our own setting: {outcome}");
 }
 
-/// The rank is alone in a memory cgroup with a small limit.
+/// The rank is the only process in a memory cgroup with a small limit.
 #[test]
 fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
     let script = "top=/sys/fs/cgroup; test -d $top/memory && top=$top/memory; group=$top/wireup-test-$$; mkdir $group \
@@ -133,7 +135,8 @@ fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
     assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("check dmesg"), "{outcome}");
 }
 
-/// Runs `script` as root of its own mount namespace, with a full /tmp; the product and `spew` are in /mnt.
+/// Runs `script` as root in a mount namespace of its own, with a full /tmp; the product and the program `spew` are in
+/// /mnt.
 fn with_a_full_tmp(script: &str) -> Option<Outcome> {
     if Run::shell("unshare -rm true").finish().code() != 0 {
         return skip("no user namespaces here");
@@ -169,8 +172,8 @@ fn ports_for_ranks_that_are_in_use_are_reported_at_once() {
     outcome.expect_err_line(&[&format!("(port {port} is not free)"), "Address already in use", "--rank-ports"]);
 }
 
-/// The soft limit is raised; a hard limit that is too low is reported before anything starts. Root could raise the hard
-/// limit as well, hence the user namespace, in which it cannot.
+/// wireup raises the soft limit; a hard limit that is too low is reported before anything starts. The test needs a user
+/// namespace, because outside of one root could raise the hard limit as well.
 #[test]
 fn a_hard_limit_of_too_few_descriptors_is_reported_before_the_start() {
     let unprivileged = if Run::shell("unshare -r true").finish().code() == 0 { "unshare -r" } else { "" };
@@ -181,7 +184,7 @@ fn a_hard_limit_of_too_few_descriptors_is_reported_before_the_start() {
     outcome.expect_err_line(&["ulimit"]);
 }
 
-/// Requests of rank 1 that are no PMI end the job cleanly, with a line about that rank.
+/// Requests of rank 1 that are not valid PMI end the job cleanly, with a line that names the rank.
 #[test]
 fn a_client_that_breaks_the_protocol_ends_the_job() {
     let shell = |script: &str| Run::shell(script).env("BADPMI", plain("badpmi"));
@@ -196,7 +199,7 @@ fn a_client_that_breaks_the_protocol_ends_the_job() {
     );
 }
 
-/// The client had entered the fence, so the others may pass; it made no mistake before it left.
+/// The client had entered the fence before it closed its socket, so the other ranks may leave the fence.
 #[test]
 fn a_client_that_closes_in_a_fence_does_not_hang_the_job() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 2"] {
@@ -206,7 +209,7 @@ fn a_client_that_closes_in_a_fence_does_not_hang_the_job() {
     }
 }
 
-/// Only that client gets an error; the job continues.
+/// Only the client that made the unknown request gets an error; the job continues.
 #[test]
 fn an_unknown_pmi_request_gets_an_error_and_the_job_continues() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 2"] {
@@ -217,7 +220,7 @@ fn an_unknown_pmi_request_gets_an_error_and_the_job_continues() {
     }
 }
 
-/// Ranks keep the soft limit; the launcher and its keeper raise theirs up to the hard one.
+/// Ranks keep the user's soft limit of open files; the launcher and its keeper raise their own up to the hard limit.
 #[test]
 fn a_soft_limit_of_40_descriptors_allows_64_ranks() {
     let outcome = Run::shell("ulimit -Sn 40; $WIREUP run -n 64 sh -c 'ulimit -Sn'").succeed();

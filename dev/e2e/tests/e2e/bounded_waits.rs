@@ -3,7 +3,7 @@
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::Run;
 
-/// Writes more than all windows and pipes on the way can hold.
+/// A program for ranks that writes more than all windows and pipes on the way can hold.
 const ENDLESS: &str = "exec cat /dev/zero";
 
 #[test]
@@ -41,7 +41,7 @@ fn a_terminals_input_may_end_in_the_middle_of_a_line() {
 
 #[test]
 fn a_slow_reader_of_terminal_output_loses_nothing() {
-    // More than the credit and the pipes can hold, so that some bytes are still in the terminal when the rank has
+    // More bytes than credit and pipes can hold, so that some bytes are still in the pseudo-terminal when the rank has
     // exited.
     let script =
         "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";

@@ -1,7 +1,7 @@
 //! Faults of a machine, of a host and of a command line: each message names the cause, where it is, and the remedy.
 //!
 //! Each fault is real: a file system without room, an interface that is down, a start-up file of a shell that reads
-//! what it should not.
+//! standard input, which it should not.
 
 use std::thread;
 use wireup_e2e::machines::{self, HiddenCopy};
@@ -9,11 +9,12 @@ use wireup_e2e::peers::{self, skip};
 use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
 
-/// A fault that a script makes in namespaces of its own, the exit code, and the parts of the only line of the message.
+/// A fault that a script makes in namespaces of its own, the exit code of the product, and the parts of its only line
+/// on stderr.
 struct Row {
-    /// Words before `sh -c`.
+    /// The command that runs the script, such as `unshare`: the words before `sh -c`.
     within: &'static str,
-    /// Makes the fault and calls the product.
+    /// Shell script that makes the fault and runs the product.
     script: &'static str,
     code: i32,
     says: &'static [&'static str],
@@ -21,7 +22,8 @@ struct Row {
 
 const NEVER: &[&str] = &["Success", "ulimit -u", "bootstrap message"];
 
-/// Expects one line of the product with all words, and none that guesses.
+/// Expects one line of the product with all words of `says`, and none of the guesses in `NEVER` that `says` does not
+/// have.
 fn expect(outcome: &Outcome, what: &str, says: &[&str]) {
     let line = outcome.expect_err_line(says);
     for guess in NEVER {
@@ -80,7 +82,7 @@ fn faults_of_a_machine_are_named_with_their_remedy() {
     }
 }
 
-/// Whatever the limit is, either the session works or the limit is what the message is about.
+/// Whatever the limit is, either the session works or the message is about the limit.
 #[test]
 fn a_low_limit_of_open_files_is_named() {
     let with_limit = |limit: u32| {
@@ -95,7 +97,7 @@ fn a_low_limit_of_open_files_is_named() {
             expect(&outcome, &script, &["open files", "raise", "ulimit -n"]);
         }
     };
-    // Some of them wait until their limits of time: together they take as long as the longest.
+    // Some runs wait until their time limits, so all run at the same time.
     thread::scope(|scope| (9..18).for_each(|limit| drop(scope.spawn(move || with_limit(limit)))));
 }
 
@@ -115,7 +117,8 @@ fn a_pmix_server_without_room_names_the_place() {
     }
 }
 
-/// What the start-up file of n0's login shell contains, what a run says about it, and what the doctor says.
+/// What the start-up file of n0's log-in shell contains (`bashrc`), what a run reports about it, and what `wireup
+/// doctor` reports.
 struct Shell {
     bashrc: &'static str,
     run: Option<&'static [&'static str]>,
@@ -154,7 +157,7 @@ const SHELLS: &[Shell] = &[
     Shell { bashrc: "echo hello", run: None, doctor: &["n0  ok ", "2 hosts: 2 ok"] },
 ];
 
-/// The doctor finds what a run meets, and nothing else.
+/// `wireup doctor` reports the faults that also affect a run, and no others.
 #[test]
 fn faults_of_a_log_in_shell_are_found_by_runs_and_by_the_doctor() {
     let Some(hosts) = machines::own(2, |_| ()) else { return };
@@ -172,7 +175,8 @@ fn faults_of_a_log_in_shell_are_found_by_runs_and_by_the_doctor() {
     }
 }
 
-/// Neither runs a command; the first says so where a run does not see it.
+/// Neither log-in shell runs a command: `nologin` prints a message, which a run would not show, and `false` prints
+/// nothing.
 #[test]
 fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
     let Some(hosts) = machines::own(3, |_| ()) else { return };
@@ -191,7 +195,7 @@ fn a_log_in_shell_that_runs_nothing_is_a_problem_for_the_doctor() {
     }
 }
 
-/// Each of three hosts that cannot store the program has a reason of its own.
+/// On each of three hosts the program cannot be stored, for a different reason.
 #[test]
 fn a_program_that_cannot_be_stored_was_not_sent() {
     let Some(hosts) = machines::own(3, |_| ()) else { return };

@@ -1,4 +1,5 @@
-//! The user's file of flags, and `wireup config`; the rules for both files are tested in `wireup` itself.
+//! The user's file of flags, and `wireup config`; unit tests of `wireup` test the rules for the user's and the site's
+//! file.
 
 use std::fs;
 use wireup_e2e::Run;
@@ -27,7 +28,8 @@ fn the_users_file_gives_values_to_flags() {
     outcome.expect_err_line(&["wireup.toml:2: no flag of wireup run is called labell; did you mean label?"]);
 }
 
-/// How agents are started is decided when the session starts.
+/// How agents are started is decided when the session starts, so that such a flag in the file does not affect jobs in
+/// the session.
 #[test]
 fn a_file_does_not_keep_jobs_out_of_a_session() {
     let folder = Folder::new("configuration");

@@ -1,4 +1,4 @@
-//! Ranks in a PID namespace: what ends them, and what they and others see of it.
+//! Ranks in a PID namespace: what ends them, and which processes they and others see.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -12,12 +12,12 @@ use wireup_e2e::sessions::Session;
 use wireup_e2e::{Run, Running, wireup};
 use xtask::programs::Flavour;
 
-/// A rank that ignores signals, with a child in a session of its own that has a child, and a child whose parent has
-/// ended.
+/// A script for a rank that ignores signals and has two descendants: a child in a session of its own, which has a
+/// child, and a process whose parent has ended.
 const RANK: &str = "trap '' HUP TERM INT; setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & (sleep 1000 &); \
     echo ready; while :; do wait; sleep 1000; done";
 
-/// Whether this user can have PID namespaces here; a message if not.
+/// Whether this process may create PID namespaces; prints a message if not.
 fn is_permitted() -> bool {
     let permitted = wireup_e2e::may_isolate();
     if !permitted {
@@ -30,7 +30,7 @@ fn is_ours(process: &Process) -> bool {
     process.name.starts_with("wireup")
 }
 
-/// None of them can do anything about the death of another.
+/// Stops all of the processes first, so that none of them can react to the death of another one, then kills them.
 fn kill_at_once(processes: &[Process]) {
     println!("killed at once: {}", run_processes::list(processes));
     for process in processes {
@@ -54,7 +54,7 @@ fn sleepers(processes: &[Process]) -> usize {
     processes.iter().filter(|process| process.command.trim() == "sleep 1000").count()
 }
 
-/// UCX, in MPICH 4, opens files of its peers on the same machine by their process numbers.
+/// UCX, in MPICH 4, opens files of other ranks on the same machine by their pids, which must be of one PID namespace.
 #[test]
 fn a_machine_under_two_names_has_one_namespace() {
     let Some(hosts) = machines::sixteen().filter(|_| is_permitted()) else { return };
@@ -74,8 +74,8 @@ fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
     if !is_permitted() {
         return;
     }
-    // On virtual nodes: the launcher, the namespace's first process, the keeper of the agents, and an agent and a
-    // keeper for each node.
+    // Least number of wireup's processes. On virtual nodes: the launcher, the namespace's first process, the keeper of
+    // the agents, and an agent and a keeper for each node.
     for (placement, at_least) in [("-n 32", 2), ("-n 32 --virtual-nodes 4", 3 + 3 + 4)] {
         let line = format!("{placement} --pmi simple");
         let in_user_namespace = has_user_namespaces().then(|| by_user(&line));
@@ -85,7 +85,7 @@ fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
             let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
             assert!(victims.len() >= at_least, "{placement}: {}", run_processes::list(&victims));
             kill_at_once(&victims);
-            // The harness waits until no process is left.
+            // The harness checks that no process is left.
             running.finish().expect_code(137);
         }
     }
@@ -116,7 +116,7 @@ fn a_session_that_is_killed_at_once_leaves_no_process_of_its_jobs() {
     }
     for nodes in ["", "--virtual-nodes 4"] {
         let session = Session::up(nodes);
-        // A first job, whose keepers are used again by the next job.
+        // After a first job, the next job uses the keepers of that job again.
         session.job("-n 4 true").succeed();
         let mut running = session.job("-n 8").sh(RANK).start();
         await_sleepers(&mut running, 8);
@@ -129,7 +129,7 @@ fn a_session_that_is_killed_at_once_leaves_no_process_of_its_jobs() {
     }
 }
 
-/// What keepers leave becomes a child of the namespace's first process.
+/// Processes that a killed keeper leaves become children of the first process of the PID namespace.
 #[test]
 fn a_session_of_virtual_nodes_ends_what_an_agent_killed_with_its_keeper_leaves() {
     if !is_permitted() {
@@ -165,7 +165,7 @@ fn nothing_is_left_on_any_node_if_all_are_killed_at_once() {
     victims.extend(on_hub.map(|process| process.pid.as_raw_nonzero().get().cast_unsigned()));
     for signal in [Signal::STOP, Signal::KILL] {
         for pid in &victims {
-            // The process may have ended already, because its parent died.
+            // The process may have ended already, because its parent has died.
             let _ = kill(*pid, signal);
         }
     }
@@ -174,7 +174,7 @@ fn nothing_is_left_on_any_node_if_all_are_killed_at_once() {
     assert!(clean.is_some(), "left behind: {:?}", site.left(&nodes));
 }
 
-/// The ranks see other numbers than the user.
+/// Ranks in a PID namespace have other pids there than those that the user sees.
 #[test]
 fn messages_name_pids_of_this_machine() {
     for how in ["auto", "none", "auto --virtual-nodes 2"] {
@@ -211,7 +211,7 @@ fn a_line_says_what_contains_the_ranks() {
     }
 }
 
-/// There wireup has all capabilities, but not over the mounts of the machine.
+/// In its user namespace wireup has all capabilities, but not over the mounts of the machine.
 #[test]
 fn ranks_of_a_user_namespace_run_without_containment() {
     if !Command::new("unshare").args(["-Ur", "true"]).status().is_ok_and(|status| status.success()) {
@@ -222,7 +222,7 @@ fn ranks_of_a_user_namespace_run_without_containment() {
     outcome.expect_err_line(&["containment: none (a PID namespace with its own /proc needs CAP_SYS_ADMIN"]);
 }
 
-/// Rank 1 reads the memory of rank 0, which it knows by the number that `getpid` returned there, as MPI libraries do.
+/// Rank 1 reads the memory of rank 0 by the pid that `getpid` has returned in rank 0, as MPI libraries do.
 const READ_PEER: &str = r#"
 import ctypes, os, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -271,7 +271,7 @@ fn a_debugger_attaches_by_the_pid_of_this_machine() {
     running.finish().expect_code(128 + 15);
 }
 
-/// `wireup run WORDS` as a user without the right to make namespaces, except in a user namespace.
+/// The command `wireup run WORDS` without the right to make namespaces, except in a user namespace (`--contain user`).
 fn by_user(words: &str) -> Run {
     let run = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(["run", "--contain", "user"]);
     run.args(words.split_whitespace())
@@ -297,7 +297,7 @@ fn a_user_namespace_contains_ranks_where_the_right_is_missing() {
         assert_eq!(outcome.out(), "memory of rank 0\n", "{nodes}");
         outcome.expect_err_line(&["containment: ", said]);
     }
-    // The default asks for no user namespace.
+    // Without `--contain`, wireup does not use a user namespace.
     let plain = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(["run", "-n", "1", "--verbose"]);
     plain.arg("true").succeed().expect_err_line(&["containment: none", "--contain user"]);
 }
@@ -317,7 +317,7 @@ fn sessions_serve_jobs_one_after_another_in_a_user_namespace() {
     session.down("");
 }
 
-/// Jobs run without, and say so.
+/// After the death of the session's PID namespace, jobs run without one, and report that.
 #[test]
 fn a_session_whose_namespace_was_killed_says_so() {
     if !is_permitted() {
@@ -332,7 +332,8 @@ fn a_session_whose_namespace_was_killed_says_so() {
     let first = session.processes().into_iter().find(is_first).expect("the namespace's first process");
     kill_at_once(&[first]);
     let mut outcome = session.job("-n 2 true").finish();
-    // The keepers in the PID namespace end with its first process; a job fails that gets one of them at that moment.
+    // The keepers in the PID namespace end with its first process. A job that gets such a keeper just before that
+    // fails.
     for _ in 0..20 {
         if outcome.code() == 0 {
             break;
@@ -343,7 +344,7 @@ fn a_session_whose_namespace_was_killed_says_so() {
     session.down("");
 }
 
-/// `wireup WORDS` without the right to make namespaces, as for users who are not root.
+/// The command `wireup WORDS` without the right to make namespaces, as for users other than root.
 fn without_rights(session: &Session, words: &str) -> Run {
     let run = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(words.split_whitespace());
     session.leaving(run)
@@ -359,7 +360,7 @@ fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
         without_rights(&session, &format!("up {nodes}")).succeed();
         without_rights(&session, "run -n 2 true").succeed().expect_quiet();
         let store = session.runtime_dir().join("store");
-        // A user namespace takes the place of the right.
+        // Without the right to make namespaces, wireup uses a user namespace.
         let staged = format!("run -n 2 --pmi simple --stage={} --stage-also /bin/true", store.display());
         let outcome = without_rights(&session, &staged)
             .args(["sh", "-c", "grep -c sets/.*/tree/usr/bin/true /proc/self/mountinfo; true"])
@@ -367,7 +368,7 @@ fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
         let shown = if nodes.is_empty() { 1 } else { 0 };
         assert_eq!(outcome.out(), format!("{shown}\n{shown}\n"), "{outcome}");
         if !nodes.is_empty() {
-            // Ranks of different user namespaces could not read each other's memory.
+            // No user namespace for virtual nodes: ranks in different ones could not read each other's memory.
             outcome.expect_err_line(&["no mount namespace can be made here", "for virtual nodes that needs root"]);
         }
         fs::remove_dir_all(&store).expect("the store");

@@ -1,11 +1,11 @@
-//! Direct links between agents: between hosts, encrypted or not, where a link is impossible, and across virtual nodes.
+//! Direct links between agents: between hosts, encrypted or not, if a link is impossible, and between virtual nodes.
 
 use std::ffi::OsString;
 use wireup_e2e::machines;
 use wireup_e2e::partitions::{drop_silently, firewall, wall};
 use wireup_e2e::{Run, wireup};
 
-/// A program whose ranks exchange values and check each of them.
+/// The command line of a program whose ranks exchange values and check each value.
 fn exchange() -> [OsString; 4] {
     [wireup().into(), "pmi".into(), "exchange".into(), "--check".into()]
 }
@@ -46,7 +46,7 @@ fn without_a_direct_link_the_job_uses_the_tree_and_names_both_ends() {
     assert!(!outcome.err().contains("no direct link"), "{outcome}");
 }
 
-/// Packets are dropped silently, as by a firewall.
+/// The firewall drops packets silently, so that dialling does not fail at once.
 #[test]
 fn frames_do_not_wait_for_a_silent_firewall() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
@@ -58,7 +58,8 @@ fn frames_do_not_wait_for_a_silent_firewall() {
     assert!(!outcome.err().contains("no direct link"), "{outcome}");
 }
 
-/// An agent that cannot dial is dialled by the other one. If both directions are blocked there is a warning: see below.
+/// If an agent cannot dial another one, the other agent dials it instead. Only if both directions are blocked is there
+/// a warning, which another test checks.
 #[test]
 fn behind_a_one_way_firewall_the_other_agent_dials() {
     for (from, at) in [(3, 4), (4, 3)] {
@@ -92,7 +93,7 @@ fn exchanges_succeed_with_every_agent_transport() {
     }
 }
 
-/// The path of the library, if it is installed.
+/// The path of libucp, if it is installed.
 fn libucp() -> Option<String> {
     let list = std::process::Command::new("/sbin/ldconfig").arg("-p").output().ok()?;
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
@@ -102,7 +103,7 @@ fn libucp() -> Option<String> {
 
 #[test]
 fn all_nodes_use_ucx_or_all_use_tcp() {
-    // The links are encrypted as over TCP.
+    // Links by UCX are encrypted like those by TCP.
     let ucx = ["--agent-transport", "ucx"];
     let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange log";
     let outcome = Run::job(line).args(ucx).args(exchange()).succeed();

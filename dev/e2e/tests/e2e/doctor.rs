@@ -11,7 +11,8 @@ fn hosts() -> Option<Machines> {
     machines::own(5, |_| ())
 }
 
-/// The output of `wireup doctor LINE` on the hub, which must contain all `parts`.
+/// Runs `wireup doctor LINE` on the hub; its exit code must be `code`, and its output must contain all `parts`. Returns
+/// the output.
 fn doctor_of(program: &Path, hosts: &Machines, line: &str, code: i32, parts: &[&str]) -> String {
     let outcome = hosts.shell(&format!("exec {} doctor {line}", program.display())).finish().expect_code(code);
     let said = format!("{}{}", outcome.out(), outcome.err());
@@ -33,7 +34,7 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     doctor(&testbed, "--hosts hub,n0", 0, &["br0 10.77.0.254, this machine", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
-    // The interface exists on the hub, but the hosts have no interface of that name: each lists its own networks.
+    // The interface exists on the hub, but not on the hosts: the message about each host lists the host's own networks.
     let named = [
         "problem  n0: wireup agent: cannot connect to the parent agent: ",
         "eth0 10.77.0.2/16",
@@ -45,7 +46,7 @@ fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     let directory = ["n[0-1]: working directory /no/such: does not exist", "fix: run with --wdir"];
     doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);
 
-    // Without ssh the host cannot start others, but a run works nevertheless.
+    // Without ssh the host cannot start agents on other hosts, but a run works nevertheless.
     testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("replace a file");
     let onward = ["remark   n1: it cannot reach n2 by ssh (forbidden here)", "3 hosts: 2 ok, 1 with remarks"];
     doctor(&testbed, "--hosts n[0-2]", 0, &onward);
@@ -79,7 +80,7 @@ fn hosts_that_do_not_answer_are_all_named_in_one_run() {
     assert!(!said.contains("cannot reach"), "another host is blamed as well: {said}");
 }
 
-/// Packets of new connections from n1 to this machine are dropped.
+/// A firewall drops the packets by which n1 would open connections to the hub.
 #[test]
 fn a_host_behind_a_firewall_is_reported_with_the_address_that_did_not_answer() {
     let Some(testbed) = hosts() else { return };

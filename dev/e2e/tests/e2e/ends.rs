@@ -1,4 +1,4 @@
-//! How a job ends: exit codes, the line with the reason, time limits.
+//! How a job ends: exit codes, the line with the reason, and time limits.
 
 use std::fs;
 use wireup_e2e::Run;
@@ -10,7 +10,7 @@ use xtask::programs::Flavour;
 #[test]
 fn the_first_failing_rank_gives_exit_code_and_message() {
     let script = "echo pid $$; test $WIREUP_RANK = 2 && exit 9; exec sleep 1000";
-    // Contained ranks see other numbers than the messages tell.
+    // Ranks in a PID namespace would see other pids than those in messages, so they run without one.
     let outcome = Run::job("-n 4 --label --contain none").sh(script).finish().expect_code(9);
     let pid = outcome.out().lines().find_map(|line| line.strip_prefix("[2] pid ").map(str::to_owned));
     outcome.expect_err_line(&["rank 2", "9", &pid.expect("rank 2 said its pid")]);
@@ -36,7 +36,7 @@ fn the_first_failing_rank_gives_exit_code_and_message() {
     );
 }
 
-/// Ranks that were terminated because of the first failure are listed, too.
+/// The file also lists ranks that were terminated because of the first failure.
 #[test]
 fn the_end_of_each_rank_is_written_to_a_file() {
     let folder = Folder::new("ends-json");
@@ -55,7 +55,8 @@ fn the_end_of_each_rank_is_written_to_a_file() {
     assert!(ends["ranks"][3]["node"] == "node1" && ends["ranks"][3]["pid"].is_u64(), "{ends}");
 }
 
-/// As torch's `@record` does: rank 2 fails first, but rank 1, which follows, is the first to exit.
+/// Ranks write error files as torch's `@record` does. Rank 2 fails first; rank 1 fails as a consequence, but is the
+/// first to exit.
 #[test]
 fn of_the_errors_that_ranks_have_written_the_earliest_is_shown() {
     let write = "write() { echo '{\"message\": {\"message\": \"'$1'\"}}' >$TORCHELASTIC_ERROR_FILE; };";
@@ -83,7 +84,7 @@ fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
     }
 }
 
-/// As under Hydra and Open MPI.
+/// Hydra and Open MPI end the job in this case as well.
 #[test]
 fn a_rank_that_is_killed_after_finalize_ends_the_others() {
     let Some(program) = program(Flavour::Mpich5, "lateexit") else { return };
@@ -92,7 +93,7 @@ fn a_rank_that_is_killed_after_finalize_ends_the_others() {
     outcome.expect_err_line(&["rank 1", "SIGKILL"]);
 }
 
-/// A rank that needs some time after the first signal gets it; its last output arrives.
+/// A rank that needs some time after SIGTERM gets it, and its last output arrives.
 #[test]
 fn other_ranks_get_sigterm_and_time_to_end() {
     let script = "test $WIREUP_RANK = 1 && { sleep 0.5; exit 6; }; trap 'echo bye; exit 0' TERM; \
@@ -107,7 +108,7 @@ fn ranks_that_ignore_sigterm_are_killed() {
     Run::job("-n 3 --virtual-nodes 2").sh(script).finish().expect_code(6);
 }
 
-/// An MPI program that does not use the PMI link offered to it.
+/// A rank of an MPI program that does not use the PMI connection that wireup offers.
 #[test]
 fn an_mpi_program_that_ignores_pmi_is_reported() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5] {

@@ -1,4 +1,4 @@
-//! The environment of a rank: variables, folder, limits.
+//! The environment of a rank: variables, working folder, limits.
 
 use wireup_e2e::Run;
 use wireup_e2e::peers::plain;
@@ -44,8 +44,8 @@ fn a_relative_program_name_is_found_in_the_current_directory() {
     let program = plain("limits");
     let folder = program.parent().expect("a program lies in a folder");
     Run::job("-n 2 --virtual-nodes 2 ./limits").cwd(folder).succeed().expect_out("nofile");
-    // A name without a slash is looked up on PATH, then in the rank's working directory, also if that is not the
-    // launcher's.
+    // A program's name without a slash is looked up on PATH, then in the rank's working directory, even if that is not
+    // the launcher's.
     Run::job("-n 1 limits").cwd(folder).succeed().expect_out("nofile");
     let folder = folder.display();
     let both = format!("-n 1 -x PATH=/bin -wdir {folder} limits : -n 1 -wdir /usr/bin -x PATH=/bin pwd");
@@ -62,7 +62,8 @@ fn ranks_have_the_users_umask_and_file_limit() {
     }
 }
 
-/// A rank has exactly one descriptor more than the launcher got: the link that PMI_FD names.
+/// A rank has exactly one descriptor more than those that the launcher inherited: the PMI socket, whose number is in
+/// PMI_FD.
 #[test]
 fn no_descriptor_leaks_into_ranks() {
     let fds = |line: &str| line.split(" fds").nth(1).map(|fds| fds.split_whitespace().count());

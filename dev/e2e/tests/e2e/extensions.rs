@@ -1,4 +1,5 @@
-//! The startup extensions of libpmi2: as requests to our own server, and emulated with other servers' requests.
+//! The extensions of libpmi2 for startup: as requests to wireup's own server, and emulated by requests that other
+//! servers know.
 
 use wireup_e2e::libraries::{
     ALL_RIGHT, PLACEMENTS, all_right, all_right_everywhere, hydras, no_memory_errors, own, under,
@@ -7,11 +8,12 @@ use wireup_e2e::peers::program;
 use wireup_e2e::{Run, is_night};
 use xtask::programs::Flavour;
 
-/// Programs in which every rank reports success: many outstanding requests, many fences, all lengths, all calls.
+/// Programs in which every rank reports whether it found errors: many collectives in progress, many fences, all
+/// lengths, all calls.
 const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
 
-/// Runs every program on equal nodes, and on nodes with different numbers of ranks: 7 ranks with 3 per node leave a
-/// single rank on the last node.
+/// Runs every program on nodes with equal numbers of ranks, and on nodes with different numbers: 7 ranks with 3 per
+/// node leave a single rank on the last node.
 #[test]
 fn extensions_work_on_every_placement_and_with_every_exchange_scheme() {
     for name in PROGRAMS {
@@ -22,7 +24,7 @@ fn extensions_work_on_every_placement_and_with_every_exchange_scheme() {
             all_right(&format!("-n 13 --virtual-nodes 5 --exchange={scheme}"), name, 13);
         }
     }
-    // A shared array cannot be written.
+    // The program `sealed` tries to write a shared array, which must fail.
     all_right("-n 6 --virtual-nodes 2", "sealed", 6);
 }
 
@@ -38,7 +40,7 @@ fn extensions_are_emulated_under_hydra() {
     }
 }
 
-/// The programs in docs/guides/middleware.md.
+/// The example programs in docs/guides/middleware.md.
 #[test]
 fn the_documented_examples_work() {
     let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
@@ -53,14 +55,15 @@ fn the_documented_examples_work() {
         assert_eq!(under(&hydra, 5, &[], &startup, ""), "the token was with 5 of 5 processes\n");
         assert_eq!(under(&hydra, 5, &[], &anywhere, ""), "5 of 5 addresses, by an allgather\n".repeat(5));
     }
-    // The same binary `anywhere` with Slurm's libpmi, which has no allgather.
+    // The same program `anywhere`, with Slurm's libpmi, which has no allgather.
     if Flavour::LibpmiSlurm.missing().is_none() {
         let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", "").arg(&anywhere).succeed();
         assert_eq!(outcome.out(), "4 of 4 addresses, by put, fence and get\n".repeat(4));
     }
 }
 
-/// Threads that poll occupy all cpus under valgrind, so that tests next to them starve: they run at night.
+/// Under valgrind, threads that poll keep all cpus busy, so that tests that run next to them starve: these tests run
+/// only at night.
 #[test]
 fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
     let threads = if is_night() { ",threads pmi,threads pmi2" } else { "" };

@@ -2,8 +2,8 @@
 //! each error that it can have on a real system. The run must end, leave nothing behind, and either do its work or say
 //! on standard error what has failed.
 //!
-//! A part of the calls is tried by default. `WIREUP_CALLS=all` tries all of them, `WIREUP_CALLS=CALL` (`openat`) those
-//! of one call.
+//! By default only some of the calls are tried. `WIREUP_CALLS=all` tries all of them, `WIREUP_CALLS=NAME` those of one
+//! system call, such as `openat`.
 
 use rustix::io::Errno;
 use std::fs;
@@ -18,12 +18,12 @@ use wireup_e2e::{Outcome, Run, wireup};
 use wireup_testbed::failing_calls::{Call, Failing, Supervision};
 use xtask::programs::Flavour;
 
-/// Trials of each scenario by default.
+/// Default number of trials of each scenario.
 const TRIALS: usize = 160;
-/// Runs at once.
+/// Number of trials that run at the same time.
 const WORKERS: usize = 3;
 
-/// A system call that is made to fail, with its errors.
+/// A system call that is made to fail: its number, its name, and the errors with which it fails.
 type FailingCall = (i64, &'static str, &'static [Errno]);
 
 macro_rules! calls {
@@ -34,9 +34,9 @@ macro_rules! calls {
 
 use Errno as E;
 
-/// The system calls that are made to fail, behind their errors: those of calls that a sandbox refuses (`EPERM`,
-/// `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`); `EINTR` only for calls that wait. Those that cannot
-/// fail for a correct program are missing (`close`, `munmap`, `rt_sigaction`), and so are those whose failure makes the
+/// The system calls that are made to fail, after their errors: errors of calls that a sandbox refuses (`EPERM`,
+/// `ENOSYS`) or that run out of a resource (`EMFILE`, `ENOSPC`); `EINTR` only for calls that wait. Calls that cannot
+/// fail in a correct program are missing (`close`, `munmap`, `rt_sigaction`), and so are calls whose failure makes the
 /// C library or Rust's standard library abort (`mmap`, `futex`).
 const CALLS: &[FailingCall] = calls! {
     [E::MFILE, E::PERM] => SYS_openat SYS_socket SYS_socketpair SYS_pipe2 SYS_eventfd2 SYS_epoll_create1 SYS_signalfd4
@@ -63,17 +63,17 @@ const OLD_CALLS: &[FailingCall] = calls! {
     [E::AGAIN] => SYS_fork SYS_vfork;
     [E::PERM] => SYS_unlink SYS_chmod SYS_readlink;
 };
-/// Newer architectures have only calls with more arguments in their place.
+/// Newer architectures do not have these calls, but only variants with more arguments.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[FailingCall] = &[];
 
 /// (Role, call) pairs whose failure another process reports, each with its reason.
 const SAID_OTHERWISE: &[(&str, &str)] = &[
-    // The accepting agent closes a connection that it cannot watch, and the connecting one reports that.
+    // The accepting agent closes a connection that it cannot watch, and the agent that has connected reports that.
     ("wireup run", "epoll_ctl"),
     ("wireup run", "setsockopt"),
-    // The keeper that is the first process of the nodes' PID namespace serves no job: when it ends, the kernel ends
-    // those that do.
+    // The keeper that is the first process of the nodes' PID namespace serves no job: when it ends, the kernel kills
+    // the keepers that serve jobs, and their ends are reported.
     ("wireup-keeper run", "epoll_create1"),
     ("wireup-keeper run", "epoll_ctl"),
     ("wireup-keeper run", "fcntl"),
@@ -81,11 +81,12 @@ const SAID_OTHERWISE: &[(&str, &str)] = &[
     ("wireup-keeper run", "signalfd4"),
 ];
 
-/// Calls without which a directory of a session or of a PMIx server cannot be removed. That of a session is removed by
-/// the next one of that name, or it says why not; that of a PMIx server has no name that another job would use.
+/// Calls without which the directory of a session or of a PMIx server cannot be removed. The directory of a session is
+/// removed by the next session of that name, or that session reports why not; the name of a PMIx server's directory is
+/// used by no other job.
 const REMOVE: [&str; 7] = ["unlink", "unlinkat", "openat", "getdents64", "newfstatat", "statx", "fcntl"];
 
-/// `write` is in the table by what it writes to.
+/// `write` is tried only for certain kinds of files, so it is not in the table `CALLS`.
 const WRITE: (i64, &str) = (libc::SYS_write, "write");
 
 fn known(call: &Call) -> Option<&'static FailingCall> {
@@ -103,16 +104,16 @@ fn name(call: &Call) -> &'static str {
     known(call).map_or(WRITE.1, |(_, name, _)| name.trim_start_matches("SYS_"))
 }
 
-/// What is run, and whether a run has done its work.
+/// A command line to be run, and a check whether a run has done its work.
 struct Scenario {
     run: Box<dyn Fn() -> Run + Sync>,
     works: fn(&Outcome) -> bool,
-    /// Whether the failing process writes to the user's terminal. Otherwise its launcher only sees that it has closed
-    /// the connection.
+    /// Whether the failing process writes to the user's terminal. Otherwise its launcher only sees that the process has
+    /// closed the connection.
     names_cause: bool,
 }
 
-/// A run in which this call is to fail: whether it was reached, or what is wrong.
+/// Runs a scenario in which one call fails; returns whether that call was reached, or what is wrong with the run.
 fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let supervision = Supervision::new().expect("descriptors");
@@ -129,8 +130,8 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
             let is_directory = problem.contains("exit status: 0") && problem.contains("left behind: [");
             let removes = ["wireup-session up", "wireup-keeper run", "wireup down"].contains(&&*failing.call.role);
             let may_stay = removes && REMOVE.contains(&name(&failing.call));
-            // After a failed call the PMIx library goes on without the event or the file. Its messages are shown, and
-            // Ctrl-C ends the job.
+            // After a failed call the PMIx library continues without the event or the file, so the job may hang. The
+            // library's messages are shown, and Ctrl-C ends the job.
             let library_waits = failing.call.role == "wireup pmix-server" && problem.contains("its PMIx server said:");
             return if (is_directory && may_stay) || library_waits { Ok(true) } else { Err(problem) };
         }
@@ -140,7 +141,8 @@ fn trial(scenario: &Scenario, failing: &Failing) -> Result<bool, String> {
     }
     let err = outcome.err();
     let mut lines = err.lines().filter(|line| line.starts_with("wireup"));
-    // The kernel's words for the error, which say what to look for; the loader has words of its own.
+    // The kernel's text for the error, which the product's message should contain; the dynamic loader has texts of its
+    // own.
     let words = std::io::Error::from_raw_os_error(failing.errno).to_string();
     let words = words.split(" (os error").next().unwrap_or_default();
     let is_elsewhere = SAID_OTHERWISE.contains(&(&failing.call.role, name(&failing.call)));
@@ -211,7 +213,7 @@ fn every_call_may_fail(scenario: &Scenario) {
     let bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
     let reached = reached.into_inner() + bad.len();
     println!("{reached} of {} failures tried in {} s", all.len(), start.elapsed().as_secs());
-    // A wait may be over before it sleeps, so a call may be made less often than in the recorded run.
+    // A wait may be completed before it sleeps, so a call may be made less often than in the recorded run.
     assert!(reached * 2 > trials.len(), "only {reached} of {} chosen calls were made", trials.len());
     assert!(bad.is_empty(), "{} of {}:\n{}", bad.len(), trials.len(), bad.join("\n---\n"));
 }

@@ -21,11 +21,11 @@ use trial::{TrialReport, trial, typical_lengths};
 use wireup_e2e::faults::FaultSite;
 
 const TRIALS: u64 = 72;
-/// Sites that run in parallel.
+/// Number of testbeds on which trials run in parallel.
 const SITES: usize = 5;
 pub const NODES: u16 = 6;
-/// A third of the time after which a silent node counts as lost: if the machine is suspended for longer, a trial that
-/// went wrong says nothing.
+/// A third of the time after which a silent node counts as lost: if the machine was suspended for longer, the failure
+/// of a trial says nothing.
 const STILL_MAX: Duration = Duration::from_secs(1);
 
 #[test]
@@ -48,7 +48,7 @@ fn faults_at_random_moments_end_the_job_cleanly() {
     assert!(bad.is_empty(), "{} of {} trials, seed {seed}:{shown}", bad.len(), all.len());
 }
 
-/// `stood`: trials that went wrong while this machine stood still.
+/// `stood`: trials that failed while this machine was suspended.
 fn at_one_site(seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<TrialReport>>, stood: &AtomicU64) {
     let fresh = || FaultSite::start(NODES, &[FaultSite::share()]);
     let Some(mut site) = fresh() else { return };
@@ -74,8 +74,8 @@ fn at_one_site(seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<TrialRe
     }
 }
 
-/// Does some work, and measures the longest time for which this process got no processor meanwhile, as if the machine
-/// had been halted.
+/// Does `work`, and measures the longest time for which this process got no processor meanwhile, as if the machine had
+/// been suspended.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let (working, is_over) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -95,7 +95,8 @@ fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     })
 }
 
-/// For each kind of fault: the number of trials, the longest time until the launcher ended, and until nothing was left.
+/// Prints for each kind of fault: the number of trials, the longest time until the launcher ended, and until nothing
+/// was left.
 fn show_worst(all: &[TrialReport]) {
     let mut kinds: BTreeMap<String, (usize, Duration, Duration, Duration)> = BTreeMap::new();
     for report in all {
@@ -123,18 +124,18 @@ fn seed(variable: &str) -> u64 {
     number(variable).unwrap_or_else(clock)
 }
 
-/// splitmix64.
+/// Random numbers by splitmix64.
 pub struct Dice(u64);
 
 impl Dice {
-    /// The seed is printed, or taken from a variable.
+    /// Random numbers from a seed that an environment variable gives; otherwise from a new seed, which is printed.
     pub fn printed(variable: &str) -> Dice {
         let seed = seed(variable);
         println!("again with {variable}={seed}");
         Dice(seed)
     }
 
-    /// The dice of one trial.
+    /// The random numbers of one trial.
     fn of(seed: u64, trial: u64) -> Dice {
         Dice(seed.wrapping_mul(1_000_003).wrapping_add(trial))
     }

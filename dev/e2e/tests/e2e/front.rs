@@ -1,5 +1,5 @@
-//! In place of `mpiexec`: links with the names of other launchers, their options, their variables, their users' build
-//! systems.
+//! wireup in place of `mpiexec`: links to it with the names of other launchers, their options, their variables, and
+//! build systems that call them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use wireup_e2e::{Outcome, Run, wireup};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
-/// A folder with a link of each name to the product.
+/// A folder with one link to the product for each launcher's name.
 struct Links(Folder);
 
 impl Links {
@@ -27,18 +27,18 @@ impl Links {
         self.0.0.join(name).display().to_string()
     }
 
-    /// `NAME WORDS`, where the first word is the launcher.
+    /// The command `NAME WORDS`, where the first word is the name of a link.
     fn run(&self, line: &str) -> Run {
         let (name, words) = line.split_once(' ').expect("a launcher and words");
         Run::tool(&self.path(name), words.split_whitespace())
     }
 
-    /// A shell whose PATH begins with the links.
+    /// A shell script whose PATH begins with the folder of links.
     fn shell(&self, script: &str) -> Run {
         self.found(Run::shell(script))
     }
 
-    /// A run that finds the links before other launchers.
+    /// A run whose PATH begins with the folder of links, so that it finds them before other launchers.
     fn found(&self, run: Run) -> Run {
         run.env("PATH", format!("{}:{}", self.0.0.display(), std::env::var("PATH").expect("a PATH")))
     }
@@ -49,7 +49,7 @@ impl Links {
     }
 }
 
-/// What each option means is known to unit tests: `front/tests.rs`.
+/// Unit tests (`front/tests.rs`) test the meaning of each option.
 #[test]
 fn each_name_starts_jobs_and_shows_help() {
     let links = Links::new("names");
@@ -124,7 +124,7 @@ fn ranks_are_numbered_and_placed_as_asked() {
 
 #[test]
 fn a_copy_under_the_name_of_a_launcher_says_that_it_must_be_a_link() {
-    // On the file system of the product, where another name costs nothing.
+    // The folder is on the product's file system, where a hard link needs no copy.
     let links = Links(Folder(wireup().with_file_name(format!("front-copy-{}", std::process::id()))));
     fs::create_dir_all(&links.0.0).expect("a folder");
     fs::hard_link(wireup(), links.0.at("mpiexec")).expect("another name");
@@ -205,7 +205,7 @@ fn rankfiles_and_sequences_name_other_hosts() {
     outcome.expect_err_line(&["n1: rank 1  ["]);
 }
 
-/// Slurm sets variables for the launchers that it expects.
+/// Slurm sets variables with which launchers such as Hydra start their agents; wireup must not be confused by them.
 #[test]
 fn in_an_allocation_hosts_and_ranks_come_from_it() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -251,7 +251,7 @@ add_test(NAME hello COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MP
 ${MPIEXEC_POSTFLAGS})
 ";
 
-/// CMake finds `mpiexec` by its name and runs it with the options that `FindMPI` knows.
+/// CMake finds `mpiexec` by its name and runs it with the options that CMake's `FindMPI` knows.
 #[test]
 fn a_project_with_findmpi_and_ctest_uses_it() {
     let (Some(cmake), Some(mpicc)) = (tool("/usr/bin/cmake"), tool("/usr/bin/mpicc.mpich")) else { return };
@@ -282,7 +282,7 @@ rule hello:
     shell: "{resources.mpi} -n {threads} $HELLO > {output}"
 "#;
 
-/// The step of a workflow starts an MPI program as Snakemake's documentation shows it.
+/// A step of a Snakemake workflow starts an MPI program as Snakemake's documentation shows it.
 #[test]
 fn a_step_of_a_workflow_uses_it() {
     let snakemake = layout::peer("snakemake").join("bin/snakemake").display().to_string();
@@ -316,7 +316,8 @@ fn mpichs_own_runner_is_content_with_it() {
     assert!(outcome.out().contains("tests passed!"), "{outcome}");
 }
 
-/// A process that was started without a launcher becomes the first rank of a job: its library starts `mpiexec`.
+/// A process that was started without a launcher (a singleton) becomes the first rank of a job: its MPI library starts
+/// `mpiexec`.
 #[test]
 fn a_singleton_starts_children() {
     let links = Links::new("singleton");
@@ -333,7 +334,7 @@ fn a_singleton_starts_children() {
         assert_eq!(outcome.out().lines().filter(|line| line.ends_with(" to come")).count(), 3, "{outcome}");
         let outcome = singleton("missing /no/such").expect_code(0);
         outcome.expect_err_line(&["cannot start", "/no/such: not found"]);
-        // The singleton waits for its children, which fail, and is ended with them.
+        // The singleton waits for the processes that it has spawned; they fail, and the singleton is ended with them.
         let outcome = singleton("fail");
         outcome.expect_err_line(&["job 1", "exited with code 9"]);
         assert_eq!(outcome.code(), 128 + 15, "{outcome}");

@@ -3,7 +3,7 @@
 use wireup_e2e::Run;
 use wireup_e2e::tables::{fails, prints};
 
-/// The launcher's own variables apply on this machine.
+/// The variables of the launcher's own environment say which devices this machine has.
 #[test]
 fn visible_devices_are_divided_among_the_ranks_of_a_node() {
     let show = r#"echo "$WIREUP_RANK: $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES $ZE_AFFINITY_MASK""#;

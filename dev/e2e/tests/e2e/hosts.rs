@@ -1,4 +1,5 @@
-//! Jobs on several hosts: which rank runs where, for trees of any shape, and that everything works as on one machine.
+//! Jobs on several hosts: which rank runs on which host, for trees of any shape, and that everything works as on one
+//! machine.
 
 use rustix::process::Signal;
 use wireup_e2e::Run;
@@ -7,14 +8,14 @@ use wireup_e2e::tables::{prints, reports};
 
 const WHERE: &str = "echo $WIREUP_RANK $WIREUP_NODE $(hostname)";
 
-/// The expected lines if each rank is on host `rank / ppn`.
+/// The lines that a job must print if rank r runs on host `r / ppn`.
 fn block(ranks: usize, ppn: usize) -> Vec<String> {
     let mut lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} {0} n{0}", rank / ppn)).collect();
     lines.sort();
     lines
 }
 
-/// `n0` to `n(count - 1)`.
+/// The host list `n0` to `n(count - 1)`.
 fn first(count: usize) -> String {
     format!("n[0-{}]", count - 1)
 }
@@ -22,7 +23,7 @@ fn first(count: usize) -> String {
 #[test]
 fn ranks_are_placed_right_in_trees_of_every_depth() {
     let Some(machines) = machines::sixteen() else { return };
-    // One level, two levels, three levels, and a chain.
+    // Trees of agents with one level, two levels and three levels, and a chain.
     for (hosts, flags) in
         [(16, "--start ssh-flat"), (16, ""), (16, "--fanout 4"), (13, "--fanout 2"), (5, "--fanout 1"), (1, "")]
     {
@@ -91,7 +92,7 @@ fn input_reaches_a_remote_rank_or_all_ranks() {
     }
 }
 
-/// A chain of five levels below the launcher.
+/// The command `wireup run` with a chain of agents, five levels below the launcher.
 fn deep(machines: &Machines) -> Run {
     machines.job("--hosts n[0-4] --fanout 1")
 }
@@ -121,7 +122,7 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
     running.await_that("all are stopped", |running| ranks_in(running, 'T') == 5);
     running.signal(Signal::CONT);
     running.await_that("all go on", |running| ranks_in(running, 'S') == 5);
-    // SIGCONT arrives while the job is about to stop.
+    // Repeated, so that SIGCONT sometimes arrives while the job is about to stop.
     for _ in 0..20 {
         running.signal(Signal::TSTP);
         running.signal(Signal::CONT);
@@ -131,8 +132,8 @@ fn a_stopped_job_stops_on_every_host_and_continues() {
     running.finish().expect_code(130);
 }
 
-/// A launcher that does not read leaves no room for more data. That must never count as a lost node, however long it
-/// takes.
+/// A launcher that does not read its links leaves no room for more data. However long this takes, no node may count as
+/// lost for this reason.
 #[test]
 fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
     let Some(machines) = machines::sixteen() else { return };
@@ -153,7 +154,7 @@ fn a_failed_rank_is_named_with_its_host() {
     let killed = deep(&machines).sh(&at_3("kill -SEGV $$")).finish().expect_code(128 + 11);
     killed.expect_err_line(&["rank 3", "n3", "SIGSEGV"]);
     let lost = machines.job("--hosts n0,n1 --fanout 1 -wdir /run/only-here true").finish();
-    // The folder is on neither.
+    // The folder exists on neither of the two hosts.
     lost.expect_code(125).expect_err_line(&["node n", "/run/only-here"]);
     deep(&machines).arg("/no/such/program").finish().expect_code(127).expect_err_line(&["/no/such/program"]);
 }

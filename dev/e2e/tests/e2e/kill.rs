@@ -11,14 +11,14 @@ use wireup_e2e::libraries::own;
 use wireup_e2e::run_processes::{self, Process};
 use wireup_e2e::{Run, Running};
 
-/// Ranks with a child, and with a grandchild in a session of its own.
+/// A script for ranks with a child, and with a grandchild in a session of its own.
 const RANK: &str = "setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & sleep 1000 & echo ready; wait";
 
 fn job(offered: &str) -> Running {
     Run::job(&format!("-n 4 --virtual-nodes 2 --pmi {offered}")).sh(RANK).start()
 }
 
-/// A job with all of its processes running.
+/// Starts a job and waits until all of its processes run.
 fn full() -> Running {
     let mut running = job("simple");
     running.await_out("ready\n", 4);
@@ -34,12 +34,12 @@ fn count(running: &Running, command: &str) -> usize {
     running.processes().iter().filter(|process| process.command.trim() == command).count()
 }
 
-/// Whether it is one of wireup's processes (launcher, agent, keeper) and not a rank.
+/// Whether a process is one of wireup's (launcher, agent, keeper) and not a rank.
 fn is_ours(process: &Process) -> bool {
     process.command.split(' ').next().is_some_and(|program| program.ends_with("wireup")) || process.name == "wireup"
 }
 
-/// wireup's processes and the ranks, but not processes started by ranks. A job goes on without the process that forks
+/// wireup's processes and the ranks, but not processes started by ranks. A job continues without the process that forks
 /// keepers, until a rank asks for new processes (`spawn::a_spawn_without_its_forker_fails_with_a_message`).
 fn victims(running: &Running) -> Vec<Process> {
     let mut all = running.processes();
@@ -69,7 +69,8 @@ fn killing_any_process_ends_the_job_and_leaves_nothing() {
     }
 }
 
-/// The root's keeper without ranks, whose PID namespace all nodes of this machine share.
+/// Whether a process is the root's keeper without ranks, the first process of the PID namespace that all nodes of this
+/// machine share.
 fn is_first_of_a_namespace(process: &Process) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid.as_raw_nonzero())).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -77,12 +78,12 @@ fn is_first_of_a_namespace(process: &Process) -> bool {
     numbers.len() > 1 && numbers.last() == Some(&"1")
 }
 
-/// At any moment from the first fork until everything runs.
+/// Kills a process at a random moment between the first fork and the time when everything runs.
 #[test]
 fn killing_any_process_during_the_start_leaves_nothing() {
     let mut dice = Dice::printed("WIREUP_KILL_SEED");
-    // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies
-    // before it is ready.
+    // Every third turn has PMIx servers, which may be killed. With `--pmi both`, a node could continue without a server
+    // that dies before it is ready.
     for turn in 0..30 {
         let mut running = if turn % 3 == 0 { job("pmix") } else { job("simple") };
         thread::sleep(Duration::from_micros(dice.below(if turn % 3 == 0 { 200_000 } else { 60_000 })));
@@ -96,13 +97,14 @@ fn killing_any_process_during_the_start_leaves_nothing() {
         let all_ran = running.has_ended() || all_run(&running);
         let killed = kill_process(victim.pid, Signal::KILL);
         if killed.is_err() {
-            // The process was exiting already (a remote shell between two programs): end the job in the usual way.
+            // The process was already exiting (for example a remote shell between two programs): the job is ended by
+            // killing the launcher.
             running.signal(Signal::KILL);
         } else if is_first && !running.has_ended() {
-            // If no agent had joined its namespace, the job goes on without one.
+            // If no agent had joined the victim's PID namespace yet, the job continues without one.
             running.signal(Signal::TERM);
         }
-        // A keeper that had nothing yet is replaced, and all ranks start.
+        // A keeper that was killed before it had any ranks is replaced, and all ranks start.
         if !all_ran {
             running.await_that("it has ended or all ranks run", |running| running.has_ended() || all_run(running));
             if !running.has_ended() {
@@ -114,7 +116,7 @@ fn killing_any_process_during_the_start_leaves_nothing() {
     }
 }
 
-/// Kills a rank, an agent or any process while several collectives are in progress, with every scheme.
+/// Kills a rank, an agent or any process while several collectives are in progress, with every exchange scheme.
 #[test]
 fn killing_a_process_during_exchanges_ends_the_job() {
     let mut dice = Dice::printed("WIREUP_KILL_SEED");

@@ -1,5 +1,5 @@
-//! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and compared with
-//! Slurm's library.
+//! The C libraries: what they export, and what they answer under `wireup run`, under Hydra, without a launcher, and
+//! compared with Slurm's library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,9 +14,9 @@ use wireup_e2e::{Run, executables, wireup};
 use xtask::libraries;
 use xtask::programs::{Flavour, environment};
 
-/// Largest size of a library, which every rank loads.
+/// Maximum size of a library, since every rank loads it.
 const LIBRARY_BYTES_MAX: u64 = 72 << 10;
-/// With curves and ciphers.
+/// Maximum size of a library that also contains code for curves and ciphers.
 const CRYPTOGRAPHIC_LIBRARY_BYTES_MAX: u64 = 512 << 10;
 
 fn sorted(text: &str) -> Vec<String> {
@@ -25,14 +25,14 @@ fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
-/// Compares lines; reports only the first difference.
+/// Compares lists of lines; reports only the first difference.
 pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
     let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
     assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
 }
 
-/// Every PMI-1 call; group barriers, for which our library asks our server for PMI 1.2; an init after finalize, which
-/// touches no file of the program that has the number of `PMI_FD` now; calls in a forked child, which fail at once.
+/// Tests every PMI-1 call; group barriers, for which our library asks our server for PMI 1.2; an init after finalize,
+/// which must not touch a file that has got the number of `PMI_FD`; calls in a forked child, which must fail at once.
 #[test]
 fn programs_of_both_libraries_are_right() {
     all_right_everywhere("pmi1 plain");
@@ -42,7 +42,8 @@ fn programs_of_both_libraries_are_right() {
     }
 }
 
-/// Rank 0 waits for rank 1 in the barrier of a group. All other ranks finalize, rank 1 too, which alone is no error.
+/// Rank 0 waits for rank 1 in the barrier of a group. All other ranks finalize, rank 1 as well. Finalizing alone is no
+/// error.
 #[test]
 fn a_member_that_leaves_a_group_barrier_fails_the_job() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
@@ -65,7 +66,8 @@ fn programs_run_without_a_launcher() {
     }
 }
 
-/// One binary, built with Slurm's header, runs on both libraries; another one, built with our header, runs on ours.
+/// A program built with Slurm's header runs with both libraries; a program built with wireup's header runs with
+/// wireup's library.
 #[test]
 fn our_library_gives_the_same_answers_as_slurms() {
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
@@ -87,7 +89,7 @@ fn programs_for_slurms_library_run_on_ours() {
     Run::job("-n 8 --virtual-nodes 4").linked().arg(&attrs).succeed().expect_all_right(8);
 }
 
-/// Intel MPI loads the library that a variable names.
+/// Intel MPI loads the PMI library that an environment variable names.
 #[test]
 fn intel_mpi_runs_on_our_libraries() {
     let Some(allreduce) = program(Flavour::Intel, "allreduce") else { return };
@@ -111,7 +113,7 @@ fn pmi_1_programs_run_under_hydra() {
     }
 }
 
-/// Debian's Hydra, since the newer one refuses the first request of Slurm's library.
+/// Runs under Debian's Hydra, since the newer one refuses the first request of Slurm's library.
 #[test]
 fn our_library_gives_slurms_answers_under_hydra() {
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
@@ -147,14 +149,14 @@ fn threads_call_every_kind_of_function_at_once() {
     }
 }
 
-/// What a tool of binutils prints of a library.
+/// The output of a program of binutils about a library.
 fn printed(tool: &str, options: &[&str], library: &Path) -> String {
     let output = Command::new(tool).args(options).arg(library).output().unwrap_or_else(|e| panic!("{tool}: {e}"));
     assert!(output.status.success(), "{tool} {}: {output:?}", library.display());
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The functions that a header declares.
+/// Names of the functions that a header declares.
 fn declared(header: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(xtask::layout::root().join("include").join(header)).expect("our header");
     let name = |line: &str| {
@@ -185,7 +187,7 @@ fn the_libraries_are_small_and_export_exactly_the_headers() {
         assert_eq!((values("(SONAME)"), values("(NEEDED)")), (vec![&*format!("lib{name}.so.0")], vec!["libc.so.6"]));
         let sections = printed("readelf", &["-SW"], &path);
         assert!(!dynamic.contains("(INIT") && !sections.contains(" INIT_ARRAY "), "{name}: code runs at its load");
-        // Lines of `ADDRESS T NAME@@VERSION`.
+        // The output of `nm` consists of lines `ADDRESS T NAME@@VERSION`.
         let exports = printed("nm", &["-D", "--defined-only"], &path);
         let exports: BTreeSet<&str> =
             exports.lines().filter_map(|line| line.split_once(" T ")).map(|(_, it)| it).collect();
@@ -199,7 +201,7 @@ fn the_libraries_are_small_and_export_exactly_the_headers() {
     }
 }
 
-/// The programs above call every function that the headers declare.
+/// The programs that other tests run call every function that the headers declare.
 #[test]
 fn test_programs_call_every_declared_function() {
     let sources = xtask::layout::sources().join("libpmi");
@@ -233,7 +235,7 @@ fn programs_compile_and_run_against_an_installed_tree() {
     }
     let done = install(&program, &prefix);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // Installs once more from the installed program: to another place, and over itself.
+    // Runs `wireup install` of the installed program: to another place, and over itself.
     let again = prefix.join("bin/wireup");
     for target in [&place.at("second"), &prefix] {
         let done = install(&again, target);

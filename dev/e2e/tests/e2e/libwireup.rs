@@ -1,4 +1,4 @@
-//! libwireup, under our launcher and under others.
+//! libwireup, under `wireup run` and under other launchers.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use wireup_e2e::peers::{mpi4py, program, tool};
 use wireup_e2e::{Run, is_night, machines};
 use xtask::programs::Flavour;
 
-/// The argument by which programs use libfabric, if it is installed.
+/// The argument by which test programs use libfabric, if libfabric is installed.
 fn fabric() -> Option<&'static str> {
     let library = format!("/usr/lib/{}-linux-gnu/libfabric.so.1", std::env::consts::ARCH);
     tool(&library).map(|_| "fabric")
@@ -22,7 +22,8 @@ const ENGINES: &str = "auto agents peers allgather ring udp thread udp-thread fe
 
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
-    // Sixty-four ranks keep all processors busy for seconds: what differs in threads and names only runs at night.
+    // Sixty-four ranks keep all processors busy for seconds, so engines that differ only in threads or names run at
+    // night only.
     let is_for_many = |engine: &str| ["auto", "agents", "peers", "udp", "fabric"].contains(&engine);
     for (placement, ranks) in PLACEMENTS {
         let is_run = |engine: &&str| ranks < 64 || is_for_many(engine) || is_night();
@@ -33,7 +34,7 @@ fn groups_collectives_and_messages_work_with_both_engines() {
     all_right("-n 7 --virtual-nodes 3 --ppn 3", "bootstrap auto", 7);
 }
 
-/// Nothing is exchanged among ranks before their first messages; the groups of nodes need no messages either.
+/// Before their first messages, ranks exchange nothing with each other; the groups of nodes need no messages either.
 #[test]
 fn instant_on_jobs_have_the_same_groups_and_collectives() {
     for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
@@ -58,7 +59,7 @@ fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
     outcome.expect_all_right(5);
 }
 
-/// Ranks send to each other by libfabric's tcp provider, at addresses that they compute.
+/// Ranks send to each other through libfabric's tcp provider, at addresses that they compute from the reserved ports.
 #[test]
 fn libfabric_listens_on_the_ports_that_were_reserved() {
     let Some(program) = program(Flavour::Fabric, "reserved") else { return };
@@ -83,7 +84,7 @@ fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
     job.arg(&program).succeed().expect_all_right(9);
 }
 
-/// The ports are no sockets that listen: libwireup's own ones are elsewhere.
+/// No socket listens on the reserved ports: libwireup's own sockets have other ports.
 #[test]
 fn jobs_with_reserved_ports_have_the_same_groups_and_collectives() {
     for engine in ["auto", "peers", "ring", "udp"] {
@@ -142,7 +143,7 @@ fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
     }
 }
 
-/// A provider that wants what devices want, and loses a datagram now and then.
+/// A libfabric provider that has the requirements of real devices, and sometimes loses a datagram.
 #[test]
 fn providers_may_want_registered_memory_prefixes_and_contexts() {
     let Some(_) = program(Flavour::Fabric, "reserved") else { return };
@@ -158,7 +159,7 @@ fn providers_may_want_registered_memory_prefixes_and_contexts() {
     }
 }
 
-/// Endpoints of different providers do not understand each other.
+/// Endpoints of different libfabric providers cannot communicate, so the ranks must get an error.
 #[test]
 fn ranks_with_different_providers_are_told_so() {
     if fabric().is_none() {
@@ -183,7 +184,7 @@ fn ranks_make_their_own_network_under_hydra() {
     }
 }
 
-/// The launcher lets the others live, since the rank exits with 0 and none of them waits for it in PMI.
+/// The launcher does not end the other ranks, since the lost rank exits with code 0 and no rank waits for it in PMI.
 #[test]
 fn a_lost_rank_is_named_to_the_others() {
     for ranks in [4, 9] {
@@ -195,7 +196,8 @@ fn a_lost_rank_is_named_to_the_others() {
     }
 }
 
-/// The rank leaves its computation only when others have been answered, and without the thread only when they have not.
+/// The rank ends its computation only after other ranks have received answers from it; without the thread, only after
+/// they have received none.
 #[test]
 fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
     for transport in ["1", "2"] {
@@ -209,16 +211,16 @@ fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
     }
 }
 
-/// Ranks that need no connections do not take part in making any, and leave (`apart`): a send does not wait for a
-/// receiver that has none yet. What was flushed arrives while its rank does something else (`leaves`). A second copy of
-/// the library disturbs nothing (`copies`), libraries with names have contexts of their own (`libraries`), and an old
-/// client works (`old`).
+/// `apart`: ranks that need no connections make none, and exit; a send does not wait for a receiver that has none yet.
+/// `leaves`: flushed messages arrive while their sender does something else. `copies`: a second copy of the library
+/// disturbs nothing. `libraries`: libraries with names have contexts of their own. `old`: an old client works.
 #[test]
 fn programs_of_libwireup_are_right_everywhere() {
     for words in ["apart", "leaves 1", "leaves 2", "copies", "libraries", "old"] {
         all_right_everywhere(words);
     }
-    // Each of 16 ranks talks to the 15 others over at most 3 connections, or 1: the bound that the program asks for.
+    // Each of 16 ranks sends messages to the 15 others over at most 3 connections, or 1: the bound that the program
+    // requests.
     for bound in ["few 1 1", "few 1 3"] {
         for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
             all_right(placement, bound, 16);
@@ -226,7 +228,7 @@ fn programs_of_libwireup_are_right_everywhere() {
     }
 }
 
-/// Lets Python programs import our package, which loads our library.
+/// Lets Python programs import wireup's Python package, which loads libwireup.
 fn with_package(run: Run) -> Run {
     run.linked().env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", xtask::layout::root().join("python"))
 }
@@ -254,7 +256,7 @@ fn without_a_launcher_libraries_are_jobs_of_their_own() {
     assert_eq!(run.succeed().out(), "0 of 1: all right\n");
 }
 
-/// MPI and the libraries are told apart, but the end of a rank is that of all.
+/// Messages of MPI and of the libraries are kept apart, but the end of a rank concerns all of them.
 #[test]
 fn a_rank_that_ends_is_missed_by_the_libraries_beside_mpi() {
     for placement in ["-n 3", "-n 5 --virtual-nodes 2"] {
@@ -264,7 +266,8 @@ fn a_rank_that_ends_is_missed_by_the_libraries_beside_mpi() {
     }
 }
 
-/// Whatever a header has declared stays: constants, functions, and the beginnings of structs.
+/// Everything that a released header has declared must still be declared: constants, functions, and the first fields of
+/// structs.
 #[test]
 fn todays_header_declares_what_the_first_one_did() {
     let read = |path: &Path| std::fs::read_to_string(path).expect("a header");
@@ -312,7 +315,7 @@ fn the_man_page_has_every_function_and_an_example_that_works() {
     assert!(shown.status.success() && shown.stderr.is_empty(), "{}", String::from_utf8_lossy(&shown.stderr));
 }
 
-/// Without comments, each with single blanks.
+/// The declarations in a header without comments, each with single blanks between words.
 fn declarations(header: &str) -> Vec<String> {
     let mut text = String::new();
     for (at, piece) in header.split("/*").enumerate() {
@@ -339,13 +342,13 @@ fn the_python_package_gives_the_same_results() {
     let Some(python) = tool("/usr/bin/python3") else { return };
     let script = xtask::layout::sources().join("python/collectives.py");
     for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
-        // The program loads its library by dlopen, so the launcher is told what it needs.
+        // The program loads its library by dlopen, so wireup cannot see which PMI it needs, and a flag says so.
         let job = with_package(Run::job("-n 5 --virtual-nodes 2 --pmi simple"));
         job.arg(&python).arg(&script).arg(engine).succeed().expect_all_right(5);
     }
 }
 
-/// Random collectives of random groups: what mpi4py returns.
+/// Random collectives of random groups: results must be those of mpi4py.
 #[test]
 fn collectives_return_what_those_of_mpi_return() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };

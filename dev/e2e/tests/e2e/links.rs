@@ -1,4 +1,4 @@
-//! The links of agents: addresses, encryption, foreign connections.
+//! The links between agents: addresses, encryption, connections of foreign programs.
 
 use rustix::process::Signal;
 use std::fs;
@@ -11,7 +11,7 @@ use wireup_e2e::machines::{self, Machines};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Every host has a docker0 with the same address, and so has the hub.
+/// Every host and the hub have an interface docker0 with the same address, which links must not use.
 #[test]
 fn link_addresses_are_reported_and_never_a_container_bridge() {
     let Some(machines) = machines::four() else { return };
@@ -36,12 +36,12 @@ fn an_unknown_interface_is_reported_with_the_existing_addresses() {
         let outcome = machines.job(&format!("--hosts n[0-3] --fanout 1 --interface {which} hostname")).finish();
         outcome.expect_code(125).expect_err_line(&[which, "10.77.0."]);
     }
-    // Only the hub has the interface `br0`, but both ends of a link need it.
+    // Only the hub has the interface `br0`, but both ends of a link need an interface of that name.
     let far = machines.job("--hosts n[0-3] --start ssh-flat --interface br0 hostname").finish().expect_code(125);
     far.expect_err_line(&["--interface br0", "eth0 10.77.0.1"]);
 }
 
-/// Counts packets on the hub that contain a text, until its standard input ends.
+/// A program that counts packets on the hub that contain a text, until its standard input ends.
 const WATCH: &str = "
 import select, socket, sys
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -57,7 +57,7 @@ while True:
 print(count)
 ";
 
-/// How many packets contain text that a remote rank has written and no command line contains.
+/// Number of packets that contain text which a remote rank has written and no command line contains.
 fn readable_packets(machines: &Machines, flags: &str) -> usize {
     let mut watch = Command::new(PYTHON);
     machines.enter(watch.args(["-c", WATCH, "NEEDLE-42-"]).stdin(Stdio::piped()).stdout(Stdio::piped()));
@@ -83,7 +83,8 @@ fn encrypted_links_hide_the_jobs_data() {
     assert_eq!(readable_packets(&machines, ""), 0);
 }
 
-/// Opens connections and reports when they are open; each behaves in one of the ways of a foreign program.
+/// A program that opens connections and reports when they are open; on each it behaves in another way of a foreign
+/// program.
 const STRANGER: &str = "
 import os, socket, sys, time
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -104,7 +105,7 @@ print('held', flush=True)
 time.sleep(1000)
 ";
 
-/// Starts that program on host `from` and waits until all of its connections are open.
+/// Starts the program `STRANGER` on host `from` and waits until all of its connections are open.
 fn strangers(machines: &Machines, from: u16, host: &str, port: u16) -> Child {
     let mut command = machines.in_node(from, PYTHON);
     command.args(["-c", STRANGER, host, &port.to_string(), "200"]).stdout(Stdio::piped());
@@ -115,7 +116,7 @@ fn strangers(machines: &Machines, from: u16, host: &str, port: u16) -> Child {
     child
 }
 
-/// Ports above the reserved ones that are listened on in the network of the process.
+/// Ports above the reserved ones on which a socket listens in the network name space of the process `pid`.
 fn listening(pid: u32) -> Vec<u16> {
     let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(Path::new("/proc").join(format!("{pid}/net/{table}"))));
     let tables: Vec<String> = tables.into_iter().map(|table| table.expect("a table of sockets")).collect();
@@ -127,7 +128,7 @@ fn listening(pid: u32) -> Vec<u16> {
     ports.filter(|port| *port >= 1024).collect()
 }
 
-/// The first port that the launcher's own agent listens on.
+/// The first port on which the launcher's own agent listens.
 fn port_of(running: &mut Running, pid: u32) -> u16 {
     let mut port = None;
     running.await_that("the agent listens", |_| {
@@ -140,7 +141,7 @@ fn port_of(running: &mut Running, pid: u32) -> u16 {
 #[test]
 fn foreign_connections_disturb_neither_start_nor_job() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    // n1's remote shell hangs until the foreign connections are open.
+    // n1's sshd is stopped, so that its remote shell hangs until the foreign connections are open.
     send(machines.daemons(1)[0], Signal::STOP);
     let run = machines.job("--hosts n0,n1 --start ssh-flat --early-start --stdin all").sh("echo up; wc -c");
     let mut running = run.stdin_open().start_until("up\n", 1);

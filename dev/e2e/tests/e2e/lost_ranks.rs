@@ -1,9 +1,9 @@
 //! Ranks of libwireup that are killed wherever they wait for others: while their network is made, in the making of
 //! groups, in collectives.
 //!
-//! The program (`dies.c`) is run again and again; in its n-th run one rank kills itself in its n-th wait, until it does
-//! not wait so often. Every other rank must get `WU_ERR_PEER_LOST` with that rank, from the call that it is in or from
-//! a later one. A rank that waits forever is ended with the run by the harness, and fails the test.
+//! The program (`dies.c`) is run again and again; in its n-th run one rank kills itself in its n-th wait, until n is
+//! more than the number of its waits. Every other rank must get `WU_ERR_PEER_LOST` with that rank, from the call that
+//! it is in or from a later one. If a rank waits forever, the harness kills the run and the test fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,17 +13,17 @@ use wireup_e2e::libraries::{hydras, library_path, own};
 
 const TCP: &str = "1";
 const UDP: &str = "2";
-/// More waits than any rank has.
+/// Maximum number of runs: more than any rank has waits.
 const WAITS_MAX: usize = 1_000;
 
-/// What one series of runs has in common.
+/// The parameters of one series of runs.
 struct Series {
     ranks: usize,
     transport: &'static str,
-    /// The number of the way to start.
+    /// The number by which the program selects the way to start.
     start: &'static str,
     victim: usize,
-    /// Every so many waits.
+    /// Distance between the waits in which the victim is killed: 1 tries all waits.
     step: usize,
 }
 
@@ -34,7 +34,7 @@ impl Series {
         [&[self.transport.to_owned(), self.start.to_owned()], &numbers[..], &[folder]].concat()
     }
 
-    /// Runs it, each time with a wait and an empty folder, until the victim was not killed in a wait.
+    /// Runs the program, each time with another wait and an empty folder, until the victim was not killed in a wait.
     fn run(&self, launch: impl Fn(&[String]) -> String) {
         for wait in (0..WAITS_MAX).step_by(self.step) {
             let folder = Folder::new("dies");
@@ -80,7 +80,7 @@ fn the_same_under_hydra() {
     }
 }
 
-/// The survivors end without a goodbye to their launcher, which it does not like: its exit code says nothing.
+/// The survivors exit without finalizing PMI, which Hydra reports as a failure, so its exit code is ignored.
 fn under_hydra(hydra: &PathBuf, words: &[String]) -> String {
     let mut run = Command::new("timeout");
     run.arg("60").arg(hydra).args(["-n", "5"]).arg(own("dies")).args(words).env("LD_LIBRARY_PATH", library_path());
@@ -88,7 +88,7 @@ fn under_hydra(hydra: &PathBuf, words: &[String]) -> String {
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// wireup ends the job, whatever the others have heard.
+/// wireup ends the job, whether or not the other ranks have noticed the loss.
 #[test]
 fn a_rank_that_is_killed_ends_its_job_which_names_it() {
     for transport in [TCP, UDP] {

@@ -1,4 +1,4 @@
-//! End to end: the product's binary, real processes, real MPI libraries; one subject per file.
+//! End-to-end tests: the product's program, real processes, real MPI libraries; one subject per file.
 
 mod adapters;
 mod allocation;

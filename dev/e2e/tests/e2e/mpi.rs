@@ -9,13 +9,13 @@ use xtask::programs::{Flavour, environment};
 
 const MPI: [Flavour; 5] = [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5];
 
-/// `wireup run PLACEMENT PROGRAM`; `None` if the peer is not installed.
+/// The result of `wireup run PLACEMENT PROGRAM`; `None` if the MPI library is not installed.
 fn run(flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
     Some(Run::job(placement).arg(program).envs(environment(flavour)).succeed())
 }
 
-/// The four programs with `ranks` ranks, placed in each of the ways in `placements`.
+/// Runs four MPI programs with `ranks` ranks, placed in each of the ways in `placements`.
 fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
     for nodes in placements {
         let placement = format!("-n {ranks} {nodes}");
@@ -52,7 +52,7 @@ fn mpi_programs_run_on_one_node_and_across_nodes() {
     }
 }
 
-/// Fences are answered before all ranks have entered them; a get waits for its value.
+/// With lazy fences: they are answered before all ranks have entered them, and a get waits for its value.
 #[test]
 fn mpi_programs_run_with_lazy_fences() {
     let placements = ["--pmi-fence=lazy", "--pmi-fence=lazy --virtual-nodes 2"];
@@ -61,7 +61,8 @@ fn mpi_programs_run_with_lazy_fences() {
     }
 }
 
-/// With PMI 1.2 MPICH sends all requests under a lock of its own; one thread may read the answers for others.
+/// With PMI 1.2, MPICH sends all requests under a lock of its own; one thread may read the answers to requests of
+/// others.
 #[test]
 fn mpich_5_runs_with_pmi_1_2() {
     let placements = ["--pmi-version=1.2", "--pmi-version=1.2 --virtual-nodes 2"];
@@ -73,9 +74,9 @@ fn mpich_5_runs_with_pmi_1_2() {
     }
 }
 
-/// Under a shell and Python; inside a rank of another job, whose ranks it must not see; with variables as another
-/// launcher would leave them; two programs in one job; three sessions of one program; the kinds of memory that the user
-/// requests, for which MPICH asks its launcher, as under Hydra.
+/// The program runs: under a shell and Python; inside a rank of another job, whose ranks it must not see; with
+/// variables that another launcher would leave; twice in one job; with three MPI sessions; with the kinds of memory
+/// that the user requests, for which MPICH asks its launcher, as under Hydra.
 #[test]
 fn an_mpi_program_runs_below_and_beside_other_programs() {
     let names = ["allreduce", "ring", "hello", "resession", "kinds"];
@@ -139,10 +140,11 @@ fn leaving_without_finalize_ends_the_job() {
     }
 }
 
-/// `wireup run PLACEMENT PROGRAM` on hosts reached by ssh; `None` if the peer is not installed.
+/// The result of `wireup run PLACEMENT PROGRAM` on hosts reached by ssh; `None` if the MPI library is not installed.
 fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
-    // Hosts may share addresses by which they cannot reach each other; Open MPI tries all addresses.
+    // Open MPI tries all addresses of a host, even those that several hosts share and by which they cannot reach each
+    // other, so it is limited to one network.
     let run = machines.job(placement).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16");
     Some(run.arg(program).envs(environment(flavour)).succeed())
 }
@@ -188,8 +190,8 @@ fn mpi_programs_run_on_hosts() {
     }
 }
 
-/// Each library with each placement, on hosts and on virtual nodes: nodes that get ranks in several rounds have their
-/// own rank order.
+/// Runs each MPI library with each placement, on hosts and on virtual nodes. Nodes that get ranks in several rounds
+/// have a rank order of their own.
 #[test]
 fn every_mpi_runs_with_every_mapping() {
     let Some(machines) = machines::four() else { return };
@@ -201,7 +203,7 @@ fn every_mpi_runs_with_every_mapping() {
         for (ranks, mapping) in &mappings {
             let Some(program) = program(flavour, "allreduce") else { continue };
             let placement = |nodes: &str| format!("-n {ranks} {mapping} {nodes}");
-            // Debian's MPICH 4 hangs across hosts in MPI_Finalize, under every launcher.
+            // Debian's MPICH 4 is left out: across hosts it hangs in MPI_Finalize under every launcher.
             let on_hosts =
                 || machines.job(&placement("--hosts n[0-1]")).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16");
             let on_hosts = (flavour != Flavour::Mpich4).then(on_hosts);

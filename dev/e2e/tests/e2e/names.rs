@@ -1,4 +1,4 @@
-//! Names that programs publish and look up, in a job and between the jobs of a session.
+//! Names that programs publish and look up, within a job and between the jobs of a session.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use xtask::programs::{Flavour, environment};
 
 const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 3"];
 
-/// What MPICH's launchers make of the program.
+/// The output of the program under MPICH's launchers.
 const OF_HYDRA: &str = "look up nothing: MPI_ERR_NAME
 withdraw nothing: MPI_ERR_SERVICE
 publish: success
@@ -26,7 +26,7 @@ look up what is withdrawn: MPI_ERR_NAME
 fn names_of_mpi_are_those_of_hydra() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
         let Some(names) = program(flavour, "names") else { continue };
-        // Intel's own launcher accepts a name twice, and keeps what is withdrawn.
+        // Intel's own launcher is left out: it accepts a name twice, and keeps names that are unpublished.
         let hydra = match flavour {
             Flavour::Mpich4 => Some(PathBuf::from("/usr/bin/mpiexec.hydra")),
             Flavour::Mpich5 => Some(layout::peer("mpich").join("bin/mpiexec.hydra")),
@@ -61,7 +61,7 @@ fn names_of_open_mpi_are_found_and_withdrawn() {
     }
 }
 
-/// A job whose last rank, on the node of that number, does what the line says.
+/// A job whose last rank, on node `node`, does what `line` says.
 fn job(session: &Session, node: u32, line: &str) -> Run {
     let run = session.job(&format!("-n {} --map-by node", node + 1)).linked();
     run.arg(own("names")).args(line.split_whitespace())
@@ -104,7 +104,7 @@ fn a_job_that_publishes_without_end_is_refused_and_others_go_on() {
     session.down("");
 }
 
-/// Processes connect to those of another job by its port. (MPICH cannot open ports on this machine, under no launcher.)
+/// Processes connect to those of another job by its port. (MPICH cannot open ports on this machine under any launcher.)
 #[test]
 fn two_mpi_jobs_of_a_session_connect_by_a_name() {
     for flavour in [Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5] {
@@ -122,7 +122,7 @@ fn two_mpi_jobs_of_a_session_connect_by_a_name() {
     }
 }
 
-/// One program uses libwireup, the other one PMIx.
+/// One program uses libwireup, the other one PMIx; each finds the names that the other publishes.
 #[test]
 fn names_of_pmi_and_pmix_are_the_same() {
     for flavour in [Flavour::Pmix, Flavour::Pmix5] {

@@ -1,8 +1,9 @@
-//! Kernels without newer system calls, and filters of containers that are older than these calls and refuse them.
+//! Kernels without newer system calls, and older filters of containers, which refuse system calls that they do not
+//! know.
 //!
-//! All calls since Linux 5.1 have the same numbers on all architectures: `pidfd_open` (5.3) and its kin, `open_tree`
-//! and `move_mount` (5.2), `clone3` (5.3), `close_range` (5.9), `openat2` (5.6), `faccessat2` (5.8), and everything
-//! that will come.
+//! All system calls since Linux 5.1 have the same numbers on all architectures: `pidfd_open` (5.3) and related calls,
+//! `open_tree` and `move_mount` (5.2), `clone3` (5.3), `close_range` (5.9), `openat2` (5.6), `faccessat2` (5.8), and
+//! all future ones.
 
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
@@ -11,11 +12,11 @@ use wireup_e2e::folders::Folder;
 use wireup_e2e::may_isolate;
 use wireup_e2e::sessions::Session;
 
-/// The first call of Linux 5.1.
+/// The lowest number of the system calls since Linux 5.1.
 const NEWER: u32 = 424;
 
-/// What a kernel says that lacks a call; what a filter says that does not know it. Only a privileged process may give
-/// others a filter without changing how they start programs.
+/// The error of a kernel that lacks a system call, and the error of a filter that does not know the call. Only a
+/// privileged process can give others a filter without changing how they start programs.
 fn lacks() -> &'static [Errno] {
     if may_isolate() {
         return &[Errno::NOSYS, Errno::PERM];
@@ -51,8 +52,9 @@ fn sessions_run_without_newer_system_calls() {
     }
 }
 
-/// A job of its own stages through a session that ends with the launcher. Without `open_tree` and `move_mount` no file
-/// can be shown in the place of another: the ranks use the originals, unless that was forbidden.
+/// A job that is not part of a standing session stages through a session that ends with the launcher. Without
+/// `open_tree` and `move_mount`, no file can be mounted over another: the ranks use the originals, unless the user has
+/// forbidden that.
 #[test]
 fn ranks_use_the_originals_where_mounts_cannot_be_moved() {
     for &errno in lacks() {
@@ -68,7 +70,8 @@ fn ranks_use_the_originals_where_mounts_cannot_be_moved() {
     }
 }
 
-/// Without `pidfd_open` the end of a keeper is looked for; a stopped one is given up as always.
+/// Without `pidfd_open`, the agent checks at intervals whether a keeper has ended; a stopped keeper is given up as
+/// usual.
 #[test]
 fn a_stopped_keeper_is_not_waited_for_forever() {
     let Some(&errno) = lacks().first() else { return };

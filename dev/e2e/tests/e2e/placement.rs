@@ -1,4 +1,4 @@
-//! Which rank runs where. The rest of the placement is arithmetic: unit tests in `flags/placement.rs`.
+//! Which rank runs where. Most of the placement is arithmetic, tested by unit tests in `flags/placement.rs`.
 
 use wireup_e2e::Run;
 use wireup_e2e::tables::prints;
@@ -22,7 +22,7 @@ fn ranks_run_on_the_nodes_of_the_mapping() {
     );
 }
 
-/// A share of one cpu would make the threads of a rank wait for each other.
+/// If each rank were bound to a single cpu, the threads of a rank would wait for each other.
 #[test]
 fn no_rank_is_bound_to_a_single_cpu_by_default() {
     let cpus: usize = Run::shell("nproc").succeed().out().trim().parse().expect("a number");

@@ -4,7 +4,8 @@ use wireup_e2e::peers::{plain, program};
 use wireup_e2e::{Run, wireup};
 use xtask::programs::Flavour;
 
-/// Fences are lazy for PMI-2 clients as well: the test client, and Slurm's unmodified client library.
+/// Exchanges work with lazy fences too, and for PMI-2 with two clients: the test client, and Slurm's unmodified client
+/// library.
 #[test]
 fn clients_exchange_values_in_both_dialects_and_with_lazy_fences() {
     for (placement, ranks) in [("-n 1", 1), ("-n 8", 8), ("-n 8 --virtual-nodes 4", 8)] {
@@ -25,7 +26,7 @@ fn clients_exchange_values_in_both_dialects_and_with_lazy_fences() {
     }
 }
 
-/// The PMI-1 version that is given to a client that asks for 1.1.
+/// The PMI-1 version that a client receives if it asks for 1.1.
 #[test]
 fn the_pmi_version_flag_sets_the_pmi_1_version() {
     for (flag, subversion) in [("", "1"), ("--pmi-version=1.1", "1"), ("--pmi-version=1.2", "2")] {
@@ -36,8 +37,8 @@ fn the_pmi_version_flag_sets_the_pmi_1_version() {
     outcome.expect_err_line(&["--pmi-version 1.3", "1.1"]);
 }
 
-/// A rank that has put something continues while another rank has not entered the fence, and will not enter it unless
-/// the first one continues.
+/// A rank that has put a value leaves its lazy fence although another rank has not entered it, and will enter it only
+/// after the first rank has left.
 #[test]
 fn a_lazy_fence_is_answered_at_once() {
     let place = std::env::temp_dir().join(format!("wireup-lazy-{}", std::process::id()));

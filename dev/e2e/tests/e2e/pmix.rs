@@ -12,17 +12,17 @@ use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
 
 const BOTH: [Flavour; 2] = [Flavour::OpenMpi4, Flavour::OpenMpi5];
-/// Clients of Debian's libpmix and of the one in Open MPI 5.
+/// Test programs that use Debian's libpmix, and the same with the libpmix in Open MPI 5.
 const CLIENTS: [Flavour; 2] = [Flavour::Pmix, Flavour::Pmix5];
 const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 2"];
 
-/// `wireup run LINE PROGRAM ARGS`; `None` if the peer is not installed.
+/// The command `wireup run LINE PROGRAM ARGS`; `None` if the library that the program needs is not installed.
 fn run(flavour: Flavour, name: &str, line: &str, args: &str) -> Option<Run> {
     let program = program(flavour, name)?;
     Some(Run::job(line).arg(program).args(args.split_whitespace()))
 }
 
-/// Checks its output and that there is nothing on stderr.
+/// Runs a program, and checks its output and that it prints nothing on stderr.
 fn says(flavour: Flavour, name: &str, line: &str, args: &str, expected: &str) {
     let Some(run) = run(flavour, name, line, args) else { return };
     let outcome = run.succeed();
@@ -30,13 +30,13 @@ fn says(flavour: Flavour, name: &str, line: &str, args: &str, expected: &str) {
     outcome.expect_quiet();
 }
 
-/// Debian's version 4 is built without one-sided communication between nodes.
+/// Left out: Debian's Open MPI 4 is built without one-sided communication between nodes.
 #[test]
 fn one_sided_communication_works() {
     says(Flavour::OpenMpi4, "onesided", "-n 3", "", "one-sided over 3 ranks: right\n");
     for placement in PLACEMENTS {
         let Some(run) = run(Flavour::OpenMpi5, "onesided", placement, "") else { return };
-        // Open MPI 5 warns about one of its own components, also under its own launcher.
+        // stderr is not checked: Open MPI 5 warns about one of its own components, even under its own launcher.
         run.succeed().expect_out("one-sided over 4 ranks: right\n");
     }
 }
@@ -61,7 +61,8 @@ fn mpi_sessions_split_ranks_into_groups() {
     }
 }
 
-/// Under `mpirun` standard output is a pseudo-terminal, into which the C library writes each line at once.
+/// Under `mpirun` the standard output of ranks is a pseudo-terminal, so that the C library writes each line at once; so
+/// it is here.
 #[test]
 fn what_ranks_have_printed_is_shown_when_one_aborts_or_is_killed() {
     let lines: Vec<String> = (0..4).map(|rank| format!("rank {rank} was here")).collect();
@@ -73,7 +74,8 @@ fn what_ranks_have_printed_is_shown_when_one_aborts_or_is_killed() {
             let outcome = run.finish().expect_code(code);
             assert_eq!(outcome.sorted_lines(), lines, "{flavour:?} {placement} {end}: {outcome}");
         }
-        // A pipe, if the user wants one: the C library keeps the lines until the end.
+        // With `--stdout pipe`, standard output is a pipe: the C library buffers the lines, which are lost if the rank
+        // is killed.
         let Some(run) = run(flavour, "lastwords", "-n 4 --stdout pipe", "kill") else { continue };
         assert_eq!(run.finish().expect_code(137).out(), "");
     }
@@ -92,8 +94,7 @@ fn openshmem_programs_run() {
 
 #[test]
 fn pmix_clients_exchange_values() {
-    // Version 5 of the library passes longer texts to local ranks in its compressed form, under its own launcher as
-    // well.
+    // Version 5 of the library passes longer texts to local ranks in compressed form, even under its own launcher.
     for client in CLIENTS {
         for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
             let Some(many) = run(client, "exchange", line, "4 2000") else { return };
@@ -108,7 +109,7 @@ fn pmix_clients_exchange_values() {
     }
 }
 
-/// Groups, names, connections between ranks, and keys that are committed after others wait for them.
+/// Tests groups, names, connections between ranks, and keys that are committed after other ranks wait for them.
 #[test]
 fn clients_agree_on_every_placement_and_with_every_scheme() {
     for client in CLIENTS {
@@ -159,7 +160,8 @@ fn events_and_queries_work() {
             let told: Vec<String> = (1..4).map(|rank| format!("rank {rank} was told of rank 0")).collect();
             let outcome = events.succeed();
             assert_eq!(outcome.sorted_lines(), told, "{outcome}");
-            // The program compares the pids of the answer, which are those of the machine, with what `getpid` returns.
+            // The program compares the pids in the answer, which are those outside of a PID namespace, with the result
+            // of `getpid`, so it runs without one.
             let Some(ask) = run(client, "ask", &format!("{placement} --contain none"), "") else { return };
             let outcome = ask.succeed();
             assert_eq!(outcome.sorted_lines(), ["answers over 4 ranks: right", "logged by rank 0"], "{outcome}");
@@ -167,7 +169,7 @@ fn events_and_queries_work() {
     }
 }
 
-/// Open MPI's own launchers occasionally hang here.
+/// Under Open MPI's own launchers, such ranks occasionally hang.
 #[test]
 fn short_lived_ranks_end_cleanly() {
     for client in CLIENTS {
@@ -180,7 +182,7 @@ fn short_lived_ranks_end_cleanly() {
     }
 }
 
-/// Nothing is left of any of the jobs; the harness checks that.
+/// The harness checks that nothing is left of any of the jobs.
 #[test]
 fn consecutive_jobs_leave_nothing_behind() {
     let count = if std::env::var_os("WIREUP_LARGE").is_some() { 1000 } else { 25 };

@@ -1,4 +1,4 @@
-//! Imports of Python modules once for all ranks of a node (`--preload`).
+//! `--preload`: Python modules that are imported once for all ranks of a node.
 
 use rustix::process::Signal;
 use std::fs;
@@ -20,7 +20,7 @@ fn source(name: &str) -> PathBuf {
     layout::sources().join("python").join(name)
 }
 
-/// A folder with the program `probe.py`: as a file, a link, an executable script, a folder and a module.
+/// A folder that contains the program `probe.py` as a file, a link, an executable script, a folder and a module.
 fn programs() -> Folder {
     let folder = Folder::new("preload");
     let probe = fs::read_to_string(source("probe.py")).expect("a program");
@@ -36,7 +36,7 @@ fn programs() -> Folder {
     folder
 }
 
-/// What a job with and one without `--preload` print.
+/// The results of a job with `--preload` and of the same job without it.
 fn both(folder: &Path, flags: &str, words: &[&str]) -> [Outcome; 2] {
     ["--preload json,random", ""].map(|preload| {
         let run = Run::job(&format!("--pmi simple {flags} {preload}")).args(words).cwd(folder);
@@ -44,7 +44,7 @@ fn both(folder: &Path, flags: &str, words: &[&str]) -> [Outcome; 2] {
     })
 }
 
-/// The lines that are different, without process numbers.
+/// The lines of output that differ between the two jobs, without pids.
 fn differences([preloaded, plain]: &[Outcome; 2]) -> Vec<String> {
     let lines = |outcome: &Outcome| -> Vec<String> {
         let text = outcome.out() + &outcome.err();
@@ -122,7 +122,7 @@ fn processes_and_threads_of_ranks_work_after_preload() {
     }
 }
 
-/// More ranks than one middle process forks, on two nodes.
+/// With more ranks than one intermediate process forks, on two nodes.
 #[test]
 fn modules_are_imported_once_on_each_node_and_random_numbers_differ() {
     let Some(_) = python() else { return };
@@ -188,7 +188,7 @@ fn where_no_ranks_can_be_forked_they_start_plainly_and_a_line_says_why() {
     );
 }
 
-/// Modules may print more than a pipe holds: it is read while they are imported.
+/// Modules may print more than a pipe holds while they are imported, because the output is read during the imports.
 #[test]
 fn output_of_any_length_during_imports_is_shown() {
     let Some(_) = python() else { return };
@@ -207,7 +207,7 @@ fn output_of_any_length_during_imports_is_shown() {
     }
 }
 
-/// A folder with the program `main.py`, whose imports are in a folder of packages, and with a home.
+/// A folder with the program `main.py`, a folder of packages that the program imports, and a home directory.
 struct Recorded(Folder);
 
 impl Recorded {
@@ -226,7 +226,8 @@ impl Recorded {
         self.0.write(name, text);
     }
 
-    /// The line of standard error about `--preload auto`, and the outcome, of a job that runs `main.py` on two ranks.
+    /// Runs `main.py` on two ranks with `--preload auto`; returns the line of standard error about `--preload auto`,
+    /// and the outcome.
     fn run(&self) -> (String, Outcome) {
         let run = Run::job("-n 2 --pmi simple --preload auto").args(["/usr/bin/python3", "main.py"]);
         let run = run.cwd(&self.0.at("")).env("PYTHONPATH", self.0.at("site-packages")).env("HOME", self.0.at("home"));
@@ -269,7 +270,8 @@ fn a_recorded_module_that_starts_a_thread_is_left_out_by_further_runs() {
     assert_eq!((outcome.sorted_lines(), outcome.err().lines().count()), (vec!["first".to_owned()], 1), "{outcome}");
 }
 
-/// Jobs with one interpreter, environment and folder are forked from one process, until a file of a module changes.
+/// Jobs with the same interpreter, environment and folder are forked from one process, until a file of a module
+/// changes.
 #[test]
 fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
     let Some(_) = python() else { return };
@@ -308,7 +310,7 @@ fn a_session_keeps_an_interpreter_for_jobs_that_are_alike() {
     session.wireup("down").succeed();
 }
 
-/// What each job leaves behind is killed, which takes longer than to request the next job.
+/// Processes that a job leaves behind are killed, which takes longer than the time until the next job is requested.
 #[test]
 fn jobs_that_follow_each_other_at_once_are_forked_from_one_interpreter() {
     let Some(_) = python() else { return };
@@ -344,7 +346,7 @@ fn a_kept_interpreter_does_not_run_programs_in_a_folder_that_was_replaced() {
     session.wireup("down").succeed();
 }
 
-/// Nothing is left of a job that ends while modules are imported.
+/// A job that ends while modules are imported leaves nothing behind.
 #[test]
 fn a_job_can_be_interrupted_during_imports() {
     let Some(_) = python() else { return };
@@ -367,7 +369,7 @@ fn ranks_of_mpi_are_forked_from_an_interpreter_with_numpy() {
     }
 }
 
-/// OpenBLAS is linked to the ranks' numpy.
+/// OpenBLAS, which numpy loads, has as many threads as without `--preload`.
 #[test]
 fn libraries_have_as_many_threads_as_without_preload() {
     let Some(python) = tool(&layout::peer("numpy").join("bin/python").to_string_lossy()) else { return };

@@ -1,4 +1,4 @@
-//! `--profile` across hosts whose clocks differ.
+//! `--profile` on hosts whose clocks differ.
 
 use wireup_e2e::machines;
 
@@ -16,7 +16,7 @@ fn clock_offsets_of_hosts_are_corrected_in_the_trace() {
         events.iter().filter_map(|event| Some((number(event, "ts")?, number(event, "dur").unwrap_or(0.0)))).collect();
     assert!(times.len() > 8, "{outcome}");
     for (begin, took) in times {
-        // The time limit of a run, in microseconds; the smallest clock offset is more than twice that.
+        // 40 s is the time limit of a run, in microseconds; the smallest clock offset is more than twice that.
         assert!((-1e6..40e6).contains(&begin) && (0.0..40e6).contains(&took), "{begin} {took}: {outcome}");
     }
     outcome.expect_err_line(&["clocks of the nodes", "off by", "ms"]);

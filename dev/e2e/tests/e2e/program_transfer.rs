@@ -1,9 +1,9 @@
-//! wireup is sent by ssh to hosts that lack it, once, into a private folder of the user.
+//! wireup is sent by ssh to hosts that lack it, only once, into a private folder of the user.
 
 use wireup_e2e::executables;
 use wireup_e2e::machines::{self, HiddenCopy, Machines};
 
-/// The shared hosts with empty caches.
+/// Reserves shared hosts, after emptying their caches of programs.
 fn fresh() -> Option<Machines> {
     let machines = machines::four()?;
     forget(&machines);
@@ -40,7 +40,7 @@ fn wireup_is_sent_once_to_each_host() {
     }
 }
 
-/// In a login with `XDG_RUNTIME_DIR`, which the hosts' own sshd does not set.
+/// Sets `XDG_RUNTIME_DIR` as a login does; the hosts' own sshd does not set it.
 #[test]
 fn one_line_says_where_wireup_is_kept_if_home_directories_take_no_program() {
     let Some(machines) = fresh() else { return };
@@ -85,7 +85,7 @@ fn a_full_disk_on_a_host_is_named() {
     }
 }
 
-/// Replaces the cached program as another user could have done: the replacement must not run.
+/// A script that replaces the cached program as another user could have done: the replacement must not run.
 const PLANTED: &str = "cd ~/.cache/wireup/*/ && printf '#!/bin/sh\\ntouch /run/planted-ran\\nexit 3\\n' >wireup";
 
 #[test]
@@ -93,7 +93,7 @@ fn programs_in_a_cache_of_another_user_are_not_run() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new();
     let line = "--hosts n0 hostname";
-    // Another user owns the whole cache, then only the folder of one build, then only the program.
+    // Another user owns first the whole cache, then only the folder of one build, then only the program.
     for theirs in ["~/.cache/wireup", "~/.cache/wireup/*", "~/.cache/wireup/*/wireup"] {
         machines.job_of(&hidden.program(), line).succeed();
         machines.ask(0, &format!("{PLANTED}; chown -R nobody {theirs}; chmod -R 777 ~/.cache/wireup"));
@@ -118,7 +118,7 @@ fn a_cache_writable_by_others_is_refused() {
     forget(&machines);
 }
 
-/// The program in the way is an older release, or an unrelated program with the same name.
+/// The program of this name that is found on the host is an older release, or an unrelated program.
 #[test]
 fn another_program_named_wireup_is_not_used() {
     let Some(machines) = machines::own(2, |_| ()) else { return };

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, wireup};
 
-/// Replays every recording; each must give the recorded outputs.
+/// Replays the recordings of `agents` agents; each must give the recorded outputs.
 fn replay(folder: &Folder, agents: usize) {
     let files = (0..agents).map(|agent| folder.0.join(format!("agent-{agent}.rec")).into_os_string());
     let outcome = Run::wireup(std::iter::once("replay".into()).chain(files)).finish();
@@ -13,7 +13,7 @@ fn replay(folder: &Folder, agents: usize) {
     assert_eq!((outcome.code(), outcome.out().matches("the same as recorded").count()), (0, agents), "{outcome}");
 }
 
-/// The second one with direct links.
+/// The second recorded run uses direct links.
 #[test]
 fn recorded_exchanges_replay_the_same() {
     for (line, agents) in

@@ -1,10 +1,11 @@
-//! Ranks whose hosts cannot connect to each other: their agents carry the connections.
+//! Ranks whose hosts cannot connect to each other: their agents forward the bytes of the connections.
 
 use wireup_e2e::libraries::own;
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::partitions::{drop_silently, wall};
 
-/// The ranks of n1 and n2, whose agents are both linked to that of n0, reach each other by no way of their own.
+/// Reserves hosts on which the ranks of n1 and n2 cannot connect to each other, but their agents are both linked to the
+/// agent of n0.
 fn separated(by: fn(&Machines, u16, u16)) -> Option<Machines> {
     let machines = machines::own(3, |_| ())?;
     for (from, to) in [(1, 2), (2, 1)] {
@@ -41,7 +42,7 @@ fn datagrams_that_hosts_lose_in_both_directions_are_carried_by_the_agents() {
     }
 }
 
-/// A rank that is only reached through the agents ends without a goodbye.
+/// A rank that other ranks reach only through the agents exits without a goodbye.
 #[test]
 fn a_lost_rank_behind_a_firewall_is_named_to_the_others() {
     let Some(machines) = separated(wall) else { return };

@@ -1,4 +1,4 @@
-//! What a job takes to other hosts (variables, folder, umask, limits), and what it does not.
+//! What of its environment a job takes to other hosts (variables, folder, umask, limits), and what it does not.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ fn odd_variable_values_and_arguments_arrive_unchanged() {
     assert_eq!(outcome.out().matches(&format!("{value}it's \"$HOME\" \\!")).count(), 2, "{outcome}");
 }
 
-/// Ranks do not see the variables of the login that started their agent.
+/// Ranks do not see the variables of the ssh login that has started their agent.
 #[test]
 fn remote_ranks_do_not_see_the_agents_ssh_variables() {
     let Some(machines) = machines::four() else { return };
@@ -48,7 +48,7 @@ fn remote_ranks_do_not_see_the_agents_ssh_variables() {
     }
 }
 
-/// Command lines and environments of all processes on the hosts except ranks.
+/// Command lines and environments of all processes on the hosts except ranks, which other users might see.
 fn seen_by_others(machines: &machines::Machines) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     for process in machines.all_processes().into_iter().flatten() {
@@ -65,7 +65,7 @@ fn seen_by_others(machines: &machines::Machines) -> BTreeSet<String> {
 fn neither_secret_nor_job_is_in_a_command_line() {
     let Some(machines) = machines::four() else { return };
     let run = machines.job("--hosts n[0-3] --fanout 1").env("JOBS_OWN_VARIABLE", "jobs-own-value");
-    // The rank clears its own environment, so that the texts can only be found in agents and remote shells.
+    // The rank clears its own environment, so that the texts can be found only in agents and remote shells.
     let script = "echo ready; read line; : jobs-own-argument; exit 0";
     let mut running = run.args(["-env", "OF_PROGRAM=jobs-own-value", "--stdin", "all"]).args(["env", "-i", "sh"]);
     running = running.args(["-c", script]).stdin_open();
@@ -75,7 +75,7 @@ fn neither_secret_nor_job_is_in_a_command_line() {
     assert!(seen.iter().any(|word| word.contains("wireup") && word.contains("agent")), "{seen:#?}");
     for word in &seen {
         assert!(!word.contains("jobs-own"), "{word}");
-        // 256 bits take at least 32 characters in any notation.
+        // A secret of 256 bits takes more than 40 alphanumeric characters in the usual notations.
         let digits = word.split(|letter: char| !letter.is_ascii_alphanumeric()).map(str::len).max().unwrap_or(0);
         assert!(digits < 41, "a long number or word, perhaps a secret: {word}");
         assert!(word.is_ascii(), "binary: {word}");

@@ -1,4 +1,4 @@
-//! `wireup report` in a browser: the page shows what the trace says.
+//! `wireup report` in a browser: the page shows the times of the trace.
 
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::process::Command;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, is_night, wireup};
 
-/// Presses keys on the timeline, as a person would, and leaves what the page then says in its title.
+/// A script that presses keys on the timeline, as a user would, and puts the resulting text of the page into its title.
 const PRESS: &str = "<script>
     const timeline = document.querySelector('canvas');
     const press = (key) => timeline.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
@@ -20,7 +20,7 @@ const PRESS: &str = "<script>
     document.title = [node, ...texts, document.querySelector('figure p').textContent].join(' | ');
 </script></body>";
 
-/// Counts what the timeline draws and what the page consists of, and leaves both in the page's title.
+/// A script that counts what the timeline draws and the page's elements, and puts both counts into the page's title.
 const COUNT: &str = "<script>
     let marks = 0;
     const { fillRect } = CanvasRenderingContext2D.prototype;
@@ -30,10 +30,11 @@ const COUNT: &str = "<script>
     });
 </script></head>";
 const LARGE_NODES: u64 = 16_384;
-/// What a page has for each node at most (bytes; chosen: twice what a fence and one rank on each node take).
+/// Maximum size of the page's data for each node (bytes; chosen: twice the size with a fence and one rank on each
+/// node).
 const NODE_BYTES_MAX: u64 = 1024;
 
-/// The page after its scripts have run; `None`: there is no Chromium here.
+/// The page's HTML after its scripts have run in Chromium; `None`: Chromium is not installed.
 fn opened(page: &Path) -> Option<String> {
     let mut chromium = Command::new("chromium");
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
@@ -47,7 +48,7 @@ fn opened(page: &Path) -> Option<String> {
     }
 }
 
-/// The texts of the cells of each row of a run with this mark, by the mark's value.
+/// The texts of the cells of each table row that has the attribute `mark`, by the value of `mark`.
 fn rows(dom: &str, mark: &str) -> BTreeMap<String, Vec<String>> {
     let row = |row: &str| {
         let value = row.split_once(&format!("data-{mark}=\""))?.1.split_once('"')?.0.to_owned();
@@ -57,7 +58,7 @@ fn rows(dom: &str, mark: &str) -> BTreeMap<String, Vec<String>> {
     dom.split("<tr").filter_map(row).collect()
 }
 
-/// The text of an HTML element, given what follows the name of its opening tag.
+/// The text of an HTML element, given the page's text after the name of the element's opening tag.
 fn text(element: &str) -> String {
     let parts = element.split('>').skip(1).map(|part| part.split('<').next().unwrap_or_default());
     parts.collect()
@@ -83,7 +84,7 @@ fn a_page_shows_the_numbers_of_the_profile() {
         let numbers = line.split_once(':').expect(name).1.split_whitespace().take(2);
         for (number, cell) in numbers.zip(&shown[name][1..]) {
             let [number, cell] = [number, cell.as_str()].map(|text| text.parse::<f64>().expect("milliseconds"));
-            // Each rounds to microseconds in its own way.
+            // The page and the printed report round to microseconds in different ways.
             assert!((number - cell).abs() < 0.0015, "{name}: {number} {cell}: {printed}");
         }
     }
@@ -100,11 +101,12 @@ fn a_page_shows_the_numbers_of_the_profile() {
     assert!(two.contains("data-drawn-ms"), "the page of two runs is drawn");
 }
 
-/// A trace of `count` nodes, all but the first ones like the last node of `trace`, each a little later than another.
+/// A trace of `count` nodes. Nodes beyond those of `trace` are like its last node, each a little later than the one
+/// before.
 fn with_nodes(trace: &Json, count: u64) -> Json {
     let events = trace["traceEvents"].as_array().expect("events");
     let last = events.iter().filter_map(|event| event["pid"].as_u64()).max().expect("a node");
-    // A process of the trace is a node; number 0 is the launcher.
+    // In the trace, a node is a "process" and process 0 is the launcher.
     let alike = |pid: u64| {
         let of_last = events.iter().filter(|event| event["pid"] == last);
         of_last.map(move |event| {
@@ -130,7 +132,8 @@ fn with_nodes(trace: &Json, count: u64) -> Json {
     larger
 }
 
-/// A browser opens the page of a large job as fast as it reads the data: what it draws does not grow with the job.
+/// A browser opens the page of a large job as fast as it can read the data: the number of elements that it draws does
+/// not grow with the job.
 #[test]
 fn a_page_of_many_nodes_draws_no_more_than_one_of_few() {
     let folder = Folder::new("large-report");

@@ -9,7 +9,7 @@ use xtask::programs::Flavour;
 fn shared_memory_does_not_grow_over_rounds_of_exchanges() {
     let rounds = program(Flavour::Libpmi, "rounds").expect("the C compiler that built this test's own programs");
     let libraries = libraries::build().unwrap_or_else(|why| panic!("{why}")).display().to_string();
-    // The program looks at its agent, which is outside a PID namespace of its own.
+    // The program inspects its agent, which it could not see from a PID namespace of its own.
     for (placement, ranks) in [("-n 1", 1), ("-n 6 --virtual-nodes 2", 6), ("-n 16", 16)] {
         Run::job(placement)
             .args(["--contain", "none"])

@@ -1,4 +1,4 @@
-//! Manual pages and completions that `wireup generate` makes, tried with the real tools.
+//! Manual pages and completions that `wireup generate` makes, tested with real shells and tools.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use wireup_e2e::folders::Folder;
 use wireup_e2e::peers::tool;
 use wireup_e2e::{Run, wireup};
 
-/// Lines that are typed, and what each becomes with the tabulator key.
+/// Lines that are typed into a shell, and what the tab key makes of each line.
 const COMPLETED: [(&str, &str); 4] = [
     ("wireup stat", "wireup status"),
     ("wireup run -n 4 --timeo", "wireup run -n 4 --timeout"),
@@ -24,7 +24,7 @@ for line; do
     echo "${line% *} ${COMPREPLY[*]}"
 done"#;
 
-/// A second zsh at a terminal, where one key completes and another one shows the line.
+/// A second zsh at a pseudo-terminal, where one key completes and another key shows the line.
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty inner env TERM=dumb zsh -f -i
@@ -42,7 +42,7 @@ zpty -d inner"#;
 const FISH: &str = "for line in $argv; echo (string replace --regex ' [^ ]*$' ' ' $line)(complete -C $line | cut -f1)
 end";
 
-/// Runs a shell in a folder with two entries, after it has read its completions.
+/// Types lines into a shell, in a folder with two entries, after the shell has read wireup's completions.
 fn completed(shell: &str, words: &[&str], name: &str) {
     let Some(program) = tool(&format!("/usr/bin/{shell}")) else { return };
     let place = Folder::new(&format!("complete-{shell}"));

@@ -1,4 +1,4 @@
-//! Signals to the launcher reach the ranks.
+//! Signals to the launcher reach the ranks, or end or stop the job.
 
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,8 @@ fn each_signal_is_forwarded_to_all_ranks_whose_exit_code_is_the_jobs() {
     ];
     let folder = Folder::new("signals");
     for (name, signal, code) in signals {
-        // A rank that exits with 3 ends the others, so each waits until all have said that they got the signal.
+        // A rank that exits with code 3 ends the others, so each rank waits until all ranks have printed that they got
+        // the signal.
         let all = folder.at(name);
         let wait = format!("until [ -e {} ]; do sleep 0.02; done", all.display());
         let script =
@@ -55,14 +56,15 @@ fn ctrl_c_twice_kills_ranks_that_ignore_it() {
         Run::job("-n 2 --virtual-nodes 2").sh("trap '' INT TERM; echo ready; while :; do sleep 0.1; done").start();
     running.await_out("ready\n", 2);
     running.signal(Signal::INT);
-    // A second SIGINT that follows sooner counts as the same interrupt.
+    // A second SIGINT earlier than this would count as the same interrupt.
     std::thread::sleep(std::time::Duration::from_millis(1200));
     assert!(!running.has_ended(), "the first interrupt ended the job");
     running.signal(Signal::INT);
     assert_ne!(running.finish().code(), 0);
 }
 
-/// `timeout` of coreutils signals its child, and then the child's process group.
+/// `timeout` of coreutils signals its child, and then the child's whole process group, so that the launcher gets the
+/// signal twice.
 #[test]
 fn a_signal_that_is_repeated_at_once_is_one_signal() {
     let script = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
@@ -90,7 +92,7 @@ fn a_signal_during_the_start_is_not_said_to_reach_ranks() {
     assert!(!outcome.err().contains("sent to all ranks"), "{outcome}");
 }
 
-/// A program that does something before it is stopped gets the time for it.
+/// A program whose handler of SIGTSTP does something before the program stops gets the time for that.
 #[test]
 fn a_job_stops_and_continues_and_its_handlers_of_sigtstp_run() {
     let script = "trap 'echo tidied' TSTP; echo ready; while :; do sleep 0.02; done";
@@ -108,7 +110,7 @@ fn a_job_stops_and_continues_and_its_handlers_of_sigtstp_run() {
     running.finish();
 }
 
-/// The kernel lets a rank stop itself like this only if another process in its session could continue it.
+/// The kernel lets a rank stop itself by SIGTSTP only if another process in its session could continue it.
 #[test]
 fn a_rank_can_stop_itself_and_continue() {
     let mut running = Run::job("-n 2").sh("echo ready; kill -TSTP $$; echo through").start();
@@ -122,14 +124,14 @@ fn a_rank_can_stop_itself_and_continue() {
     assert_eq!(running.succeed().out().matches("through\n").count(), 2);
 }
 
-/// When a job hangs, the user can ask which ranks have not arrived.
+/// If a job hangs, the user can request a report on which ranks have not arrived.
 #[test]
 fn a_stall_report_names_the_rank_missing_in_a_fence() {
     let badpmi = wireup_e2e::peers::plain("badpmi");
     let script =
         format!("test $WIREUP_RANK = 2 && {{ echo late; exec sleep 1000; }}; exec {} unknown 99", badpmi.display());
     let mut running = Run::job("-n 4 --virtual-nodes 2").sh(&script).start_until("late\n", 1);
-    // The report is asked for until it names rank 2: the other ranks may not have called the fence yet.
+    // The test requests reports until one names rank 2: before that, other ranks may not have entered the fence yet.
     running.await_that("the missing rank is named", |running| {
         running.signal(STALL_REPORT);
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -139,10 +141,10 @@ fn a_stall_report_names_the_rank_missing_in_a_fence() {
     running.finish();
 }
 
-/// The signal that asks for a report.
+/// The signal by which a user requests a stall report.
 const STALL_REPORT: Signal = Signal::ALARM;
 
-/// `nohup`: the job's ranks and its launcher outlive the terminal.
+/// With `nohup`, the job's ranks and its launcher outlive the terminal.
 #[test]
 fn an_ignored_hangup_stays_ignored() {
     let script = "trap '' HUP; exec $WIREUP run -n 2 --virtual-nodes 2 sh -c \
@@ -155,7 +157,7 @@ fn an_ignored_hangup_stays_ignored() {
     assert_eq!(ignored.map(|bits| bits & 1), Some(1), "{outcome}");
 }
 
-/// A job must be able to end its ranks.
+/// Otherwise the job could not end its ranks by these signals.
 #[test]
 fn ranks_do_not_inherit_ignored_sigterm_and_sigusr1() {
     let outcome = Run::shell("trap '' TERM USR1; exec $WIREUP run -n 1 grep SigIgn /proc/self/status").succeed();

@@ -1,4 +1,4 @@
-//! Under a real Slurm: what our libraries answer with `srun --mpi=pmi2`, and that nothing is left of its jobs.
+//! Under a real Slurm: what wireup's libraries answer with `srun --mpi=pmi2`, and that its jobs leave nothing behind.
 
 use crate::libpmi::expect_same;
 use wireup_e2e::Run;
@@ -7,12 +7,12 @@ use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
 
-/// Four ranks on each of four nodes; the first failing rank ends all.
+/// Flags of `srun`: four ranks on each of four nodes; the first rank that fails ends the step.
 const STEP: &str = "--mpi=pmi2 --kill-on-bad-exit -N 4 -n 16";
 const JOB: &str = "--hosts n[0-3] -n 16 --ppn 4";
 
 /// Lines of `same` that depend on the server rather than the library: Slurm's server gives no application number, knows
-/// every job attribute, and supports names; ranks under our server know which rank of a node puts its attribute.
+/// every job attribute, and supports names; ranks under wireup's server know which rank of a node puts its attribute.
 const OF_THE_SERVER: [&str; 6] = [" appnum ", " no job attr ", " publish ", " lookup ", " unpublish ", " put attr "];
 
 #[test]
@@ -61,7 +61,7 @@ fn an_abort_ends_the_step() {
     }
 }
 
-/// Whether exactly `count` ranks of a step run `name`.
+/// Waits until exactly `count` ranks of a step run the program `name`; returns whether that happened.
 fn await_ranks(machines: &Machines, name: &str, count: usize) -> bool {
     machines.all_processes().iter().flatten().filter(|process| process.command.contains(name)).count() == count
 }
@@ -69,7 +69,7 @@ fn await_ranks(machines: &Machines, name: &str, count: usize) -> bool {
 #[test]
 fn a_cancelled_step_leaves_no_rank() {
     let Some(machines) = machines::with_slurm() else { return };
-    // The last rank never calls the fence, so the other ranks wait in it.
+    // The last rank never enters the fence, so the other ranks wait in it.
     let script = r#"test "$PMI_RANK" = 15 && exec sleep 1000; exec "$0""#;
     let step = machines.step(STEP).linked().arg("--job-name=cancelled").sh(script).arg(own("same"));
     let mut running = step.start();
@@ -81,7 +81,7 @@ fn a_cancelled_step_leaves_no_rank() {
     assert_ne!(outcome.code(), 0, "{outcome}");
 }
 
-/// Unmodified MPI programs see the hosts as an ordinary Slurm cluster.
+/// Unmodified MPI programs run under `srun`: for them, the hosts are an ordinary Slurm cluster.
 #[test]
 fn mpich_5_runs_under_srun() {
     let Some(machines) = machines::with_slurm() else { return };

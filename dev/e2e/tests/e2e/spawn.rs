@@ -1,4 +1,4 @@
-//! Processes that ranks ask for (MPI_Comm_spawn): jobs of one family.
+//! Processes that ranks spawn (MPI_Comm_spawn): each spawn starts a job of the same family.
 
 mod servers;
 
@@ -13,7 +13,7 @@ use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run, machines};
 use xtask::programs::{Flavour, environment};
 
-/// By PMI and by PMIx. Debian's MPICH 4 refuses by itself, without a request.
+/// Libraries that spawn, by PMI or by PMIx. Debian's MPICH 4 is not among them: it refuses to spawn without asking.
 const FLAVOURS: [Flavour; 4] = [Flavour::Mpich5, Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5];
 const PLACEMENTS: [&str; 2] = ["-n 2", "-n 2 --virtual-nodes 2"];
 
@@ -21,19 +21,20 @@ fn programs() -> impl Iterator<Item = (Flavour, PathBuf)> {
     FLAVOURS.into_iter().filter_map(|flavour| Some((flavour, program(flavour, "children")?)))
 }
 
-/// The programs of all libraries but Intel MPI.
+/// The spawn programs of all libraries but Intel MPI, where they are installed.
 fn programs_but_intel() -> impl Iterator<Item = (Flavour, PathBuf)> {
     programs().filter(|(flavour, _)| *flavour != Flavour::Intel)
 }
 
-/// A run of the program with these words.
+/// The command that runs a spawn program with these arguments.
 fn children((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str) -> Run {
-    // With its default on one node Intel MPI would not even ask.
+    // With its default on one node, Intel MPI would not even send a request to spawn.
     let run = Run::job(placement).arg(program).args(words.split_whitespace()).envs(environment(*flavour));
     run.env("I_MPI_FABRICS", "shm:ofi")
 }
 
-/// A run of the program on hosts with these words. All hosts have the address of a bridge, which Open MPI must not use.
+/// The command that runs a spawn program on hosts with these arguments. All hosts have the same address on a bridge,
+/// which Open MPI must not use.
 fn on_hosts(machines: &Machines, line: &str, (flavour, program): (Flavour, &Path), words: &str) -> Run {
     let run = machines.job(line).arg(program).args(words.split(' ')).envs(environment(flavour));
     run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16")
@@ -43,7 +44,7 @@ fn is_open_mpi(flavour: Flavour) -> bool {
     matches!(flavour, Flavour::OpenMpi4 | Flavour::OpenMpi5)
 }
 
-/// How many lines begin and end with these words.
+/// Number of output lines that begin with `begin` and end with `end`.
 fn count(outcome: &Outcome, begin: &str, end: &str) -> usize {
     outcome.out().lines().filter(|line| line.starts_with(begin) && line.ends_with(end)).count()
 }
@@ -54,7 +55,7 @@ fn parents_and_children_form_one_communicator() {
         for placement in PLACEMENTS {
             let outcome = children(&built, placement, "spawn 3").succeed();
             assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{placement}: {outcome}");
-            // PMIx has no word for a number that is not known.
+            // PMIx has no value that says that the universe size is unknown; PMI has -1.
             let universe = if is_open_mpi(built.0) { 2 } else { -1 };
             let end = format!(" counts 5, universe {universe}");
             assert_eq!(count(&outcome, "parent ", &end), 2, "{placement}: {outcome}");
@@ -80,7 +81,7 @@ fn children_ask_for_children_and_outlive_their_parents() {
     }
 }
 
-/// By PMI-2, also with characters that separate fields.
+/// Spawns by PMI-2, also with arguments that contain characters which separate fields.
 #[test]
 fn a_client_of_pmi_2_starts_children() {
     let Some(children) = program(Flavour::Pmi2, "children") else { return };
@@ -96,7 +97,7 @@ fn a_client_of_pmi_2_starts_children() {
     }
 }
 
-/// Rank 0 asks for a child and waits until the child has created a file.
+/// A rank's script: rank 0 spawns a child and waits until the child has created a file.
 const PARENT: &str = r#"
 say() { printf "$@" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; }
 test "$PMI_RANK" = 0 || exit 0
@@ -107,8 +108,8 @@ until test -e "$TMPDIR/met"; do sleep 0.01; done
 rm "$TMPDIR/met"
 say 'cmd=finalize\n'
 "#;
-/// Prints the niceness of its parent's session, reads the pair that the request has put, and waits until the niceness
-/// is 0.
+/// The child's script: prints the niceness of its parent's session, gets the pair that the spawn request has put, and
+/// waits until the niceness is 0.
 const CHILD: &str = concat!(
     r#"nice() { sed "s/.*nice //" /proc/$0/autogroup; }; say() { printf "$@" >&$PMI_FD; read -r answer <&$PMI_FD; }; "#,
     r#"echo "starts at $(nice)"; say "cmd=init pmi_version=1 pmi_subversion=1\n"; "#,
@@ -133,12 +134,13 @@ fn parents_have_less_weight_until_their_children_connect() {
     if cpus > 1 {
         assert_eq!(first_line(cpus - 1), "starts at 0", "as many as there are cpus, with the child");
     }
-    // For other users than root the kernel may refuse, since another test has changed a session a moment ago.
+    // For users other than root, the kernel may refuse to change the niceness again because another test has just
+    // changed one.
     let lines: Vec<String> = (0..10).map(|_| first_line(cpus)).take_while(|line| line != "starts at 5").collect();
     assert!(lines.len() < 10, "{lines:?}");
 }
 
-/// Asks for three jobs, one after the other, and says so first; each creates a file.
+/// A rank's script: prints that it begins, then spawns three jobs, one after the other; each job creates a file.
 const THREE_SPAWNS: &str = r#"
 say() { printf "$@" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; }
 echo begin
@@ -155,7 +157,8 @@ done
 say 'cmd=finalize\n'
 "#;
 
-/// A process with threads refuses to fork: keepers of jobs that ranks start come from the forker.
+/// wireup does not fork in a process with threads: the keepers of spawned jobs are forked by a process of their own,
+/// the forker.
 #[test]
 fn ranks_start_children_while_threads_write_their_output() {
     for containment in ["auto", "none"] {
@@ -171,7 +174,7 @@ fn ranks_start_children_while_threads_write_their_output() {
     }
 }
 
-/// The forker may be killed like any process: the job that needs it says so, and the running one goes on.
+/// The forker may be killed like any process: a job that needs it reports this, and the running job continues.
 #[test]
 fn a_spawn_without_its_forker_fails_with_a_message() {
     let script =
@@ -199,7 +202,7 @@ fn info_keys_say_where_and_how_children_run() {
             let line = format!("[1:{child}] child {child} of 2, program 0, parents 2, in /usr, mark x\n");
             assert!(outcome.out().contains(&line), "{outcome}");
         }
-        // In groups of one on each node.
+        // With `npernode 1`, one child starts on each node.
         let outcome = children(&built, "-n 1 --virtual-nodes 2 --label", "spawn 2 npernode 1").succeed();
         assert_eq!(count(&outcome, "[1:", " counts 3"), 2, "{outcome}");
     }
@@ -213,7 +216,7 @@ fn info_keys_say_where_and_how_children_run() {
 
 #[test]
 fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
-    // Open MPI 4 would let the other parents wait forever.
+    // Left out: in Open MPI 4, the other parents would wait forever.
     for built in programs().filter(|(flavour, _)| *flavour != Flavour::OpenMpi4) {
         for placement in PLACEMENTS {
             for (words, said) in [
@@ -223,7 +226,7 @@ fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
                 ("missing hostname ppr 0", "info key ppr"),
                 ("missing hostname wdir /no/such/folder", "working directory /no/such/folder"),
             ] {
-                // Open MPI checks the info key `ppr` itself.
+                // Left out: Open MPI checks the info key `ppr` itself.
                 if words.contains("ppr") && is_open_mpi(built.0) {
                     continue;
                 }
@@ -240,7 +243,7 @@ fn children_that_cannot_start_end_a_job_of_open_mpi_4() {
     let Some(program) = program(Flavour::OpenMpi4, "children") else { return };
     let built = (Flavour::OpenMpi4, program);
     for placement in PLACEMENTS {
-        // The server process itself refuses the second one.
+        // The PMIx server process itself refuses the second of these.
         for (words, said) in [
             ("missing /no/such/program", "/no/such/program: not found"),
             ("missing hostname hostfile /no/such/file", "the file of hosts /no/such/file"),
@@ -259,7 +262,7 @@ fn a_failure_ends_the_whole_family() {
     for built in programs() {
         for placement in PLACEMENTS {
             let outcome = children(&built, placement, "fail").finish();
-            // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
+            // Ranks of Open MPI 5 abort with code 14 when they lose the connection to a rank that has exited.
             if built.0 == Flavour::OpenMpi5 && outcome.code() == 14 {
                 continue;
             }
@@ -279,7 +282,7 @@ fn files_of_output_are_apart_for_each_job() {
     assert!(read("job.1.rank.0.out").starts_with("child 0 of 1"));
 }
 
-/// Children that are started one after the other: nothing of a job stays when it has ended.
+/// Children are spawned one after the other: when a child's job has ended, nothing of it may be left.
 #[test]
 fn many_children_come_one_after_the_other() {
     let large = std::env::var_os("WIREUP_LARGE").is_some();
@@ -314,7 +317,7 @@ fn in_a_session(program: &Path) {
     let outcome = run.succeed();
     assert!(outcome.out().contains(" is the last"), "{shown}{outcome}");
     let outcome = session.job("-n 2").arg(program).arg("fail").finish();
-    // Ranks of Open MPI 5 abort with code 14 when the connection to a rank that has exited is lost.
+    // Ranks of Open MPI 5 abort with code 14 when they lose the connection to a rank that has exited.
     assert!([9, 14].contains(&outcome.code()), "{outcome}");
     let outcome = session.job("-n 2").arg(program).args(["missing", "/no/such"]).succeed();
     assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{outcome}");
@@ -327,7 +330,7 @@ fn children_run_on_hosts() {
     let Some(machines) = machines::four() else { return };
     for (flavour, program) in programs_but_intel() {
         let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
-        // The first job leaves hosts free: their agents start with the children.
+        // The first job leaves two hosts unused: their agents are started when children are placed there.
         let outcome = job("--hosts n[0-3]:1 -n 2 --label", "spawn 2");
         assert_eq!(count(&outcome, "[1:", " counts 4"), 2, "{outcome}");
         assert_eq!(count(&outcome, "[", " counts 4, universe 4"), 2, "{outcome}");
@@ -337,7 +340,8 @@ fn children_run_on_hosts() {
     }
 }
 
-/// `localhost`, an address and another name of a host of the run; a host that is added under another name is not added.
+/// Hosts of the run are named as `localhost`, by address and by another name; a host of the run under another name is
+/// not added again.
 #[test]
 fn children_run_on_hosts_by_any_name_of_theirs() {
     for built in programs() {
@@ -357,7 +361,8 @@ fn children_run_on_hosts_by_any_name_of_theirs() {
     }
 }
 
-/// Jobs of two ranks and of one, which ask for hosts that are not there: two at once, and one three times.
+/// A job of two ranks that adds two missing hosts by one spawn, and a job of one rank that adds one host by three
+/// spawns.
 fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
     let outcome = job(two, "spawn 3 add-host n2,n3,n1");
     assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
@@ -369,7 +374,7 @@ fn adds_hosts(job: &dyn Fn(&str, &str) -> Outcome, [two, one]: [&str; 2]) {
     assert_eq!(outcome.err().matches("n2 was added").count(), 3, "{outcome}");
 }
 
-/// Requests for children may name hosts that are not part of the run.
+/// Spawn requests may name hosts that are not part of the run; these are added.
 #[test]
 fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::four() else { return };
@@ -410,7 +415,7 @@ fn hosts_are_added_to_a_session_for_one_job() {
         };
         adds_hosts(&job, ["-n 2 --verbose", "-n 1 --verbose"]);
     }
-    // When the job is over its agent leaves, and the session goes on.
+    // When the spawned job has ended, the agent of its added host exits, and the session continues.
     let Some(program) = program(Flavour::Mpich5, "children") else { return drop(session.down("")) };
     let script = "\"$0\" spawn 1 add-host n2; echo over; read line";
     let mut run = session.job("-n 1").args(["sh", "-c", script]).arg(&program).stdin_open().start_until("over\n", 1);
@@ -463,7 +468,7 @@ fn a_host_that_cannot_be_added_or_reached_is_an_error_of_the_request() {
     asked(machines.job("--hosts n0,moon -n 1"), "host", &["job 1", "cannot start", "moon"]);
 }
 
-/// The node is lost while the parent runs elsewhere.
+/// The node is lost while the parent runs on other nodes.
 #[test]
 fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
     let Some(program) = program(Flavour::Mpich5, "children") else { return };
@@ -481,7 +486,7 @@ fn no_child_is_placed_on_a_node_that_the_session_has_lost() {
     session.down("");
 }
 
-/// In free slots of the allocation, on nodes where no agent runs yet.
+/// Children run in free slots of the allocation, on nodes where no agent runs yet.
 #[test]
 fn children_run_in_a_slurm_allocation() {
     let Some(program) = program(Flavour::Mpich5, "children") else { return };

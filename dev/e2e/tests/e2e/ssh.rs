@@ -1,4 +1,4 @@
-//! Agents started by real ssh: trees; hosts that forbid or throttle it; unreachable hosts, which are all named in one
+//! Agents that real ssh starts: trees; hosts that forbid or throttle ssh; unreachable hosts, which are all named in one
 //! message.
 
 use rustix::process::Signal;
@@ -16,7 +16,7 @@ const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
 #[test]
 fn the_launcher_may_run_on_a_host_of_the_job() {
     let Some(machines) = machines::four() else { return };
-    // The launcher's temporary folder is on another machine than the folder of this test.
+    // The launcher runs on n2, whose temporary folder is not the one of this test.
     for flags in ["--fanout 2", "--fanout 1 --interface eth0 --verbose", "--pmi pmix", "--pmi auto"] {
         let outcome = machines.job_from(2, &format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
         assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
@@ -25,7 +25,7 @@ fn the_launcher_may_run_on_a_host_of_the_job() {
 
 #[test]
 fn children_of_a_host_that_cannot_use_ssh_are_started_from_above() {
-    // Log-ins are accepted only from the hub.
+    // sshd accepts log-ins only from the hub.
     let rule = (None, "AllowUsers=root@10.77.0.254".to_owned());
     let Some(machines) = machines::own(4, |spec| spec.sshd_options = vec![rule]) else { return };
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
@@ -49,7 +49,7 @@ fn children_of_a_host_without_keys_are_started_by_its_parent() {
     assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
 }
 
-/// A folder with an unknown host key; removed at the end.
+/// A folder with a host key that the user does not know; removed on drop.
 struct OtherKey(PathBuf);
 
 impl OtherKey {
@@ -70,7 +70,8 @@ impl Drop for OtherKey {
     }
 }
 
-/// Hosts with one fault each: n1 refuses, n2 is cut off, n3 has another key, n4 denies, n5 is another kind of machine.
+/// Hosts with one fault each: n1 refuses connections, n2 is cut off, n3 has an unknown host key, n4 denies log-ins, n5
+/// is another kind of machine.
 fn broken(key: &OtherKey) -> Option<Machines> {
     let machines = machines::own(7, |spec| {
         spec.sshd_options.push((Some(3), format!("HostKey={}/key", key.0.display())));
@@ -100,7 +101,7 @@ fn names_all_faults(outcome: Outcome) {
     }
 }
 
-/// Including hosts below others in the tree.
+/// Some of the unreachable hosts are below others in the tree.
 #[test]
 fn all_unreachable_hosts_are_named_in_one_message() {
     let key = OtherKey::new();
@@ -112,7 +113,7 @@ fn all_unreachable_hosts_are_named_in_one_message() {
     }
 }
 
-/// The missing host is a child of the launcher, or of another host, which then has started long before.
+/// The missing host is a child of the launcher, or of another host, whose agent then has started long before.
 #[test]
 fn a_job_with_a_missing_host_runs_no_rank() {
     let Some(machines) = machines::four() else { return };
@@ -137,7 +138,7 @@ fn an_interrupt_ends_a_job_that_waits_for_a_host() {
     send(machines.daemons(1)[0], Signal::CONT);
 }
 
-/// A host accepts the connection and then says nothing; so does the host below it in the tree.
+/// A host accepts the connection and then sends nothing, and so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_after_the_start_timeout() {
     let Some(machines) = machines::own(4, |_| ()) else { return };
@@ -145,7 +146,7 @@ fn hosts_that_hang_are_given_up_after_the_start_timeout() {
     send(machines.daemons(3)[0], Signal::STOP);
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --start-timeout 4").sh("exec sleep 1000").finish();
     let line = outcome.expect_code(125).expect_err_line(&["no agent could be started on ", "did not ", " within 4 s"]);
-    // On a busy machine other hosts may also be late and be named together with these.
+    // On a busy machine other hosts may also be late and be reported together with these two.
     for host in ['1', '3'] {
         let named = line.split(": ").any(|part| part.rsplit(' ').next().is_some_and(|name| name.contains(host)));
         assert!(named, "n{host}: {line}");

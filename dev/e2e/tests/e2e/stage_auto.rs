@@ -1,4 +1,4 @@
-//! `--stage=auto`: files on a network file system are staged if the ranks are so many that it saves time.
+//! `--stage=auto`: files on a network file system are staged if there are so many ranks that staging saves time.
 
 use crate::staging::{mounting, slow};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use wireup_e2e::Run;
 use wireup_e2e::folders::Folder;
 use wireup_testbed::slowfs::SlowFs;
 
-/// A folder with many small files, on a local disk and on a slow file system.
+/// Makes a folder with many small files, which is on a local disk and also mounted as a slow file system.
 fn many(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
     for number in 0..400 {
         folder.write(&format!("source/{number}"), b"x");

@@ -1,5 +1,5 @@
-//! Files that are gathered from the nodes when a job is over (`--stage-out`): real processes on hosts that have folders
-//! of their own.
+//! `--stage-out`: files that are gathered from the nodes after a job; with real processes on hosts that have folders of
+//! their own.
 
 use crate::staging::noise;
 use rustix::process::Signal;
@@ -12,10 +12,10 @@ use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run, Running};
 
-/// Each rank writes one file into a folder that every host has for itself.
+/// A script: each rank writes one file into a folder that is private to its host.
 const WRITE: &str = "mkdir -p /run/made; echo $WIREUP_RANK > /run/made/out.$WIREUP_RANK";
 
-/// All files below a folder, with what is in them.
+/// All files below a folder, by path, each with its contents.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -33,7 +33,7 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
     all
 }
 
-/// `nI/R/out.R` with the number of the rank in it.
+/// The expected files: `nI/R/out.R` with the number R of the rank in it.
 fn one_each(ranks: u32, ppn: u32) -> BTreeMap<String, String> {
     (0..ranks).map(|rank| (format!("n{}/{rank}/out.{rank}", rank / ppn), rank.to_string())).collect()
 }
@@ -42,7 +42,7 @@ fn rule(pattern: &str, folder: &Folder, name: &str) -> String {
     format!("{pattern}=>{}", folder.at(name).display())
 }
 
-/// Removes what the ranks have made.
+/// Removes the files that the ranks have written on the hosts.
 fn clear(machines: &Machines) {
     for node in 0..machines.node_count() {
         machines.ask(node, "rm -rf /run/made");
@@ -65,7 +65,7 @@ fn files_of_all_hosts_are_gathered_also_when_a_rank_fails() {
             .finish()
             .expect_code(code);
         let got = files(&folder.0);
-        // When a rank fails, ranks of other nodes may not have begun.
+        // If a rank fails, ranks on other nodes may not have begun yet and have no files.
         let expected: BTreeMap<_, _> = if code == 0 {
             one_each(8, 2)
         } else {
@@ -139,7 +139,7 @@ fn a_session_gathers_from_the_nodes_that_are_left() {
     };
     let outcome = job("all/{node}/{rank}", WRITE).succeed().expect_quiet();
     assert_eq!(files(&folder.at("all")), one_each(8, 2), "{outcome}");
-    // A node is lost while the job runs.
+    // This node is lost while the job runs.
     let mut running = job("left/{node}/{rank}", &format!("{WRITE}; echo ready; exec sleep 100")).start();
     running.await_out("ready\n", 8);
     send(machines.agent(1), Signal::KILL);
@@ -152,7 +152,7 @@ fn a_session_gathers_from_the_nodes_that_are_left() {
     session.down("--kill");
 }
 
-/// The rank that sends the files of a node.
+/// Waits for the process that sends the files of a node; returns its pid.
 fn await_gatherer(running: &mut Running, machines: &Machines, node: u16) -> u32 {
     running.await_that("files are sent", |_| machines.process(node, "stage-node").is_some());
     machines.process(node, "stage-node").expect("it runs").pid
@@ -163,7 +163,7 @@ fn a_node_that_is_lost_while_files_travel_is_named_and_the_others_go_on() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let session = Session::on(&machines, "--hosts n[0-2]");
     let folder = Folder::new("staging");
-    // Far more than fits into windows and pipes, of bytes that cannot be packed.
+    // Incompressible files, far larger than windows and pipes can hold.
     let script = "mkdir -p /run/made; head -c 60000000 /dev/urandom > /run/made/out.$WIREUP_RANK; echo ready";
     let words = rule("/run/made/out.{rank}", &folder, "got");
     let mut running = session.job("--ppn 1 --stage-out").arg(words).sh(script).start_until("ready\n", 3);
@@ -217,7 +217,7 @@ fn nothing_is_overwritten_and_a_full_disk_is_named() {
         machines
             .job_from(0, "--hosts n[0-1] --ppn 1 --stage-out")
             .arg(format!("{pattern}=>/run/small"))
-            // The usual one is on another machine.
+            // The usual runtime directory is on another machine than the launcher.
             .env("WIREUP_RUNTIME_DIR", "/run/sessions")
             .sh("mkdir -p /run/made; echo x > /run/made/same; head -c 3000000 /dev/urandom > \
                 /run/made/large.$WIREUP_RANK; echo y > /run/made/z.$WIREUP_RANK")
@@ -263,7 +263,7 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
     let folder = Folder::new("staging");
     let work = folder.folder("work");
     fs::write(work.join("large"), noise(4_000_000).repeat(10)).expect("a file");
-    // Something outside of the job goes on writing.
+    // A process outside of the job continues to write to the file.
     let stop = folder.at("stop");
     let script = format!(
         "(while [ ! -e {stop} ]; do echo x >> large; done) & \"$WIREUP\" run -n 1 --pmi none --stage-out \

@@ -1,4 +1,4 @@
-//! Staged files: ranks read copies in node memory. `staging_server` looks at what the file server is still asked for.
+//! Staged files: ranks read copies in node memory. `staging_server` tests which requests the file server still gets.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -13,7 +13,7 @@ use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::{Outcome, Run, Running};
 use wireup_testbed::slowfs::{SlowFs, Spec};
 
-/// Bytes that cannot be packed.
+/// Incompressible bytes.
 pub fn noise(len: u32) -> Vec<u8> {
     let mut state = 1u32;
     let step = |_| {
@@ -25,7 +25,7 @@ pub fn noise(len: u32) -> Vec<u8> {
     (0..len).map(step).collect()
 }
 
-/// A folder of the test with `source`, and `mount` for a slow file system.
+/// A folder with an empty folder `source`, and an empty folder `mount` where a slow file system can be mounted.
 pub fn mounting() -> Option<Folder> {
     if !wireup_e2e::may_isolate() || !Path::new("/dev/fuse").exists() {
         println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
@@ -38,7 +38,7 @@ pub fn mounting() -> Option<Folder> {
     Some(folder)
 }
 
-/// Mounts a file system without delays in such a folder, otherwise as `change` wants it.
+/// Mounts a slow file system in a folder of [`mounting`], without delays except those that `change` sets.
 pub fn slow(folder: &Folder, change: fn(&mut Spec)) -> Option<SlowFs> {
     let mut spec = Spec { delay: Duration::ZERO, ..Spec::new(testbed(), folder.at("source"), folder.at("mount")) };
     change(&mut spec);
@@ -49,7 +49,7 @@ pub fn slow(folder: &Folder, change: fn(&mut Spec)) -> Option<SlowFs> {
 fn ranks_see_the_copy_that_was_staged() {
     let folder = Folder::new("staging");
     let data = folder.write("data", "staged");
-    // The original changes while the job waits.
+    // The original file changes while the job waits.
     let script = format!("echo ready; read word; cat {0}; echo x > {0} || echo refused", data.display());
     let program = folder.program("program", &script);
     for (place, ranks) in [("-n 1", 1), ("-n 2 --virtual-nodes 2 --stdin all", 2)] {
@@ -80,7 +80,7 @@ fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
     told.expect_err_line(&["staged on 1 node: 3 files", "KiB sent"]);
     let listed = stage("list").succeed();
     assert!(listed.out().lines().any(|line| line.contains(&bin) && line.contains(" 3 ")), "{listed}");
-    // Nothing but names travels the second time, and only the changed file the third time.
+    // The second time, only the names of the files are sent; the third time, only the changed file.
     let sent = |outcome: Outcome| {
         let line = outcome.expect_err_line(&["sent in"]);
         line.split("; ").nth(1).and_then(|part| part.split(" sent").next()).map(str::to_owned).unwrap_or_default()
@@ -90,7 +90,7 @@ fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
     assert!(sent(stage(&format!("up {bin}")).finish()).ends_with("bytes"), "a repeated byte is packed");
     let job = session.job("-n 2 --pmi simple").args([&folder.stage(), "--stage-also", &bin]).arg(&program).arg(&data);
     assert_eq!(job.succeed().out(), "300000\n300000\n");
-    // A set that a job uses is not dropped.
+    // A set of staged files is not removed while a job uses it.
     let mut running = session
         .job("-n 1 --pmi simple")
         .args([&folder.stage(), "--stage-also", &bin])
@@ -108,7 +108,8 @@ fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
     session.down("").expect_code(0);
 }
 
-/// With the right to mount file systems, contents are in packs; in a user namespace, where there is none, as files.
+/// With the right to mount file systems, contents are stored in packs that are mounted; in a user namespace, without
+/// that right, as files.
 #[test]
 fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
     let with_image = wireup_e2e::may_isolate();
@@ -128,7 +129,7 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
         let privileged = folder.program("env/privileged", "echo original");
         fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
         let env = folder.at("env").display().to_string();
-        // Names, bits, times and contents of all but the privileged file.
+        // A checksum of names, permission bits, times and contents of all files but the privileged one.
         let sum = "(cd $env; find . -type f ! -name privileged | sort | xargs cat; find . -type l -printf \"%P %l;\"; \
                    find . -type f ! -name privileged -printf \"%P %m %s %T@;\" -o -type d -printf \"%P %m %T@;\" | tr \
                    \";\" \"\\n\" | sort) | cksum";
@@ -149,7 +150,7 @@ fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
         outcome.out().lines().for_each(|line| *counts.entry(line.to_owned()).or_insert(0) += 1);
         let words = ["as staged", "original", "refused"];
         assert!(words.iter().all(|word| counts.remove(*word) == Some(2)), "{without}{outcome}");
-        // The sum before, which was written twice, and that of each rank.
+        // The checksum of the originals, which was printed twice, and that of each rank are equal.
         assert!(counts.len() == 1 && counts.values().all(|count| *count == 4), "{without}{outcome}");
         let required = format!("{without}\"$WIREUP\" run -n 1 --pmi simple --stage=require --stage-also {env} true");
         Run::shell(&required).finish().expect_code(125).expect_err_line(&["privileged is not staged", "forbids that"]);
@@ -186,7 +187,7 @@ fn what_cannot_be_staged_is_named() {
     let work = folder.folder("work");
     let here = Run::job("-n 1 --pmi simple").args([&stage, "--stage-also", "."]).arg("true").cwd(&work).finish();
     here.expect_code(125).expect_err_line(&["the ranks work in", "--wdir"]);
-    // A copy would not have the rights of the original, which the ranks run instead.
+    // A copy would not have the set-user-ID rights of the original, so the ranks execute the original.
     let privileged = folder.program("privileged", "echo ran");
     fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
     let run = |how: &str| Run::job("-n 1 --pmi simple").args([&stage, how]).arg(&privileged).finish();
@@ -195,7 +196,7 @@ fn what_cannot_be_staged_is_named() {
     run("--stage=require")
         .expect_code(125)
         .expect_err_line(&["privileged is not staged", "--stage=require forbids that"]);
-    // Others may write into the store's folder.
+    // Other users may write into the store's folder, so the store is refused.
     let open = folder.folder("open");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its bits");
     let data = folder.write("data", "x");
@@ -220,7 +221,7 @@ fn a_dry_run_lists_what_would_travel_and_why() {
     }
 }
 
-/// The program is on no node but the launcher's, nor is its folder.
+/// The program and its folder exist on no node but the launcher's.
 #[test]
 fn a_program_that_nodes_do_not_have_is_brought_to_them() {
     let Some(machines) = machines::sixteen() else { return };
@@ -246,7 +247,7 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
     }
 }
 
-/// A file that takes a second to be read, and again when it is sent.
+/// A file on a slow file system that takes a second to be read, and again a second when it is sent.
 fn slow_file(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
     folder.write("source/data", noise(10_000_000));
     let slow = slow(folder, |spec| (spec.bandwidth_mb, spec.cold) = (10, true))?;
@@ -262,7 +263,7 @@ fn slow_job(folder: &Folder, data: &Path, how: &str) -> Run {
         .arg(data)
 }
 
-/// The rank of the staging job.
+/// Waits for the receiver, which is the rank of the staging job; returns its pid.
 fn await_receiver(running: &mut Running) -> Pid {
     let find = |running: &Running| running.processes().into_iter().find(|process| process.name == "wireup-stage");
     running.await_that("a receiver runs", |running| find(running).is_some());
@@ -284,7 +285,7 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
     }
 }
 
-/// Landlock goes with the promise to gain no rights. A kernel without it refuses what the receiver asks for.
+/// The receiver uses Landlock together with `no_new_privs`. Without Landlock the kernel refuses the receiver's request.
 #[test]
 fn a_receiver_has_no_more_rights_than_it_needs() {
     let Some(folder) = mounting() else { return };

@@ -1,4 +1,4 @@
-//! Staged files where no mounts can be made: a library in the ranks shows them the copies.
+//! Staged files where nothing can be mounted: a library in the ranks shows them the copies.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, executables};
 use xtask::layout;
 
-/// The program under test with its C libraries beside it, as it is installed.
+/// Copies the program under test together with its C libraries, as `wireup install` would install them.
 pub fn with_libraries(folder: &Folder) -> PathBuf {
     let library = xtask::libraries::file(xtask::libraries::STAGED);
     let built = xtask::libraries::build().expect("build the C libraries").join(&library);
@@ -20,10 +20,11 @@ pub fn with_libraries(folder: &Folder) -> PathBuf {
     program
 }
 
-/// What takes the right to make mounts from a job; for virtual nodes no user namespace takes its place.
+/// The flag of `setpriv` that takes the right to mount from a job; on virtual nodes, a user namespace does not replace
+/// that right.
 pub const WITHOUT_RIGHTS: &str = "--bounding-set=-sys_admin";
 
-/// A staged folder with the test's programs.
+/// A staged folder with the programs and libraries of a test.
 struct Staged {
     folder: Folder,
     env: PathBuf,
@@ -55,7 +56,7 @@ impl Staged {
         fs::create_dir_all(at("lib/twice")).expect("a folder");
         fs::copy(at("lib/libone.so"), at("lib/twice/libtwice.so")).expect("a copy");
         let mut foreign = fs::read(at("lib/libone.so")).expect("a library");
-        // The number of another processor (s390).
+        // The ELF machine number of another processor (s390).
         foreign[18..20].copy_from_slice(&[22, 0]);
         fs::write(at("lib/libtwice.so"), foreign).expect("a library");
         folder.program("env/bin/script", "echo script \"$0\" \"$@\"");
@@ -69,7 +70,7 @@ impl Staged {
         Staged { env, wireup, folder }
     }
 
-    /// A job of one rank that may make no mounts.
+    /// A job of one rank that has no right to mount.
     fn job(&self, words: &str) -> Run {
         self.job_with(&[WITHOUT_RIGHTS], words)
     }
@@ -89,13 +90,13 @@ impl Staged {
             .cwd(Path::new("/"))
     }
 
-    /// With two folders in which the loader looks.
+    /// A run with two folders in which the dynamic loader looks for libraries.
     fn searched(&self, run: Run) -> Run {
         let folder = self.env.join("lib").display().to_string();
         run.env("LD_LIBRARY_PATH", format!("{folder}:{folder}/twice"))
     }
 
-    /// Names, bits, times and contents of what the node keeps.
+    /// Names, permission bits, times and contents of the files that the node stores.
     fn kept(&self) -> String {
         let script = "cd $0/sets/*/tree && find . -printf '%P %m %s %T@ %y\\n' | sort && find . -type f | sort | xargs \
             cat | cksum";
@@ -128,7 +129,7 @@ fn a_program_sees_copies_that_it_cannot_change() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Nothing is put into processes that nobody has asked for.
+/// Without the switch, wireup does not load its library into ranks.
 #[test]
 fn without_the_switch_ranks_use_the_originals() {
     let staged = Staged::new();
@@ -149,7 +150,7 @@ fn without_the_switch_ranks_use_the_originals() {
     outcome.expect_err_line(&["--stage-library: libwireup-staged.so.0.0.0 is neither in", "wireup install"]);
 }
 
-/// For a user who is not root, the kernel, too, keeps programs from changing the copies.
+/// For a user other than root, the kernel also keeps programs from changing the copies.
 #[test]
 fn a_user_without_rights_sees_copies_that_nothing_can_change() {
     if !rustix::process::geteuid().is_root() {
@@ -171,7 +172,7 @@ fn a_user_without_rights_sees_copies_that_nothing_can_change() {
     outcome.expect_code(0).expect_err_line(&["its ranks see the staged files through a library"]);
 }
 
-/// What a rank has started, and runs on, starts programs of its own with this environment.
+/// A process that a rank has started outlives the job, and starts other programs with the rank's environment.
 #[test]
 fn the_environment_is_of_no_harm_when_the_job_is_over() {
     let staged = Staged::new();
@@ -215,7 +216,7 @@ fn programs_start_from_their_copies_or_as_originals() {
     staged.job(&at("bin/none")).finish().expect_code(127).expect_err_line(&["bin/none"]);
 }
 
-/// The library comes with a wheel, in an environment that is staged as a whole.
+/// The library belongs to the wheel, in a Python environment that is staged as a whole.
 #[test]
 fn the_library_may_lie_in_a_staged_folder() {
     let staged = Staged::new();
@@ -231,7 +232,7 @@ fn the_library_may_lie_in_a_staged_folder() {
     assert!(outcome.out().starts_with("copy "), "{outcome}");
 }
 
-/// A library was staged by itself: only staged programs are told where it is.
+/// A library was staged by its own path: only staged programs are told where its copy is.
 #[test]
 fn programs_that_are_not_staged_find_their_own_libraries() {
     let folder = Folder::new("staging");
@@ -249,7 +250,7 @@ fn programs_that_are_not_staged_find_their_own_libraries() {
         let library = library.display().to_string();
         compile(&["-o"], &folder.at(&format!("{place}/main")), &program, &[&library, &search, "-Wl,-soname,x"]);
     }
-    // One is found by the path of the other's folder, where no library of this name is staged.
+    // One library is found through the path of the other program's folder, where no library of this name is staged.
     let other = folder.at("other/main").display().to_string();
     let script = format!("{}; {other}", folder.at("staged/main").display());
     let outcome = Run::tool("setpriv", [WITHOUT_RIGHTS])

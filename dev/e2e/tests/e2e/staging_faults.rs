@@ -1,4 +1,4 @@
-//! Staging when something goes wrong: full and read-only stores, lost agents, slow links, odd files, impatient users.
+//! Staging in case of problems: full and read-only stores, lost agents, slow links, odd files, impatient users.
 
 use crate::staging::{mounting, noise};
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::sessions::Session;
 use wireup_e2e::{Run, Running};
 
-/// What hosts keep, removed again.
+/// Removes everything that hosts have stored.
 fn clear(machines: &Machines) {
     for node in 0..machines.node_count() {
         machines.ask(node, "rm -rf /dev/shm/wireup-stage-* /run/apps");
@@ -23,20 +23,21 @@ fn await_receiver(running: &mut Running, machines: &Machines, node: u16) {
     running.await_that("a receiver runs", |_| machines.process(node, "stage-node").is_some());
 }
 
-/// A folder for a store on each of three hosts; that of host `small` is on a small disk.
+/// Makes a folder for a store on each of three hosts; on host `small`, it is a small file system.
 fn stores(machines: &Machines, small: u16) {
     (0..3).for_each(|node| drop(machines.ask(node, "mkdir -p /run/store")));
     machines.small_disk(small, "/run/store", 1 << 20).expect("a small disk");
 }
 
-/// A job on three hosts whose ranks count the bytes of a folder that was staged from the hub.
+/// The command for a job on three hosts whose ranks count the bytes of a folder that is staged from the hub.
 fn count_job(machines: &Machines, store: &str, how: &str, folder: &Path) -> Run {
     let (store, words) = (format!("--stage={store}"), format!("cat {}/* | wc -c", folder.display()));
     let job = machines.job("--hosts n[0-2] --ppn 1 --fanout 1");
     job.args([&store, how, "--stage-room", "100", "--stage-also"]).arg(folder).sh(&words)
 }
 
-/// The receiver on the node without room reads no more, and the others need far more than what fits into a window.
+/// The receiver on the node without room stops reading, while the others still need far more bytes than fit into a
+/// window.
 #[test]
 fn a_node_without_room_does_not_stop_the_others() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
@@ -56,7 +57,7 @@ fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
         folder.write(&format!("many/{number}"), noise(1_000));
     }
     stores(&machines, 1);
-    // The bytes fit; that there is no room for the files of a set is noticed only when they are made.
+    // The bytes fit, but not the number of files: this is noticed only when the files are created.
     machines.ask(1, "mount -o remount,nr_inodes=10 /run/store");
     let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("many")).succeed();
     outcome.expect_err_line(&["node n1: staging failed: ", "No space left on device"]);
@@ -80,7 +81,7 @@ fn a_store_that_is_read_only_leaves_its_node_the_originals() {
     };
     assert_eq!(job(b"12345").expect_quiet().out(), "5\n".repeat(3));
     machines.ask(2, "mount -o remount,ro /run/store");
-    // Also what is there already cannot be marked as used.
+    // Not even a file that is already there can be marked as used.
     for content in [&b"12345"[..], b"123"] {
         let outcome = job(content);
         outcome.expect_err_line(&["node n2: staging failed: ", "/run/store/here", "Read-only file system"]);
@@ -106,7 +107,7 @@ fn an_agent_that_is_killed_while_files_travel_is_named() {
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["n2"]);
-    // The rest of the session goes on, and nothing is in the way of the next job.
+    // The other nodes of the session continue, and the next job is not affected.
     let outcome = run().succeed();
     outcome.expect_err_line(&["has lost these nodes, which are not used: n2"]);
     assert_eq!(outcome.out(), "60000000\n".repeat(2), "{outcome}");
@@ -119,7 +120,7 @@ fn a_slow_link_delays_staging_and_breaks_nothing() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let folder = Folder::shared("staging");
     let data = folder.write("data", noise(2_000_000));
-    // From n0 on, a megabyte takes a second.
+    // From now on, n0 needs a second to send a megabyte.
     machines.ask(0, "PATH=$PATH:/usr/sbin tc qdisc add dev eth0 root tbf rate 8mbit burst 64kb latency 400ms");
     let outcome = machines
         .job("--hosts n[0-2] --ppn 2 --fanout 1 --pmi none --verbose --stage --stage-also")
@@ -183,7 +184,7 @@ fn a_library_that_is_missing_is_named_by_the_run() {
     outcome.expect_err_line(&["wireup: ", "libgone.so", "needs, was not found"]);
 }
 
-/// The session of a run with `--stage` ends with it; an interrupt does not wait for that.
+/// A run with `--stage` ends the session that it has started for itself; an interrupt does not wait for that end.
 #[test]
 fn an_interrupt_ends_a_run_whose_session_does_not_end() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
@@ -196,7 +197,7 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
         .stdin_open()
         .start();
     running.await_out("ready\n", 1);
-    // Agent 1 has no rank, so the job can end while the agent is stopped, but the session cannot.
+    // Agent 1 has no rank, so the job can end while that agent is stopped, but the session cannot.
     let agent = machines.agent(1);
     send(agent, Signal::STOP);
     running.close_stdin();
@@ -206,7 +207,7 @@ fn an_interrupt_ends_a_run_whose_session_does_not_end() {
     running.signal(Signal::INT);
     running.await_that("the end", Running::has_ended);
     send(agent, Signal::CONT);
-    // The session was interrupted: 130, and not the exit code 3 of the rank.
+    // The end of the session was interrupted: exit code 130, and not the exit code 3 of the rank.
     running.finish().expect_code(130);
     clear(&machines);
 }

@@ -1,4 +1,4 @@
-//! Staged files and the file server: which operations it still gets, from ranks and from nodes.
+//! Staged files and the file server: which operations ranks and nodes still request from it.
 
 use crate::staging::{mounting, slow};
 use crate::staging_by_library::{WITHOUT_RIGHTS, with_libraries};
@@ -16,8 +16,8 @@ use wireup_testbed::slowfs::{Line, SlowFs};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
-/// What the ranks of a job have asked a slow file system for: they wait, after their start, until the log is empty and
-/// the kernel has forgotten what it knew about names.
+/// Runs a job, and returns the operations that its ranks request from a slow file system. After their start the ranks
+/// wait until the log is empty and the kernel's cached names have expired.
 fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[&str]) -> (Vec<Line>, Outcome) {
     let gate = folder.at("gate");
     let _ = fs::remove_file(&gate);
@@ -27,7 +27,7 @@ fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[
     slow.clear();
     fs::write(&gate, b"").expect("a file");
     let outcome = running.succeed();
-    // FUSE sends `release` of files that keepers have closed before at any later time.
+    // `release` is left out: FUSE sends it at any later time for files that keepers have closed.
     let lines = slow.log().into_iter().filter(|line| !line.operation.starts_with("release"));
     (lines.collect(), outcome)
 }
@@ -55,7 +55,7 @@ fn ranks_ask_the_file_server_for_nothing() {
     let (lines, outcome) = asked(&slow, &folder, staged(), Path::new("/bin/sh"), &["-c", &script]);
     assert!(lines.is_empty(), "{lines:?}\n{outcome}");
     assert_eq!(outcome.out().matches("module\n").count(), 4, "{outcome}");
-    // What was not staged is still there, from the server.
+    // A file that was not staged can still be read, from the file server.
     let input = mount.join("data/input");
     let (lines, outcome) = asked(&slow, &folder, staged(), &cat, &[input.to_str().expect("UTF-8")]);
     assert!(lines.iter().all(|line| line.path.starts_with("data")) && !lines.is_empty(), "{lines:?}");
@@ -82,7 +82,7 @@ fn nodes_do_not_look_into_folders_that_have_nothing_else_in_them() {
     };
     assert_eq!([looks("bin"), looks("lib"), looks(".")], [1; 3], "the launcher");
     folder.write("source/lib/other", "");
-    // The kernel may cache for a second that `lib/other` does not exist.
+    // The kernel may cache for up to a second that `lib/other` does not exist.
     thread::sleep(Duration::from_millis(1_200));
     assert_eq!([looks("bin"), looks("lib")], [1, 1 + nodes], "and each node, for what else there is");
 }
@@ -101,21 +101,21 @@ fn the_example_that_times_starts_from_a_slow_server_counts_its_operations() {
         let line = out.lines().find(|line| line.starts_with(&format!("{what}  "))).expect("a line");
         line.split_whitespace().rev().nth(1).expect("a number").parse().expect("a number")
     };
-    // 20 libraries are looked for in ten folders, and read; the second time nothing is read.
+    // 20 libraries are searched for in ten folders, and read; with a job that stages the same again, nothing is read.
     assert!(operations("not staged") > 100, "{outcome}");
     assert!(operations("staged") > operations("staged, once more"), "{outcome}");
     assert_eq!(operations("from a local disk"), 0, "{outcome}");
 }
 
-/// How staged files are shown.
+/// How a job shows the staged files to its ranks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     ByMounts,
-    /// By a library, because the job may not make mounts.
+    /// By a library, because the job has no right to mount.
     ByLibrary,
 }
 
-/// Programs of real MPI libraries, which open plugins by themselves.
+/// Runs programs of real MPI libraries, which load plugins by themselves, and expects no request to the file server.
 fn mpi_programs_ask_for_nothing(
     shown: Shown,
     flavour: Flavour,
@@ -126,7 +126,8 @@ fn mpi_programs_ask_for_nothing(
     variables: &[(&'static str, String)],
 ) {
     let Some(folder) = mounting() else { return };
-    // The libraries keep their paths: the file system is mounted over its source, in a mount namespace of this test.
+    // The libraries keep their paths: the slow file system is mounted over its own source, in a mount namespace of this
+    // test.
     let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
     let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
     let wireup = with_libraries(&folder);
@@ -183,7 +184,7 @@ fn mpich_and_open_mpi_with_its_plugins_ask_the_file_server_for_nothing() {
 #[test]
 fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
-    // Two environments: the second one by PYTHONPATH, whose folders are staged too.
+    // Two Python environments: the second one is reached by PYTHONPATH, whose folders are staged too.
     let environment = layout::peer("mpich");
     let mut pythons = fs::read_dir(layout::peer("numpy").join("lib")).expect("an environment").flatten();
     let numpy = pythons.next().expect("its Python").path().join("site-packages");
@@ -196,7 +197,8 @@ fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     }
 }
 
-/// As Julia: an executable, a large library, a folder of modules beside them, and code that is compiled at run time.
+/// PyPy, which resembles Julia: an executable, a large library, a folder of modules next to them, and code that is
+/// compiled at run time.
 #[test]
 fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
     let Some(pypy) = tool("/usr/bin/pypy3.9") else { return };
@@ -211,7 +213,7 @@ fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
     assert!(copied.expect("cp").success());
     let script = "import json, sqlite3, os\ns = 0\nfor i in range(3000000): s += i & 7\n\
                   print('rank', os.environ['WIREUP_RANK'], json.dumps(s))";
-    // For the ranks only: other programs of the test would look there for their libraries, too.
+    // Set only for the ranks: other programs of the test would look there for their libraries, too.
     let path = format!("LD_LIBRARY_PATH={}", home.join("bin").display());
     let program = home.join("bin/pypy3").display().to_string();
     mpi_programs_ask_for_nothing(

@@ -1,4 +1,4 @@
-//! Standard input, output and error: everything arrives, once, in whole lines.
+//! Standard input, output and error: everything arrives exactly once, in whole lines.
 
 use rustix::process::Signal;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use wireup_e2e::tables::prints;
 use wireup_e2e::{Outcome, Run, Running};
 
 /// In a shell loop over lines, a launcher whose ranks read nothing must not consume the loop's input. If the standard
-/// streams are closed, no other file may take their place; reading gives nothing.
+/// streams are closed, no other file may take their place; reading them gives no bytes.
 #[test]
 fn streams_go_where_they_should() {
     let shell = |script: &str| {
@@ -33,7 +33,7 @@ fn streams_go_where_they_should() {
     );
 }
 
-/// Through pipes on both sides; `line` may hold `--stdin`.
+/// Sends a large input through a job to its output; `line` may contain `--stdin`.
 fn large_input(megabytes: u64, line: &str) {
     let script = format!(
         "spew='{} bytes {}'; $spew | sha256sum; $spew | $WIREUP run {line} sh -c 'cat | sha256sum'",
@@ -73,7 +73,7 @@ fn typed_input_arrives_at_once() {
     running.succeed();
 }
 
-/// Expects `ranks` x `lines` lines, complete and not torn.
+/// Runs a job and expects `ranks` x `lines` output lines, each complete and not mixed with others.
 fn whole_lines(placement: &str, prefix: bool, ranks: usize, lines: usize, length: usize) {
     let line = format!("-n {ranks} {placement}");
     let program = plain("spew");
@@ -105,7 +105,7 @@ fn lines_of_many_ranks_and_long_lines_are_whole() {
     whole_lines("--virtual-nodes 3", false, 6, 5, 3_000_000);
 }
 
-/// Together more than the launcher holds in memory.
+/// The lines of all ranks together are larger than what the launcher holds in memory.
 #[test]
 fn long_lines_that_begin_together_are_whole() {
     let script = "cd $TMPDIR; began() { ls began.0 began.1 began.2 began.3 2>/dev/null | wc -l; }; \
@@ -182,7 +182,8 @@ fn a_reader_that_closes_stdout_ends_the_job() {
     assert_eq!(outcome.stdout, [0; 10]);
 }
 
-/// The daemon holds stdout open and ignores SIGTERM and SIGHUP; the job ends nevertheless, and ends the daemon.
+/// A daemon that a rank starts holds stdout open and ignores SIGTERM and SIGHUP; the job ends nevertheless, and kills
+/// the daemon.
 #[test]
 fn a_daemon_that_holds_the_output_does_not_delay_the_end() {
     for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
@@ -192,7 +193,7 @@ fn a_daemon_that_holds_the_output_does_not_delay_the_end() {
 }
 
 /// A job whose rank 0 writes endlessly to an unread stdout, until all buffers on the way are full. The two other ranks
-/// say on standard error that they are ready.
+/// print on standard error that they are ready.
 fn with_a_stopped_reader(others: &str) -> Running {
     let spew = plain("spew");
     let writes = format!("trap '' USR1; exec {} zeros", spew.display());
@@ -208,7 +209,8 @@ fn with_a_stopped_reader(others: &str) -> Running {
     running
 }
 
-/// All ranks exit although no further byte can be shown; then reading resumes, and the launcher ends as well.
+/// All ranks exit although no further byte can be written to stdout; then reading resumes, and the launcher exits as
+/// well.
 fn ends_without_a_reader(mut running: Running) -> Outcome {
     running.await_that("all ranks are gone", |running| !running.processes().iter().any(is_rank));
     running.read_stdout();
@@ -226,7 +228,7 @@ fn a_stopped_reader_does_not_delay_an_interrupt() {
     ends_without_a_reader(running).expect_code(130);
 }
 
-/// A user who gives up on the terminal can still end the job.
+/// A user can end the job even if the terminal does not accept its output any more.
 #[test]
 fn a_second_interrupt_ends_a_job_with_a_stopped_reader() {
     let mut running = with_a_stopped_reader("echo ready >&2; exec sleep 1000");
@@ -261,7 +263,7 @@ fn a_stopped_reader_does_not_delay_a_fence() {
     assert_ne!(ends_without_a_reader(running).code(), 0);
 }
 
-/// A stack larger than the address space: no thread can be created, as at the limit of processes.
+/// With a stack larger than the address space, no thread can be created, as at the limit of processes.
 #[test]
 fn output_arrives_if_no_writer_thread_can_be_created() {
     let run = Run::job("-n 2 --virtual-nodes 2 --label").env("RUST_MIN_STACK", (1u64 << 50).to_string());
@@ -270,7 +272,7 @@ fn output_arrives_if_no_writer_thread_can_be_created() {
     assert_eq!(outcome.err().matches("] err\n").count(), 2, "{outcome}");
 }
 
-/// Like any other program before `head`.
+/// The job behaves like any other program before `head`: it ends without a message.
 #[test]
 fn a_reader_that_closes_stdout_is_not_reported() {
     for redirect in ["", "2>&1"] {
@@ -280,7 +282,8 @@ fn a_reader_that_closes_stdout_is_not_reported() {
     }
 }
 
-/// Nothing is lost: neither by accident, nor with --overwrite what the second run does not write.
+/// No output is lost: neither if files exist by accident, nor with --overwrite the files that the second run does not
+/// write.
 #[test]
 fn a_second_run_replaces_its_output_files_only_if_that_is_wanted() {
     let script = "cd $TMPDIR; run() { $WIREUP run \"$@\" sh -c 'echo $0; sleep 0.1; echo more; echo $0 >&2' $word; }; \

@@ -1,4 +1,4 @@
-//! `wireup tap` under every launcher: programs answer as without it, and what was counted is right.
+//! `wireup tap` under every launcher: programs give the same answers as without it, and its counts are right.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use wireup_e2e::{Outcome, Run, machines, wireup};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
-/// A launcher and its flags, and the MPI library of the program that it starts.
+/// A launcher with its flags, and the MPI library of the program that it starts.
 struct Peer {
     flavour: Flavour,
     launcher: PathBuf,
     flags: &'static str,
-    /// As the profile names it.
+    /// Name of the launcher in the profile.
     name: &'static str,
     pmi: &'static str,
 }
@@ -40,31 +40,31 @@ impl Peer {
         peers.into_iter().filter_map(peer).collect()
     }
 
-    /// Starts `ranks` processes of these words in the folder of the test.
+    /// Runs `ranks` processes of the command `words` under this launcher, in the test's folder.
     fn run(&self, ranks: u32, words: &[&Path]) -> Run {
         let script = format!("cd \"$TMPDIR\" && exec \"$0\" {} -n {ranks} \"$@\"", self.flags);
         Run::shell(&script).envs(environment(self.flavour)).arg(&self.launcher).args(words)
     }
 }
 
-/// Hydra 4, which gives its ranks a socket.
+/// Hydra of MPICH 4, which passes a PMI socket to its ranks.
 fn hydra() -> Option<Peer> {
     Peer::all().into_iter().find(|peer| peer.flavour == Flavour::Mpich4)
 }
 
-/// Words behind `$WIREUP tap`, by a shell in the folder of the test.
+/// Runs `$WIREUP tap WORDS` under `launcher`, by a shell in the test's folder.
 fn tapped(launcher: &str, words: &str) -> Run {
     Run::shell(&format!("cd \"$TMPDIR\" && exec {launcher} \"$WIREUP\" tap {words}"))
 }
 
-/// The profile that is printed behind other lines.
+/// The profile, which is printed after other lines.
 pub fn json(outcome: &Outcome) -> Value {
     let out = outcome.out();
     let start = out.find("{\n").unwrap_or_else(|| panic!("{outcome}"));
     serde_json::from_str(&out[start..]).unwrap_or_else(|error| panic!("{error}: {outcome}"))
 }
 
-/// The number of requests of a kind.
+/// The number of requests of a kind in a profile.
 pub fn number(profile: &Value, kind: &str) -> u64 {
     let requests = profile["requests"].as_array().expect("requests");
     requests.iter().find(|request| request["kind"] == kind).map_or(0, |request| request["number"].as_u64().unwrap())
@@ -91,7 +91,7 @@ fn programs_say_the_same_with_the_tap_under_every_launcher() {
     }
 }
 
-/// The client's requests are known: its own key and its times are put, every key and once the times are read.
+/// The requests of the client are known: it puts its own key and its times, gets every key, and gets the times once.
 #[test]
 fn requests_and_bytes_are_counted() {
     let Some(hydra) = hydra() else { return };
@@ -124,7 +124,7 @@ fn requests_and_bytes_are_counted() {
     }
 }
 
-/// Steps of a real Slurm, over nodes with host names of their own.
+/// Steps of a real Slurm are profiled, on nodes with host names of their own.
 #[test]
 fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -138,15 +138,15 @@ fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
         outcome.expect_err_line(&["/-- fence 0:", "4 ranks, last in rank", " on n"]);
         assert!(!outcome.err().contains("no record"), "{outcome}");
     }
-    // By the library that Slurm's own programs are linked to.
+    // The program uses the library that Slurm's own programs are linked to.
     let step = machines.step("--mpi=pmi2 -N 2 -n 4").linked();
     let outcome = step.arg(wireup()).arg("tap").arg(own("extensions")).succeed();
     outcome.expect_all_right(4);
     outcome.expect_err_line(&["wireup: tap: 4 ranks on 2 nodes, started by srun, PMI-2"]);
 }
 
-/// A server must see that a rank has gone, not that it sends no more: Slurm's ends itself if it takes one for the
-/// other.
+/// Slurm's server must see the end of a rank as an end, not as a connection that is only half closed: it exits if it
+/// takes one for the other.
 #[test]
 fn steps_of_slurm_end_as_without_the_tap() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -162,7 +162,7 @@ fn steps_of_slurm_end_as_without_the_tap() {
     assert_ne!(outcome.code(), 0, "{outcome}");
 }
 
-/// Our own library gets descriptors from our server, over the relayed socket.
+/// wireup's library receives descriptors from wireup's server, through the socket that the tap relays.
 #[test]
 fn descriptors_pass_through_the_relay() {
     for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
@@ -175,7 +175,7 @@ fn descriptors_pass_through_the_relay() {
     }
 }
 
-/// Descriptors, signals, limits, variables, arguments and input of a rank.
+/// A rank has the same descriptors, signals, limits, variables, arguments and input as without the tap.
 #[test]
 fn a_rank_finds_what_it_finds_without_the_tap() {
     let Some(hydra) = hydra() else { return };
@@ -205,7 +205,7 @@ fn exit_codes_and_signals_pass_through() {
             assert_eq!(code("\"$WIREUP\" tap"), code(""), "{launcher}: {script}");
         }
     }
-    // Some launchers ignore the ends of their children.
+    // The tap is started with SIGCHLD ignored, as some launchers do.
     let script = "trap \"\" CHLD; exec \"$0\" tap sh -c \"exit 3\"";
     let line = format!("cd \"$TMPDIR\" && exec {} -n 1 sh -c '{script}' \"$WIREUP\"", hydra.launcher.display());
     Run::shell(&line).finish().expect_code(3);
@@ -213,7 +213,7 @@ fn exit_codes_and_signals_pass_through() {
     missing.expect_err_line(&["wireup: tap: cannot execute /no/such/program: No such file"]);
 }
 
-/// Both processes are in the group to which launchers send signals; a rank gets each of them once.
+/// The tap and the rank are both in the process group that launchers signal; the rank gets each signal only once.
 #[test]
 fn a_signal_reaches_the_rank_once() {
     let script = "trap 'echo got' USR1; echo ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done";
@@ -223,8 +223,8 @@ fn a_signal_reaches_the_rank_once() {
     assert_eq!(outcome.out().matches("got\n").count(), 2, "{outcome}");
 }
 
-/// The harness finds what is left behind. Hydra that is interrupted ends with 0 about one time in three, also without
-/// the tap.
+/// The harness finds processes that are left. Hydra, if interrupted, ends with code 0 about one time in three, even
+/// without the tap.
 #[test]
 fn a_rank_ends_with_its_tap_and_with_its_launcher() {
     let Some(hydra) = hydra() else { return };
@@ -251,7 +251,7 @@ fn a_program_without_launcher_or_pmi_simply_runs() {
     tapped("", "--wait x true").finish().expect_code(125).expect_err_line(&["--wait x"]);
 }
 
-/// Rank 1 ends before it has spoken, so its tap does not learn the name of the job.
+/// Rank 1 ends before it has sent a request, so its tap does not learn the name of the job.
 #[test]
 fn a_rank_that_never_spoke_is_named() {
     let Some(hydra) = hydra() else { return };
@@ -263,7 +263,7 @@ fn a_rank_that_never_spoke_is_named() {
     outcome.expect_err_line(&["wireup: tap: no record of ranks 1: ", "have made no request"]);
 }
 
-/// What a rank writes where the records are.
+/// A rank writes a file of its own into the folder of the taps' records.
 #[test]
 fn a_record_that_lies_is_refused_and_named() {
     let Some(hydra) = hydra() else { return };
@@ -280,7 +280,7 @@ fn a_record_that_lies_is_refused_and_named() {
     outcome.expect_err_line(&["wireup: tap: record refused: other: it is not a file of this job"]);
 }
 
-/// The first line cannot be read as PMI; the server's answer to it, or its end, is the launcher's own.
+/// The first line that the rank sends is not valid PMI; the launcher's own server answers it or closes the connection.
 #[test]
 fn bytes_that_are_no_pmi_pass_unchanged() {
     let script = "printf \"not pmi at all\\n\" >&$PMI_FD; exit 0";
@@ -290,7 +290,7 @@ fn bytes_that_are_no_pmi_pass_unchanged() {
     with.expect_err_line(&["uses an unknown PMI dialect"]);
 }
 
-/// Rank 0 has no tap, or does not wait.
+/// No folder of records is left if rank 0 has no tap, or if its tap does not wait for the others.
 #[test]
 fn no_folder_stays_behind() {
     let Some(hydra) = hydra() else { return };
@@ -306,7 +306,7 @@ fn no_folder_stays_behind() {
     }
 }
 
-/// Variables of an outer job that are still there without its socket.
+/// Variables of an outer job remain in the environment, but its socket is gone.
 #[test]
 fn a_socket_of_an_outer_job_is_not_looked_for() {
     let alone = tapped("env PMI_FD=77 PMI_RANK=0 PMI_SIZE=2", "sh -c 'echo $PMI_FD'").succeed();
@@ -319,7 +319,7 @@ fn a_socket_of_an_outer_job_is_not_looked_for() {
     outcome.expect_err_line(&["wireup: tap: 2 ranks on 1 node, started by wireup, PMIx"]);
 }
 
-/// With too few descriptors for the tap, or an address that is none, the program still runs.
+/// If there are too few descriptors for the tap, or the PMI address is invalid, the program still runs.
 #[test]
 fn what_the_tap_cannot_set_up_is_left_out() {
     for files in 4..11 {
@@ -337,7 +337,7 @@ fn what_the_tap_cannot_set_up_is_left_out() {
     outcome.expect_err_line(&["the tap could not watch the requests of 1 rank, such as rank 0"]);
 }
 
-/// Where a folder cannot be made, the program still runs.
+/// If the tap cannot create its folder, the program still runs.
 #[test]
 fn a_folder_that_cannot_be_made_is_named() {
     let Some(hydra) = hydra() else { return };

@@ -1,22 +1,22 @@
-//! `wireup tap` and the PMIx library: which library is called, and what is counted.
+//! `wireup tap` and the PMIx library: which library's functions are called, and what is counted.
 
 use crate::tap::{json, number};
 use wireup_e2e::Run;
 use wireup_e2e::peers::program;
 use xtask::programs::Flavour;
 
-/// Words behind `wireup run`, by a shell in the folder of the test, then the profile.
+/// Runs `wireup run WORDS`, by a shell in the test's folder, then prints the profile.
 fn profiled(words: &str) -> Run {
     let end = "code=$?; cat profile; rm -f profile; exit $code";
     Run::shell(&format!("cd \"$TMPDIR\" && \"$WIREUP\" run --pmi pmix {words}; {end}"))
 }
 
-/// The library itself calls `PMIx_Fence_nb` for `PMIx_Fence`, and gets values in `PMIx_Init`.
+/// Not counted: the library itself calls `PMIx_Fence_nb` for `PMIx_Fence`, and gets values in `PMIx_Init`.
 #[test]
 fn calls_of_the_program_are_counted_and_those_of_the_library_are_not() {
     for flavour in [Flavour::Pmix, Flavour::Pmix5] {
         let Some(fences) = program(flavour, "fences") else { return };
-        // Of ten fences one is among some ranks only.
+        // One of the program's ten fences is a fence of only some ranks.
         let run = profiled("-n 3 \"$WIREUP\" tap --json profile \"$0\" 10 16").arg(fences);
         let outcome = run.succeed();
         let profile = json(&outcome);
@@ -26,7 +26,8 @@ fn calls_of_the_program_are_counted_and_those_of_the_library_are_not() {
     }
 }
 
-/// A program, a script around it, and programs that it starts: the first that calls `PMIx_Init` counts.
+/// A rank may be a program, a script around it, or a program that starts others: the first process that calls
+/// `PMIx_Init` is counted.
 #[test]
 fn one_process_of_a_rank_counts() {
     let Some(fences) = program(Flavour::Pmix, "fences") else { return };
@@ -40,7 +41,7 @@ fn one_process_of_a_rank_counts() {
     assert_eq!(number(&json(&nested), "fence"), 18, "{nested}");
 }
 
-/// Packages rename the libraries that they bring, and load them for themselves alone.
+/// A plugin like those of packages that rename the libraries that they contain, and load them privately.
 const PLUGIN: &str = "#include <pmix.h>
     int rank(void) {
         pmix_proc_t me;
@@ -72,7 +73,7 @@ fn a_pmix_library_under_another_name_is_found_and_its_programs_are_not_tapped() 
     outcome.expect_err_line(&["wireup: tap: 2 ranks on 1 node", "PMIx"]);
 }
 
-/// The run-time library of a sanitizer ends a program in which another library comes first.
+/// The run-time library of a sanitizer ends a program in which another library is loaded before it.
 #[test]
 fn a_program_with_a_sanitizer_runs_without_the_preload() {
     let script = r#"dir=$TMPDIR/sanitized && mkdir "$dir" && cd "$dir" && echo 'int main(void) { return 0; }' >main.c &&

@@ -14,18 +14,18 @@ fn one_rank_has_a_terminal_with_pty_and_none_without() {
     );
 }
 
-/// Under a real terminal, made by `script`.
+/// Runs in a real terminal, which the program `script` makes.
 #[test]
 fn the_ptys_size_is_that_of_the_users_terminal() {
     let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
     let inner = "stty rows 33 cols 77; $WIREUP run -n 1 --pty stty size";
-    // If the input ended, `script` would send the end of file at some moment.
+    // The input stays open: if it ended, `script` would send the end of file at an unpredictable moment.
     let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
     let outcome = running.finish_with_open_stdin().expect_code(0);
     assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
 }
 
-/// Messages of the launcher begin in the first column although the terminal is in raw mode.
+/// Messages of the launcher begin in the first column even if the terminal is in raw mode.
 #[test]
 fn messages_on_a_raw_terminal_begin_in_the_first_column() {
     let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
@@ -36,7 +36,7 @@ fn messages_on_a_raw_terminal_begin_in_the_first_column() {
     assert!(said.contains("rank 0 on") && ends.iter().all(|line| line.ends_with("\r\n")), "{said:?}");
 }
 
-/// With PMIx, ranks are in the kernel session of `wireup run`.
+/// With PMIx, ranks are in the kernel session of `wireup run`, so they could have its terminal.
 #[test]
 fn ranks_do_not_have_the_users_terminal() {
     let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };
@@ -49,7 +49,7 @@ fn ranks_do_not_have_the_users_terminal() {
     }
 }
 
-/// `wireup run … &` and then `fg`: no signal tells the launcher that it is in the foreground now.
+/// `wireup run … &` and then `fg`: no signal tells the launcher that it is now in the foreground.
 #[test]
 fn typed_input_reaches_a_job_brought_to_the_foreground() {
     let Some(script) = wireup_e2e::peers::tool("/usr/bin/script") else { return };

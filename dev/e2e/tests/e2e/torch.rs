@@ -1,4 +1,4 @@
-//! `--for torch`: the store for PyTorch that the agents of a job serve; the Python modules for PyTorch and Ray.
+//! `--for torch`: the store for PyTorch that the agents of a job serve; and the Python modules for PyTorch and Ray.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ use wireup_wire::frame::HEADER_LEN;
 use wireup_wire::ids::AgentId;
 use xtask::layout;
 
-/// Debian's interpreter, for which Debian has PyTorch.
+/// Debian's Python interpreter, for which Debian has PyTorch packages.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn has_torch() -> bool {
@@ -38,7 +38,7 @@ fn unmodified_programs_of_pytorch_train() {
     run.succeed().expect_all_right(4);
 }
 
-/// Lets programs import our Python package.
+/// Lets programs import wireup's Python package.
 fn with_package(run: Run) -> Run {
     run.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", layout::root().join("python"))
 }
@@ -58,7 +58,7 @@ fn the_scheme_wireup_gives_a_client_of_the_agents_store() {
     outcome.expect_err_line(&["wireup serves no store here: start the program with wireup run --for torch"]);
 }
 
-/// `-r 1 -t 1`: with the numbers that are its defaults, torchrun of PyTorch 1.13 fails under Python 3.11.
+/// `-r 1 -t 1` instead of the default numbers, with which torchrun of PyTorch 1.13 fails under Python 3.11.
 #[test]
 fn torchrun_finds_the_other_nodes_by_the_agents_and_starts_workers_again() {
     if !has_torch() {
@@ -77,7 +77,7 @@ fn torchrun_finds_the_other_nodes_by_the_agents_and_starts_workers_again() {
     outcome.expect_err_line(&["wireup has started torchrun 2 times: --nnodes must be 2"]);
 }
 
-/// Ray is replaced with a module that writes down its arguments.
+/// Ray is replaced by a module that records its arguments.
 #[test]
 fn a_program_of_ray_starts_once_when_all_nodes_have_joined() {
     let folder = Folder::new("ray");
@@ -111,7 +111,7 @@ fn every_request_of_each_generation_is_answered() {
     }
 }
 
-/// Nodes whose ranks have exited; others read what these have written.
+/// Ranks set values and exit; ranks of other nodes read these values afterwards.
 #[test]
 fn what_a_rank_wrote_before_it_exited_is_there() {
     let script = layout::sources().join("python/store_ranks.py");
@@ -119,8 +119,8 @@ fn what_a_rank_wrote_before_it_exited_is_there() {
     run.succeed().expect_all_right(1);
 }
 
-/// Gloo's full mesh: each of P ranks sets a value and gets those of all. A server in one process would send P * P
-/// values; each agent receives P, with keys and headers.
+/// Gloo's full mesh: each of P ranks sets a value and gets the values of all ranks. A server in one process would send
+/// P * P values; each agent receives P, with keys and headers.
 #[test]
 fn gets_of_all_values_cost_each_agent_few_bytes() {
     const VALUE_BYTES: u64 = 100;
@@ -144,7 +144,7 @@ fn gets_of_all_values_cost_each_agent_few_bytes() {
     }
 }
 
-/// Clients that lie, hang up or say nothing disturb nobody else.
+/// Clients that send wrong requests, hang up or send nothing do not affect other clients.
 #[test]
 fn clients_that_lie_are_closed_and_others_are_served() {
     let script = format!(
@@ -170,7 +170,7 @@ fn clients_that_lie_are_closed_and_others_are_served() {
     for number in 0..2000 {
         let mut client = connect();
         if number % 2 == 0 {
-            // A wait for a key that nobody sets.
+            // A request that waits for a key which nobody sets.
             let key = [6, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, b'x'];
             let _ = client.write_all(&[&magic[..], &key].concat());
         }
@@ -187,7 +187,7 @@ fn clients_that_lie_are_closed_and_others_are_served() {
     drop(kept);
 }
 
-/// An agent that was killed together with its keeper has left a folder for error files: the next job removes it.
+/// An agent that was killed together with its keeper leaves a folder for error files; the next job removes that folder.
 #[test]
 fn folders_of_killed_agents_are_removed() {
     let script = "left=$TMPDIR/wireup-job-$(id -u)-left; mkdir -m 700 $left; touch $left/0; \

@@ -1,6 +1,6 @@
 //! Agents of real runs receive the same messages as those of simulated ones: as many frames with as many bytes, for
-//! each agent and message. Both run the same code, so a difference lies around it: in how programs send requests, in
-//! how the agents' drivers send frames, or in what the simulator's ranks do.
+//! each agent and message. Both run the same state machines, so a difference comes from elsewhere: how programs send
+//! requests, how the agents' drivers send frames, or what the simulator's ranks do.
 
 use serde_json::Value;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use wireup_sim::workload::{Dialect, Lens, Script, Step, Which};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::ExchangeScheme;
 
-/// Virtual nodes, ranks a node, ranks, and children of an agent.
+/// Numbers of virtual nodes, of ranks per node, of ranks, and of children per agent.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     nodes: u32,
@@ -32,7 +32,7 @@ const fn shape(nodes: u32, ppn: u32, ranks: u32, fanout: u32) -> Shape {
 
 /// The last node of the first shape has only one rank.
 const SHAPES: [Shape; 3] = [shape(4, 4, 13, 2), shape(4, 4, 16, 3), shape(8, 8, 64, 2)];
-/// Shapes whose simulation takes minutes of processor time, in which other tests would wait.
+/// Shapes whose simulation takes minutes of processor time, for which other tests would have to wait.
 const LARGE: [Shape; 3] = [shape(16, 16, 256, 16), shape(64, 16, 1024, 16), shape(256, 16, 4096, 16)];
 
 fn shapes() -> impl Iterator<Item = Shape> {
@@ -48,7 +48,8 @@ const TIMED: [&str; 7] = [ON_THE_WAY, "Pair", "Output", "OutputCredit", "Session
 /// Messages whose length depends on names of files and hosts, or on which rank was the first.
 const NAMING: [&str; 2] = ["FromLauncher Launch", "JobUp Departed"];
 
-/// Runs a job on virtual nodes, whose program `add` adds, and a script on simulated ones: the agents receive the same.
+/// Runs a job, whose program `add` adds to the command, and simulates a script; expects that the agents of both receive
+/// the same messages.
 fn expect_equal(shape: Shape, scheme: (&str, ExchangeScheme), script: Script, add: impl FnOnce(Run) -> Run) {
     let Shape { nodes, ppn, ranks, fanout } = shape;
     let (folder, name) = (Folder::new("traffic"), scheme.0);
@@ -71,7 +72,7 @@ fn expect_equal(shape: Shape, scheme: (&str, ExchangeScheme), script: Script, ad
     assert!(some.is_empty(), "{line}: {} agents differ\n{}", differences.len(), some.join("\n"));
 }
 
-/// What an agent has received, without what cannot be the same.
+/// Messages that an agent has received, without the messages and lengths that may differ between runs.
 fn all(agent: u32, inputs: impl IntoIterator<Item = Recorded>) -> Received {
     let mut received = received(AgentId(agent), inputs).unwrap_or_else(|problem| panic!("agent {agent}: {problem}"));
     received.retain(|name, _| !TIMED.contains(&&name[..]));
@@ -83,11 +84,11 @@ fn all(agent: u32, inputs: impl IntoIterator<Item = Recorded>) -> Received {
     received
 }
 
-/// `wireup pmi exchange`: puts, fences and gets in both dialects. The gets cause no frames.
+/// The text clients are `wireup pmi exchange`, which puts, fences and gets in both dialects. The gets cause no frames.
 #[test]
 fn text_clients_cause_the_simulated_traffic() {
     let round = |name| [Step::PutAs { name, value_bytes: 100 }, Step::Fence];
-    // The measurements go through one last fence.
+    // The program exchanges its measurements by one last fence.
     let times = |name| Step::PutAs { name, value_bytes: 125 };
     let last = [times("wireup-times-0-"), times("wireup-times-1-"), Step::Fence, Step::Finalize];
     let steps = [&[Step::Init][..], &round("wireup-0-"), &round("wireup-1-"), &last].concat();
@@ -99,8 +100,8 @@ fn text_clients_cause_the_simulated_traffic() {
     }
 }
 
-/// Our library: fences, allgathers and rings, several in progress at once, with few bytes and with so many that even
-/// `auto` leaves the tree.
+/// Clients with wireup's library: fences, allgathers and rings, several in progress at once, with few bytes and with so
+/// many that even the scheme `auto` does not use the tree.
 #[test]
 fn clients_of_our_library_cause_the_simulated_traffic() {
     let put = |name, value_bytes| Step::PutAs { name, value_bytes };
@@ -121,7 +122,7 @@ fn clients_of_our_library_cause_the_simulated_traffic() {
         ])
     };
     for shape in shapes() {
-        // With more than 16 nodes, the tree is left at 4 MiB, else at 128 KiB.
+        // The scheme `auto` does not use the tree from 4 MiB on with more than 16 nodes, from 128 KiB on with fewer.
         let many = if shape.nodes > 16 { 5 << 20 } else { 256 << 10 } / shape.ranks;
         for value_bytes in [18, many] {
             for scheme in schemes() {
@@ -132,7 +133,7 @@ fn clients_of_our_library_cause_the_simulated_traffic() {
     }
 }
 
-/// `wireup simulate compare` times real jobs: a job of `/bin/true` takes longer than a fence inside of a job.
+/// `wireup simulate compare` measures real jobs: a job of `/bin/true` must take longer than a fence inside of a job.
 #[test]
 fn real_jobs_are_timed_beside_predictions() {
     let folder = Folder::new("compare");

@@ -1,7 +1,7 @@
-//! Ranks that wait in `MPI_Init` for one that comes late, or never: with each library, on one node and on two.
+//! Ranks that wait in `MPI_Init` for a rank that comes late or never: with each MPI library, on one node and on two.
 //!
-//! On one node MPICH 5 and Open MPI wait in shared memory or inside their PMIx server: no collective of theirs is known
-//! to an agent.
+//! On one node, MPICH 5 and Open MPI wait in shared memory or inside their PMIx server: the agent knows of no
+//! collective in progress.
 
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -16,13 +16,14 @@ fn programs() -> impl Iterator<Item = (Flavour, PathBuf)> {
     MPI.into_iter().filter_map(|flavour| Some((flavour, program(flavour, "allreduce")?)))
 }
 
-/// A shell in each rank that runs `first`, and then the program.
+/// The command for a job in which a shell in each rank runs `first`, and then the program.
 fn after(first: &str, (flavour, program): &(Flavour, PathBuf), placement: &str) -> Run {
     let script = format!("{first}; exec {}", program.display());
     Run::job(placement).args(["sh", "-c", &script]).envs(environment(*flavour))
 }
 
-/// Ends a run once a line of its standard error contains all of these words; it may be asked for a report until then.
+/// Ends a run once a line of its standard error contains all of `words`. `asks`: whether reports are requested until
+/// then.
 fn ends_when_told(mut running: Running, words: &[&str], asks: bool) -> Outcome {
     running.await_that(&format!("{words:?}"), |running| {
         if asks {
@@ -75,7 +76,7 @@ fn two_kinds_of_mpi_cannot_form_one_job() {
     let (Some(mpich), Some(open_mpi)) = (mpich, open_mpi) else { return };
     let job = |flags: &str| Run::job(&format!("{flags} -n 1")).arg(&mpich).args([":", "-n", "1"]).arg(&open_mpi);
     job("").finish().expect_code(125).expect_err_line(&["linked to libmpi.so.12", "linked to libmpi.so.40"]);
-    // Where that is unknown before the start, a report says so.
+    // If it is unknown before the start which PMI the program uses, a report names both possibilities.
     let words = ["missing rank 0 (pid ", "another MPI library"];
     ends_when_told(job("--pmi both --stall-report 1").start(), &words, false);
 }

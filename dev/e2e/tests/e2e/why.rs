@@ -1,4 +1,5 @@
-//! Where a job hangs: `wireup why`, SIGALRM and `--timeout` show who has not arrived, and the call stacks of all ranks.
+//! Where a job hangs: `wireup why`, SIGALRM and `--timeout` show which ranks have not arrived, and the call stacks of
+//! all ranks.
 
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -13,7 +14,8 @@ fn has(tool: &str) -> bool {
     Command::new(tool).arg("--version").output().is_ok()
 }
 
-/// The program whose rank 3 is late for a barrier; `None`: it cannot be compiled, or no tool shows its stacks.
+/// Path of the program whose rank 3 is late for a barrier; `None`: it cannot be compiled, or no tool can show its
+/// stacks.
 fn stuck() -> Option<PathBuf> {
     if !has("eu-stack") && !has("gdb") {
         return skip("no eu-stack and no gdb");
@@ -21,7 +23,7 @@ fn stuck() -> Option<PathBuf> {
     program(Flavour::Mpich4, "stuck")
 }
 
-/// The functions of these ranks' stack, the innermost first.
+/// The functions in the call stack that the text shows for `ranks`, innermost first.
 fn calls<'t>(text: &'t str, ranks: &str) -> Vec<&'t str> {
     let text = text.lines().map(|line| line.strip_prefix("wireup: ").unwrap_or(line));
     let calls = text.skip_while(|line| *line != format!("call stack of {ranks}, innermost first:")).skip(1);

@@ -1,5 +1,5 @@
-//! Steps that end before their tasks: given up or cancelled by the batch system, or ended by the death of `srun`, the
-//! process that called the step.
+//! Steps that end before their tasks: given up or cancelled by the batch system, or ended by the death of `srun`, which
+//! the root has started for the step.
 
 use super::{Batch, KILLED, Said, State};
 use crate::clock::Event;
@@ -12,11 +12,11 @@ use wireup_wire::signal::SIGTERM;
 
 /// Time from SIGTERM to SIGKILL for a cancelled step (ns), as in Slurm (`KillWait`).
 const KILL_WAIT_NS: u64 = 30_000_000_000;
-/// Time for which a root that has left lets its steps run before they are killed (ns).
+/// Time for which the steps of a root that has exited continue before they are killed (ns).
 const STEP_END_NS: u64 = 2_000_000_000;
 
 impl Batch {
-    /// Gives up a step. As with Slurm, the report is in the root's pipe before the other tasks are killed.
+    /// Gives up a step. As with Slurm, the report reaches the root's pipe before the other tasks are killed.
     pub(super) fn give_up(&mut self, cx: &mut Cx, index: u32) {
         self.append_error(index, "srun: error: Application launch failed: Communication connection failure\n");
         let step = &mut self.steps[index as usize];
@@ -26,12 +26,12 @@ impl Batch {
         }
     }
 
-    /// All remaining tasks of a step are killed; returns those of their agents that run, which die with them.
+    /// All remaining tasks of a step are killed; returns those of their agents that run and die with their task.
     pub fn on_killed(&mut self, cx: &mut Cx, agents: &Agents, index: u32) -> Vec<u32> {
         self.end_tasks(cx, agents, index, KILLED)
     }
 
-    /// Ends tasks whose agents do not run, with this exit code; returns the agents of the other tasks.
+    /// Ends the tasks whose agents do not run, with exit code `code`; returns the agents of the other tasks.
     fn end_tasks(&mut self, cx: &mut Cx, agents: &Agents, index: u32, code: u8) -> Vec<u32> {
         let mut running = Vec::new();
         for agent in self.steps[index as usize].left() {
@@ -43,7 +43,7 @@ impl Batch {
         running
     }
 
-    /// The batch system cancels the running steps; returns the agents that are told to end.
+    /// The batch system cancels the running steps; returns the agents that receive SIGTERM.
     pub fn cancel(&mut self, cx: &mut Cx, agents: &Agents, membership: &mut Membership, jobs: &mut Jobs) -> Vec<u32> {
         let mut told = Vec::new();
         for index in self.running() {
@@ -61,8 +61,8 @@ impl Batch {
         told
     }
 
-    /// The calls die: their tasks receive no more input, and tasks that have not started do not start. Returns the
-    /// agents that wait for the address of their parent in vain.
+    /// The `srun` processes of the steps die: tasks receive no more input, and tasks that have not started do not
+    /// start. Returns the agents that wait for the address of their parent in vain.
     pub fn kill(&mut self, cx: &mut Cx, agents: &Agents, membership: &mut Membership, jobs: &mut Jobs) -> Vec<u32> {
         let mut waiting = Vec::new();
         for index in self.running() {
@@ -75,7 +75,7 @@ impl Batch {
         waiting
     }
 
-    /// The root has exited: its steps are killed if they have not ended after `STEP_END_NS`.
+    /// The root has exited: its steps that have not ended after `STEP_END_NS` are killed.
     pub fn on_root_left(&self, cx: &mut Cx) {
         for index in self.running() {
             cx.clock.after(STEP_END_NS, Event::StepKilled(index));

@@ -1,4 +1,4 @@
-//! The messages that `srun` writes to the root about a step and its tasks, in order and with a delay.
+//! The messages that `srun` writes to the root about a step and its tasks, in order and each after a delay.
 
 use super::{Batch, Said, State, Task};
 use crate::clock::Event;
@@ -13,7 +13,7 @@ impl Batch {
         self.steps[index as usize].stderr.push_str(words);
     }
 
-    /// Reports a problem of one task to the root, unless the step is given up or over.
+    /// Reports a problem of one task to the root, unless the step is given up or has ended.
     pub(super) fn say_problem(&mut self, cx: &mut Cx, index: u32, agent: u32, problem: &str) {
         match self.steps[index as usize].state {
             State::Running | State::Cancelled(_) => {
@@ -28,7 +28,7 @@ impl Batch {
         self.steps[index as usize].says.push(&mut cx.clock, delay_ns, said, Event::StepSays(index));
     }
 
-    /// The root hears the next message of a step; `None`: it is not for the root.
+    /// The root receives the next message of a step; `None`: the message is not for the root.
     pub fn on_says(&mut self, cx: &mut Cx, agents: &Agents, index: u32) -> Option<Input> {
         let step = &mut self.steps[index as usize];
         let shell = step.shell;
@@ -57,12 +57,12 @@ impl Batch {
         })
     }
 
-    /// The root tells all started tasks where an agent listens.
+    /// The root sends the listening address of agent `at` to all started tasks.
     fn tell_tasks(&self, cx: &mut Cx, agents: &Agents, at: u32) {
         for step in self.running() {
             let tasks = &self.steps[step as usize].tasks;
             for (host, _) in tasks.iter().filter(|(_, task)| **task == Task::Begun) {
-                // A task that has begun has one process.
+                // The host of a task that has begun has exactly one agent process.
                 let agent = agents.hosts[*host as usize].processes[0];
                 cx.after(cx.spec.timing.report, Event::TaskReads(agent, at));
             }

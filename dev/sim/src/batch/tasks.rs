@@ -13,7 +13,7 @@ use wireup_wire::peer::Bootstrap;
 
 /// Exit code of a task whose program cannot be executed.
 const NO_EXEC: u8 = 2;
-/// Exit code of an agent that cannot start.
+/// Exit code of an agent that fails to start.
 const CANNOT: u8 = 125;
 
 pub(super) fn launch_task(cx: &mut Cx, agents: &Agents, step: u32, agent: u32) {
@@ -31,7 +31,7 @@ pub(super) fn launch_task(cx: &mut Cx, agents: &Agents, step: u32, agent: u32) {
 }
 
 impl Batch {
-    /// Launches a task as far as possible. If its agent starts, returns the bootstrap message.
+    /// Launches a task as far as its host allows. If the task's agent starts, returns the bootstrap message.
     pub fn on_task(&mut self, cx: &mut Cx, agents: &mut Agents, index: u32, agent: u32) -> Option<Bootstrap> {
         let step = &mut self.steps[index as usize];
         if step.tasks.get(&agent) != Some(&Task::Launched) {
@@ -93,12 +93,12 @@ impl Batch {
         }
     }
 
-    /// The task has waited too long for the address of its parent. True if its agent dies.
+    /// The task has waited too long for the address of its parent. Returns true if the task's agent dies of this.
     pub fn on_task_waited(&mut self, cx: &mut Cx, agents: &Agents, agent: u32) -> bool {
         self.gives_up(cx, agents, agent, "cannot connect to the parent agent: its address did not arrive in time")
     }
 
-    /// Whether an agent that still waits for the address of its parent dies now.
+    /// Whether an agent dies now because it still waits for the address of its parent.
     pub(super) fn gives_up(&mut self, cx: &mut Cx, agents: &Agents, agent: u32, problem: &str) -> bool {
         let process = &agents[agent];
         let Some(step) = process.step().filter(|_| process.is_running() && process.dials.is_none()) else {
@@ -109,7 +109,7 @@ impl Batch {
         true
     }
 
-    /// An agent has ended, which may be that of a task.
+    /// An agent has ended; if it is that of a task, the task ends.
     pub fn on_agent_ended(&mut self, cx: &mut Cx, process: &AgentProcess) {
         let (host, Some(step)) = (process.host, process.step()) else { return };
         match process.state {
@@ -142,7 +142,7 @@ impl Batch {
     }
 }
 
-/// A task reads that agent `at` listens.
+/// A task receives the listening address of agent `at`.
 pub fn on_task_reads(cx: &mut Cx, agents: &mut Agents, agent: u32, at: u32) {
     let AgentProcess { host, ref dials, .. } = agents[agent];
     let is_its_parent = agents.hosts[host as usize].parent == Some(at);

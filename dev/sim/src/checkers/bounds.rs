@@ -1,4 +1,4 @@
-//! Bounds: output in flight on a link stays within the link's window, and output held by an agent within all of its
+//! Bounds: output in flight on a link stays within the link's window, and output held by an agent within the sum of its
 //! windows.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,20 +15,20 @@ const INPUT_WINDOW_MAX: i64 = (STDIN_WINDOW_BYTES + STDIN_CHUNK_MAX) as i64;
 pub struct Bounds {
     output: BTreeMap<(u32, u32, u16), i64>,
     input: BTreeMap<(u32, u32), i64>,
-    /// Jobs for whose output nobody waits any more: it may be sent without credit.
+    /// Jobs whose output nobody waits for any more: such output may be sent without credit.
     unlimited: BTreeSet<u32>,
-    /// Most output that was in flight on any link (bytes).
+    /// Largest amount of output that was in flight on any link (bytes).
     pub output_peak: i64,
-    /// Most output that was held by any agent (bytes).
+    /// Largest amount of output that was held by any agent (bytes).
     pub held_peak: usize,
 }
 
 impl Bounds {
-    /// An agent holds this much output for all links and ranks together.
+    /// Checks the amount of output that an agent holds for all links and ranks together.
     pub fn on_held(&mut self, held_bytes: usize, fanout: u32, jobs: usize, ranks: usize) -> Result<(), String> {
         self.held_peak = self.held_peak.max(held_bytes);
-        // For each job and stream: one window per child, one for the node's own ranks, and one read of each of these
-        // ranks. Labels may double the latter.
+        // For each job and stream: one window per child, one window for the node's own ranks, and one read of each of
+        // these ranks. Labels may double the size of what was read.
         let windows = jobs * (fanout as usize + 1) * WINDOW_MAX as usize;
         let bound = 2 * (windows + ranks * 2 * STDIO_CHUNK_MAX);
         if held_bytes > bound {
@@ -73,7 +73,7 @@ impl Bounds {
                 *self.input.entry((link, frame.job)).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
-            // The other kinds have no window.
+            // Other kinds of frames have no window.
             _ => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))

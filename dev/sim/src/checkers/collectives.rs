@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use wireup_wire::collective::Collective;
 
-/// How many ranks have entered and left each collective so far.
+/// Checks of how many ranks have entered and left each collective so far.
 #[derive(Debug)]
 pub struct Collectives {
     size: u32,
     epochs: Vec<Epoch>,
-    /// Whether ranks entered different collectives under the same number: the job must fail.
+    /// Whether ranks entered different collectives with the same number: then the job must fail.
     pub differ: bool,
 }
 
@@ -17,13 +17,14 @@ pub struct Collectives {
 struct Epoch {
     collective: Collective,
     entered: u32,
-    /// Number of ranks that were told that the collective is complete, or that did not have to wait (a lazy fence).
+    /// Number of ranks that have learnt that the collective is complete, or that did not have to wait (in a lazy
+    /// fence).
     released: u32,
-    /// Number of ranks that left the job by themselves while the collective was in progress.
+    /// Number of ranks that exited by themselves while the collective was in progress.
     abandoned: u32,
-    /// Version of the kvs after a fence, as the first rank was told.
+    /// Version of the kvs after a fence, as the first rank that left the fence has received it.
     version: Option<u32>,
-    /// Rank at each position of a ring, and its two neighbours.
+    /// For each position of a ring, the rank there and its two neighbours.
     places: BTreeMap<u32, RingPosition>,
 }
 
@@ -51,7 +52,7 @@ impl Collectives {
         self.differ |= seen.collective != collective;
     }
 
-    /// A rank is told that its collective number `epoch` is complete.
+    /// A rank learns that its collective number `epoch` is complete.
     pub fn on_release(&mut self, epoch: u32) -> Result<(), String> {
         let size = self.size;
         self.expect_complete(epoch)?;
@@ -68,12 +69,12 @@ impl Collectives {
         self.epochs[epoch as usize].released += 1;
     }
 
-    /// A rank left the job by itself and no longer waits for this collective.
+    /// A rank has exited by itself and no longer waits for this collective.
     pub fn on_abandon(&mut self, epoch: u32) {
         self.epochs[epoch as usize].abandoned += 1;
     }
 
-    /// Checks that all ranks have entered `epoch`.
+    /// Checks that all ranks have entered collective `epoch`.
     pub fn expect_complete(&self, epoch: u32) -> Result<(), String> {
         let (seen, size) = (self.epochs.get(epoch as usize), self.size);
         match seen.map_or(0, |seen| seen.entered) {
@@ -82,7 +83,7 @@ impl Collectives {
         }
     }
 
-    /// A rank is told the version of the kvs after fence `epoch`.
+    /// A rank receives the version of the kvs after fence `epoch`.
     pub fn on_version(&mut self, epoch: u32, version: u32) -> Result<(), String> {
         let known = *self.epochs[epoch as usize].version.get_or_insert(version);
         if known != version {
@@ -91,7 +92,7 @@ impl Collectives {
         Ok(())
     }
 
-    /// A rank is told its position in ring `epoch`.
+    /// A rank receives its position in ring `epoch`.
     pub fn on_place(&mut self, epoch: u32, position: u32, rank: u32, left: u32, right: u32) -> Result<(), String> {
         let size = self.size;
         let places = &mut self.epochs[epoch as usize].places;
@@ -116,13 +117,13 @@ impl Collectives {
         Ok(())
     }
 
-    /// The number of collectives that released all ranks; with `only`, of that kind.
+    /// Number of collectives that released all ranks; `only`: count only collectives of this kind.
     pub fn complete(&self, only: Option<Collective>) -> u32 {
         let complete = |epoch: &&Epoch| epoch.released == self.size && only.is_none_or(|only| epoch.collective == only);
         self.epochs.iter().filter(complete).count() as u32
     }
 
-    /// The first collective that some rank has entered and has neither left nor abandoned.
+    /// The first collective that some rank has entered, and has neither completed nor abandoned.
     pub fn unfinished(&self) -> Option<u32> {
         let waits = |epoch: &Epoch| epoch.entered > epoch.released + epoch.abandoned;
         self.epochs.iter().position(waits).map(|epoch| epoch as u32)

@@ -14,7 +14,7 @@ use wireup_wire::peer::{Cause, Failure, SpawnStep};
 
 const EACCES: i32 = 13;
 
-/// Checks everything that can be checked only when nothing more happens.
+/// Checks everything that can be checked only when no more events can happen.
 pub fn check_end(world: &World) -> Vec<String> {
     let mut found = check_nothing_is_left(world);
     for job in &world.jobs.all {
@@ -100,7 +100,7 @@ fn check_code(world: &World, job: &Job, code: u8, found: &mut Vec<String>) {
 fn check_clean_end(world: &World, job: &Job, found: &mut Vec<String>) {
     let mut procs = world.jobs.procs[job.first_proc as usize..].iter().take(job.size() as usize);
     let unclean = procs.find(|proc| proc.phase != Phase::Ended(ExitStatus::Exited(0)));
-    // A rank that vanished after its exit was reported does not matter.
+    // A rank that vanished after its exit was reported is no error.
     let unclean = unclean.filter(|proc| proc.phase != Phase::Vanished).map(|proc| (proc.rank, proc.phase));
     if let Some((rank, phase)) = unclean {
         found.push(format!("the job succeeded, but rank {rank} is {phase:?}"));
@@ -150,7 +150,7 @@ fn may_be_blamed(world: &World, job: &Job, culprit: Culprit) -> bool {
     job.checks.culprits.contains_key(&culprit) || matches!(culprit, Culprit::Agent(agent) if was_struck(agent))
 }
 
-/// Whether the rank that is blamed for a fence has not entered it.
+/// Whether the rank that is blamed for a fence has indeed not entered the fence.
 fn has_left_fence(world: &World, job: &Job, failure: &Failure) -> bool {
     let Some(rank) = failure.rank else { return false };
     let entered = world.jobs.procs[(job.first_proc + rank.0) as usize].collecting.entered;
@@ -166,8 +166,8 @@ fn has_left_fence(world: &World, job: &Job, failure: &Failure) -> bool {
     }
 }
 
-/// Whether a job was ended while agents above one of its own did not respond: the output of ranks behind that agent
-/// in the job's tree is lost with it.
+/// Whether a job was ended while an agent above one of the job's agents did not respond: the output of ranks that
+/// passes through it is lost.
 fn was_ended_behind_struck(world: &World, job: &Job) -> bool {
     let above = |agent: u32| {
         let parent = |agent: &u32| agent.checked_sub(1).map(|before| before / world.cx.spec.fanout);
@@ -189,7 +189,7 @@ fn check_output(world: &World, job: &Job) -> Result<(), String> {
     Ok(())
 }
 
-/// What the run waits for, for the report of a hang.
+/// What the run still waits for; printed when a run hangs.
 pub fn who_waits(world: &World) -> String {
     let running: Vec<u32> = (0..world.cx.spec.agents).filter(|host| world.agents.newest_at(*host).is_some()).collect();
     let ranks: Vec<String> = (world.jobs.procs.iter().filter(|proc| proc.exists()).take(8))
@@ -206,7 +206,7 @@ pub fn who_waits(world: &World) -> String {
     )
 }
 
-/// Whether the rank that is blamed for a group's barrier has not entered it.
+/// Whether the rank that is blamed for a group's barrier has indeed not entered that barrier.
 fn has_left_group(job: &Job, failure: &Failure) -> bool {
     let (Cause::LeftGroup { .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
     job.checks.group_barriers.is_missed(rank.0)
@@ -216,7 +216,7 @@ fn culprit(job: &Job, failure: &Failure) -> Culprit {
     match (&failure.cause, failure.rank) {
         (Cause::AgentsMissing { missing }, _) => Culprit::Agent(missing.first().map_or(0, |missing| missing.agent.0)),
         (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
-        // No fault leads to this: when a direct link fails, its frames take another path.
+        // No fault leads to this cause: when a direct link fails, its frames take another path.
         (Cause::NoDirectLink { agent, .. }, _) => Culprit::Agent(agent.0),
         (Cause::KeeperLost { .. } | Cause::PmixServer { .. } | Cause::ToldToEnd { .. }, _) => {
             Culprit::Agent(job.agent_of(failure.node.0))

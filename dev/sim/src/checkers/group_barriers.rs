@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of rounds that each member of each group has entered and left so far.
+/// Number of barrier rounds that each member of each group has entered and left so far.
 #[derive(Debug, Default)]
 pub struct GroupBarriers {
     groups: BTreeMap<String, Group>,
-    /// Ranks that have left: the other members complete their barriers without these.
+    /// Ranks that have ended: the other members complete their barriers without these ranks.
     lost: BTreeSet<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Group {
     members: BTreeMap<u32, Member>,
-    /// Highest round that all members outside `lost` are known to have entered.
+    /// Highest round that all members except those in `lost` are known to have entered.
     whole: u32,
 }
 
-/// The rounds of one member.
+/// Number of rounds that one member has entered and left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Member {
     entered: u32,
@@ -48,7 +48,7 @@ impl GroupBarriers {
         Ok(())
     }
 
-    /// Other ranks may continue without this one.
+    /// Records that other ranks may complete their barriers without this rank.
     pub fn on_lost(&mut self, rank: u32) {
         self.lost.insert(rank);
     }
@@ -69,7 +69,7 @@ impl GroupBarriers {
         self.groups.values().any(is_behind)
     }
 
-    /// Whether any member waits in a round.
+    /// Whether any member of any group waits in a round.
     pub fn is_waited_in(&self) -> bool {
         self.groups.values().flat_map(|group| group.members.values()).any(|member| member.entered > member.released)
     }
@@ -84,7 +84,7 @@ impl GroupBarriers {
         self.groups.values().all(is_even)
     }
 
-    /// The number of rounds that released all members.
+    /// Number of barrier rounds that released all members.
     pub fn complete(&self) -> u32 {
         let least = |group: &Group| group.members.values().map(|member| member.released).min().unwrap_or(0);
         self.groups.values().map(least).sum()

@@ -6,10 +6,11 @@ use crate::world::World;
 use wireup_proto::Holds;
 use wireup_wire::session::{NodeState, Presence};
 
-/// Most bytes that an agent may keep for each other agent between jobs: some small frames that were not acknowledged.
+/// Maximum bytes that an agent may store for each other agent between jobs: some small frames that were not
+/// acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
-/// The rules that agents break when no future event is left, and the state that each agent still keeps.
+/// The rules that agents have broken when no future event is left, and the state that each agent still holds.
 pub fn check_idle(world: &World) -> (Vec<String>, Vec<Holds>) {
     let (mut problems, mut all) = (Vec::new(), Vec::new());
     for (agent, process) in (0..).zip(&world.agents.all) {
@@ -32,8 +33,8 @@ pub fn check_idle(world: &World) -> (Vec<String>, Vec<Holds>) {
     (problems, all)
 }
 
-/// Errors in the root's answer about its nodes at the end of the session; number of nodes that are up, and of lost
-/// ones.
+/// Errors in the root's answer about its nodes at the end of the session; then the number of nodes that are up, and of
+/// lost nodes.
 pub fn check_nodes(world: &World, nodes: &[NodeState]) -> (Vec<String>, (usize, usize)) {
     let (mut problems, mut up, mut lost) = (Vec::new(), 0, 0);
     let active = |host: u32| {

@@ -1,5 +1,5 @@
-//! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are
-//! right.
+//! Missing hosts: all of them are reported together, no other hosts are, and in time. Clocks: the reported clock
+//! offsets are right.
 
 use crate::jobs::Jobs;
 use crate::launchers::LauncherState;
@@ -12,8 +12,8 @@ use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Failure, TracePart};
 
-/// Longest time from the end of the start time until the job is over (ns). Agents at the end of their time need a few
-/// hops, and what is then in flight or running gets its grace period before it is given up.
+/// Longest time from the start timeout until the job has ended (ns). The report needs a few hops, and frames in flight
+/// and running ranks get their grace period before they are given up.
 const SLACK_NS: u64 = 6_000_000_000;
 
 /// Hosts with a problem, which may be blamed from the start, each with whether the job must fail because of it.
@@ -66,7 +66,7 @@ fn check_named(
     if !is_undisturbed {
         return;
     }
-    // With few shells, those that hang keep other agents from being called.
+    // If few shells may run at once, those that hang keep other agents from being started.
     if !remote.may_starve() {
         let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
         let unnamed: Vec<&u32> = unnamed.collect();
@@ -88,7 +88,7 @@ fn check_named(
     }
 }
 
-/// Agents whose subtree has ranks.
+/// Agents whose subtree contains ranks of the job.
 fn needed_agents(jobs: &Jobs, tree: &Tree) -> BTreeSet<u32> {
     let with_ranks = jobs.nodes.iter().filter(|node| !node.ranks.is_empty()).map(|node| AgentId(node.host));
     with_ranks.flat_map(|agent| std::iter::successors(Some(agent), |at| tree.parent(*at))).map(|at| at.0).collect()
@@ -107,7 +107,7 @@ pub fn check_clocks(world: &World, found: &mut Vec<String>) {
     let is_clean = world.launchers.all[0].state == LauncherState::Left { code: 0 };
     for (own, aligned) in own.iter().zip(&aligned) {
         let ahead_ns = world.cx.clock_ahead_ns(own.agent.0);
-        // Each hop may round down by a nanosecond.
+        // The clock error is the sum over all hops, and each hop may round it down by a nanosecond.
         let error_ns = aligned.clock_error_ns.saturating_add(u64::from(tree.depth(own.agent)));
         let on_root_ns = (own.job_ns + root_ahead_ns).saturating_sub(ahead_ns);
         if aligned.job_ns.abs_diff(on_root_ns) > error_ns {

@@ -1,5 +1,5 @@
-//! PMIx: a fence delivers what its members had committed, each group has a context id of its own, and no data is
-//! invented.
+//! PMIx: a fence delivers what its members had committed, each group has a context id of its own, and no rank receives
+//! data that was never committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,22 +18,22 @@ pub struct Call {
 #[derive(Debug, Default)]
 pub struct ModexCheck {
     commits: BTreeMap<u32, u32>,
-    /// Number of commits of each member when it entered, for each round of a call.
+    /// For each round of a call: the number of commits that each member had made when it entered.
     board: BTreeMap<(String, u32), BTreeMap<u32, u32>>,
-    /// For each call and rank: how often the rank has entered the call, and how often it was released.
+    /// For each call and rank: the number of times that the rank has entered the call, and that it was released.
     rounds: BTreeMap<(String, u32), (u32, u32)>,
     contexts: BTreeMap<(String, u32), u64>,
     used: BTreeSet<u64>,
-    /// Calls that some member entered with a timeout, so that they may end with a timeout error.
+    /// Calls that some member entered with a timeout, so that these calls may end with a timeout error.
     impatient: BTreeSet<String>,
     pub published: BTreeSet<u32>,
     pub events: u64,
-    /// How often a server was asked by other nodes for the data of a rank of its node.
+    /// Number of times that a server was asked by other nodes for the data of a rank of its node.
     pub wanted: u64,
-    /// Calls that completed without members that had left, and calls that timed out.
+    /// Number of calls that completed without members that had left, and of calls that timed out.
     pub excused: u32,
     pub timeouts: u32,
-    /// Fences and groups that completed, on each node.
+    /// Number of fences and groups that completed, counted on each node.
     pub complete: u32,
 }
 
@@ -65,7 +65,7 @@ pub fn records(seed: u64, bytes: &[u8]) -> Option<BTreeMap<u32, u32>> {
 }
 
 impl Call {
-    /// The members of the call, in a job of this many ranks.
+    /// The members of the call, in a job of `size` ranks.
     pub fn members(&self, size: u32) -> Box<dyn Iterator<Item = u32> + '_> {
         match &self.members {
             None => Box::new(0..size),
@@ -97,15 +97,15 @@ impl ModexCheck {
         self.impatient.contains(&call.name)
     }
 
-    /// After a round that all members completed: the data of all members is there, and at least as new as when they
-    /// entered.
+    /// Checks the result of a round that all members completed: it has the data of all members, at least as new as when
+    /// they entered.
     pub fn check_data(
         &self,
         call: &Call,
         known: &BTreeMap<u32, u32>,
         has_left: impl Fn(&u32) -> bool,
     ) -> Result<(), String> {
-        // The answer does not state its round. The data of the first round is the minimum.
+        // The answer does not say which round it belongs to, so the data of the first round is the minimum.
         let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("no rank has entered it".into()) };
         for (rank, version) in board.iter().filter(|(rank, _)| !has_left(rank)) {
             if known.get(rank).copied().unwrap_or(0) < *version {
@@ -115,14 +115,14 @@ impl ModexCheck {
         Ok(())
     }
 
-    /// A round of a group ended for these ranks without the others.
+    /// Records that a round of a group ended for these ranks without the other members.
     pub fn on_excused(&mut self, call: &Call, ranks: &[u32]) {
         for rank in ranks {
             self.rounds.entry((call.name.clone(), *rank)).or_default().1 += 1;
         }
     }
 
-    /// A group has this context id for these ranks.
+    /// Checks the context id of a group that these ranks have received: all members receive the same one.
     pub fn on_context(&mut self, call: &Call, ranks: &[u32], context: u64) -> Result<(), String> {
         for rank in ranks {
             let round = &mut self.rounds.entry((call.name.clone(), *rank)).or_default().1;

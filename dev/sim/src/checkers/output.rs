@@ -5,15 +5,15 @@ use crate::workload::parse_line;
 use std::collections::BTreeMap;
 use wireup_proto::io::Stream;
 
-/// The lines seen so far.
+/// The lines that have reached the terminal so far.
 pub struct OutputCheck {
     /// The number of rank 0 among the ranks of all jobs, and the number of ranks.
     first: u32,
     size: u32,
     label: bool,
-    /// Text of an unfinished line, by stream and, for split output, by rank.
+    /// Text of an unfinished line, by stream and, if output is split by rank, by rank.
     partial: BTreeMap<(u8, Option<u32>), Vec<u8>>,
-    /// The number of the next line, by stream and rank.
+    /// The number of the next expected line, by stream and rank.
     next: BTreeMap<(u8, u32), u32>,
     lossy: bool,
     pub bytes: u64,
@@ -32,7 +32,7 @@ impl OutputCheck {
         }
     }
 
-    /// From now on output may be missing, since an agent or link that carried it is gone.
+    /// From now on output may be missing, since an agent or link that carried output is gone.
     pub fn expect_losses(&mut self) {
         self.lossy = true;
     }
@@ -57,11 +57,11 @@ impl OutputCheck {
         let (label, text) = if self.label { split_label(line) } else { (None, line) };
         let parsed = parse_line(text).map(|(stream, id, number)| (stream, id.wrapping_sub(self.first), number));
         let Some((of_stream, of_rank, number)) = parsed else {
-            // A line whose end was lost with its node is continued by another rank's line.
+            // After the end of a line was lost with its node, another rank's line may follow in the same line.
             return if self.lossy { Ok(()) } else { Err(format!("broken line: {:?}", shown())) };
         };
         let named = rank.or(label).unwrap_or(of_rank);
-        // The launcher's driver adds labels to lines that come in parts.
+        // Labels are added by the launcher's driver to lines that come in parts, so such lines may lack theirs here.
         let is_labelled = label.is_some() || !self.label || rank.is_some();
         if of_stream != stream || named != of_rank || of_rank >= self.size || !is_labelled {
             return Err(format!("line on stream {stream} for rank {rank:?} with label {label:?}: {:?}", shown()));
@@ -84,7 +84,7 @@ impl OutputCheck {
     }
 }
 
-/// The rank and the text of a line `[rank] text`.
+/// Splits a line `[rank] text` into the rank and the text.
 fn split_label(line: &[u8]) -> (Option<u32>, &[u8]) {
     let Some(end) = line.iter().position(|byte| *byte == b']').filter(|_| line[0] == b'[') else { return (None, line) };
     let rank = std::str::from_utf8(&line[1..end]).ok().and_then(|rank| rank.parse().ok());
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::workload::{Script, line};
 
-    /// A job with two ranks, the first of which is the tenth of all.
+    /// The check of a job with two ranks, the first of which has number 10 among the ranks of all jobs.
     fn check(label: bool) -> OutputCheck {
         let mut plan = JobPlan::even([0], 2, Script::plain(&[]));
         plan.options.stdio.label = label;

@@ -11,8 +11,8 @@ use wireup_proto::io::{ExitStatus, Input};
 use wireup_proto::launcher_io::LauncherInput;
 use wireup_wire::signal::SIGTERM;
 
-/// Time after the end of a wall or a stop during which an agent may still be lost because of it (ns). Chosen: the time
-/// of a dial, and the time that the root waits for an agent.
+/// Time after the end of a wall or a stop during which other agents may still declare an agent lost because of it (ns).
+/// Chosen: the time of a dial, and the time that the root waits for an agent.
 const WALL_SHOWS_NS: u64 = 20_000_000_000;
 
 pub fn inject_fault(world: &mut World, fault: Fault) {
@@ -99,7 +99,7 @@ fn break_link(world: &mut World, host: u32, how: impl Fn(&mut Net, &mut Clock, u
     how(&mut world.net, &mut world.cx.clock, link);
 }
 
-/// Breaks a direct link of this agent, or of the next one that has any.
+/// Breaks a direct link of this agent, or of the next agent that has a direct link.
 fn break_direct(world: &mut World, host: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
     let count = world.cx.spec.agents;
     let direct_of = |host: u32| {
@@ -138,13 +138,13 @@ fn strike_keeper(world: &mut World, host: u32) {
     world.jobs.checks_at(node).blame(Culprit::Agent(host), must);
     world.jobs.checks_at(node).output.expect_losses();
     for id in world.jobs.nodes[node as usize].ranks.clone() {
-        // The rank's socket may be seen to close before the loss of the keeper is noticed.
+        // Agents may notice that a rank's socket closes before they notice the loss of the keeper, and blame the rank.
         world.jobs.blame_rank(id, false);
     }
     world.jobs.kill_keeper(&mut world.cx, node);
 }
 
-/// The launcher of a single run dies, and the root agent in it: there is no user left to report to.
+/// The launcher of a single run dies, and with it the root agent in the same process: no user is left to report to.
 fn kill_launcher(world: &mut World) {
     world.launchers.on_gone(&mut world.cx, &mut world.jobs, 0, LauncherState::Killed);
     world.jobs.expect_losses(&world.cx);

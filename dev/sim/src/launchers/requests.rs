@@ -1,5 +1,5 @@
-//! What launchers ask of a session that outlives its jobs: the welcome, a revival, the end of jobs, the end of the
-//! session.
+//! What launchers request of a session that outlives its jobs: the welcome, the revival of nodes, the end of jobs, the
+//! end of the session.
 
 use super::{LauncherState, Launchers, Role};
 use crate::clock::Event;
@@ -15,7 +15,7 @@ use wireup_wire::session::Presence;
 use wireup_wire::talk::{Control, FromLauncher, ToLauncher};
 
 impl Launchers {
-    /// Bytes of the root for a launcher that has no job yet.
+    /// A launcher that has no job yet receives bytes of the root.
     pub(super) fn on_answers(&mut self, cx: &mut Cx, net: &mut Net, jobs: &mut Jobs, launcher: u32, bytes: &mut Bytes) {
         while let Some(frame) = match self.all[launcher as usize].reader.next(bytes) {
             Ok(frame) => frame,
@@ -33,7 +33,7 @@ impl Launchers {
             (Role::Job(plan), Control::ToLauncher(ToLauncher::Welcome(welcome))) => {
                 self.all[launcher as usize].welcome = Some(welcome);
                 let job = &cx.spec.jobs[plan as usize];
-                // What it stages, it reads before.
+                // The launcher reads the files that it stages before it launches the staging job.
                 let reads_ns = if job.is_staging() { jobs.file_server.load(cx) } else { 0 };
                 cx.clock.after(job.wait_ns + reads_ns, Event::LauncherLaunches(launcher));
             }
@@ -64,7 +64,7 @@ impl Launchers {
                         self.ask_root(cx, net, launcher, &kill);
                     }
                 }
-                // The requests of the launcher are on their way, and it needs no answers.
+                // The requests of the launcher are sent, and the launcher exits without waiting for answers.
                 self.leave(cx, net, jobs, launcher, 0);
             }
             (Role::EndSession, Control::ToLauncher(ToLauncher::Welcome(_))) => {

@@ -9,10 +9,10 @@ use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 
-/// Most bytes of all values of one allgather of a world together. Chosen: one allgather takes a fraction of a second of
-/// real time.
+/// Maximum bytes of the values of one allgather, for all ranks together. Chosen: one allgather takes a fraction of a
+/// second of real time.
 const ALLGATHER_BYTES_MAX: u64 = 2 << 20;
-/// Time for which a rank continues after its last collective, so that everything becomes quiet (ns).
+/// Time for which ranks continue after their last collective, so that nothing is in progress any more (ns).
 const QUIET_NS: u64 = 500_000_000;
 
 /// A random world without faults.
@@ -22,7 +22,7 @@ pub fn collective_world(seed: u64) -> WorldSpec {
     let mut blocks = draw_blocks(rng, nodes);
     let mut spread = nodes;
     if rng.chance(250) {
-        // Nodes without ranks, in the middle and at the end.
+        // Some nodes without ranks, in the middle and at the end.
         blocks.iter_mut().for_each(|block| block.first_node += block.first_node / 2);
         spread = nodes + nodes / 2 + rng.below(3) as u32;
     }
@@ -40,7 +40,7 @@ pub fn collective_world(seed: u64) -> WorldSpec {
     job.options.stall_report_ns = *rng.pick(&[0, 1_000_000_000]);
     job.options.exchange.scheme = *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]);
     job.options.exchange.early_wireup = draw_early_wireup(seed);
-    // A random stream of its own, so that everything else that a seed draws does not change.
+    // Compression uses a random stream of its own, so that everything else that a seed draws does not change.
     job.options.exchange.compress_bytes_min = *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]);
     one_job(
         WorldSpec { fanout, timing, transport, ..WorldSpec::even(seed, spread, 1, Script::default()) },
@@ -49,7 +49,7 @@ pub fn collective_world(seed: u64) -> WorldSpec {
     )
 }
 
-/// Gives a job programs that do the same collectives.
+/// Gives a job programs that all do the same collectives.
 pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     let size = job.size();
     let plan = Plan::draw(rng, size);
@@ -119,7 +119,7 @@ fn moment(rng: &mut Rng, calm: &RunReport) -> u64 {
 /// Properties that all programs of a job share: their collectives in order, and the contributions.
 struct Plan {
     rounds: Vec<Round>,
-    /// Whether there are only collectives that text clients know, too.
+    /// Whether there are only collectives that clients of the text protocol can do.
     for_text: bool,
     /// Whether all rounds put the same pairs, so that no rank may put one before all ranks have read its old value.
     /// Otherwise each round puts new ones.
@@ -129,7 +129,7 @@ struct Plan {
 
 #[derive(Clone, Copy)]
 enum Round {
-    /// A fence. Pairs `first..end` are put before it.
+    /// A fence, before which pairs `first..end` are put.
     Fence {
         first: u16,
         end: u16,
@@ -170,7 +170,8 @@ impl Plan {
         };
         let is_own = speaks == Speaks::Own;
         let mut steps = vec![Step::Init];
-        // Pairs of fences that the rank has waited for, and pairs put since, with the length of their last value.
+        // `published`: pairs of fences that the rank has waited for. `unpublished`: pairs put since. Each with its last
+        // value's length.
         let (mut published, mut unpublished) = (Vec::new(), Vec::new());
         for round in &self.rounds {
             if rng.chance(150) {
@@ -224,12 +225,12 @@ impl Plan {
     }
 }
 
-/// The length of the last value of a pair.
+/// The length of the last value of a pair, if the pair was put.
 fn known(pairs: &[(u16, u16)], pair: u16) -> Option<u16> {
     pairs.iter().rev().find(|(known, _)| *known == pair).map(|(_, value_bytes)| *value_bytes)
 }
 
-/// Gets or look-ups of some published pairs.
+/// Adds gets or look-ups of some published pairs to `steps`.
 fn draw_gets(rng: &mut Rng, published: &[(u16, u16)], may_look_up: bool, steps: &mut Vec<Step>) {
     for _ in 0..rng.below(3) {
         if published.is_empty() {
@@ -248,7 +249,8 @@ fn draw_gets(rng: &mut Rng, published: &[(u16, u16)], may_look_up: bool, steps: 
     }
 }
 
-/// Short values, or values so long that those of a subtree exceed the limit of what is sent eagerly.
+/// Draws the lengths of an allgather's values: short ones, or so long that the values of a subtree exceed the limit of
+/// what is sent eagerly.
 fn draw_lens(rng: &mut Rng, size: u32) -> Lens {
     let most = (ALLGATHER_BYTES_MAX / u64::from(size)).min(1 << 16) as u32;
     let max = (*rng.pick(&[1, 8, 18, 18, 32, 254, 255, 300, 6_000, 1 << 16])).min(most);

@@ -55,7 +55,7 @@ pub(super) fn add_misbehaviour(rng: &mut Rng, job: &mut JobPlan) {
     let at = rng.between(1, script.steps.len() as u64 - 2) as usize;
     let only = Step::OnlyRank { rank };
     if matches!(script.steps[at - 1], Step::OnlyRank { .. }) {
-        // The previous step applies only to the step after it.
+        // `OnlyRank` applies only to the step after it, so nothing may be inserted between the two.
         return;
     }
     let fault: &[Step] = match rng.below(6) {

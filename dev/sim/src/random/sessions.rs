@@ -34,7 +34,7 @@ pub fn empty(seed: u64, agents: u32, fanout: u32) -> WorldSpec {
     }
 }
 
-/// A session with jobs, and no faults that affect more than one of them.
+/// A session with jobs, and with faults that affect no more than one job each.
 pub fn calm(seed: u64) -> WorldSpec {
     let mut rng = Rng::stream(seed, "random session");
     let agents = rng.between(1, 20) as u32;
@@ -45,7 +45,7 @@ pub fn calm(seed: u64) -> WorldSpec {
     let mut rng = Rng::stream(seed, "rank ports");
     let ports = RankPorts { range: RANK_PORTS.range, listen: true };
     jobs.iter_mut().for_each(|job| job.options.process.rank_ports = rng.chance(400).then_some(ports));
-    // Ends the jobs that do not end by themselves.
+    // At these times, jobs that do not end by themselves are ended.
     let faults = (1..=4).map(|turn| Fault::EndJobs { at_ns: turn * SPAN_NS }).collect();
     WorldSpec { transport, jobs, faults, ..empty(seed, agents, fanout) }
 }
@@ -87,7 +87,7 @@ fn first_calls(rng: &mut Rng, agent: u32) -> Fault {
 fn fault(rng: &mut Rng, spec: &WorldSpec) -> Fault {
     let agent = rng.below(u64::from(spec.agents)) as u32;
     let at_ns = rng.below(SPAN_NS);
-    // If a link falls silent before the agents below it are reported, nothing is known of them.
+    // If a link falls silent before the agents below it are reported to the root, the root knows nothing of them.
     let late_ns = at_ns.max(200_000_000);
     match rng.below(14) {
         0..=4 => Fault::KillAgent { agent, at_ns },
@@ -129,7 +129,7 @@ pub fn fierce(seed: u64) -> WorldSpec {
         let fault = fierce_fault(&mut rng, &spec, at_ns);
         spec.faults.push(fault);
         if rng.chance(400) {
-            // Some revivals come before the session has noticed a loss, or all of it.
+            // Some revivals are requested before the session has noticed the loss, or all of its consequences.
             let longest_ns = *rng.pick(&[10_000_000, 1_000_000_000, 6_000_000_000]);
             spec.faults.push(Fault::Revive { at_ns: at_ns + rng.below(longest_ns) });
         }
@@ -194,7 +194,7 @@ fn fierce_fault(rng: &mut Rng, spec: &WorldSpec, at_ns: u64) -> Fault {
             let to = if rng.chance(500) { 0 } else { one(rng) };
             Fault::Wall { from: agent, to, is_both: rng.chance(500), for_ns, at_ns }
         }
-        // Never stopped forever: nothing would notice that while nothing waits for the agent.
+        // The agent is not stopped forever: without jobs, nothing waits for the agent and notices that it is stopped.
         10 => Fault::StopAgent { agent, for_ns: 1 + rng.below(6 * SPAN_NS), at_ns },
         11 => Fault::Revive { at_ns },
         _ => job_fault(rng, spec),
@@ -228,7 +228,7 @@ fn job(rng: &mut Rng, agents: u32) -> JobPlan {
     job
 }
 
-/// Gives a job its programs, of which a quarter has a rank that misbehaves.
+/// Gives a job its programs; in a quarter of the jobs, one rank misbehaves.
 fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     let size = job.size();
     let misbehaves = rng.chance(250);
@@ -263,7 +263,7 @@ fn set_program(rng: &mut Rng, job: &mut JobPlan) {
     }
 }
 
-/// Some jobs have standard input, which some of them read.
+/// Gives some jobs standard input, which some of these jobs read.
 fn set_input(rng: &mut Rng, job: &mut JobPlan) {
     if rng.chance(700) {
         return;
@@ -277,7 +277,7 @@ fn set_input(rng: &mut Rng, job: &mut JobPlan) {
     }
 }
 
-/// Steps that all programs do first.
+/// Inserts steps that all programs of a job do first.
 fn prepend(job: &mut JobPlan, steps: &[Step]) {
     for (_, script) in &mut job.apps {
         *script = Rc::new(Script { steps: [steps, &script.steps].concat().into(), ..(**script).clone() });

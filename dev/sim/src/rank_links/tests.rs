@@ -10,7 +10,7 @@ const LINK_NS: u64 = 25_000;
 const CLIENT_NS: u64 = 2_000;
 const BARRIER: GroupStep = GroupStep::Collective(Call::Barrier);
 
-/// Delays that are never drawn, and connections that take no time.
+/// Fixed delays, and connections that take no time.
 fn timing(costs: Option<Costs>) -> Timing {
     let always = |ns| Delay::between(ns, ns);
     Timing {
@@ -25,14 +25,14 @@ fn timing(costs: Option<Costs>) -> Timing {
     }
 }
 
-/// A world whose ranks make a network, then do these steps.
+/// A world whose ranks make a network and then do `steps`.
 fn world(nodes: u32, ppn: u32, steps: &[Step]) -> WorldSpec {
     let begin = [Step::Init, Step::Ring { value_bytes: 38 }, Step::Group(GroupStep::Form)];
     let script = Script::own(&[&begin[..], steps, &[Step::Finalize, Step::Exit { code: 0 }]].concat());
     WorldSpec { timing: timing(None), ..WorldSpec::even(1, nodes, ppn, script) }
 }
 
-/// From the end of one barrier to the end of the next one (ns).
+/// Duration of one barrier: from the end of the barrier before it to its own end (ns).
 fn barrier_ns(nodes: u32, ppn: u32, timing: Timing) -> u64 {
     let barrier = Step::Group(BARRIER);
     let steps = [barrier, Step::Reach(Point::Exchanged), barrier, Step::Reach(Point::Ready)];
@@ -61,7 +61,7 @@ fn the_ranks_send_what_they_send_without_a_clock() {
         let rounds = (0..size as usize).map(|rank| costs.iter().skip(rank).step_by(size as usize));
         assert_eq!(Some(found.rounds), rounds.map(|all| all.map(|cost| cost.rounds).sum()).max(), "{size}");
         let ends: usize = network.held().iter().map(|held| held.connections).sum();
-        // The groups of nodes have other neighbours if the ring is not in the order of ranks.
+        // If the ring is not in the order of ranks, the ranks of a node have other neighbours in the node's group.
         assert!(found.connections as usize >= ends / 2, "{size}: {found:?}, {ends} ends");
     }
 }
@@ -80,7 +80,7 @@ fn a_barrier_takes_a_latency_for_each_power_of_two() {
 fn each_cost_makes_the_network_slower() {
     let free = Costs { cores: 2, ..Costs::default() };
     let base = barrier_ns(4, 8, timing(Some(free)));
-    // Eight ranks share a card or two processors.
+    // Eight ranks of a node share one network card or two processors.
     for costs in [
         Costs { card_kib_ns: 1_000_000, ..free },
         Costs { input_ns: 10_000, ..free },
@@ -104,7 +104,7 @@ fn a_first_message_waits_for_its_connection() {
     };
     let free = Costs { cores: 1, ..Costs::default() };
     let each_ns = 1_000_000;
-    // Agents have one link each, and a rank at least four connections.
+    // Each agent has one link, and a rank has at least four connections.
     let base = ready_ns(free, 0);
     assert!(ready_ns(free, each_ns) >= base + 3 * each_ns);
     assert!(ready_ns(Costs { handshake_ns: each_ns, ..free }, 0) >= base + 5 * each_ns);
@@ -119,7 +119,8 @@ fn groups_of_all_nodes_and_leaders_keep_addresses_few() {
     let digests = [0, 1, 2].map(|run: usize| runs[run].digest);
     assert!(digests[0] == digests[1] && digests[0] != digests[2], "{digests:?}");
     let [found, ..] = runs.map(traffic);
-    // Links of the graphs of ring, ranks, node and leaders at both sides; four addresses at most for each partner.
+    // Addresses on both sides in the graphs of the ring, of the ranks, of the node and of the leaders; and at most four
+    // addresses for each partner.
     let most = ppn * 2 * (7 + 7 + 3 + 4) + ppn * partners * 4;
     assert!(found.addresses.different < found.addresses.held, "{found:?}");
     assert!(found.addresses.held <= most as usize, "{found:?}, {most}");

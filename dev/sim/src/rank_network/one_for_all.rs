@@ -1,12 +1,12 @@
 //! The cost of an allgather or an alltoall in which all members are alike: each sends to one side in every step, and
-//! what it gets from the other side is as long as what it sends. So one member can run against its own reflection, and
-//! the results of all P members need not be in memory.
+//! what it receives from the other side is as long as what it sends. So it is enough to run one member that receives
+//! its own messages, and the results of all P members need not be in memory.
 
 use super::{Call, Cost, Trouble, algorithm};
 use wireup_group::message_len;
 use wireup_group::{Failure, Link, Malformed, Peer, Shape, Step};
 
-/// The cost of the call at each rank of a job of this size; `None`: the members of the call are not alike.
+/// The cost of the call at each rank of a job of `size` ranks; `None`: the members of the call are not alike.
 ///
 /// # Errors
 /// The code of the algorithm is wrong.

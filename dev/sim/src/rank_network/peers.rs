@@ -8,7 +8,7 @@ fn spread(nth: u32, size: u32) -> u32 {
     ((u64::from((nth + 1).wrapping_mul(GOLDEN)) * u64::from(size)) >> 32) as u32
 }
 
-/// How far the peers of every rank are to its right: at most `count`, all different.
+/// The distances, to the right in the ring, of the peers of every rank: at most `count`, all different.
 pub fn peers(count: u32, size: u32) -> Vec<u32> {
     let mut all: Vec<u32> = (0..count).map(|nth| spread(nth, size)).filter(|shift| *shift != 0).collect();
     all.sort_unstable();
@@ -16,8 +16,8 @@ pub fn peers(count: u32, size: u32) -> Vec<u32> {
     all
 }
 
-/// How far the target of the `nth` asker is to its right. The first is one of those that are the farthest in steps of
-/// powers of two.
+/// Distance to the right, in the ring, of the rank whose address the `nth` asker needs. The first one is among the
+/// farthest in steps of powers of two.
 pub fn distance(nth: u32, size: u32) -> u32 {
     if nth == 0 { size / 3 } else { spread(nth, size) }
 }
@@ -34,7 +34,7 @@ mod tests {
             let count = u32::BITS - (size - 1).leading_zeros();
             let peers = peers(count, size);
             assert!(peers.iter().all(|peer| (1..size).contains(peer)) && peers.is_sorted());
-            // Golden multiples are farther apart than 1 / (2.7 n).
+            // Multiples of the golden ratio modulo 1 are at least 1 / (2.7 n) apart.
             assert!(size < 64 || peers.len() == count as usize, "{size}");
         }
     }

@@ -5,7 +5,7 @@ fn powers(size: u32) -> u64 {
     (u32::BITS - size.saturating_sub(1).leading_zeros()).into()
 }
 
-/// The head of a message, and a peer in it: its number, the length of its address, the address.
+/// Length of a message's header; `PEER`: of a peer in a message: its number, the length of its address, the address.
 const HEAD: u64 = 17;
 const PEER: u64 = 8 + ADDRESS_LEN as u64;
 
@@ -68,7 +68,7 @@ fn splits_are_right_and_cost_a_square_of_the_logarithm() {
         let mut network = network(size);
         let costs = network.run(Call::Split(ppn)).unwrap();
         let (log, group) = (powers(size), powers(ppn));
-        // Two sorts, the neighbours, a scan, the new graph.
+        // Rounds of two sorts, of finding the neighbours, of a scan, and of building the new graph.
         let most = log * (log + 1) + 2 + log + group;
         assert!(costs.iter().all(|cost| cost.rounds <= most), "{size}: {:?}, {most}", costs[0]);
     }
@@ -88,7 +88,7 @@ fn addresses_are_found_in_half_as_many_questions_as_the_size_has_bits() {
             );
             let asked: u64 = costs.iter().map(|cost| cost.questions).sum();
             let messages: u64 = costs.iter().map(|cost| cost.messages).sum();
-            // A question and its answer, a message of each asker, a barrier.
+            // Each question and its answer, one message of each asker, and a barrier.
             assert_eq!(messages, 2 * asked + 16 + 10 * 1024);
         }
     }
@@ -101,7 +101,7 @@ fn ranks_hold_connections_and_addresses_for_those_they_talk_to() {
         let costs = network.run(Call::Talk(log as u32)).unwrap();
         assert!(costs.iter().all(|cost| cost.messages >= log as u64));
         for held in network.held() {
-            // Neighbours in the graph, ranks that this rank sends to or receives from, ranks asked for addresses.
+            // Neighbours in the graph, ranks that this rank sends to or receives from, and ranks asked for addresses.
             assert!(held.connections >= log && held.connections <= 4 * log + 2 * log * log.div_ceil(2), "{held:?}");
             assert!(held.addresses >= log && held.addresses <= 2 * log + log * log.div_ceil(2), "{held:?}");
         }

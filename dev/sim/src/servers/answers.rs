@@ -77,7 +77,7 @@ impl Server {
         answer: &Answer,
     ) -> Result<(), String> {
         let has_left = |rank: &u32| procs[*rank as usize].has_left();
-        // A member that runs on cannot be reached if it is behind a node that was lost.
+        // A member that still runs cannot be reached if it is on a node below a lost node.
         let is_one_gone =
             cx.checks.was_any_struck(&job.plan.nodes) || call.members(job.size()).any(|rank| has_left(&rank));
         let (seed, modex) = (job.seed, job.plan.options.pmi.modex);

@@ -1,4 +1,4 @@
-//! The requests of ranks to their server, and its requests to its agent.
+//! The requests of ranks to their server, and the server's requests to its agent.
 
 use super::{Asked, Served, Server};
 use crate::checkers::modex::{Call, record};
@@ -11,7 +11,7 @@ use wireup_wire::names::{self, Item, Keep, Range, Value};
 use wireup_wire::pmix::{Ask, FromServer, Set, Wanted};
 
 impl Server {
-    /// A rank does a step, which concerns the rank `of` if it is a get or a lookup.
+    /// A rank does a step; `of`: the rank whose data a get or a lookup asks for.
     pub(super) fn on_step(&mut self, cx: &mut Cx, job: &mut Job, rank: u32, step: PmixStep, of: u32) -> Vec<Served> {
         let from = Rank(rank);
         let mut served = Vec::new();
@@ -74,7 +74,7 @@ impl Server {
         self.say(cx, &FromServer::Ask { id, ask });
     }
 
-    /// A rank enters a fence or a group; the agent is asked when all local members have entered.
+    /// A rank enters a fence or a group; the server asks its agent when all local members have entered.
     fn enter(&mut self, cx: &mut Cx, job: &mut Job, rank: u32, call: Call, timeout_s: Option<u32>) {
         let size = job.size();
         job.checks.group_barriers.on_enter(rank, &call.name, || call.members(size));
@@ -93,7 +93,7 @@ impl Server {
         Vec::new()
     }
 
-    /// Asks the agent if all local members have entered.
+    /// Asks the agent to complete a call if all local members have entered it.
     fn go_on_together(&mut self, cx: &mut Cx, job: &Job, call: Call) {
         let is_member = |rank: &u32| call.members.as_ref().is_none_or(|members| members.binary_search(rank).is_ok());
         let members_here = self.ranks.iter().filter(|rank| is_member(rank) && !self.lost.contains(rank)).count();
@@ -142,7 +142,7 @@ impl Server {
     }
 }
 
-/// The name under which a rank publishes, unlike those of other jobs of the session.
+/// The name under which a rank publishes; it differs from the names in other jobs of the session.
 fn port(job: &Job, rank: u32) -> Bytes {
     format!("port-{}-{rank}", job.seed).into()
 }

@@ -8,8 +8,8 @@ use wireup_sim::workload::Step;
 use wireup_sim::{RunReport, run};
 use wireup_wire::peer::Cause;
 
-/// The most time that a run with faults takes beyond the one without (ns): a direct link is waited for for 20 s from
-/// the end of the start time, a rank that hangs for 30 s.
+/// The most time that a run with faults takes longer than the run without (ns). Agents wait for a direct link until 20
+/// s after the start timeout; a rank that hangs is ended after 30 s.
 const END_NS_MAX: u64 = 40_000_000_000;
 
 #[test]
@@ -17,7 +17,7 @@ fn every_rule_holds_in_every_collective_world() {
     let (mut calm_sum, mut quiet, mut causes) = (0, 0, BTreeMap::new());
     let mut broken = Vec::new();
     for seed in seeds::seeds(300) {
-        // Shown only if this seed panics.
+        // The test runner shows this only if the test fails with this seed.
         println!("seed {seed}");
         let (calm, stormy, may_hang) = run_both(seed);
         let is_late = stormy.elapsed_ns > calm.elapsed_ns + END_NS_MAX || (cause(&stormy) == "TimedOut" && !may_hang);
@@ -47,7 +47,7 @@ fn cause(report: &RunReport) -> String {
     }
 }
 
-/// Seeds that once failed, and why.
+/// Seeds that once failed, each with the defect that it found.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [

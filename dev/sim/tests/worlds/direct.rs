@@ -10,7 +10,7 @@ use wireup_wire::peer::{AgentTransport, Cause, Note};
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 20;
 
-/// 7 nodes, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6), with two fences; after each, ranks compute for 100 ms.
+/// A tree of 7 nodes, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6), with two fences; after each fence, ranks compute for 100 ms.
 fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     let mut steps = vec![Step::Init];
     for pair in 0..2 {
@@ -36,7 +36,8 @@ fn notes(report: &RunReport) -> Vec<(u32, u32, String)> {
 #[test]
 fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
     for seed in 0..SEEDS {
-        // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all 21 pairs.
+        // Of the ring 0-1-…-6-0, only the link 0-1 is also in the tree. The pairs at distances 1, 2 and 4 modulo 7 are
+        // all 21 pairs.
         for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::RING, 6), (ExchangeScheme::BRUCK, 15)] {
             for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
                 let report = run(world(seed, exchange).options(|options| options.exchange.early_wireup = early_wireup))
@@ -86,7 +87,7 @@ fn ucx_is_for_all_or_for_nobody() {
     }
 }
 
-/// Ranks start late, so that only the first collective shows whether the links were there.
+/// Ranks start late, so only the first collective shows whether the direct links were made by then.
 #[test]
 fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
     for seed in 0..SEEDS {
@@ -100,7 +101,7 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         };
         assert_eq!(routed(EarlyWireup::Auto), 0, "seed {seed}");
         assert!(routed(EarlyWireup::No) >= 15, "seed {seed}");
-        // With the exchange scheme `auto` the tree may suffice, so no link is made in advance unless requested.
+        // With the exchange scheme `auto` the tree may suffice, so no direct link is made in advance unless requested.
         for (early_wireup, links) in [(EarlyWireup::Auto, 0), (EarlyWireup::Yes, 15), (EarlyWireup::No, 0)] {
             let auto = spec.clone().options(|options| {
                 options.exchange.early_wireup = early_wireup;
@@ -148,7 +149,7 @@ fn a_job_survives_a_link_that_breaks_and_says_so() {
     }
 }
 
-/// Links break while the frames of an exchange are on them.
+/// Direct links break while the frames of an exchange are in flight on them.
 #[test]
 fn a_link_that_breaks_in_an_exchange_loses_none_of_it() {
     for seed in 0..10 * SEEDS {
@@ -176,7 +177,8 @@ fn of_an_agent_that_dies_the_tree_tells() {
     }
 }
 
-/// Ranks compute for longer than the agents wait for the tree to explain a broken link.
+/// A world whose ranks compute for longer than agents wait for a report from the tree that explains a broken direct
+/// link.
 fn slow(seed: u64) -> WorldSpec {
     let steps = [
         Step::Init,

@@ -1,5 +1,5 @@
-//! Named scenarios of collectives: how large ones are sent, what happens to a rank that does not wait, who is reported
-//! when a rank does not enter, what a lazy fence guarantees.
+//! Named scenarios of collectives: how large ones are sent, what happens to a rank that does not wait, which rank is
+//! reported when it does not enter, what a lazy fence guarantees.
 
 use std::rc::Rc;
 use wireup_sim::fault_injection::{Fault, NoStart};
@@ -19,7 +19,7 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
     wireup_coll::allgather::schemes().map(|(_, scheme)| scheme)
 }
 
-/// 7 nodes with 3 ranks each in a binary tree.
+/// A world of 7 nodes with 3 ranks each, in a binary tree.
 fn world(seed: u64, exchange: ExchangeScheme, script: Script) -> WorldSpec {
     let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, script) };
     world.options(|options| options.exchange.scheme = exchange)
@@ -29,12 +29,12 @@ fn own(steps: &[Step]) -> Script {
     Script::own(&[&[Step::Init], steps, &[Step::Finalize]].concat())
 }
 
-/// Steps for rank 9 only.
+/// The steps, each preceded by one that restricts it to rank 9.
 fn one_alone(steps: &[Step]) -> Vec<Step> {
     steps.iter().flat_map(|step| [Step::OnlyRank { rank: 9 }, *step]).collect()
 }
 
-/// Runs a world that must fail in this way.
+/// Runs a world that must fail with a failure that fits `is_so`.
 #[track_caller]
 fn fails(spec: WorldSpec, is_so: impl Fn(&Failure) -> bool) {
     let report = run(spec).expect_good();
@@ -71,8 +71,8 @@ fn a_rank_that_dies_with_collectives_outstanding_ends_the_job() {
 fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
     for seed in 0..SEEDS {
         for exchange in schemes() {
-            // Rank 0 is late: rank 9 is refused, then exits. Its own collectives would complete, and the others would
-            // never notice.
+            // Rank 0 is late, so rank 9 may not finalize; it exits nevertheless. Its collectives would still complete,
+            // and without a check the other ranks would never notice.
             let late = [Step::OnlyRank { rank: 0 }, Step::Compute { ns: 100 * MS }];
             let leaves = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&late[..], &[ALLGATHER, ALLGATHER], &leaves, &[ALL, Step::Compute { ns: 5_000 * MS }]];
@@ -90,7 +90,8 @@ fn one_that_leaves_before_the_third_of_four_breaks_that_one() {
             let leaves = one_alone(&[ALL, Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&[Step::StartFence, ALLGATHER][..], &leaves, &[ALLGATHER, Step::StartFence, ALL]];
             fails(world(seed, exchange, own(&steps.concat())), |failure| {
-                // A rank of a more distant node may be reported first.
+                // The failure of rank 9 may be noticed at the third collective or the fourth, depending on which rank's
+                // node reports first.
                 let third = matches!(failure.cause, Cause::LeftFence { epoch: Epoch(2..=3), finalized: true, .. });
                 third && failure.rank == Some(Rank(9))
             });
@@ -111,7 +112,7 @@ fn different_collectives_are_told_apart() {
     }
 }
 
-/// An agent waits for its link with a missing node, and the tree reports that node.
+/// An agent waits for its direct link with a missing node, and learns from the tree that the node is missing.
 #[test]
 fn a_node_that_is_missing_is_told_by_the_tree() {
     for seed in 0..SEEDS {
@@ -149,7 +150,7 @@ fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
     }
 }
 
-/// A node passes on the data of ranks that do not wait.
+/// A node forwards the data of its ranks that do not wait for the fence.
 #[test]
 fn ranks_that_leave_in_lazy_fences_hold_nobody_up() {
     for seed in 0..SEEDS {
@@ -177,7 +178,8 @@ fn a_lazy_fence_without_puts_is_a_barrier() {
     }
 }
 
-/// Most ranks leave before fence 1. Then two leave before fence 0, an earlier one: that must be reported, too.
+/// Most ranks leave before fence 1. Then two ranks leave before fence 0; as it is the earlier fence, these ranks must
+/// be reported, too.
 #[test]
 fn the_earliest_departure_counts() {
     for seed in 0..SEEDS {

@@ -1,4 +1,4 @@
-//! Barriers of groups: random worlds, each without faults, then with faults while ranks wait. `WIREUP_SIM_SEEDS`
+//! Barriers of groups: random worlds, each run without faults, then with faults while ranks wait. `WIREUP_SIM_SEEDS`
 //! selects other seeds.
 
 use crate::seeds;
@@ -14,7 +14,7 @@ use wireup_wire::peer::{Cause, Failure};
 fn every_rule_holds_in_every_world_of_groups() {
     let (mut barriers, mut left, mut broken) = (0, 0, Vec::new());
     for seed in seeds::seeds(300) {
-        // Shown only if this seed panics.
+        // The test runner shows this only if the test fails with this seed.
         println!("seed {seed}");
         let calm = run(group_world(seed));
         let stormy = run(with_faults(seed, &calm));
@@ -31,8 +31,8 @@ fn is_left(failure: &Failure) -> bool {
     matches!(failure.cause, Cause::LeftGroup { .. })
 }
 
-/// 64 nodes with 4 ranks each. One rank leaves after the first barrier of its group, and the others enter a second one.
-/// There are no fences.
+/// 64 nodes with 4 ranks each. One rank leaves after the first barrier of its group, and the other members enter a
+/// second barrier. There are no fences.
 #[test]
 fn a_member_that_left_is_named() {
     let late = 17 * 4 + 2;

@@ -13,7 +13,7 @@ fn every_rule_holds_in_every_world_of_pmix() {
     let (mut gets, mut fences, mut excused, mut timeouts, mut servers, mut events) = (0, 0, 0, 0, 0, 0);
     let mut broken = Vec::new();
     for seed in seeds::seeds(300) {
-        // Shown only if this seed panics.
+        // The test runner shows this only if the test fails with this seed.
         println!("seed {seed}");
         let calm = run(modex_world(seed));
         let stormy = run(with_faults(seed, &calm));
@@ -34,7 +34,7 @@ fn every_rule_holds_in_every_world_of_pmix() {
     assert!(fences > 0 && gets > 0 && excused > 0 && timeouts > 0 && servers > 0 && events > 0);
 }
 
-/// Direct modex: a node does not ask again for the data of a rank, whichever of its own ranks wants it.
+/// Direct modex: a node asks only once for the data of a rank, even if several of its own ranks need it.
 #[test]
 fn a_rank_is_asked_for_once_by_each_node() {
     const NODES: u64 = 5;
@@ -58,7 +58,7 @@ fn a_rank_is_asked_for_once_by_each_node() {
                 "seed {seed}: {} gets",
                 report.checks.gets
             );
-            // At most one request per node and rank of another node, and one by each rank's own agent, which
+            // At most one request by each node for each rank of another node, and one by each rank's own agent, which
             // keeps the data of ranks that have ended.
             let most = NODES * (ranks - PPN) + ranks;
             assert!(

@@ -1,5 +1,5 @@
-//! Random worlds, by seed: each without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects
-//! others.
+//! Random worlds, by seed: each run without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count)
+//! selects other seeds.
 
 use crate::seeds;
 use wireup_sim::random::collectives::collective_world;
@@ -13,7 +13,7 @@ use wireup_wire::peer::{Cause, Failure, Note};
 fn every_rule_holds_in_every_world() {
     let (mut struck, mut failed, mut linked, mut unlinked) = (0, 0, 0, 0);
     for seed in seeds::seeds(300) {
-        // Shown only if this seed panics.
+        // The test runner shows this only if the test fails with this seed.
         println!("seed {seed}");
         let [calm, stormy] = run_with_faults(seed);
         let calm = calm.expect_good();
@@ -30,7 +30,7 @@ fn every_rule_holds_in_every_world() {
     println!("{linked} links beside the tree; {unlinked} pairs went on without one");
 }
 
-/// Seeds that once failed, here or in the simulator itself, and why.
+/// Seeds that once failed because of a defect in agents or in the simulator itself, each with that defect.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [

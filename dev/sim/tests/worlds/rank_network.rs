@@ -1,7 +1,7 @@
-//! The ranks' own network at the size of the source's largest run.
+//! The ranks' own network, at the size of the largest run in S2.
 use wireup_sim::rank_network::{Call, Cost, RankNetwork, one_for_all};
 
-/// S2's largest job.
+/// Number of ranks of the largest job in S2.
 const SIZE: u32 = 73_728;
 /// `ceil(log2 SIZE)`.
 const LOG: u64 = 17;

@@ -1,5 +1,5 @@
-//! Agents on separate hosts, started by remote shells or all with one call of a batch system: whatever problems the
-//! hosts have, all missing ones are reported together and in time, and no others. `WIREUP_SIM_SEEDS` works as for the
+//! Agents on separate hosts, started by remote shells or all by one step of a batch system: whatever problems the hosts
+//! have, all missing hosts are reported together and in time, and no others are. `WIREUP_SIM_SEEDS` works as for the
 //! random worlds.
 
 use crate::seeds;
@@ -18,7 +18,7 @@ const SEEDS: u64 = 10;
 fn all_good(calm: fn(u64) -> WorldSpec, stormy: fn(u64) -> WorldSpec) {
     let (mut ran, mut struck) = (0, 0);
     for seed in seeds::seeds(300) {
-        // Shown only if this seed panics.
+        // The test runner shows this only if the test fails with this seed.
         println!("seed {seed}");
         ran += u32::from(run(calm(seed)).expect_good().code == Some(0));
         struck += run(stormy(seed)).expect_good().checks.strikes;
@@ -36,7 +36,7 @@ fn every_rule_holds_with_tasks_in_trouble() {
     all_good(step_world, step_with_faults);
 }
 
-/// Fifteen hosts in a binary tree: 0 - (1, 2), 1 - (3, 4), 3 - (7, 8).
+/// A world of fifteen hosts in a binary tree: 0 - (1, 2), 1 - (3, 4), 3 - (7, 8), and so on.
 fn world(seed: u64, shell: RemoteShell, trouble: &[(u32, HostSpec)]) -> WorldSpec {
     let mut remote = Remote::prompt(15, shell);
     for (agent, host) in trouble {
@@ -46,7 +46,7 @@ fn world(seed: u64, shell: RemoteShell, trouble: &[(u32, HostSpec)]) -> WorldSpe
     WorldSpec { fanout: 2, remote: Some(remote), ..WorldSpec::even(seed, 15, 2, script) }
 }
 
-/// A world with one fault, in which all ranks do this step.
+/// A world with one fault, in which all ranks do the step `step`.
 fn struck(seed: u64, shell: RemoteShell, fault: Fault, step: Step) -> WorldSpec {
     let apps = vec![(30, Rc::new(Script::plain(&[step])))];
     WorldSpec { faults: vec![fault], ..world(seed, shell, &[]).job(|job| job.apps = apps) }
@@ -64,7 +64,7 @@ fn slow(by_ns: u64) -> HostSpec {
 fn hosts_without_the_program_are_sent_it_once() {
     let without = HostSpec { program: Program::Missing, ..fine() };
     for seed in 0..SEEDS {
-        // No node of the batch system has it.
+        // With `srun`, the program is missing on all nodes of the allocation.
         for (shell, hosts, sent) in [(ssh(), vec![1, 8], 2), (rsh(), vec![1, 8], 2), (srun(), (0..15).collect(), 14)] {
             let trouble: Vec<(u32, HostSpec)> = hosts.into_iter().map(|agent| (agent, without)).collect();
             let report = run(world(seed, shell, &trouble)).expect_good();
@@ -82,21 +82,21 @@ fn all_that_are_missing_are_named_together_and_in_time() {
     let silent = HostSpec { pace: Pace::Never, ..fine() };
     for seed in 0..SEEDS {
         for (shell, trouble, ms_max) in [
-            // Hosts below each other, hosts beside each other, and one whose problem only its parent finds: no timeout
-            // is needed.
+            // Hosts one below the other, hosts in different subtrees, and a host whose problem only its parent finds:
+            // all are reported without a timeout.
             (ssh(), vec![(1, out), (2, out), (3, other), (7, out), (11, other)], 2_000),
             (ssh(), vec![(1, silent), (4, silent), (7, out)], 20_000),
             // The root waits only for an answer to its probe, not for a child.
             (ssh(), vec![(1, out), (4, silent), (7, out)], 20_000),
             (ssh(), vec![(3, out), (8, silent)], 20_000),
-            // The start time is counted from the launcher's start, however late an agent in between started.
+            // The start timeout is counted from the launcher's start, however late an agent on the way has started.
             (ssh(), vec![(1, slow(6_000 * MS)), (8, silent)], 13_000),
             (srun(), vec![(3, other), (6, silent)], 20_000),
             (srun(), vec![(1, silent), (4, silent), (8, silent)], 20_000),
-            // Silent tasks behind an agent that is out.
+            // Tasks that stay silent, below an agent that cannot start.
             (srun(), vec![(1, other), (3, silent), (9, silent)], 20_000),
             (srun(), vec![(3, other), (7, silent), (8, silent)], 20_000),
-            // The batch system kills the other tasks, which have no problem.
+            // The batch system kills the other tasks, which have no problem of their own.
             (srun(), vec![(2, out), (9, out)], 5_000),
         ] {
             let report = run(world(seed, shell, &trouble)).expect_good();
@@ -117,7 +117,7 @@ fn a_busy_host_is_tried_again() {
     }
 }
 
-/// If only the launcher's host may call remote shells, it starts all agents.
+/// If remote shells may be started only on the launcher's host, that host starts all agents.
 #[test]
 fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
     let shut = HostSpec { onward: false, ..fine() };
@@ -194,7 +194,7 @@ fn a_cancelled_step_ends_the_job() {
     }
 }
 
-/// Agents that have linked no longer need the step.
+/// Agents that have linked no longer need the step's `srun` process.
 #[test]
 fn the_end_of_the_call_alone_is_no_end_of_the_job() {
     for seed in 0..SEEDS {
@@ -204,7 +204,7 @@ fn the_end_of_the_call_alone_is_no_end_of_the_job() {
     }
 }
 
-/// Seeds that once failed, here or in the simulator itself, and why.
+/// Seeds that once failed because of a defect in agents or in the simulator itself, each with that defect.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [

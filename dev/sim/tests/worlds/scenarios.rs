@@ -1,4 +1,4 @@
-//! Named scenarios, each about one subject, with several seeds.
+//! Simulated scenarios with names, each about one subject, with several seeds.
 
 use std::rc::Rc;
 use wireup_sim::fault_injection::{Fault, NoStart};
@@ -16,7 +16,7 @@ fn exchange(seed: u64) -> WorldSpec {
     WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, Script::exchange(Dialect::Pmi1, 40, 3)) }
 }
 
-/// Ranks wait in a fence for rank 0, which never enters.
+/// A world in which ranks wait in a fence for rank 0, which never enters it.
 fn stuck(seed: u64, of_rank_0: Step) -> WorldSpec {
     let steps = [Step::Init, Step::OnlyRank { rank: 0 }, of_rank_0, Step::Fence, Step::Finalize];
     WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, Script::new(Dialect::Pmi2, &steps)) }
@@ -26,7 +26,7 @@ fn failure(report: &RunReport) -> &Failure {
     report.failure().unwrap_or_else(|| panic!("seed {}: no failure was reported: {:?}", report.seed, report.notices))
 }
 
-/// Runs a world that must fail for one cause, with one exit code.
+/// Runs a world that must fail with exit code `code` and with a cause that fits `is_cause`.
 fn fails(spec: WorldSpec, code: u8, is_cause: impl Fn(&Cause) -> bool) -> RunReport {
     let report = run(spec).expect_good();
     assert_eq!(report.code, Some(code), "seed {}: {:?}", report.seed, report.notices);
@@ -170,7 +170,7 @@ fn garbage_from_a_rank_ends_the_job_cleanly() {
 #[test]
 fn a_stopped_terminal_delays_no_fence() {
     for seed in 0..SEEDS {
-        // Far more than all windows and pipes hold, written by one program while another one exits.
+        // One program writes far more than all windows and pipes hold, while another one exits.
         let writer =
             Script::plain(&[Step::Write { stream: 1, lines: 20_000, line_bytes: 100 }, Step::Exit { code: 0 }]);
         let apps = vec![(3, Rc::new(writer)), (18, Rc::new(Script::plain(&[Step::Exit { code: 0 }])))];
@@ -211,7 +211,7 @@ fn standard_input_reaches_who_reads_it() {
             let report = run(spec.job(|job| (job.apps, job.stdin_bytes) = (apps, stdin_bytes))).expect_good();
             assert_eq!(report.code, Some(0), "seed {seed}");
         }
-        // The rank does not read: nothing waits for that.
+        // The rank that gets the standard input does not read it: nothing may wait for that.
         let spec = exchange(seed).options(|options| options.stdio.stdin = StdinTarget::One(Rank(5)));
         let report = run(spec.job(|job| job.stdin_bytes = 8 << 20));
         assert_eq!(report.expect_good().code, Some(0), "seed {seed}");

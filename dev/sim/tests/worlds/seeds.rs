@@ -1,4 +1,4 @@
-//! The seeds that a test runs: `WIREUP_SIM_SEEDS=1000..2000` (or a count), otherwise its own.
+//! The seeds that a test runs: those of `WIREUP_SIM_SEEDS=1000..2000` (or a count), otherwise the test's own seeds.
 
 use std::ops::Range;
 use wireup_sim::RunReport;
@@ -15,8 +15,8 @@ pub fn parse(text: &str) -> Range<u64> {
     }
 }
 
-/// What is wrong with the runs of one seed without and with faults, if anything: a broken rule, a calm run that fails,
-/// or what `other` says.
+/// What is wrong with the runs of one seed without and with faults, if anything: a broken rule, a failure without
+/// faults, or the problem `other`.
 pub fn broken(seed: u64, calm: &RunReport, stormy: &RunReport, other: Option<&str>) -> Option<String> {
     let fails = (calm.code != Some(0)).then_some("fails").or(other);
     let mut problems = calm.checks.problems.iter().chain(&stormy.checks.problems).map(String::as_str).chain(fails);

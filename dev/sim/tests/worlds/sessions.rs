@@ -1,5 +1,5 @@
 //! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000`
-//! (or a count) selects other seeds. `WIREUP_SIM_LIST=fierce:1000..2000` lists those that break a rule.
+//! (or a count) selects other seeds. `WIREUP_SIM_LIST=fierce:1000..2000` lists the seeds that break a rule.
 //! `WIREUP_SIM_SHRINK=fierce:1234` reduces a session as far as it still breaks the rule, and prints it.
 //! `WIREUP_SIM_TRACE=fierce:1234` prints what happens in one.
 
@@ -14,11 +14,11 @@ use wireup_sim::{JobPlan, WorldSpec, run};
 use wireup_wire::job::{EarlyWireup, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
-/// Runs these seeds of one kind.
+/// Runs the sessions of these seeds of one kind; none may break a rule.
 fn all_good(seeds: Range<u64>, kind: fn(u64) -> WorldSpec) {
     let (mut launched, mut succeeded, mut torn, mut lost) = (0, 0, 0, 0);
     for seed in seeds {
-        // Shown only if this seed panics.
+        // The test runner shows this only if the test fails with this seed.
         println!("seed {seed}");
         let report = run(kind(seed)).expect_good();
         launched += report.jobs.launched;
@@ -70,7 +70,7 @@ fn sessions_that_found_a_defect_break_no_rule() {
     all_good(1693..1694, growing);
 }
 
-/// Lists all sessions that break a rule, not only the first. Does nothing unless requested.
+/// Lists all sessions that break a rule, not only the first one. Does nothing without `WIREUP_SIM_LIST`.
 #[test]
 fn sessions_that_break_a_rule_are_listed() {
     let Ok(text) = std::env::var("WIREUP_SIM_LIST") else { return };
@@ -162,7 +162,7 @@ fn same_seed_same_session() {
     }
 }
 
-/// Agents keep no more after a thousand jobs than after ninety.
+/// Agents hold no more memory after a thousand jobs than after ninety.
 #[test]
 fn agents_do_not_grow_with_jobs() {
     let after = |jobs: u64| {
@@ -224,7 +224,7 @@ fn chain_with_long_job(agents: u32, work_ns: u64, jobs: &[(u64, &[u32])], faults
     spec
 }
 
-/// Agents 2 and then 3 are lost and return; 4 stays a child of the root, which has adopted it.
+/// Agents 2 and then 3 are lost and return; agent 4 stays a child of the root, which adopted it in the meantime.
 #[test]
 fn who_was_adopted_is_found_there() {
     let on: &[u32] = &[2, 3, 4];
@@ -240,8 +240,8 @@ fn who_was_adopted_is_found_there() {
     }
 }
 
-/// Agents 2 and then 4 are lost and return. Their children 3 and 5 have been adopted by the root, which starts 4 again;
-/// 2 and 3 do not.
+/// Agents 2 and then 4 are lost and return. Their children 3 and 5 have been adopted by the root. The root also starts
+/// agent 4 again, instead of agents 2 and 3.
 #[test]
 fn one_agent_starts_another_again() {
     let faults = [
@@ -254,8 +254,8 @@ fn one_agent_starts_another_again() {
     assert_eq!((report.jobs.succeeded, report.nodes), (1, (6, 0)));
 }
 
-/// Agent 2 is lost and started again while nothing is received from 1 and its subtree; jobs on 2, 3 and 5 run before
-/// and after.
+/// Agent 2 is lost and started again while nothing is received from agent 1 and its subtree; jobs on 2, 3 and 5 run
+/// before and after that.
 #[test]
 fn frames_of_another_life_are_void() {
     let faults = [
@@ -273,7 +273,8 @@ fn frames_of_another_life_are_void() {
     }
 }
 
-/// A chain: 1, 2 and 3 lose power at the same time and stay lost. A job on 4 and 5 continues, and others begin there.
+/// A chain of agents: 1, 2 and 3 lose power at the same time and stay lost. A job on 4 and 5 continues, and other jobs
+/// begin there.
 #[test]
 fn a_healthy_agent_outlives_all_three_above_it() {
     for transport in [AgentTransport::Auto, AgentTransport::Tree] {
@@ -289,7 +290,7 @@ fn a_healthy_agent_outlives_all_three_above_it() {
     }
 }
 
-/// A revival is requested when a loss is not known yet, or not to all agents; at the end all agents are up.
+/// Nodes are revived while no agent or only some agents know of a loss; at the end all agents are up.
 #[test]
 fn a_revival_may_come_during_a_failure() {
     let off_ns = SECOND / 10;
@@ -307,7 +308,7 @@ fn a_revival_may_come_during_a_failure() {
 }
 
 /// For some seconds nothing is received from agent 3, and it cannot reach the root. It is started again, and the old
-/// copy exits when it learns of that. Its subtree stays, with its job.
+/// process exits when it learns of the new one. Agent 3's subtree stays in the session, with its job.
 #[test]
 fn of_two_living_copies_the_older_one_leaves() {
     let faults = [
@@ -322,7 +323,7 @@ fn of_two_living_copies_the_older_one_leaves() {
 }
 
 /// Nothing is received from agent 3, and it cannot reach the root for longer than the leases of its children last. The
-/// children reach the root in time.
+/// children reach the root before their leases end.
 #[test]
 fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     let faults = [
@@ -334,8 +335,8 @@ fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     assert_eq!((report.jobs.succeeded, report.nodes), (1, (14, 1)));
 }
 
-/// The shell that starts agent 2 breaks at that moment, and another one starts it once more: one of the two copies
-/// continues, and no agent is lost.
+/// The shell that starts agent 2 breaks at that moment, and another shell starts the agent once more: one of the two
+/// processes continues, and no agent is lost.
 #[test]
 fn of_two_processes_at_the_start_one_stays() {
     for transport in [AgentTransport::Auto, AgentTransport::Tree] {
@@ -350,8 +351,8 @@ fn of_two_processes_at_the_start_one_stays() {
     }
 }
 
-/// Agent 5 learns that it is lost and exits. Agent 16, below it, resends over the link that it still has to 5; that is
-/// lost.
+/// Agent 5 learns that it was declared lost and exits. Agent 16, below it, resends frames over the link that it still
+/// has to agent 5, and they are lost.
 #[test]
 fn what_goes_again_waits_for_the_new_parent() {
     let mut spec = chain(17, &[], &[Fault::SilenceLink { agent: 5, at_ns: 1_869_716_325 }]);
@@ -361,7 +362,8 @@ fn what_goes_again_waits_for_the_new_parent() {
     assert_eq!(run(spec).expect_good().jobs.succeeded, 1);
 }
 
-/// The end of a job is sent to agent 9 through 4, which has no power; that is not known yet. Then the root adopts 9.
+/// The end of a job is sent to agent 9 through agent 4, which has no power, as nobody knows yet. Then the root adopts
+/// agent 9.
 #[test]
 fn who_is_taken_in_ends_jobs_that_are_over() {
     let faults = [
@@ -385,8 +387,8 @@ fn a_stopped_agent_is_lost() {
     assert_eq!((report.jobs.succeeded, report.nodes), (2, (6, 1)));
 }
 
-/// Agent 14 dials agent 0 in vain, and its report is lost, since 13 between them has no power. When 14 has a new
-/// parent, both send again what may be lost; only one of them dials.
+/// Agent 14 dials agent 0 in vain, and its report of this is lost, since agent 13 between them has no power. When 14
+/// has a new parent, both send again what may be lost; only one of them dials.
 #[test]
 fn two_agents_never_have_two_links() {
     let faults = vec![

@@ -18,7 +18,7 @@ use wireup_wire::job::{Block, StdinTarget};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// The staging job: what nodes answer, before and after the contents, are lines.
+/// A staging job; nodes write their answers, before and after they read the contents, as lines.
 fn staging(nodes: u32, bytes: u64) -> JobPlan {
     let line = Step::Write { stream: 1, lines: 1, line_bytes: 40 };
     let mut job = JobPlan::even(0..nodes, 1, Script::plain(&[line, Step::ReadStdin, line]));
@@ -40,7 +40,7 @@ fn every_node_has_every_byte() {
     }
 }
 
-/// As a node whose store has no room: the others go on, whatever is below it in the tree.
+/// One node reads no more, like a node whose store is full: the other nodes continue, even those below it in the tree.
 #[test]
 fn a_node_that_reads_no_more_does_not_stop_the_others() {
     let (nodes, bytes) = (21, 5 << 20);
@@ -54,7 +54,7 @@ fn a_node_that_reads_no_more_does_not_stop_the_others() {
     }
 }
 
-/// Nodes without ranks are on the way, and at the ends of the tree.
+/// Nodes without ranks are in the middle of the tree and at its ends.
 #[test]
 fn nodes_without_ranks_do_not_stop_the_others() {
     let bytes = 5 << 20;
@@ -89,23 +89,23 @@ fn a_fault_ends_the_job_or_changes_nothing() {
     assert!((6..24).contains(&failed), "{failed} of 24 faults ended the job");
 }
 
-/// Bytes of the name of a set of files, and of its list.
+/// Bytes of the name of a set of files, and of the list of its files.
 const HEADS: [u64; 2] = [37, 200];
 
 /// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s
-/// with staged files. `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the
-/// launcher has read the files.
+/// with staged files. `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before the
+/// job; the launcher has read the files already.
 fn start(nodes: u32, requests: u32, staged: Option<u64>) -> RunReport {
     let load = Step::Load { requests, request_ns: MS / 5 };
     let steps = [load, Step::Init, Step::Fence, Step::Reach(Point::Exchanged), Step::Finalize];
     let plain = WorldSpec::even(7, nodes, 1, Script::new(Dialect::Pmi1, &steps));
     let event_max = 2_000_000_000;
-    // The time limit for starts must cover the whole run: on 16,384 nodes the file server is busy for 223 s.
+    // The start timeout must cover the whole run: on 16,384 nodes the file server is busy for 223 s.
     let world = WorldSpec { event_max, start_timeout_ns: 300 * SECOND, ..plain };
     run(staged.map_or(world.clone(), |bytes| stage(world, bytes))).expect_good()
 }
 
-/// A world whose job waits until these bytes are on all nodes.
+/// A world whose job waits until `bytes` bytes of files are staged on all nodes.
 fn stage(world: WorldSpec, bytes: u64) -> WorldSpec {
     let nodes = 0..world.agents;
     world.staged(nodes, [HEADS[0], HEADS[1], bytes])
@@ -138,15 +138,16 @@ fn staged_ranks_do_not_wait_for_the_file_server() {
     expect_gain(128, 300, 2 << 20, 10);
 }
 
-/// Minutes, and 3 GiB of memory: run it with `cargo test --profile proof -p wireup-sim --test staging -- --ignored`.
+/// Takes minutes and 3 GiB of memory: `cargo test --profile proof -p wireup-sim --test worlds sixteen_thousand --
+/// --ignored`.
 #[test]
 #[ignore = "minutes and 3 GiB of memory"]
 fn sixteen_thousand_nodes() {
-    // The load of S2 on 2,048 nodes, then on eight times as many.
+    // The number of file requests in S2 on 2,048 nodes, then on eight times as many nodes.
     expect_gain(2_048, 68, 1 << 20, 50);
     let (nodes, bytes) = (16_384, 128 << 10);
-    // Runs of their own, since each agent of a session keeps the lists of nodes of both jobs: each starts all agents
-    // once more.
+    // These are single runs, since each agent of a session would keep the lists of nodes of both jobs; so each run
+    // starts all agents once more.
     let [without, with] = [68, 0].map(|requests| start(nodes, requests, None));
     let staging = single(7, nodes, bytes, Vec::new());
     assert_eq!(
@@ -158,7 +159,7 @@ fn sixteen_thousand_nodes() {
     println!("{nodes} nodes: staged after {} ms", staging.elapsed_ns / MS);
     println!("{nodes} nodes: barrier after {} ms, with staged files after {} ms", without_ns / MS, with_ns / MS);
     assert!(with_ns * 25 < without_ns, "{with_ns} {without_ns}");
-    // A cut link ends the job, or the agents below it find another way.
+    // A cut link ends the job, or the agents below the link get the bytes another way.
     let cut = Fault::CutLink { agent: 1_000, at_ns: staging.elapsed_ns / 10 * 9 };
     let report = single(8, nodes, bytes, vec![cut]);
     assert!(report.code == Some(125) || report.checks.stdin_bytes == staging.checks.stdin_bytes, "{:?}", report.code);
@@ -173,7 +174,7 @@ fn two_staging_jobs_share_the_links() {
     assert_eq!((report.jobs.succeeded, report.checks.stdin_bytes), (2, 2 * u64::from(nodes) * (2 << 20)));
 }
 
-/// A full tree of agents of three levels with this fan-out, in which nothing takes time but what `costs` say.
+/// A full tree of agents of three levels with fan-out `fanout`. Only what `costs` lists, links and starts take time.
 fn tree(fanout: u32, costs: Costs) -> WorldSpec {
     let none = Delay::between(0, 0);
     let timing = Timing {
@@ -201,7 +202,7 @@ fn each_link_carries_the_staged_bytes_once() {
         for agent in 0..nodes {
             let inputs = report.recordings.remove(&agent).expect("every agent was recorded").inputs;
             let input = received(AgentId(agent), inputs).expect("frames")["Input"];
-            // A part of less than 256 KiB is one frame.
+            // A part of the standard input of less than 256 KiB is one frame.
             assert_eq!(input.bytes, HEADS.iter().sum::<u64>() + bytes, "agent {agent} of {nodes}");
             assert!(input.frames >= 2 + bytes.div_ceil(256 << 10), "{input:?}");
         }
@@ -233,7 +234,7 @@ fn staging_takes_the_time_in_which_an_agent_sends_all_to_two_others() {
     }
 }
 
-/// Without staging the file server sends the program to each node; with it, to the launcher alone.
+/// Without staging, the file server sends the program to each node; with staging, only to the launcher.
 #[test]
 fn the_file_server_is_asked_once() {
     let load_ns = 50 * MS;

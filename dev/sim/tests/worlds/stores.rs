@@ -26,7 +26,8 @@ fn ranks_meet_in_the_store() {
     }
 }
 
-/// All ranks but one set their key and exit. That one waits for what the last node and its own have left.
+/// All ranks but one set their key and exit. The remaining rank waits for keys that ranks of the last node and of its
+/// own node have set.
 #[test]
 fn what_ranks_wrote_before_they_exited_is_there() {
     for seed in 0..SEEDS {

@@ -1,7 +1,7 @@
-//! A thousand nodes with 64 ranks each: put, fence, get, finalize; then, with 16, a lost link and a dying rank. Direct
-//! links with our own clients on 128 nodes.
+//! A thousand nodes with 64 ranks each: put, fence, get, finalize; then, with 16 ranks each, a lost link and a dying
+//! rank. Direct links with wireup's own clients on 128 nodes.
 //!
-//! Each agent builds its own index when its ranks get: here only the ranks of an eighth of the nodes do.
+//! Each agent builds its own index when its ranks get; to save time, only the ranks of an eighth of the nodes get.
 #![expect(clippy::disallowed_types, reason = "it shows how long the machine takes for a world")]
 
 use std::rc::Rc;
@@ -22,7 +22,7 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> RunReport {
     let steps = [Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
     let fences = Rc::new(Script::new(Dialect::Pmi1, &steps));
     let apps = vec![(125 * ppn, gets), (875 * ppn, fences)];
-    // With the tree, all agents of the simulator share one buffer of the result.
+    // With the scheme `Tree`, all agents of the simulator share one buffer of the result.
     let exchange = ExchangeScheme::Tree;
     let even = WorldSpec::even(1, 1000, ppn, Script::plain(&[]));
     let even = even.job(|job| job.apps = apps).options(|options| options.exchange.scheme = exchange);
@@ -98,8 +98,8 @@ fn all_schemes_beside_the_tree() {
             (Some(0), 4, 2 * 128 * 16),
             "{exchange:?}"
         );
-        // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and
-        // first frames through the tree, hop by hop, and acknowledgements.
+        // In addition to these frames: a size from each agent except the root, sent up the tree; and for each link its
+        // endpoint and first frames through the tree, hop by hop, and acknowledgements.
         let frames = report.classes[Class::Exchange as usize].frames;
         let wanted = 4 * (128 * messages + 127);
         let extra = frames.checked_sub(wanted).expect("no frame is missing");

@@ -1,4 +1,4 @@
-//! The handle of a slow file system: starts its server, reads its log, ends it.
+//! The handle of a slow file system: starts its server, reads its log, and ends the server.
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ pub struct SlowFs {
 }
 
 impl SlowFs {
-    /// Mounts a slow file system and waits until it is served, by a process of its own.
+    /// Mounts a slow file system, served by a process of its own, and waits until it can be used.
     pub fn mount(spec: &Spec) -> Result<SlowFs, StartError> {
         let failed = |error: io::Error| StartError::Failed(format!("slow file system: {error}"));
         let log = match &spec.log {
@@ -31,12 +31,12 @@ impl SlowFs {
                 .into(),
         };
         let mut passed = spec.clone();
-        // The server opens the same file, which has no other name if it is in memory.
+        // The server opens the same log by this path, since a log in memory has no other name.
         passed.log = Some(format!("/proc/{}/fd/{}", std::process::id(), log.as_raw_fd()).into());
         let mut command = Command::new(&spec.program);
         command.arg("slowfs-serve").args(passed.arguments());
         let served = Served::spawn(&mut command, "slow file system")?;
-        // From here on `slow` owns the server, and unmounts also if the start has failed.
+        // From here on `slow` owns the server; dropping it unmounts the file system even if the start has failed.
         let slow = SlowFs { served, log, mount: Mount(spec.mount.clone()) };
         let said = slow.served.line().map_err(failed)?;
         match said.split_once(' ').unwrap_or((&said, "")) {
@@ -54,9 +54,9 @@ impl SlowFs {
         or_skip(SlowFs::mount(spec), "slow file system")
     }
 
-    /// The operations since the start or since [`SlowFs::clear`]. Each is here before it is answered. The kernel closes
-    /// files and reads ahead on its own time, so that a `release`, a `releasedir` or a `read` may come later than the
-    /// call that caused it.
+    /// The operations since the start or since [`SlowFs::clear`]. An operation is in the log before it is answered. The
+    /// kernel closes files and reads ahead at times of its own, so that a `release`, a `releasedir` or a `read` may be
+    /// logged later than the call that caused it.
     ///
     /// # Panics
     /// If the log cannot be read.
@@ -67,17 +67,17 @@ impl SlowFs {
     /// Empties the log.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the log cannot be emptied.
     pub fn clear(&self) {
         self.log.set_len(0).unwrap_or_else(|error| panic!("the log of the slow file system: {error}"));
     }
 
-    /// What the server has done since its start.
+    /// Number of operations, bytes and delay of the server since its start.
     pub fn totals(&self) -> io::Result<Totals> {
         Totals::parse(&self.served.ask("totals")?).ok_or_else(|| self.served.gone())
     }
 
-    /// The process that serves.
+    /// Pid of the process that serves the file system.
     pub fn pid(&self) -> u32 {
         self.served.child().id()
     }
@@ -96,7 +96,7 @@ impl SlowFs {
     }
 }
 
-/// Unmounts on drop what a killed server could not unmount. Declared after the server: fields are dropped in order.
+/// Unmounts on drop, if a killed server could not do so. Declared after the server: fields are dropped in order.
 struct Mount(PathBuf);
 
 impl Drop for Mount {

@@ -1,4 +1,4 @@
-//! What an operation costs: writes it into the log and makes it last as long as it should.
+//! The cost of an operation: writes the operation into the log and makes it last as long as it should.
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// All operations since the start.
+/// Totals of all operations since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub operations: u64,
@@ -30,7 +30,7 @@ impl Totals {
     }
 }
 
-/// One operation as the log has it.
+/// One operation, as a line of the log contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub operation: String,
@@ -41,7 +41,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The whole lines of a log.
+    /// The operations in all complete lines of a log.
     pub fn parse_all(log: &[u8]) -> Vec<Line> {
         let whole = log.iter().rposition(|byte| *byte == b'\n').map_or(&log[..0], |end| &log[..end]);
         whole.split(|byte| *byte == b'\n').filter_map(Line::parse).collect()
@@ -54,7 +54,8 @@ impl Line {
         Some(Line { operation, pid, path: OsStr::from_bytes(words.next()?).into() })
     }
 
-    /// The line with its newline. A newline in the path becomes a question mark, so that a line is an operation.
+    /// The line of the log, with its newline. A newline in the path becomes a question mark, so that each operation is
+    /// one line.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} ", self.operation, self.pid).into_bytes();
         let path = if self.path.as_os_str().is_empty() { Path::new(".") } else { &self.path };
@@ -82,8 +83,8 @@ impl Meter {
         self.totals
     }
 
-    /// Logs an operation that began at `begin` and returns when it has lasted long enough. It may be answered after
-    /// that.
+    /// Logs an operation that began at `begin`, and returns when it has lasted long enough. The caller answers the
+    /// kernel afterwards.
     ///
     /// # Panics
     /// If the log cannot be written: a test would miss operations.
@@ -99,7 +100,7 @@ impl Meter {
     }
 }
 
-/// How long `bytes` take at `bandwidth_mb` * 10^6 bytes per second.
+/// The time that `bytes` take at `bandwidth_mb` * 10^6 bytes per second.
 fn transfer(bytes: u64, bandwidth_mb: u64) -> Duration {
     Duration::from_nanos(bytes * 1000 / bandwidth_mb)
 }

@@ -1,4 +1,4 @@
-//! Attaches and detaches a slow file system. This is done by plain system calls: `fusermount` is not needed.
+//! Mounts and unmounts a slow file system, by plain system calls: `fusermount` is not needed.
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use crate::testbed::StartError;
 
 const DEVICE: &str = "/dev/fuse";
 
-/// Takes away what killed servers left at `point`.
+/// Unmounts what killed servers have left mounted at `point`.
 pub fn clear(point: &Path) -> io::Result<()> {
     while is_dead(point) {
         detach(point)?;
@@ -19,13 +19,13 @@ pub fn clear(point: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the mount's server is dead: makes a request that the kernel never answers from its cache.
+/// Whether the mount's server is dead: makes a request that the kernel never answers from its cache, which fails if so.
 fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
-/// Mounts at `point` what will be served on the returned descriptor; the file system ends when the descriptor is
-/// closed. Its source names the folder, as that of a network file system names server and export.
+/// Mounts at `point` a file system that the caller serves on the returned descriptor; the file system ends when the
+/// descriptor is closed. The mount's source is `folder`, as that of a network file system is server and export.
 pub fn attach(point: &Path, folder: &Path) -> Result<OwnedFd, StartError> {
     let device = File::options().read(true).write(true).open(DEVICE);
     let device = device.map_err(|error| unavailable(&format!("{DEVICE}: {error}")))?;
@@ -48,7 +48,7 @@ fn unavailable(reason: &str) -> StartError {
     StartError::Unavailable(format!("a slow file system needs root and FUSE: {reason}"))
 }
 
-/// Takes the mount at `point` away, even from programs that still use it.
+/// Unmounts the file system at `point`, even if programs still use it.
 pub fn detach(point: &Path) -> io::Result<()> {
     rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(Into::into)
 }

@@ -1,7 +1,7 @@
 //! The numbers by which the kernel knows files.
 //!
 //! A file that takes the place of another gets a new number, so the kernel never mistakes one for the other. Numbers
-//! are kept until the end: the memory for this is proportional to the files that were ever looked at.
+//! are kept until the server ends: the memory for this is proportional to the number of files that were ever looked up.
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use rustix::fs::Stat;
 
 use super::source::kind_of;
 
-/// Properties by which a file is recognized.
+/// Properties by which the server recognizes that two paths or requests mean the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub device: u64,
@@ -29,14 +29,14 @@ type Version = (i64, i64, u64);
 
 struct Node {
     identity: Identity,
-    /// Path at which the file was last seen; a file can have several names.
+    /// Path at which the file was last found; a file can have several names.
     path: PathBuf,
     /// Version of the file when it was last opened.
     opened: Option<Version>,
 }
 
 pub struct Nodes {
-    /// Files by number; the first one is the root, with the number 1.
+    /// Files by number; the first one is the root folder, with the number 1.
     list: Vec<Node>,
     numbers: HashMap<Identity, INodeNo>,
 }
@@ -48,7 +48,7 @@ impl Nodes {
         nodes
     }
 
-    /// The number of a file that was seen at `path`.
+    /// The number of the file with this identity, which was found at `path`.
     pub fn number(&mut self, identity: Identity, path: PathBuf) -> INodeNo {
         if let Some(known) = self.numbers.get(&identity) {
             self.list[index(*known)].path = path;
@@ -68,14 +68,14 @@ impl Nodes {
         self.list[index(number)].identity
     }
 
-    /// Notes that a file is opened; returns whether it is still as it was when it was last opened.
+    /// Records that a file is opened; returns whether it is unchanged since it was last opened.
     pub fn is_unchanged(&mut self, number: INodeNo, stat: &Stat) -> bool {
         let version = (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
         self.list[index(number)].opened.replace(version) == Some(version)
     }
 }
 
-/// The kernel uses only numbers that it was given, from 1 on.
+/// The kernel uses only numbers that it has received from this server, which start at 1.
 fn index(number: INodeNo) -> usize {
     number.0 as usize - 1
 }

@@ -1,4 +1,4 @@
-//! Answers the kernel's requests, each in a turn of its own.
+//! Answers the kernel's requests, one after the other.
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -35,14 +35,15 @@ struct State {
     meter: Meter,
 }
 
-/// An entry of a folder as the kernel gets it.
+/// An entry of a folder, as the kernel receives it.
 struct Listed {
     number: INodeNo,
     kind: fuser::FileType,
     name: OsString,
 }
 
-/// One operation in progress. It holds the server's lock until its simulated duration has passed, so that others wait.
+/// One operation in progress. It holds the server's lock until its simulated duration has passed, so that other
+/// operations wait.
 struct Turn<'a> {
     state: MutexGuard<'a, State>,
     begin: Instant,
@@ -61,7 +62,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).meter.totals()
     }
 
-    /// Begins an operation on a node or, if there is a name, on what has that name in the node.
+    /// Begins an operation on the file `number`, or on the entry `name` of the folder `number`.
     fn turn(&self, request: &Request, operation: &str, number: INodeNo, name: Option<&OsStr>) -> Turn<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let begin = Instant::now();
@@ -85,7 +86,7 @@ impl Turn<'_> {
 }
 
 impl State {
-    /// A file that does not exist has the number 0.
+    /// The attributes of the file at `path`; number 0: the file does not exist.
     fn look_up(&mut self, path: &Path) -> io::Result<FileAttr> {
         match self.source.stat(path) {
             Ok(stat) => Ok(attributes(self.nodes.number(Identity::of(&stat), path.to_owned()), &stat)),
@@ -94,7 +95,8 @@ impl State {
         }
     }
 
-    /// The attributes of a node. If its path leads to something else by now, the kernel is told to look it up again.
+    /// The attributes of the file `number`. If its path now leads to another file, returns an error that makes the
+    /// kernel look the path up again.
     fn stat(&mut self, number: INodeNo) -> io::Result<Stat> {
         let path = self.nodes.path(number);
         let stat = self.source.stat(path).map_err(stale_if_gone)?;
@@ -108,7 +110,7 @@ impl State {
         }
     }
 
-    /// Opens a file; returns its handle and whether it is still as it was when it was last opened.
+    /// Opens a file; returns its handle, and whether the file is unchanged since it was last opened.
     fn open(&mut self, number: INodeNo) -> io::Result<(FileHandle, bool)> {
         let file = self.source.file(self.nodes.path(number)).map_err(stale_if_gone)?;
         let stat = rustix::fs::fstat(&file)?;
@@ -146,7 +148,7 @@ impl Filesystem for Server {
         // cached.
         let wanted = [InitFlags::FUSE_AUTO_INVAL_DATA, InitFlags::FUSE_CACHE_SYMLINKS];
         for capability in wanted.iter().take(if self.cold { 1 } else { 2 }) {
-            // An old kernel without the capability sends more operations.
+            // An old kernel without the capability works as well, but sends more operations.
             let _ = config.add_capabilities(*capability);
         }
         Ok(())
@@ -157,7 +159,7 @@ impl Filesystem for Server {
         let path = turn.line.path.clone();
         let found = turn.state.look_up(&path);
         match turn.end(found) {
-            // The number 0 means that there is no such file, until the time-out.
+            // The number 0 tells the kernel that there is no such file; the kernel caches this until the time-out.
             Ok(found) => reply.entry(&self.timeout, &found, Generation(0)),
             Err(error) => reply.error(error),
         }
@@ -247,7 +249,7 @@ impl Filesystem for Server {
         let turn = self.turn(request, "readdir", number, None);
         let listed = turn.state.folders.get(&handle.0).ok_or_else(not_open);
         let added = listed.map(|listed| {
-            // The offset of an entry is the index of the next one.
+            // The offset of an entry, for the kernel, is the index of the next entry.
             let rest = listed.iter().zip(1..).skip(offset as usize);
             for (entry, next) in rest {
                 if reply.add(entry.number, next, entry.kind, &entry.name) {
@@ -291,7 +293,8 @@ fn not_open() -> io::Error {
     rustix::io::Errno::BADF.into()
 }
 
-/// The error for a file that the kernel has known. With this error the kernel looks the path up again.
+/// The error for a file that the kernel knows. If the file is gone, it is `ESTALE`, with which the kernel looks the
+/// path up again.
 fn stale_if_gone(error: rustix::io::Errno) -> io::Error {
     use rustix::io::Errno;
     match error {
@@ -320,7 +323,7 @@ fn attributes(number: INodeNo, stat: &Stat) -> FileAttr {
     }
 }
 
-/// Seconds can be negative, nanoseconds always count forward.
+/// The seconds can be negative; the nanoseconds are always added.
 fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;

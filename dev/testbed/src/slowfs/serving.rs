@@ -14,30 +14,30 @@ use super::{Spec, mounting};
 use crate::sys;
 use crate::testbed::StartError;
 
-/// Timer slack of the server: with the default one, sleeps are 50 us longer than asked for.
+/// Timer slack of the server (ns): with the default slack, sleeps are 50 us longer than requested.
 const TIMER_SLACK_NS: u64 = 1000;
 
-/// A mounted file system, served by a thread of this process. It ends when this is dropped.
+/// A mounted file system that a thread of this process serves. It is unmounted when this value is dropped.
 pub struct Serving {
     point: PathBuf,
     server: Server,
 }
 
 impl Serving {
-    /// Mounts what `spec` says; the log must be given.
+    /// Mounts the file system that `spec` describes; `spec.log` must be given.
     pub fn start(spec: &Spec) -> Result<Serving, StartError> {
         mounting::clear(&spec.mount).map_err(failed(&spec.mount))?;
         let point = spec.mount.canonicalize().map_err(failed(&spec.mount))?;
         let folder = spec.source.canonicalize().map_err(failed(&spec.source))?;
         if point != folder && point.starts_with(&folder) {
-            // The server would meet its own mount and wait for itself.
+            // Otherwise the server would access its own mount and wait for itself.
             let text = format!("the mount point {} is inside of the source, {}", point.display(), folder.display());
             return Err(StartError::Failed(text));
         }
         let log = spec.log.as_deref().unwrap_or(Path::new(""));
         let meter = File::options().create(true).append(true).open(log);
         let meter = Meter::new(meter.map_err(failed(log))?, spec.delay, spec.bandwidth_mb);
-        // Opened before it may be covered by the mount.
+        // The folder is opened now, since the mount may cover it.
         let source = Source::open(&folder).map_err(failed(&folder))?;
         let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
         let device = mounting::attach(&point, &folder)?;
@@ -46,7 +46,7 @@ impl Serving {
         let session = Session::from_fd(server, device, SessionACL::All, Config::default());
         let session = session.map_err(failed(&serving.point))?;
         thread::spawn(move || {
-            // The session's own thread inherits this.
+            // The thread of the session inherits the timer slack.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
             if let Err(error) = session.run() {
                 eprintln!("wireup-testbed: the slow file system has ended: {error}");
@@ -68,10 +68,11 @@ impl Drop for Serving {
     }
 }
 
-/// Serves until standard input ends. Says on standard output when it is ready, or why not; then answers each line with
-/// the totals.
+/// Serves until standard input ends. Writes to standard output when it is ready, or why it is not; then answers each
+/// line of standard input with the totals.
 pub fn serve(spec: &Spec) -> i32 {
-    // An interrupt is for the owner, whose end is the end of standard input.
+    // Interrupts from the terminal are meant for the owner of this process, whose end is noticed as the end of standard
+    // input.
     sys::ignore_interrupts(true);
     let serving = match Serving::start(spec) {
         Ok(serving) => serving,
@@ -95,7 +96,7 @@ pub fn serve(spec: &Spec) -> i32 {
 }
 
 fn say(line: &str) {
-    // If nobody listens any more, standard input has ended too.
+    // Errors are ignored: if nobody reads the output, standard input has ended too.
     let _ = writeln!(io::stdout(), "{line}");
 }
 

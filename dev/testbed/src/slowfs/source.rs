@@ -1,7 +1,7 @@
 //! The folder that is served: its files by paths relative to it.
 //!
-//! No symbolic link is followed here. That is the business of the kernel above, and a link that leads into our own
-//! mount would make the server wait for itself.
+//! The server follows no symbolic link: the kernel that sends the requests does that, and a link that leads into the
+//! server's own mount would make the server wait for itself.
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use rustix::io::Result;
 
 pub struct Source(OwnedFd);
 
-/// A name in a folder.
+/// An entry of a folder: its name, number and kind.
 pub struct Entry {
     pub name: OsString,
     pub inode: u64,
@@ -42,7 +42,7 @@ impl Source {
         self.at(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
     }
 
-    /// All names in a folder except `.` and `..`.
+    /// All entries of a folder except `.` and `..`.
     pub fn entries(&self, path: &Path) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         for entry in Dir::new(self.at(path, OFlags::RDONLY | OFlags::DIRECTORY)?)? {
@@ -52,7 +52,7 @@ impl Source {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not tell the type here.
+                // Some file systems do not report the kind of an entry here.
                 FileType::Unknown => kind_of(&self.stat(&path.join(name))?),
                 known => kind(known),
             };
@@ -72,7 +72,7 @@ impl Source {
     }
 }
 
-/// Up to `size` bytes from `offset` on; fewer only at the end of the file.
+/// Reads up to `size` bytes from `offset` on; returns fewer bytes only at the end of the file.
 pub fn read(file: &File, offset: u64, size: u32) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     let mut filled = 0;

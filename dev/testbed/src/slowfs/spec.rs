@@ -1,29 +1,30 @@
-//! The specification of a slow file system, also as arguments for the process that serves it.
+//! The specification of a slow file system. It is also passed, as arguments, to the process that serves the file
+//! system.
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::spec::{os_value as value, take_flags};
 
-/// Time for a small operation on a loaded file server; `BANDWIDTH_MB`: what one server sends (chosen).
+/// Time for a small operation on a loaded file server. `BANDWIDTH_MB`: bandwidth of one file server (both chosen).
 const DELAY: Duration = Duration::from_micros(200);
 const BANDWIDTH_MB: u64 = 500;
-/// Time that the kernel keeps attributes. Chosen: below the 3 to 60 s that NFS clients use for files.
+/// Time for which the kernel caches attributes. Chosen: below the 3 to 60 s that NFS clients use for files.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The `wireup-testbed` binary.
+    /// Path of the `wireup-testbed` program.
     pub program: PathBuf,
     /// The folder that is served.
     pub source: PathBuf,
-    /// An existing folder on which the file system is mounted. It may be `source` itself, but not be inside of it.
+    /// An existing folder on which the file system is mounted. It may be `source` itself, but not inside of `source`.
     pub mount: PathBuf,
-    /// The file to which operations are appended; without it a [`SlowFs`](super::SlowFs) keeps them in memory.
+    /// The file to which operations are appended; `None`: a [`SlowFs`](super::SlowFs) keeps them in memory.
     pub log: Option<PathBuf>,
-    /// Time that every operation takes.
+    /// Time that every operation takes, apart from reading bytes.
     pub delay: Duration,
-    /// Bandwidth of reads, in 10^6 bytes per second.
+    /// Bandwidth with which the server reads files, in 10^6 bytes per second.
     pub bandwidth_mb: u64,
     /// Time for which the kernel keeps attributes and results of look-ups.
     pub timeout: Duration,

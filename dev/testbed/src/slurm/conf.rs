@@ -4,8 +4,8 @@
 use crate::slurm::daemons::{CTLD_PORT, SLURMD_PORT, SOCKET};
 use crate::spec::{Spec, name};
 
-/// Nothing is required of this machine (no cgroups, no accounting, no mail), nothing is delayed, a node that returns is
-/// used again, and processes that ignore a signal are killed 2 s later.
+/// Settings that require nothing special of this machine (no cgroups, no accounting, no mail) and delay nothing: a node
+/// that returns is used again, and processes that ignore a signal are killed 2 s later.
 const SETTINGS: [(&str, &str); 26] = [
     ("ClusterName", "testbed"),
     ("SlurmctldHost", "n0"),

@@ -1,7 +1,7 @@
 //! Slurm's daemons, each in the foreground as a child of its node's first process.
 //!
-//! Every node and the hub have their own munged; slurmds start when slurmctld listens, so that none has to retry.
-//! Munge's socket has the same path everywhere, so each node covers the socket's folder with its own.
+//! Every node and the hub have their own munged; each slurmd starts after slurmctld listens, so that it need not retry.
+//! Munge's socket has the same path everywhere, so each node covers the socket's folder with a folder of its own.
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -25,12 +25,13 @@ pub const CTLD_PORT: u16 = 6817;
 pub const SLURMD_PORT: u16 = 6818;
 pub const CTLD_LOG: &str = "/run/slurmctld.log";
 pub const SLURMD_LOG: &str = "/run/slurmd.log";
-/// The file for standard error: the log once more without times, and the only output before a log is opened.
+/// The file for slurmctld's standard error: the lines of its log without times, and the only output before it opens a
+/// log.
 const CTLD_SAID: &str = "/run/slurmctld.stderr";
 const SLURMD_SAID: &str = "/run/slurmd.stderr";
 const STATE_FOLDERS: [&str; 2] = ["/run/slurmctld", "/run/slurmd"];
 
-/// Starts the daemon that commands on the hub need.
+/// Starts munged on the hub, which Slurm's commands there need.
 pub fn start_on_hub() -> io::Result<()> {
     let die_with_us = || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
     let mut munged = munged();
@@ -81,7 +82,7 @@ fn foreground(program: &str) -> Command {
     command
 }
 
-/// The children of a process: slurmctld has one for running scripts.
+/// The child processes of a process: slurmctld has one that runs scripts.
 fn children(pid: u32) -> io::Result<Vec<u32>> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))?;
     let mut all = Vec::new();

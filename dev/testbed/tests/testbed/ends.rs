@@ -7,7 +7,7 @@ use wireup_testbed::Testbed;
 
 use super::{eventually, exists, on_hub, spec, text};
 
-/// Pids of everything that belongs to a testbed, found from outside.
+/// Pids of all processes that belong to a testbed, found from outside the testbed.
 pub fn members(testbed: &Testbed) -> Vec<u32> {
     let nodes = (0..testbed.node_count()).flat_map(|i| {
         testbed.daemons(i).into_iter().chain(testbed.processes(i).into_iter().map(|process| process.pid))
@@ -29,7 +29,8 @@ fn dropping_a_testbed_leaves_no_process() {
     text(&mut on_hub(&testbed, "ssh", &["n1", stubborn]));
     let mut on_hub = on_hub(&testbed, "sleep", &["1000"]).spawn().expect("start sleep");
     let pids = members(&testbed);
-    // The testbed's process, three first processes, three daemons, sleep, and perhaps the sshd of the command above.
+    // The testbed's process, three nodes' first processes, three sshds, sleep, and perhaps the sshd that runs the
+    // command above.
     assert!(pids.len() >= 8, "{pids:?}");
     drop(testbed);
     assert!(!pids.iter().any(|pid| exists(*pid)));
@@ -63,7 +64,7 @@ fn killing_the_program_that_runs_a_testbed_leaves_no_process() {
     let below: Vec<u32> = pids.iter().flat_map(|pid| children(*pid)).collect();
     pids.extend(below.iter().flat_map(|pid| children(*pid)));
     pids.extend(below);
-    // The testbed's process, its user's ssh, two first processes, two daemons.
+    // The testbed's process, the ssh of the command, two nodes' first processes, and two sshds.
     assert_eq!(pids.len(), 6);
     user.kill().expect("kill the child");
     user.wait().expect("wait for the child");

@@ -1,4 +1,4 @@
-//! Fault injection by tests; the unaffected parts notice no more than they would of a real fault.
+//! Faults that tests inject into a testbed; the unaffected parts notice no more of them than of a real fault.
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -6,7 +6,7 @@ use wireup_testbed::Testbed;
 
 use super::{LIMIT, SILENCE, eventually, exists, on_hub, output, spec, text};
 
-/// A call that has printed "up" and then echoes its input.
+/// An ssh command on a host that has printed "up" and then echoes its input.
 fn echo(testbed: &Testbed, host: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = on_hub(testbed, "ssh", &[host, "echo up; cat"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start ssh");

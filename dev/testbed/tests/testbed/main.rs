@@ -11,16 +11,16 @@ mod slowfs;
 mod slurm;
 mod ssh;
 
-/// Far longer than anything here takes.
+/// Longest wait for something that must happen: far longer than anything in these tests takes.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long to wait for something that must not happen.
+/// Time for which a test waits to see that something does not happen.
 const SILENCE: Duration = Duration::from_millis(300);
 
 fn spec(nodes: u16) -> Spec {
     Spec::new(env!("CARGO_BIN_EXE_wireup-testbed"), nodes)
 }
 
-/// A command on the hub.
+/// A command that runs a program on the hub.
 fn on_hub(testbed: &Testbed, program: &str, words: &[&str]) -> Command {
     let mut command = Command::new(program);
     testbed.enter(command.args(words).stdin(Stdio::null()));

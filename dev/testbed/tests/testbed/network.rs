@@ -1,4 +1,4 @@
-//! Names, addresses, name spaces.
+//! Names, addresses and name spaces of the testbed's nodes.
 use wireup_testbed::Testbed;
 
 use super::{on_hub, spec, text};

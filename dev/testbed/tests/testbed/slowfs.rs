@@ -14,10 +14,10 @@ use wireup_testbed::slowfs::{SlowFs, Spec, Totals};
 
 use super::{eventually, output, text};
 
-/// More entries than fit into many answers.
+/// Number of entries of a large folder: more than fit into many answers to the kernel.
 const CROWD: usize = 20_000;
 
-/// A source and a mount point, removed at the end.
+/// A source folder and a mount point; both are removed at the end of the test.
 struct Folders(PathBuf);
 
 impl Folders {
@@ -39,7 +39,7 @@ impl Folders {
         self.0.join("mount").join(path)
     }
 
-    /// Fast, since most tests are not about time.
+    /// Without delays, since most tests are not about time.
     fn spec(&self) -> Spec {
         let mut spec = Spec::new(env!("CARGO_BIN_EXE_wireup-testbed"), self.source(""), self.mount(""));
         spec.delay = Duration::from_micros(5);
@@ -54,14 +54,15 @@ impl Folders {
 
 impl Drop for Folders {
     fn drop(&mut self) {
-        // Nothing is deleted through a mount that was left.
+        // Deletes nothing if the file system is still mounted, since that would delete through the mount.
         if !self.is_mounted() {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 }
 
-/// All that a tree holds, by relative paths: kind and mode, and the contents or the target of a link.
+/// All files of a tree by relative path: mode with kind, nanoseconds of the modification time, and contents or link
+/// target.
 fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
@@ -166,7 +167,7 @@ fn programs_run_from_it_and_their_operations_are_logged() {
 fn what_does_not_exist_is_remembered() {
     let folders = Folders::new();
     let mut spec = folders.spec();
-    // Longer than this test may take on a busy machine.
+    // Longer than this test may take on a busy machine, so that cached attributes do not expire.
     spec.timeout = Duration::from_secs(3600);
     let Some(slow) = SlowFs::mount_or_skip(&spec) else { return };
     for _ in 0..3 {
@@ -207,7 +208,7 @@ fn operations_are_counted_one_after_another() {
     let mut spec = folders.spec();
     spec.delay = Duration::from_micros(300);
     spec.bandwidth_mb = 16;
-    // Nothing is looked up twice, even on a busy machine.
+    // Cached look-ups do not expire during the test, even on a busy machine.
     spec.timeout = Duration::from_secs(3600);
     let Some(slow) = SlowFs::mount_or_skip(&spec) else { return };
     thread::scope(|scope| {
@@ -239,7 +240,7 @@ fn the_mount_ends_with_its_handle_and_after_its_server_was_killed() {
     assert!(!folders.is_mounted() && !folders.mount("file").exists());
     drop(open);
 
-    // This handle is never dropped, like one whose own process was killed.
+    // This handle is never dropped, like that of a process that was killed.
     let killed = std::mem::ManuallyDrop::new(SlowFs::mount(&folders.spec()).expect("a second start"));
     kill(killed.pid());
     let dead = || fs::metadata(folders.mount("")).is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected);

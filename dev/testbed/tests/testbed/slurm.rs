@@ -10,7 +10,7 @@ fn with_slurm(nodes: u16) -> Spec {
     Spec { slurm: true, ..spec(nodes) }
 }
 
-/// The output on a node of a script that must succeed.
+/// Runs a script on a node; the script must succeed. Returns its output.
 fn on_node(testbed: &Testbed, i: u16, script: &str) -> String {
     let output = output(testbed.in_node(i, "sh").args(["-c", script]).stdin(Stdio::null()));
     let said = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
@@ -90,7 +90,7 @@ fn slurm_leaves_no_process_when_dropped_or_killed() {
             let killed = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("run kill");
             assert!(killed.success());
             eventually("all gone", || !pids.iter().any(|pid| *pid != own && exists(*pid)));
-            // The step runs on the hub, whose processes are children of this test.
+            // `srun` runs on the hub, and its processes there are children of this test, not of the testbed.
             step.kill().expect("kill the child");
         }
         drop(testbed);

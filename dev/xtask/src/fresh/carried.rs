@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Variables that determine how registries are reached, and how much of this machine cargo may use.
+/// Environment variables that determine how registries are reached, and how much of this machine cargo may use.
 const VARIABLES: &str = "http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY \
     SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE TERM CARGO_BUILD_JOBS";
 
-/// Prefixes of further variables of this kind.
+/// Prefixes of further environment variables that are copied.
 const BEGINNINGS: [&str; 5] = ["PIP_", "CARGO_REGISTRY_", "CARGO_REGISTRIES_", "CARGO_NET_", "CARGO_HTTP_"];
 
-/// The places in which distributions keep all certificates in one file.
+/// The files in which distributions keep all certificates.
 const CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
 
-/// The apt options that determine how servers are reached.
+/// The apt options that determine how apt reaches servers.
 const APT_OPTIONS: [&str; 5] =
     ["Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::Check-Valid-Until", "Acquire::Check-Date"];
 
@@ -27,14 +27,14 @@ const SECURITY: &str = "http://deb.debian.org/debian-security";
 
 pub struct Carried {
     suite: String,
-    /// The mirror of Debian's packages.
+    /// Address of the mirror of Debian's packages.
     pub mirror: String,
     security: String,
     apt_options: String,
     variables: Vec<(String, String)>,
-    /// Folders named by variables, for example with packages for `pip`.
+    /// Folders that environment variables name, for example with packages for `pip`.
     pub folders: Vec<PathBuf>,
-    /// Existing files, each with its path in the new Debian.
+    /// Files of this machine, each with its path in the new Debian.
     files: Vec<(PathBuf, &'static str)>,
 }
 
@@ -45,7 +45,8 @@ impl Carried {
         let folders = variables.iter().flat_map(named).filter(|path| path.is_absolute() && path.is_dir()).collect();
         let printed = |command: &mut Command| command.output().map(|output| output.stdout).unwrap_or_default();
         let options = printed(Command::new("apt-config").arg("dump"));
-        // All archives of binary packages, whatever the format of the lists that name them.
+        // Addresses and suites of all archives of binary packages in apt's configuration, whatever the format of its
+        // lists.
         let format = ["indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"];
         let archives = printed(Command::new("apt-get").args(format));
         let archives = String::from_utf8_lossy(&archives);
@@ -61,7 +62,7 @@ impl Carried {
         }
     }
 
-    /// The proxies as words for `env`: debootstrap's `wget` does not read apt's configuration.
+    /// The proxies as arguments of `env`: debootstrap's `wget` does not read apt's configuration.
     pub fn proxies(&self) -> Vec<String> {
         let mut words: Vec<String> = proxies_of_apt(&self.apt_options);
         let proxies = self.variables.iter().filter(|(name, _)| name.to_lowercase().ends_with("_proxy"));
@@ -69,13 +70,13 @@ impl Carried {
         words
     }
 
-    /// Writes the settings as a tree that is copied onto the new root.
+    /// Writes the settings as a folder tree that is copied onto the new root.
     pub fn write(&self, to: &Path) -> Result {
         put(to, "etc/apt/sources.list", self.sources().as_bytes())?;
         put(to, "etc/apt/apt.conf.d/90carried", self.apt_options.as_bytes())?;
         put(to, "etc/carried", exports(&self.variables).as_bytes())?;
         for (from, at) in &self.files {
-            // Unreadable files are not needed for registries.
+            // A file that cannot be read is not needed to reach registries.
             if let Ok(content) = fs::read(from) {
                 put(to, at, &content)?;
             }
@@ -86,7 +87,7 @@ impl Carried {
     fn sources(&self) -> String {
         let (mirror, security, suite) = (&self.mirror, &self.security, &self.suite);
         let release = format!("deb {mirror} {suite} main\n");
-        // What is in development has no updates.
+        // `sid`, the Debian in development, has no archives of updates.
         match suite.as_str() {
             "sid" => release,
             _ => format!("{release}deb {mirror} {suite}-updates main\ndeb {security} {suite}-security main\n"),
@@ -98,15 +99,15 @@ fn is_carried(name: &str) -> bool {
     VARIABLES.split(' ').any(|one| one == name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// The mirror of Debian 12; a machine with another Debian uses a mirror that has this release too. Other projects
-/// publish for this suite as well, but by custom only the path of Debian's own archive ends with its name. `archives`:
-/// lines of an address and a suite.
+/// The mirror of Debian 12; a machine with another Debian uses a mirror that has this release too. Archives of other
+/// projects have this suite as well, but by custom only the path of Debian's own archive ends with Debian's name.
+/// `archives`: lines of an address and a suite.
 fn mirror(archives: &str) -> String {
     let found = archive(archives, "/debian", "bookworm").or_else(|| archive(archives, "/debian", ""));
     found.unwrap_or_else(|| MIRROR.into())
 }
 
-/// The archive whose address ends so and that has a suite of this name; an empty one: any.
+/// The address of the archive whose address ends with `end` and that has the suite `suite`; an empty suite: any.
 fn archive(archives: &str, end: &str, suite: &str) -> Option<String> {
     let lines = archives.lines().filter_map(|line| line.split_once(' '));
     let mut lines = lines.map(|(address, of)| (address.trim_end_matches('/'), of));
@@ -129,13 +130,14 @@ fn files() -> Vec<(PathBuf, &'static str)> {
         (cargo.join("config"), "root/.cargo/config.toml"),
         (cargo.join("config.toml"), "root/.cargo/config.toml"),
     ];
-    // Installed as an additional certificate for `update-ca-certificates`, so that it remains when that runs again.
+    // Installed as an additional certificate for `update-ca-certificates`, so that it remains when
+    // `update-ca-certificates` runs again.
     let bundle = CERTIFICATES.iter().map(PathBuf::from).find(|path| path.exists());
     files.extend(bundle.map(|path| (path, "usr/local/share/ca-certificates/carried.crt")));
     files
 }
 
-/// The relevant lines of `apt-config dump`.
+/// The lines of `apt-config dump` that set one of `APT_OPTIONS`.
 fn apt_options(dump: &str) -> String {
     let name = |line: &str| line.split(' ').next().unwrap_or("").to_owned();
     let wanted = |name: &str| {
@@ -156,14 +158,14 @@ fn proxies_of_apt(options: &str) -> Vec<String> {
     options.lines().filter_map(proxy).collect()
 }
 
-/// Export commands for a shell.
+/// Shell commands that export the environment variables.
 fn exports(variables: &[(String, String)]) -> String {
     let mut text = String::from(
         "export HOME=/root USER=root LANG=C.UTF-8\n\
          export PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
     );
     for (name, value) in variables {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''"));
     }
     text

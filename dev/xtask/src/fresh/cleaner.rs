@@ -1,12 +1,13 @@
-//! Removes the folder when this process ends, in whatever way.
+//! Removes a folder when this process ends, in whatever way.
 
 use crate::debian::as_root;
 use crate::step::Result;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// Waits until its standard input, a pipe that we hold, is closed. It ignores Ctrl-C and hang-ups. It tries several
-/// times, since processes of the namespace may take a moment to die and create files meanwhile.
+/// Shell script of the cleaner: waits until its standard input, a pipe from this process, is closed. It ignores Ctrl-C
+/// and hang-ups. It tries several times, since processes of the namespace may take a moment to die and create files
+/// meanwhile.
 const SCRIPT: &str = "\
 trap '' HUP INT TERM
 cat >/dev/null
@@ -26,9 +27,9 @@ impl Cleaner {
         cleaner.spawn().map(Cleaner).map_err(|e| format!("sh: {e}"))
     }
 
-    /// Lets it start cleaning, and waits for it.
+    /// Lets the cleaner start, and waits until it has finished.
     pub fn finish(mut self) -> Result {
-        // `wait` closes its standard input first.
+        // `wait` closes the cleaner's standard input first.
         let status = self.0.wait().map_err(|e| format!("wait for the cleaner: {e}"))?;
         if status.success() {
             Ok(())

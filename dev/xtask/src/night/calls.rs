@@ -18,10 +18,10 @@ dev/e2e/tests/e2e/failing_calls.rs
 # lists with their reasons. `cargo xtask night calls` does it.
 ";
 
-/// Tries all failures and records how many they were.
+/// Tries all failures and records their number.
 ///
 /// # Errors
-/// A program cannot be built, or a run hangs, leaves something behind or is silent after a failure.
+/// A program cannot be built, or a run hangs, leaves something behind or reports nothing after a failure.
 pub fn run() -> Result {
     let commit = super::commit()?;
     let trials = step("build the trials", faults::build)?;

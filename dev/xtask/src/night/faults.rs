@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Number of trials that are run with each seed.
 const TRIALS: u64 = 72;
-/// Kinds of trials in the ledger, each with the end-to-end test that runs them.
+/// Kinds of trials, as the ledger names them, each with the end-to-end test that runs them.
 const KINDS: [(&str, &str); 2] = [
     ("hosts", "faults::faults_at_random_moments_end_the_job_cleanly"),
     ("places", "faults::places::faults_in_every_place_end_the_job_cleanly"),
@@ -35,7 +35,7 @@ pub fn run_for(hours: &str) -> Result {
     let start = Instant::now();
     let mut broken = Vec::new();
     while start.elapsed() < length {
-        // The kinds take turns: the next one is the kind with the lowest seed.
+        // The kinds take turns: the next turn is that of the kind with the lowest unused seed.
         let kinds = KINDS.map(|(kind, test)| (ledger.next(kind), kind, test));
         let (first, kind, test) = *kinds.iter().min().expect("there are kinds");
         let range = Range { kind: kind.into(), first, end: first + 1 };
@@ -45,7 +45,8 @@ pub fn run_for(hours: &str) -> Result {
             trial.env("WIREUP_FAULT_SEED", first.to_string());
             Ok(output(trial.env("WIREUP_FAULT_TRIALS", TRIALS.to_string())))
         })?;
-        // A test that does not exist, or that found no hosts to run on, succeeds too.
+        // A test run also succeeds if the test does not exist or has found no hosts to run on, so the trials are
+        // counted.
         let is_bad = match said {
             Ok(said) if said.matches(" s]").count() as u64 >= TRIALS => false,
             Ok(_) => return Err(format!("{test} has not run its {TRIALS} trials: are there hosts to test with?")),
@@ -61,8 +62,8 @@ pub fn run_for(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("trials of these seeds failed: {broken:?}")) }
 }
 
-/// The end-to-end tests, and the programs that they run. The product is the debug build, which checks its own
-/// assertions.
+/// Builds the end-to-end tests and the programs that they run; returns the tests' path. The product is the debug build,
+/// which checks its own assertions.
 pub(super) fn build() -> Result<PathBuf> {
     build::programs()?;
     run(cargo().args(["build", "--quiet", "--package", "wireup"]))?;

@@ -1,4 +1,4 @@
-//! Mutated bytes for every decoder that reads bytes of another process, by libFuzzer, which needs a nightly compiler
+//! Runs every decoder of bytes from another process on mutated bytes, with libFuzzer, which needs a nightly compiler
 //! and `cargo fuzz`.
 
 use super::ledger::{Ledger, Line, Range};
@@ -8,7 +8,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-/// Time that each target runs before the next one has its turn (s).
+/// Time that each target runs before the next target has its turn (s).
 const TURN_S: u32 = 60;
 const HEAD: &str = "\
 # Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number \
@@ -17,10 +17,10 @@ where its turn
 says what to do with findings.
 ";
 
-/// Runs the targets in turns, for this many hours.
+/// Runs the fuzz targets in turns, for this many hours.
 ///
 /// # Errors
-/// A target cannot be built or run, or has found something.
+/// A target cannot be built or run, or has found a failure.
 pub fn run_for(hours: &str) -> Result {
     let (length, commit) = (super::length(hours)?, super::commit()?);
     let mut ledger = Ledger::read("fuzz.txt", HEAD)?;
@@ -49,18 +49,18 @@ pub fn run_for(hours: &str) -> Result {
 
 fn fuzz(verb: &str) -> Command {
     let mut cargo = Command::new("cargo");
-    // `cargo fuzz` itself looks for a folder `fuzz` next to the workspace's manifest.
+    // By default `cargo fuzz` looks for a folder `fuzz` next to the workspace's manifest.
     cargo.current_dir(layout::root().join("dev/fuzz")).args(["+nightly", "fuzz", verb, "--fuzz-dir", "."]);
     cargo
 }
 
-/// Options that switch sanitizers off. Without one a target runs 5 to 100 times as fast, and the decoders forbid unsafe
-/// code: they can panic, overflow, take too much memory or never end, and all of that is found without a sanitizer.
+/// Options that switch sanitizers off. Without a sanitizer a target runs 5 to 100 times as fast. The decoders have no
+/// unsafe code: they can panic, overflow, take too much memory or never end, all of which is found without a sanitizer.
 const PLAIN: [&str; 2] = ["--sanitizer", "none"];
 
-/// One turn of a target: its executions, and what it found.
+/// One turn of a target: returns the number of executions, and the failure that it found, if any.
 fn turn(target: &str) -> Result<(u64, Option<String>)> {
-    // New inputs go here; those that are kept are committed by hand.
+    // The target writes new inputs to this folder; inputs worth keeping are committed by hand.
     let own = layout::target().join("fuzz-corpus").join(target);
     fs::create_dir_all(&own).map_err(|error| format!("{}: {error}", own.display()))?;
     let kept = layout::root().join("dev/fuzz/corpus").join(target);

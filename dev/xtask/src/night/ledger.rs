@@ -64,7 +64,7 @@ impl Ledger {
     /// Reads a ledger. `head`: its first lines, which explain it.
     ///
     /// # Errors
-    /// The file cannot be read, or somebody has written something else.
+    /// The file cannot be read, or a line does not have the format of a ledger.
     pub fn read(name: &'static str, head: &'static str) -> Result<Ledger> {
         let text = match fs::read_to_string(Ledger::path(name)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -92,12 +92,12 @@ impl Ledger {
         fs::write(&path, self.to_string()).map_err(failed)
     }
 
-    /// The first number of this kind that was not run yet.
+    /// The first number of this kind that has not been run yet.
     pub fn next(&self, kind: &str) -> u64 {
         self.lines.iter().filter(|line| line.range.kind == kind).map(|line| line.range.end).max().unwrap_or(0)
     }
 
-    /// Adds a line, joined with the line that it continues.
+    /// Adds a line, merged with the line whose range it continues, if there is one.
     pub fn add(&mut self, new: Line) {
         let continues = |old: &&mut Line| {
             old.range.kind == new.range.kind && old.range.end == new.range.first && old.commit == new.commit

@@ -1,9 +1,9 @@
 //! The C libraries, and programs that call them, under the sanitizers of LLVM.
 //!
-//! rustc instruments our crates and gcc the test programs; both link the runtime that comes with rustc. Rust's own
-//! `core` and `alloc` are not compiled again: of them, only what is generic or inlined is instrumented. Checks for
-//! overflow and for broken preconditions of unsafe functions are on. `-Zsanitizer` is for nightly compilers, so
-//! `RUSTC_BOOTSTRAP` is set here; nothing that is installed is built this way.
+//! rustc instruments wireup's crates, and gcc the test programs; both link the runtime that comes with rustc. Rust's
+//! own `core` and `alloc` are not compiled again: of their code, only generic and inlined functions are instrumented.
+//! Checks for overflow and for broken preconditions of unsafe functions are on. `-Zsanitizer` is for nightly compilers,
+//! so `RUSTC_BOOTSTRAP` is set here; no installed program is built this way.
 
 use super::{commit, launcher, prove};
 use crate::build::{self, rustc};
@@ -21,7 +21,7 @@ sanitizers, the runs (program,
 # arguments), and commit and compiler. `cargo xtask night sanitizers` does it.
 ";
 
-/// A sanitizer as rustc, gcc, and the file with its runtime call it, and mistakes that it must report.
+/// A sanitizer: its name for rustc, for gcc and in the file name of its runtime, and mistakes that it must report.
 struct Sanitizer {
     rustc: &'static str,
     gcc: &'static str,
@@ -42,14 +42,14 @@ const SANITIZERS: [Sanitizer; 2] = [
     Sanitizer { rustc: "thread", gcc: "thread", runtime: "tsan", reports: &[("race", "ThreadSanitizer: data race")] },
 ];
 
-/// Jobs: program and arguments, and `=> CODE` behind one that does not end with 0.
+/// Programs that run as jobs, with their arguments; `=> CODE` follows a program whose exit code is not 0.
 const JOBS: &str = "named, threads pmi, threads pmi2, threads pmi abort => 9, threads pmi2 abort => 1, forks pmi, \
     forks pmi2, stop pmi => 9, stop pmi2 => 1, again pmi, again pmi2, pmi1 plain, groups, left => 1, same refused, \
     extensions, outstanding, store, lengths, rounds, sealed, traffic, bootstrap agents, bootstrap peers, \
     bootstrap named, libraries, lost, old, apart, leaves, few 1 2, \
     names publish a b publish a c lookup a unpublish a unpublish a";
 
-/// Each job with its exit code.
+/// Each program of `JOBS`, with its exit code.
 fn jobs() -> Vec<(&'static str, i32)> {
     let job = |job: &'static str| match job.split_once(" => ") {
         Some((line, code)) => (line, code.parse().expect("an exit code")),
@@ -61,7 +61,7 @@ fn jobs() -> Vec<(&'static str, i32)> {
 /// Programs that run without a launcher.
 const ALONE: [&str; 5] = ["pmi1 alone", "same", "extensions", "gone", "bootstrap"];
 
-/// Runs all programs under each sanitizer, and records it. The launcher is the release build, or the program that
+/// Runs all programs under each sanitizer, and records that. The launcher is the release build, or the program that
 /// `WIREUP_BIN` names.
 ///
 /// # Errors
@@ -101,7 +101,7 @@ impl Built {
             sanitizer.rustc
         );
         let mut build = static_libraries();
-        // With a target, what runs at compile time is not instrumented.
+        // With `--target`, cargo does not instrument code that runs at compile time, such as build scripts.
         build.arg("--target").arg(&host).arg("--target-dir").arg(&target);
         run_quietly(build.env("RUSTFLAGS", flags).env("RUSTC_BOOTSTRAP", "1"))?;
         let built = Built(target.join("programs"));
@@ -120,7 +120,7 @@ impl Built {
         Ok(built)
     }
 
-    /// Links a shared library; the program brings the runtime.
+    /// Links a shared library; the sanitizer's runtime is part of the program that loads it.
     fn link(&self, name: &str, archives: &Path) -> Result {
         let [soname, plain] = links(name);
         let mut cc = Command::new("cc");
@@ -128,7 +128,7 @@ impl Built {
         cc.arg("-Wl,--whole-archive").arg(archives.join(format!("libwireup_{name}.a"))).arg("-Wl,--no-whole-archive");
         cc.arg(format!("-Wl,--gc-sections,-soname,{soname},--version-script={}", map(name).display()));
         run_quietly(&mut cc)?;
-        // The link exists already unless this is the first time.
+        // Errors are ignored: the link exists unless this is the first build.
         let _ = symlink(soname, self.0.join(plain));
         Ok(())
     }
@@ -148,12 +148,13 @@ impl Built {
         run_quietly(cc.args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup", "-pthread", "-ldl", "-lm", "-lrt"]))
     }
 
-    /// A program and its arguments, as a job or without a launcher; its exit code and all that it printed.
+    /// Runs a program with its arguments, as a job or, without `wireup`, alone; returns its exit code and everything
+    /// that it printed.
     fn run(&self, wireup: Option<&Path>, line: &str) -> Result<(Option<i32>, String)> {
         let mut run = Command::new("timeout");
         run.arg("120");
         if let Some(wireup) = wireup {
-            // `rounds` looks at its agent, which is outside a PID namespace of the ranks.
+            // The program `rounds` inspects its agent, which it could not see from a PID namespace of the ranks.
             run.arg(wireup).args(["run", "-n", "4", "--virtual-nodes", "2", "--contain", "none"]);
         }
         run.arg(self.0.join(program(line))).args(line.split(' ').skip(1));
@@ -189,7 +190,7 @@ fn is_report(said: &str) -> bool {
     ["Sanitizer", "runtime error:"].iter().any(|sign| said.contains(sign))
 }
 
-/// The library that rustc links to instrumented programs.
+/// Path of the sanitizer's runtime library, which rustc links to instrumented programs.
 fn runtime(sanitizer: &Sanitizer) -> Result<PathBuf> {
     let folder = PathBuf::from(rustc("target-libdir")?);
     let end = format!("_rt.{}.a", sanitizer.runtime);
@@ -218,8 +219,8 @@ mod tests {
 
     #[test]
     fn every_program_of_the_libraries_runs_or_is_named_here() {
-        // It never ends; they need a flag, a file, or a host without libfabric; a sanitizer has no second copy of
-        // itself; its ranks are children.
+        // Programs that cannot run here, in this order: one never ends; the next four need a flag, a file, or a host
+        // without libfabric; a sanitizer has no second copy of itself; the ranks of the last are children.
         let left_out = ["endless", "instant", "unaccepted", "busy", "nofabric", "copies", "dies"];
         for file in fs::read_dir(layout::sources().join("libpmi")).unwrap() {
             let path = file.unwrap().path();

@@ -1,5 +1,5 @@
-//! Simulated sessions by seed, for as long as requested. Each seed is run only once: after a change of the code, an old
-//! seed is no more likely to find a bug than a new one.
+//! Simulated sessions by seed, for as long as the user requests. Each seed is run only once: after a change of the
+//! code, an old seed is no more likely to find a bug than a new one.
 
 use super::ledger::{Ledger, Line, Range};
 use crate::step::{Result, output, step};
@@ -8,11 +8,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-/// Seeds that each processor runs before the ledger is written.
+/// Number of seeds that each processor runs before the ledger is written again.
 const SEEDS: u64 = 500;
 
-/// The kinds of sessions that lose agents or hosts, since other kinds find fewer bugs. Sessions that lose hosts take
-/// three times as long as those that lose agents.
+/// The kinds of sessions in which agents or hosts are lost, since other kinds find fewer bugs. Sessions that lose hosts
+/// take three times as long as those that lose agents.
 const KINDS: [&str; 4] = ["wild", "wild", "growing", "fierce"];
 
 const HEAD: &str = "\
@@ -45,7 +45,7 @@ pub fn run(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("these break a rule: {}", broken.join(", "))) }
 }
 
-/// The sessions that break a rule: lines of `seed N: how`.
+/// Runs a range of seeds; returns a line `seed N: PROBLEMS` for each session that breaks a rule.
 fn list(sessions: &Path, range: &Range, parts: u64) -> Result<Vec<String>> {
     let one = |part: u64| {
         let seeds = format!("{}:{}..{}", range.kind, range.first + part * SEEDS, range.first + (part + 1) * SEEDS);

@@ -1,4 +1,4 @@
-//! Test suites of others, entry by entry: each must end as the reference file says.
+//! Test suites of other projects, entry by entry: each entry must end as the suite's reference file says.
 
 use super::ledger::{Ledger, Line, Range};
 use crate::step::{Result, step};
@@ -16,7 +16,7 @@ last; the list begins
 # `cargo xtask night suites --hours H [SUITE]` goes on with what was run least.
 ";
 
-/// A suite on a number of nodes.
+/// A suite, and the number of nodes on which it runs next.
 struct Turn<'a> {
     suite: &'static Suite,
     nodes: u32,
@@ -25,12 +25,12 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The name of the kind in the ledger.
+    /// The name of this suite and number of nodes in the ledger.
     fn kind(&self) -> String {
         if self.nodes == 1 { self.suite.name.to_owned() } else { format!("{}/{}", self.suite.name, self.nodes) }
     }
 
-    /// The entry of this number, and how often all of them were run before.
+    /// The entry for this number in the ledger, and how often all entries were run before.
     fn entry(&self, number: u64) -> (&Entry, u64) {
         let count = self.entries.len() as u64;
         (&self.entries[(number % count) as usize], number / count)
@@ -68,10 +68,10 @@ pub fn run_for(hours: &str, only: Option<&str>) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("these differ from their reference: {}", broken.join(", "))) }
 }
 
-/// Runs the entries of a suite whose names begin with `begin`, on one node. The ledger does not count them.
+/// Runs the entries of a suite whose names begin with `begin`, on one node. They are not added to the ledger.
 ///
 /// # Errors
-/// As those of [`run_for`].
+/// Those of [`run_for`].
 pub fn try_all(name: &str, begin: &str) -> Result {
     let (suite, reference, wireup) = (Suite::named(name)?, Reference::read(name)?, wireup()?);
     let mut differ = Vec::new();
@@ -102,11 +102,12 @@ fn show(kind: &str, entry: &Entry, report: &EntryReport) {
     println!("{kind}: {} | {} | {:.2} s", entry.name, report.verdict, report.length.as_secs_f64());
 }
 
-/// Runs the entries of a suite that have no line yet, and whose names begin with `begin`, under its own launcher, and
-/// adds their lines. An entry that takes longer than `seconds` gets no line: it is left for a run without that limit.
+/// Runs the entries of a suite that have no line in the reference file yet, and whose names begin with `begin`, under
+/// the suite's own launcher, and adds their lines. An entry that takes longer than `seconds` gets no line: it is left
+/// for a run without that limit.
 ///
 /// # Errors
-/// It cannot be run, or has no such launcher.
+/// The suite cannot be run, or has no launcher of its own.
 pub fn reference(name: &str, begin: &str, seconds: Option<&str>) -> Result {
     let longest = seconds.map(|text| text.parse().map(Duration::from_secs)).transpose();
     let longest = longest.map_err(|_| format!("not a number of seconds: {}", seconds.unwrap_or_default()))?;
@@ -130,7 +131,7 @@ pub fn reference(name: &str, begin: &str, seconds: Option<&str>) -> Result {
     Ok(())
 }
 
-/// The program under test: the release build, or the one that `WIREUP_BIN` names.
+/// Path of the program under test: the release build of `wireup`, or the program that `WIREUP_BIN` names.
 fn wireup() -> Result<PathBuf> {
     match std::env::var_os("WIREUP_BIN") {
         Some(path) => Ok(path.into()),

@@ -1,6 +1,6 @@
-//! Programs of PyTorch under `wireup run`, with the versions that later Debians have.
+//! Programs that use PyTorch under `wireup run`, with the versions of PyTorch in later Debian releases.
 //!
-//! Debian's builds have neither libuv nor GPUs. Without libuv their client refuses queues.
+//! Debian's builds have neither libuv nor GPUs. Without libuv, PyTorch's store client refuses queues.
 
 use super::{commit, launcher, prove};
 use crate::step::Result;
@@ -15,14 +15,14 @@ does it.
 
 const SCRIPT: &str = include_str!("torch.sh");
 
-/// Debian 13 and unstable.
+/// Names of Debian 13 and of Debian unstable.
 const SUITES: [&str; 2] = ["trixie", "sid"];
 
 /// Runs all jobs with each version, and records them. Each Debian is kept in the target directory for the next time.
 /// The launcher is the release build, or the program that `WIREUP_BIN` names.
 ///
 /// # Errors
-/// A Debian cannot be made, or a job fails.
+/// A Debian system cannot be created, or a job fails.
 pub fn run() -> Result {
     let (wireup, commit) = (launcher()?, commit()?);
     let programs = ["torch_ddp", "torch_store", "torch_restart", "store_client"];

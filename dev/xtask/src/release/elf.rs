@@ -1,4 +1,4 @@
-//! What a program requires of the machine it runs on, read from its file.
+//! The requirements of a program on the machine that it runs on, read from its ELF file.
 
 use crate::step::Result;
 use object::elf::DT_NEEDED;
@@ -15,18 +15,18 @@ const OF_GLIBC: [&str; 4] = ["libc.so.", "libm.so.", "libdl.so.", "libpthread.so
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Version(pub u32, pub u32);
 
-/// The relevant contents of an ELF file.
+/// The contents of an ELF file that show what the program requires.
 #[derive(Clone, Default, Debug)]
 pub struct Facts {
     build_id: Vec<u8>,
     interpreter: Option<String>,
-    /// Shared libraries.
+    /// Names of the shared libraries that the program is linked to.
     needed: Vec<String>,
     /// Names of all symbol versions, such as `GLIBC_2.17`.
     versions: Vec<String>,
 }
 
-/// Reads a 64-bit file.
+/// Reads a 64-bit ELF file.
 ///
 /// # Errors
 /// The file is not a valid 64-bit ELF file.
@@ -60,22 +60,22 @@ fn parse(data: &[u8]) -> object::Result<Facts> {
 }
 
 impl Facts {
-    /// The first requirement beyond a glibc of this version, or that the file has no build id.
+    /// The first requirement that a glibc of version `newest` does not meet; or a note that the file has no build id.
     pub fn more_than_glibc(&self, newest: Version) -> Option<String> {
         self.requires_more_than_glibc(newest).or_else(|| self.unnamed())
     }
 
-    /// The first requirement beyond a glibc of this version.
+    /// The first requirement that a glibc of version `newest` does not meet.
     pub fn requires_more_than_glibc(&self, newest: Version) -> Option<String> {
         if let Some(foreign) = self.needed.iter().find(|library| !of_glibc(library)) {
             return Some(format!("needs {foreign}"));
         }
-        // A name that is not understood, such as that of a private interface, counts as too new.
+        // A version that cannot be parsed, such as that of a private interface, counts as too new.
         let too_new = |name: &&String| version_of(name).is_none_or(|version| version > newest);
         self.versions.iter().find(too_new).map(|version| format!("needs {version}"))
     }
 
-    /// The first requirement beyond the kernel.
+    /// The first requirement other than the kernel, such as a library; or a note that the file has no build id.
     pub fn more_than_nothing(&self) -> Option<String> {
         let asks = self.interpreter.iter().chain(&self.needed).chain(&self.versions);
         asks.map(|what| format!("needs {what}")).next().or_else(|| self.unnamed())
@@ -91,7 +91,7 @@ fn of_glibc(library: &str) -> bool {
 }
 
 fn version_of(name: &str) -> Option<Version> {
-    // Old versions have three numbers: 2.2.5, 2.3.4.
+    // Old versions of glibc have three numbers, such as 2.2.5 and 2.3.4; the third one is ignored.
     let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(|number| number.parse().ok());
     Some(Version(numbers.next()??, numbers.next()??))
 }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(unnamed.more_than_glibc(OLD).unwrap(), "has no build id");
     }
 
-    /// This test program is dynamically linked, unless it was built with musl.
+    /// The file that is read is this test program, which is dynamically linked unless it was built with musl.
     #[test]
     fn the_test_programs_elf_facts_are_read() {
         let facts = read(&std::env::current_exe().unwrap()).unwrap();

@@ -1,9 +1,9 @@
 //! `cargo xtask release` builds the files of a release in `target/dist`: binaries, the Python wheel, the Debian and RPM
 //! packages, an SBOM and checksums.
 //!
-//! There are two flavours of the same source, see `docs/dev/releasing.md`. Zig provides the old glibc's symbols and
-//! links; the result is split into the program and its symbols, and is then examined and run: a binary that requires
-//! more than it may stops the release.
+//! Each program is built in two flavours, see `docs/dev/releasing.md`. Zig provides the symbols of an old glibc and
+//! links the program; the result is split into the program and its symbols, and is then examined and run: if it
+//! requires more than it may, the release stops.
 
 mod elf;
 mod packages;
@@ -23,7 +23,7 @@ use tools::Tools;
 /// The oldest glibc that the program runs with: that of RHEL 8 and of `manylinux_2_28`.
 const GLIBC: elf::Version = elf::Version(2, 28);
 
-/// The crates whose programs are part of a release, each with its program.
+/// The crates whose programs are part of a release, each with its program's name.
 const PROGRAMS: [(&str, &str); 4] = [
     ("wireup", "wireup"),
     ("wireup-bench", "wireup-bench"),
@@ -57,11 +57,11 @@ pub enum Advisories {
     Unchecked,
 }
 
-/// Builds all for this machine's architecture and for those named.
+/// Builds a release for this machine's architecture and for `architectures`.
 ///
 /// # Errors
-/// A dependency has a security advisory, or that is unknown; an architecture is unknown, a tool is missing, a build
-/// fails, or a binary has other requirements than it may.
+/// A dependency has a security advisory, or it is unknown whether one has; an architecture is unknown, a tool is
+/// missing, a build fails, or a binary requires more than it may.
 pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     if let Some(unknown) = architectures.iter().find(|name| !ARCHITECTURES.contains(name)) {
         return Err(format!("{unknown:?} is none of {}", ARCHITECTURES.join(", ")));
@@ -73,7 +73,8 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     let tools = Tools::install()?;
     let dist = empty(layout::target().join("dist"))?;
     empty(layout::target().join("package"))?;
-    // This machine's program comes first: it writes the manual pages for the packages of all architectures.
+    // This machine's architecture comes first, because only its program can run here: it writes the manual pages for
+    // all packages.
     let others = architectures.iter().copied().filter(|name| *name != ARCH);
     for architecture in std::iter::once(ARCH).chain(others) {
         report += &files_of(&tools, architecture)?;
@@ -86,7 +87,7 @@ pub fn build(architectures: &[&str], advisories: Advisories) -> Result {
     Ok(())
 }
 
-/// Has the workflows checked by actionlint, if it is installed; returns a line that says if it is not.
+/// Checks the workflows with actionlint, if it is installed; returns a line that says if it is not.
 fn workflows() -> Result<String> {
     let mut lint = Command::new("actionlint");
     if lint.arg("--version").output().is_err() {
@@ -96,7 +97,7 @@ fn workflows() -> Result<String> {
     Ok(String::new())
 }
 
-/// Builds all that is for one architecture; returns the lines about it.
+/// Builds all files for one architecture; returns lines that describe them.
 fn files_of(tools: &Tools, architecture: &str) -> Result<String> {
     let mut report = String::new();
     for libc in [Musl, Gnu] {
@@ -128,7 +129,7 @@ fn empty(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The list of dependencies as CycloneDX, which maturin has put into the wheel.
+/// Writes the SBOM: the list of dependencies as CycloneDX, which maturin has put into the wheel.
 fn sbom(wheel: &Path) -> Result {
     let version = env!("CARGO_PKG_VERSION");
     let inside = format!("wireup_launcher-{version}.dist-info/sboms/wireup.cyclonedx.json");
@@ -138,18 +139,18 @@ fn sbom(wheel: &Path) -> Result {
     fs::write(&file, text).map_err(|e| format!("write {}: {e}", file.display()))
 }
 
-/// `SHA256SUMS` of all files.
+/// Writes `SHA256SUMS`, with the checksums of all files of the release.
 fn checksums(dist: &Path) -> Result {
     run_quietly(Command::new("sh").args(["-c", "sha256sum * >../SHA256SUMS && mv ../SHA256SUMS ."]).current_dir(dist))
 }
 
-/// Where a program is for users.
+/// Path of a program's file in the release.
 fn dist_file(program: &str, architecture: &str, libc: Libc) -> PathBuf {
     let (version, libc) = (env!("CARGO_PKG_VERSION"), libc.name());
     layout::target().join("dist").join(format!("{program}-{version}-{architecture}-linux-{libc}"))
 }
 
-/// Builds one flavour of all programs and puts them into the distribution's folder.
+/// Builds one flavour of all programs and puts them into the folder of the release.
 fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
     let target = format!("{architecture}-unknown-linux-{}", libc.name());
     tools::add_target(&target)?;
@@ -157,7 +158,8 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
         Gnu => format!("{target}.{GLIBC}"),
         Musl => target.clone(),
     };
-    // Each package alone: in one build, `wireup` would get the features that only the other programs need.
+    // Each package is built alone: in one common build, `wireup` would get the features that only the other programs
+    // need.
     for (package, _) in PROGRAMS {
         let mut build = cargo();
         build.args(["zigbuild", "--release", "--quiet", "--package", package, "--target", &asked]);
@@ -177,7 +179,7 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
     PROGRAMS.iter().try_for_each(|(_, program)| put(program))
 }
 
-/// The binary's kind and requirements on one line.
+/// One line with the kind of a binary and its requirements.
 fn describe(binary: &Path, libc: Libc) -> Result<String> {
     let facts = elf::read(binary)?;
     let problem = match libc {
@@ -191,7 +193,7 @@ fn describe(binary: &Path, libc: Libc) -> Result<String> {
     Ok(format!("{}: {bytes} bytes, {facts}", binary.display()))
 }
 
-/// Runs the commands that users would run first.
+/// Runs a binary with the commands that users would run first.
 fn try_out(binary: &Path) -> Result {
     let itself = binary.to_string_lossy();
     let runs: [&[&str]; 3] = [

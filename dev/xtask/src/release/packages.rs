@@ -1,7 +1,8 @@
 //! The Debian and RPM packages, by cargo-deb and cargo-generate-rpm (`crates/cli/Cargo.toml` lists their files).
 //!
 //! Both take their files from `target/package`, where `wireup install` puts them. Only this machine's program can run
-//! here: packages for another architecture have the manual pages and completions that this one wrote.
+//! here: packages for another architecture contain the manual pages and completions that this machine's program has
+//! written.
 
 use super::elf::{self, Version};
 use super::tools::{Tools, add_target, copy};
@@ -14,13 +15,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs in packages, in `bin`.
+/// Names of the programs in the packages' folder `bin`.
 pub const PROGRAMS: [&str; 3] = ["wireup", "wireup-bench", "wireup-simulate"];
 
 /// The folder of manual pages in `target/package`.
 const PAGES: &str = "share/man/man1";
 
-/// Fills `target/package`, with the programs of `from`, a function of their names.
+/// Fills `target/package`. `from`: function that gives the path of a program with this name.
 ///
 /// # Errors
 /// A library cannot be built or needs a newer glibc, or `wireup install` fails.
@@ -66,7 +67,7 @@ fn libraries_of(tools: &Tools, architecture: &str, glibc: Version) -> Result<Vec
     libraries::all().map(linked).collect()
 }
 
-/// Debian wants an entry for each version, with the date of the last commit.
+/// Debian requires a changelog with an entry for each version; its date is that of the last commit.
 fn changelog(at: &Path) -> Result {
     let mut git = Command::new("git");
     let date = output(git.args(["log", "-1", "--format=%cD"]).current_dir(layout::root()))?;
@@ -78,10 +79,10 @@ fn changelog(at: &Path) -> Result {
     fs::write(at, text).map_err(|e| format!("write {}: {e}", at.display()))
 }
 
-/// Makes both packages of what is in `target/package`, and has them examined.
+/// Makes both packages from the files in `target/package`, and checks them.
 ///
 /// # Errors
-/// A tool fails, `lintian` or `rpmlint` finds an error, or the RPM package has other files than it must, or a script.
+/// A tool fails, `lintian` or `rpmlint` finds an error, or the RPM package has unexpected files or a script.
 pub fn build(tools: &Tools, architecture: &str) -> Result<[PathBuf; 2]> {
     debian::ensure(&["lintian", "python3-rpm", "rpm"])?;
     let (dist, version) = (layout::target().join("dist"), env!("CARGO_PKG_VERSION"));
@@ -101,7 +102,7 @@ pub fn build(tools: &Tools, architecture: &str) -> Result<[PathBuf; 2]> {
     Ok([deb, rpm])
 }
 
-/// Asks Debian's `rpm` what is in the package.
+/// Checks the contents of the RPM package, as Debian's `rpm` lists them.
 fn inspect(rpm: &Path, package: &Path) -> Result {
     let ask = |what: &str| output(Command::new("rpm").args(["-qp", what]).arg(rpm));
     let entries = fs::read_dir(package.join(PAGES)).map_err(|e| format!("{PAGES}: {e}"))?;
@@ -113,7 +114,7 @@ fn inspect(rpm: &Path, package: &Path) -> Result {
     problem.map_or(Ok(()), |problem| Err(format!("{}: {problem}", rpm.display())))
 }
 
-/// All files of the RPM package, given the names of its manual pages.
+/// The files that the RPM package must contain, given the names of its manual pages.
 fn files_of_rpm(pages: &[String]) -> BTreeSet<String> {
     let programs = PROGRAMS.map(|name| format!("/usr/bin/{name}"));
     let libraries = libraries::all().map(|name| format!("/usr/lib/wireup/{}", libraries::file(name)));
@@ -127,7 +128,8 @@ fn files_of_rpm(pages: &[String]) -> BTreeSet<String> {
     programs.into_iter().chain(libraries).chain(pages).chain(others).collect()
 }
 
-/// What the list of a package, one path a line, lacks or has too much.
+/// Paths that are missing from the list of a package's files (one path a line), and unexpected ones; `None`: there are
+/// none.
 fn difference(wanted: &BTreeSet<String>, list: &str) -> Option<String> {
     let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
     let [missing, more] = [wanted - &listed, &listed - wanted].map(|paths| Vec::from_iter(paths).join(", "));

@@ -1,5 +1,5 @@
-//! The tools for a release: cargo-zigbuild, Zig, maturin and rpmlint from PyPI, those for packages from crates.io,
-//! Rust's targets and its objcopy.
+//! The tools for a release: cargo-zigbuild, Zig, maturin and rpmlint from PyPI, tools for packages from crates.io, and
+//! Rust's targets and objcopy.
 
 use crate::build::{cargo, rustc};
 use crate::step::{self, Result, run_quietly, show, step};
@@ -10,20 +10,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages of PyPI.
+/// Packages that are installed from PyPI.
 const PACKAGES: [&str; 4] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.1", "maturin==1.16.0", "rpmlint==2.10.0"];
 
-/// Programs of crates.io. The first one writes the list of dependencies into each program, for `cargo audit bin`.
+/// Programs that are installed from crates.io. The first one writes the list of dependencies into each program, for
+/// `cargo audit bin`.
 const CRATES: [&str; 3] = ["cargo-auditable@0.7.7", "cargo-deb@3.8.0", "cargo-generate-rpm@0.21.1"];
 
 pub struct Tools {
-    /// The folder of a virtual environment.
+    /// The folder of the virtual environment with the tools from PyPI.
     at: PathBuf,
     objcopy: PathBuf,
 }
 
 impl Tools {
-    /// Installs what is missing into the target directory.
+    /// Installs the missing tools into the target directory.
     ///
     /// # Errors
     /// `pip` fails, or Rust does not come from rustup.
@@ -56,16 +57,16 @@ impl Tools {
             .map_err(|e| format!("{}: {e}", bin.display()))?;
         cargo.env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", bin.join("python"));
         cargo.env("CC", self.compiler(architecture, "musl")?);
-        // Programs that load a library at run time are linked to glibc, as that library is.
+        // Programs that load a library at run time are linked to glibc, because the library is linked to glibc too.
         let target = format!("gnu.{}", super::GLIBC);
         cargo.env("CC_SHARED", self.compiler(architecture, &target)?);
-        // What `cargo auditable` sets, which can start only cargo's own commands.
+        // The variables that `cargo auditable` would set; it can start only cargo's own commands, not cargo-zigbuild.
         cargo.env("RUSTC_WORKSPACE_WRAPPER", bin.join("cargo-auditable"));
         cargo.env("CARGO_AUDITABLE_ORIG_ARGS", r#"{"offline":false,"locked":false,"frozen":false,"config":[]}"#);
         Ok(())
     }
 
-    /// A C compiler in one word, which is all that `CC` may be.
+    /// A C compiler as a script, because `CC` may only be a single word.
     pub fn compiler(&self, architecture: &str, libc: &str) -> Result<PathBuf> {
         let at = self.at.join(format!("bin/cc-{architecture}-{libc}"));
         let python = self.at.join("bin/python");
@@ -80,13 +81,13 @@ impl Tools {
         self.objcopy.clone()
     }
 
-    /// One of the tools.
+    /// A command that runs one of the tools.
     pub fn command(&self, name: &str) -> Command {
         Command::new(self.at.join("bin").join(name))
     }
 }
 
-/// Adds a target unless it is installed.
+/// Installs a target of Rust unless it is installed already.
 ///
 /// # Errors
 /// `rustup` is missing or fails.
@@ -103,7 +104,7 @@ fn write_program(at: &Path, script: &str) -> std::io::Result<()> {
     fs::set_permissions(at, fs::Permissions::from_mode(0o755))
 }
 
-/// Copies a file into a folder that may not exist yet.
+/// Copies a file; creates the folder of the new file if needed.
 pub fn copy(from: &Path, to: &Path) -> Result {
     let folder = to.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|e| format!("create {}: {e}", folder.display()))?;

@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes the wheel of one architecture; `package`: what `wireup install` has put in place.
+/// Makes the wheel of one architecture. `package`: folder with the files that `wireup install` has installed.
 ///
 /// # Errors
 /// maturin fails, also because the program needs a newer glibc.
@@ -34,7 +34,7 @@ fn fill(data: &Path, package: &Path) -> Result {
         copy(&package.join("bin").join(program), &data.join("scripts").join(program))?;
     }
     for name in libraries::all() {
-        // A wheel has no links, only the names by which programs load these files.
+        // A wheel cannot contain symbolic links, so the library has only the name by which programs load it.
         let [soname, _] = libraries::links(name);
         copy(&package.join("lib").join(libraries::file(name)), &data.join("data/lib").join(soname))?;
     }
@@ -55,10 +55,11 @@ fn maturin(tools: &Tools, architecture: &str, glibc: Version) -> Result<PathBuf>
     Ok(dist.join(format!("wireup_launcher-{version}-py3-none-{platform}_{architecture}.whl")))
 }
 
-/// Installs the wheel in a virtual environment of its own, with a real MPI, and runs what a user would run first.
+/// Installs the wheel in a virtual environment of its own, with a real MPI, and runs the commands that a user would run
+/// first.
 ///
 /// # Errors
-/// `pip` refuses it, or a command fails.
+/// `pip` refuses the wheel, or a command fails.
 pub fn try_out(wheel: &Path) -> Result {
     let at = layout::target().join("wheel-environment");
     if at.exists() {

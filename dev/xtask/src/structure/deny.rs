@@ -1,10 +1,10 @@
 //! `cargo deny`: licences, sources and bans as in `deny.toml`, and the security advisories of dependencies.
 //!
-//! Licences, sources and bans follow from the code, so `cargo xtask check` looks at them. Advisories come from a
-//! database that grows every week and that only GitHub has. `cargo xtask test` must pass without GitHub, so it does not
-//! look at them; `cargo xtask release` does, and fails where the tool or the database is missing, or where the database
-//! is old. Its age is that of its newest commit: `cargo deny` itself looks at the time of the last attempt to fetch it,
-//! and only when it may not fetch.
+//! Licences, sources and bans follow from the code, so `cargo xtask check` checks them. Advisories come from a database
+//! that grows every week and that only GitHub has. `cargo xtask test` must pass without GitHub, so it does not check
+//! advisories; `cargo xtask release` does, and fails if the tool or the database is missing, or if the database is old.
+//! Its age is that of its newest commit: `cargo deny` itself looks at the time of the last attempt to fetch it, and
+//! only when it may not fetch.
 
 use crate::build::{cargo_tool, has_tool};
 use crate::step::{self, Result};
@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
-/// The oldest database of advisories by which a release is judged, in days. Chosen: new advisories come every week.
+/// Maximum age in days of the database of advisories that a release is checked with. Chosen: new advisories come every
+/// week.
 const AGE_DAYS_MAX: u64 = 14;
 
 /// Checks what follows from the code, and prints what is not checked here.
@@ -33,12 +34,14 @@ pub(super) fn check() -> Result {
 /// Checks the security advisories of all dependencies.
 ///
 /// # Errors
-/// There is an advisory; or the tool or its database is missing, or the database is old, so that nothing is known.
+/// A dependency has an advisory; or the tool or its database is missing, or the database is old, so that this is
+/// unknown.
 pub fn advisories() -> Result {
     if !has_tool("deny") {
         return Err("cargo deny is not installed, so security advisories cannot be checked: cargo xtask setup".into());
     }
-    // Without network the database may have been brought in by hand: its age decides.
+    // An error of the fetch does not matter by itself: without a network, the database may have been copied by hand,
+    // and its age decides.
     let fetched = step::run_quietly(deny().args(["fetch", "db"]));
     let below = |variable: &str, path: &str| env::var_os(variable).map(|folder| Path::new(&folder).join(path));
     let folder = below("CARGO_HOME", "advisory-dbs").or_else(|| below("HOME", ".cargo/advisory-dbs"));
@@ -54,8 +57,9 @@ fn deny() -> Command {
     cargo_tool("deny")
 }
 
-/// Whether all databases in `folder` are recent enough: at least one. Each counts, also one that only an older version
-/// of the tool uses. `committed`: the time of a database's newest commit; that and `now` in seconds since 1970.
+/// Whether `folder` has databases and all of them are recent enough. A database that only an older version of the tool
+/// uses counts too. `committed`: function that gives the time of a database's newest commit; that and `now` in seconds
+/// since 1970.
 fn are_recent(folder: &Path, now: u64, committed: impl Fn(&Path) -> Result<u64>) -> Result {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let databases: Vec<_> = entries.filter(|path| path.join(".git").exists()).collect();

@@ -1,4 +1,4 @@
-//! No file of a crate of the product imports, directly or indirectly, from a file that imports from it.
+//! Checks that no file of a crate of the product imports, directly or indirectly, from a file that imports from it.
 
 use super::Finding;
 use super::modules::{Module, Modules};
@@ -7,7 +7,7 @@ use super::tree::Tree;
 use crate::step::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pairs of files, the importing one first, with the first line that imports.
+/// Pairs of files that import, each the importing one first, with the number of the first line that imports.
 type Imports<'m> = BTreeMap<(&'m str, &'m str), usize>;
 
 /// # Errors
@@ -20,7 +20,7 @@ pub fn check(tree: &Tree) -> Result<Finding> {
     Ok(Finding { rule: "no circle between the files of a crate".into(), broken })
 }
 
-/// The files with which the crates and programs in a folder begin.
+/// The root files of all crates and programs in a folder.
 pub fn roots<'t>(tree: &'t Tree, folder: &str) -> impl Iterator<Item = &'t str> {
     let is_root = move |path: &&str| {
         let is_of_crate = path.split('/').count() == 4 && path.split('/').nth(2) == Some("src");
@@ -31,7 +31,7 @@ pub fn roots<'t>(tree: &'t Tree, folder: &str) -> impl Iterator<Item = &'t str> 
     tree.ending(".rs").filter(is_root)
 }
 
-/// The imports that are part of a circle, one line each.
+/// The imports that are part of a circle, as one line each.
 fn circles(modules: &Modules) -> Vec<String> {
     let mut imports = Imports::new();
     for module in modules.0.values() {
@@ -45,13 +45,13 @@ fn circles(modules: &Modules) -> Vec<String> {
     imports.iter().filter(leads_back).map(line).collect()
 }
 
-/// A name that a file only hands on (`pub use`), and does not use, is no import.
+/// Whether a mention is an import. A name that a file only re-exports (`pub use`) and does not use itself is none.
 fn is_import(module: &Module, mention: &Path) -> bool {
     let name = mention.alias.as_ref().or(mention.names.last());
     !mention.is_handed_on || name.is_some_and(|name| module.source.words.contains(name))
 }
 
-/// All files that `from` imports from, directly or indirectly.
+/// All files that the file `from` imports from, directly or indirectly.
 fn reach<'m>(from: &'m str, imports: &Imports<'m>) -> BTreeSet<&'m str> {
     let mut reached = BTreeSet::new();
     let mut next = vec![from];

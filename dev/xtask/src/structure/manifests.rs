@@ -1,11 +1,11 @@
-//! Every crate inherits the workspace's lints and oldest Rust (else clippy does not see what is newer). Every
-//! dependency from elsewhere has its reason on its line.
+//! Every crate inherits the workspace's lints and its oldest supported Rust version (otherwise clippy would allow newer
+//! features). Every dependency on a foreign crate has its reason in a comment on its line.
 
 use super::Finding;
 use super::tree::Tree;
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    // The fuzz targets are a workspace of one crate.
+    // The fuzz targets are left out: they are a workspace of their own, with one crate.
     let crates = tree.ending("/Cargo.toml").filter(|path| *path != "dev/fuzz/Cargo.toml");
     let lacks = |path| {
         let manifest = tree.get(path).unwrap_or("");
@@ -25,8 +25,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     ]
 }
 
-/// Dependencies that are neither of this repository nor explained by the workspace's manifest, and have no comment on
-/// their line.
+/// Dependencies on foreign crates that the workspace's manifest does not explain and that have no comment on their
+/// line.
 fn unexplained(manifest: &str) -> Vec<&str> {
     let mut within = false;
     let mut names = Vec::new();

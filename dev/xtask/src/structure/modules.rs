@@ -1,4 +1,4 @@
-//! The modules of a crate, one file each, and what the paths in them lead to.
+//! The modules of a crate, one file each, and the modules that the paths in them lead to.
 //!
 //! Only code that is compiled without `cfg(test)` counts. A name that a module has by `use` is followed to its
 //! definition, so that a file which only re-exports names does not count as their origin. Modules within a file belong
@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use syn::{Ident, Item, ItemConst, ItemEnum, ItemFn, ItemMod, ItemStatic, ItemStruct, ItemTrait, ItemType, ItemUnion};
 
-/// Most `use` declarations through which a name is followed.
+/// Maximum number of `use` declarations through which a name is followed.
 const HOPS_MAX: usize = 16;
 
 pub struct Module {
     pub file: String,
     pub source: Source,
-    /// Paths of the module into its own crate, with names relative to the crate's root.
+    /// Paths in this module that lead into its own crate, with names relative to the crate's root.
     pub mentions: Vec<Path>,
     items: BTreeSet<String>,
 }
@@ -26,7 +26,7 @@ pub struct Module {
 pub struct Modules(pub BTreeMap<Vec<String>, Module>);
 
 impl Modules {
-    /// The modules of the crate whose root is this file.
+    /// The modules of the crate whose root file is `root`.
     ///
     /// # Errors
     /// A file is not valid Rust.
@@ -48,13 +48,14 @@ impl Modules {
             let items = source.file.items.iter().filter_map(defined).map(Ident::to_string).collect();
             modules.insert(path, Module { file, source, mentions, items });
         }
-        // What lies at another path (`#[path]`) is no file of this crate.
+        // Modules whose file is elsewhere (`#[path]`) do not belong to this crate, so paths that lead to them are
+        // dropped.
         let is_here = |mention: &Path| !(1..=mention.names.len()).any(|len| elsewhere.contains(&mention.names[..len]));
         modules.values_mut().for_each(|module: &mut Module| module.mentions.retain(is_here));
         Ok(Modules(modules))
     }
 
-    /// The module that defines what a mention names.
+    /// The module that defines the name at the end of a path.
     pub fn target(&self, mention: &Path) -> &Module {
         self.follow(&mention.names, HOPS_MAX)
     }
@@ -70,7 +71,7 @@ impl Modules {
         }
     }
 
-    /// The module from which `module` imports `name`, which it does not define itself.
+    /// The module from which `module` imports `name`, a name that it does not define itself.
     fn follow_use(&self, module: &Module, name: &String, rest: &[String], hops: usize) -> Option<&Module> {
         let mut uses = module.mentions.iter().filter(|mention| mention.in_use);
         let mut globs = uses.clone().filter_map(|mention| mention.names.strip_suffix(&["*".to_owned()]));
@@ -105,7 +106,7 @@ fn from_crate(path: &Path, module: &[String], children: &[String]) -> Option<Pat
     Some(Path { names, ..path.clone() })
 }
 
-/// The name in `mod name;`
+/// The name of the module that an item declares by `mod name;`
 fn declared(item: &Item) -> Option<String> {
     match item {
         Item::Mod(ItemMod { ident, content: None, .. }) => Some(ident.to_string()),
@@ -139,7 +140,7 @@ fn defined(item: &Item) -> Option<&Ident> {
 mod tests {
     use super::*;
 
-    /// `file -> file` for each mention that leads to another file.
+    /// A line `file -> file` for each path that leads to another file.
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| (format!("c/src/{path}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();

@@ -1,21 +1,21 @@
-//! Whether the program compiles for musl, as `cargo xtask release` builds it, if rustup has that target.
+//! Checks that the program compiles for musl, as `cargo xtask release` builds it, if rustup has that target.
 
 use crate::build::cargo;
 use crate::step::{self, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// Prints what could not be checked.
+/// Prints a note if the check is not possible.
 ///
 /// # Errors
-/// It does not compile.
+/// The program does not compile.
 pub fn check() -> Result {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     if !has_target(&target) {
         println!("    musl: no such target (rustup target add {target}), so the static build was NOT checked");
         return Ok(());
     }
-    // Nothing is linked, so the compiler of this machine will do for what is written in C.
+    // Nothing is linked, so this machine's C compiler is sufficient for the parts in C.
     let compiler = format!("CC_{}", target.replace('-', "_"));
     step::run_quietly(
         cargo().args(["check", "--quiet", "--package", "wireup", "--target", &target]).env(compiler, "cc"),

@@ -1,17 +1,18 @@
-//! Pages name only what exists: flags and variables that the code has, and limits with the values of their constants.
+//! Checks that pages name only what exists: flags and variables that the code has, and limits with the values of their
+//! constants.
 
 use super::Finding;
 use super::tree::Tree;
 use std::collections::BTreeSet;
 
-/// Flags of other programs that pages name.
+/// Flags of other programs, which pages may name.
 const FOREIGN_FLAGS: [&str; 25] = [
     "--bin", "--cflags", "--compress", "--cpus-per-task", "--distribution", "--enable-recovery", "--exclusive",
     "--flag", "--git", "--gpus-per-task", "--libs", "--master-addr", "--master-port", "--max-restarts", "--multi-prog",
     "--network", "--nnodes", "--nproc-per-node", "--num-cpus", "--preload-binary", "--rdzv-backend", "--rdzv-endpoint",
     "--time", "--with-pm", "--with-pmi",
 ];
-/// Pages that tests print from the code.
+/// Pages that are generated from the code; tests compare them.
 const PRINTED: [&str; 2] = ["docs/reference/flags.md", "docs/reference/mpiexec.md"];
 const VARIABLES_PAGE: &str = "docs/reference/environment.md";
 const LIMITS_PAGE: &str = "docs/reference/limits.md";
@@ -27,7 +28,8 @@ pub fn check(tree: &Tree) -> [Finding; 3] {
     ]
 }
 
-/// Words of pages that begin so and are not `known`. A word that ends with `_` stands for all that begin with it.
+/// Words of pages that begin with `begin` and are not in `known`. A word that ends with `_` stands for all words that
+/// begin with it.
 fn unknown(tree: &Tree, begin: &str, known: &BTreeSet<&str>) -> Vec<String> {
     let is_known = |word: &str| match word.ends_with('_') {
         true => known.iter().any(|other| other.starts_with(word)),
@@ -52,7 +54,8 @@ fn variables(tree: &Tree) -> Vec<String> {
     [unknown(tree, "WIREUP_", &literals(tree, "WIREUP_", true)), missing].concat()
 }
 
-/// String literals of the code that begin so, each up to the end of its first word. Those of tests count if asked for.
+/// String literals of the code that begin with `begin`, each up to the end of its first word. `with_tests`: whether
+/// literals of tests count.
 fn literals<'t>(tree: &'t Tree, begin: &str, with_tests: bool) -> BTreeSet<&'t str> {
     let is_read = |path: &&str| with_tests || !path.ends_with("tests.rs") && !path.contains("/tests/");
     let paths = [".rs", ".py", ".c"].into_iter().flat_map(|end| tree.ending(end)).filter(is_read);
@@ -78,8 +81,8 @@ fn is_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '-' || c == '_'
 }
 
-/// Rows `| what | value; value | constant; constant |`. A constant is a name in [`LIMITS_FILE`], or a crate with a path
-/// below its `src`, and a name.
+/// Checks the rows `| what | value; value | constant; constant |`. A constant is a name in [`LIMITS_FILE`], or a crate
+/// with a path below its `src`, and a name.
 fn limits(tree: &Tree) -> Vec<String> {
     let lines = tree.get(LIMITS_PAGE).unwrap_or_default().lines().filter(|line| line.starts_with("| "));
     let mut broken = Vec::new();
@@ -97,7 +100,7 @@ fn limits(tree: &Tree) -> Vec<String> {
     broken
 }
 
-/// A number with a unit, in bytes or nanoseconds.
+/// Parses a number with a unit; returns it in bytes or nanoseconds.
 fn documented(text: &str) -> Option<u64> {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let number: u64 = number.replace(',', "").parse().ok()?;

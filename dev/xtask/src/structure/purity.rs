@@ -1,14 +1,14 @@
 //! The pure crates use no clock, socket, file, process, lock, descriptor or source of randomness, and no `unsafe`.
 //!
-//! The compiler checks the last one. For the rest each crate has a `clippy.toml` with the types that it must not use;
-//! clippy runs in `cargo xtask test`.
+//! The compiler checks that there is no `unsafe`. For the other rules each crate has a `clippy.toml` with the types
+//! that it must not use; clippy runs in `cargo xtask test`.
 
 use super::Finding;
 use super::tree::Tree;
 
 const CRATES: [&str; 5] = ["crates/wire", "crates/coll", "crates/proto", "crates/client", "dev/sim"];
 
-/// Types that each list must contain. `HashMap` is in it because it is randomly seeded.
+/// Types that the `clippy.toml` of each pure crate must forbid. `HashMap` is one of them because it is randomly seeded.
 const TYPES: [&str; 22] = [
     "std::time::Instant", "std::time::SystemTime", "std::net::TcpStream", "std::net::TcpListener",
     "std::net::UdpSocket", "std::os::unix::net::UnixStream", "std::os::unix::net::UnixListener",

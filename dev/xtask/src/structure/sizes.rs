@@ -1,5 +1,5 @@
 //! A type of the product, or of a crate in `dev/`, has at most [`METHODS_MAX`] methods and [`FIELDS_MAX`] fields: a
-//! larger one has a second subject in it, which deserves a type of its own.
+//! larger type has a second subject, which deserves a type of its own.
 //!
 //! All `impl` blocks of a type count, in whatever file, but not those of traits.
 
@@ -21,11 +21,11 @@ struct Size {
     fields: usize,
 }
 
-/// Names of types in the module that declares them.
+/// Number of methods and fields of the types of a crate.
 #[derive(Default)]
 struct Sizes {
     declared: BTreeMap<(String, String), Size>,
-    /// Methods in `impl` blocks: the module's file, the type's name, their number.
+    /// Methods in `impl` blocks: for each block the module's file, the type's name, and the number of methods.
     methods: Vec<(String, String, usize)>,
     file: String,
 }
@@ -65,7 +65,8 @@ fn large(modules: &Modules) -> Vec<String> {
         sizes.visit_file(&module.source.file);
     }
     for (file, name, methods) in std::mem::take(&mut sizes.methods) {
-        // The type may be declared in another file, which is then the one that is nearest.
+        // The type may be declared in another file than its methods; of several types with this name, the one in the
+        // nearest file is meant.
         let same = sizes.declared.iter_mut().filter(|((_, declared), _)| *declared == name);
         if let Some((_, size)) = same.max_by_key(|((at, _), _)| (*at == file, common(at, &file))) {
             size.methods += methods;
@@ -80,7 +81,7 @@ fn large(modules: &Modules) -> Vec<String> {
         .collect()
 }
 
-/// The length of the path that two files have in common.
+/// The length of the common part of two files' paths.
 fn common(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
 }

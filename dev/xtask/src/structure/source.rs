@@ -1,4 +1,4 @@
-//! A Rust file as the rules see it: its items and every path in it, without code for tests.
+//! A Rust file as the rules of `cargo xtask check` read it: its items and every path in it, without code for tests.
 //!
 //! `syn` parses the items. Paths are read from the tokens, because `syn` does not look into macros.
 
@@ -12,15 +12,15 @@ pub struct Source {
     pub file: syn::File,
     pub paths: Vec<Path>,
     pub calls: Vec<Call>,
-    /// Words outside `use` declarations, without the names after `mod`.
+    /// Identifiers outside `use` declarations, without the names after `mod`.
     pub words: BTreeSet<String>,
 }
 
-/// A name with parentheses after it.
+/// A call: a name with parentheses after it.
 pub struct Call {
     pub line: usize,
     pub name: String,
-    /// The last argument, without blanks.
+    /// The text of the last argument, without blanks.
     pub last: String,
 }
 
@@ -28,12 +28,12 @@ pub struct Call {
 #[derive(Clone)]
 pub struct Path {
     pub line: usize,
-    /// The last one may be `*`.
+    /// The names of the path in order; the last one may be `*`.
     pub names: Vec<String>,
-    /// The name after `as`.
+    /// The new name after `as`.
     pub alias: Option<String>,
     pub in_use: bool,
-    /// In a `use` that hands the name on: `pub use`, `pub(crate) use`.
+    /// Whether the path is in a `use` that re-exports the name: `pub use`, `pub(crate) use`.
     pub is_handed_on: bool,
     pub is_mut: bool,
 }
@@ -71,7 +71,7 @@ fn without_tests(tokens: TokenStream) -> TokenStream {
     kept.into_iter().collect()
 }
 
-/// Skips to the item's `;` or to the end of its braces; a `use` or a constant may end with both.
+/// Skips to the end of an item: its `;` or the end of its braces. A `use` or a constant may have both.
 fn skip_item(tokens: &mut Peekable<IntoIter>) {
     let is_end = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -113,7 +113,7 @@ fn read_words(tokens: TokenStream, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What a path stands in.
+/// The kind of declaration that a path is part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Declaration {
     Other,
@@ -122,7 +122,8 @@ enum Declaration {
     PublicUse,
 }
 
-/// Reads the paths of a file or of a group; for a group in a `use`, `prefix` is the path before it.
+/// Reads the paths in the tokens of a file or of a group; for a group in a `use`, `prefix` is the path before the
+/// group.
 fn read_paths(tokens: TokenStream, prefix: &[String], mut within: Declaration, found: &mut Vec<Path>) {
     let mut tokens = tokens.into_iter().peekable();
     let (mut last, mut is_pub) = (String::new(), false);
@@ -133,7 +134,7 @@ fn read_paths(tokens: TokenStream, prefix: &[String], mut within: Declaration, f
             _ => String::new(),
         };
         match token {
-            // `pub(in crate::x)` does not import anything.
+            // The path in `pub(in crate::x)` does not import anything.
             TokenTree::Group(_) if last == "pub" => {}
             TokenTree::Group(group) => read_paths(group.stream(), &[], Declaration::Other, found),
             TokenTree::Ident(_) | TokenTree::Punct(_) if !word.is_empty() => {

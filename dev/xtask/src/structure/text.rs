@@ -1,12 +1,13 @@
-//! How comments are written: lines of at most 120 columns, and no doc comment that leans on the line above it.
+//! How comments are written: lines have at most 120 columns, and no doc comment is incomplete without the line above
+//! it.
 
 use super::Finding;
 use super::tree::Tree;
 
 const COLUMNS_MAX: usize = 120;
 
-/// How doc comments begin that cannot be understood alone. Each stands for a noun that the reader would have to look up
-/// in the lines above.
+/// Beginnings of doc comments that cannot be understood alone. Each stands for a noun that the reader would have to
+/// look up in the lines above.
 const LEANING: [&str; 17] = [
     "The same", "Those ", "That ", "These ", "Of ", "All of them", "Its ", "It ", "They ", "Their ", "Likewise",
     "Also ", "As above", "As for", "The other", "The others", "What it",

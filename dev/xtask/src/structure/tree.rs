@@ -1,5 +1,5 @@
-//! The texts that rules read: sources, manifests and lists of all crates, and the pages, by their paths in the
-//! workspace.
+//! The texts that the rules of `cargo xtask check` read: sources, manifests and `clippy.toml` of all crates, and the
+//! pages, by their paths in the workspace.
 
 use crate::step::Result;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Tree {
         self.0.get(path).map(String::as_str)
     }
 
-    /// Paths with this ending, sorted.
+    /// Paths of the files whose paths end with `end`, sorted.
     pub fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = &'t str> {
         self.0.keys().map(String::as_str).filter(move |path| path.ends_with(end))
     }

@@ -1,17 +1,17 @@
-//! A wait for descriptors has a limit, or a comment in front of it that says why it needs none: `// Without a limit:
-//! REASON`.
+//! A wait for descriptors has a time limit, or a comment in front of it that says why it needs no limit: `// No time
+//! limit: REASON`.
 //!
-//! The rule finds calls that wait forever whatever happens, by their last argument. It does not see what variables
-//! hold.
+//! The rule finds calls that wait without a limit by their last argument, such as `None`. It does not see the values of
+//! variables.
 
 use super::Finding;
 use super::source::Source;
 use super::tree::Tree;
 use crate::step::Result;
 
-/// Calls whose last argument is the limit, if that is none: of the product's own crates and `rustix`, and of the C
-/// library. (The ranks' libraries have a `wait` for requests with a limit in milliseconds, which is as endless as the
-/// caller's program wants.)
+/// Functions whose last argument is the limit, with its text for "no limit": of the product's own crates and `rustix`,
+/// and of the C library. (The ranks' libraries have a `wait` for requests with a limit in milliseconds, which is as
+/// endless as the caller's program wants.)
 const ENDLESS: [(&str, &str); 6] = [
     ("wait", "None"),
     ("poll", "None"),
@@ -20,7 +20,7 @@ const ENDLESS: [(&str, &str); 6] = [
     ("epoll_pwait", "-1"),
     ("ppoll", "null()"),
 ];
-const REASON: &str = "// Without a limit: ";
+const REASON: &str = "// No time limit: ";
 
 /// # Errors
 /// A file is not valid Rust.
@@ -60,7 +60,7 @@ mod tests {
     fn endless_waits_without_a_reason_are_named() {
         let text = "fn f() {
             socket::wait(&fd, true, false, None)?;
-            // Without a limit: the other side always answers,
+            // No time limit: the other side always answers,
             // or ends.
             socket::wait(&fd, true, false, None)?;
             links.wait(None, Some(limit));

@@ -1,9 +1,9 @@
-//! The walks in `dev/walks.md` are true: each file that a walk passes has the functions that the page names, and
-//! the first of them is called in a file that the walk has passed before.
+//! The walks in `dev/walks.md` are true: each file that a walk passes has the functions that the page names, and the
+//! first of these functions is called in a file that the walk has passed before.
 //!
 //! A walk is a table under a heading. A row with a link is a file and its functions, in the order of the calls; a row
-//! without one is a step between processes, or a wait. After such a row the first function of the next file need not be
-//! called by name. A file counts once, however often the walk comes back to it.
+//! without a link is a step between processes, or a wait. After such a row the first function of the next file need not
+//! be called by name. A file counts once, however often the walk comes back to it.
 
 use super::Finding;
 use super::tree::Tree;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 const PAGE: &str = "dev/walks.md";
 
-/// Most files that each walk may enter. A number only falls.
+/// Maximum number of files that each walk may pass. These numbers may be lowered, not raised.
 const FILES_MAX: [(&str, usize); 6] =
     [("A put", 20), ("A fence", 30), ("A get", 7), ("A spawn", 50), ("A line of output", 19), ("A staged file", 50)];
 
@@ -108,17 +108,18 @@ fn broken_steps(tree: &Tree, walk: &Walk<'_>) -> Vec<String> {
     broken
 }
 
-/// What stands before the name of a function that is defined, in [`code`].
+/// Text that [`code`] puts before the name of a function that is being defined.
 const DEFINES: &str = "fn:";
 
-/// A file without its tests, comments and imports, which call nothing. A definition does not look like a call in it.
+/// The text of a file without its tests, comments and imports, which call nothing. A definition in it does not look
+/// like a call.
 fn code(text: &str) -> String {
     let code = text.split("\nmod tests {").next().unwrap_or_default();
     let is_code = |line: &&str| !["//", "use ", "pub use "].iter().any(|start| line.trim_start().starts_with(start));
     code.lines().filter(is_code).collect::<Vec<_>>().join("\n").replace("fn ", DEFINES)
 }
 
-/// Whether a text names a function, as a call or as a value.
+/// Whether a text uses a function: calls it or passes it as a value.
 fn calls(text: &str, function: &str) -> bool {
     [
         format!(".{function}("),
@@ -131,7 +132,7 @@ fn calls(text: &str, function: &str) -> bool {
     .any(|call| mentions(text, call))
 }
 
-/// Whether a text has a word that is not the beginning of a longer one.
+/// Whether a text contains a word that is not just the beginning of a longer word.
 fn mentions(text: &str, word: &str) -> bool {
     let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
     text.match_indices(word).any(|(at, _)| word.ends_with('(') || is_end(&text[at + word.len()..]))

@@ -10,12 +10,13 @@ use std::process::Command;
 use std::time::Duration;
 
 const RANKS: u32 = 4;
-/// Each takes at most 30 s on two idle processors; its ranks poll, so beside other work it takes far longer (chosen).
+/// Time limit of an application: on two idle processors each takes at most 30 s, but its ranks poll, so next to other
+/// work it takes far longer (chosen).
 const LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) fn entries() -> Result<Vec<Entry>> {
     debian::ensure(&["openmpi-bin", "lammps", "hpcc", "scalapack-mpi-test", "scalapack-test-common"])?;
-    // Programs leave files where they run.
+    // The applications run in a folder of their own, because they leave files where they run.
     let folder = &source::folder("applications", |folder| {
         let inputs = layout::root().join("dev/suites/applications");
         run_quietly(Command::new("cp").arg("-r").arg(inputs.join(".")).arg("/usr/share/scalapack/.").arg(folder))
@@ -30,7 +31,7 @@ pub(super) fn entries() -> Result<Vec<Entry>> {
         ..entry("lammps melt", "/usr/bin/lmp".into(), thermodynamics)
     };
     let hpcc = Entry { results: Some("hpccoutf.txt"), ..entry("hpcc", "/usr/bin/hpcc".into(), checks) };
-    // The tests that the package's own list names.
+    // The ScaLAPACK tests in the list that the package itself contains.
     let programs = libraries().join("scalapack/openmpi-tests");
     let list = programs.join("CTestTestfile.cmake");
     let list = std::fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
@@ -48,7 +49,7 @@ fn thermodynamics(ended: &Ended) -> String {
     }
 }
 
-/// HPCC's own verdict, and those of its parts.
+/// The verdict of HPCC itself, and those of its parts.
 fn checks(ended: &Ended) -> String {
     let count = |sign: &str| ended.said.lines().filter(|line| line.trim_end().ends_with(sign)).count();
     match ended.code {

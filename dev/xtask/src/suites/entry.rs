@@ -1,4 +1,4 @@
-//! One program of a suite: how it is built and run, and what came out.
+//! One program of a suite: how it is built and run, and the result of its run.
 
 use super::reference::Line;
 use crate::layout;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read of longer outputs: no entry that passes prints as much.
+/// Maximum bytes of an entry's output that are read: no entry that passes prints as much.
 const OUTPUT_MAX: u64 = 1 << 20;
 /// Time limit of an entry that may also reach its limit under its own launcher (chosen): the entry starts, computes,
 /// and is ended.
@@ -20,7 +20,7 @@ const GRACE_S: u64 = 15;
 
 #[derive(Clone)]
 pub struct Entry {
-    /// Name of the entry in the reference file.
+    /// Name of the entry in the suite's reference file.
     pub name: String,
     pub ranks: u32,
     pub program: PathBuf,
@@ -28,27 +28,27 @@ pub struct Entry {
     /// Folder in which the entry runs.
     pub folder: PathBuf,
     pub environment: Vec<(String, String)>,
-    /// Further flags of `wireup run`.
+    /// Additional flags of `wireup run` for this entry.
     pub flags: Vec<String>,
     pub limit: Duration,
     /// Command that builds the program, if it does not exist.
     pub build: Vec<String>,
-    /// A file of `folder` that the entry writes, and that is judged with its output.
+    /// A file in `folder` that the entry writes; its text is judged together with the output.
     pub results: Option<&'static str>,
     pub judge: fn(&Ended) -> String,
 }
 
-/// The results of an entry that judges look at.
+/// The results of a run, from which an entry is judged.
 pub struct Ended {
     /// Exit code; `None`: killed by a signal, or by xtask at the time limit.
     pub code: Option<i32>,
     pub is_late: bool,
-    /// Text of both streams, and of the file of results.
+    /// Text of standard output and standard error, and of the file of results.
     pub said: String,
 }
 
 impl Ended {
-    /// The verdict of a program that says by its exit code how it went.
+    /// The verdict for a program that reports its result by its exit code.
     pub fn by_exit_code(&self) -> String {
         match self.code {
             _ if self.is_late => "time limit".into(),
@@ -59,7 +59,7 @@ impl Ended {
     }
 }
 
-/// The results of an entry, also as text for people.
+/// The results of an entry's run, also as text for people.
 pub struct EntryReport {
     pub verdict: String,
     pub said: String,
@@ -67,7 +67,7 @@ pub struct EntryReport {
 }
 
 pub enum Launcher {
-    /// The product, and on how many virtual nodes.
+    /// Path of the product, and number of virtual nodes.
     Wireup(PathBuf, u32),
     /// A command that ends with the option for the number of ranks.
     Own(Vec<String>),
@@ -80,7 +80,8 @@ impl Launcher {
         let limit = entry.limit.as_secs();
         match self {
             Launcher::Wireup(path, nodes) => {
-                // wireup ends the job at its own time limit, so nothing is left of an entry that hangs.
+                // wireup ends the job at its own time limit, which is earlier, so that no process of an entry that
+                // hangs is left.
                 timeout.arg((limit + GRACE_S).to_string()).arg(path).args(["run", "--timeout", &limit.to_string()]);
                 timeout.arg("-n").arg(entry.ranks.to_string());
                 if *nodes > 1 {
@@ -98,7 +99,7 @@ impl Launcher {
 }
 
 impl Entry {
-    /// An entry without arguments that ends within a minute, judged by its exit code.
+    /// A new entry without arguments that should end within a minute and is judged by its exit code.
     pub fn new(name: impl Into<String>, ranks: u32, program: PathBuf, folder: &Path) -> Entry {
         Entry {
             name: name.into(),
@@ -115,10 +116,10 @@ impl Entry {
         }
     }
 
-    /// Runs it.
+    /// Runs the entry.
     ///
     /// # Errors
-    /// It cannot be built, or the launcher cannot be started.
+    /// The program cannot be built, or the launcher cannot be started.
     pub fn run(&self, launcher: &Launcher) -> Result<EntryReport> {
         if let Some((make, args)) = self.build.split_first()
             && !self.program.exists()
@@ -126,10 +127,10 @@ impl Entry {
             run_quietly(Command::new(make).args(args))?;
         }
         if let Some(results) = self.results {
-            // There are no results before the first run.
+            // Errors are ignored: before the first run there is no file of results.
             let _ = fs::remove_file(self.folder.join(results));
         }
-        // The output is not a pipe, which a process that is left behind would keep open.
+        // The output goes to a file: a pipe would be kept open by a process that the entry leaves behind.
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let name = format!("output-{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
         let path = layout::target().join("suites").join(name);
@@ -151,10 +152,11 @@ impl Entry {
         Ok(EntryReport { verdict: (self.judge)(&ended), said: ended.said, length })
     }
 
-    /// Runs it under wireup on `nodes` nodes and says what came out; the error is a difference from the reference.
+    /// Runs the entry under wireup on `nodes` nodes and returns its results; a difference from the reference is an
+    /// error.
     ///
     /// # Errors
-    /// It cannot be run, it has no line in the reference, or it does not end as that line says.
+    /// The entry cannot be run, has no line in the reference, or does not end as that line says.
     pub fn compare(&self, wireup: &Path, nodes: u32, reference: Option<&Line>) -> Result<EntryReport> {
         let line = reference.ok_or_else(|| format!("{}: not in the reference file", self.name))?;
         let mut entry = self.clone();
@@ -180,7 +182,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What a message shows of an output.
+/// The last lines of an output, which messages show.
 fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(12)..].iter().map(|line| format!("    {line}\n")).collect()

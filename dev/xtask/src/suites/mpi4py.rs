@@ -1,5 +1,5 @@
-//! The tests of mpi4py, with two ranks. One entry runs most of the tests, which take less time than the import of the
-//! modules that they use. On Open MPI 5 only tests of processes that start others and connect are run.
+//! The tests of mpi4py, with two ranks. One entry runs most of the tests, which together take less time than the import
+//! of the modules that they use. On Open MPI 5 only the tests of spawning and connecting processes are run.
 
 use super::entry::{Ended, Entry, words};
 use super::source;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const RANKS: u32 = 2;
-/// Time limit of an entry. Chosen: ten times what it needs on two processors.
+/// Time limit of an entry. Chosen: ten times as long as an entry takes on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Files of tests that run by themselves, with their limits: they start many processes, connect, and what MPICH cannot
-/// do across nodes, or not always.
+/// Files of tests that are entries of their own, each with its time limit: they start many processes, connect, or do
+/// what MPICH cannot do across nodes, or not always.
 const APART: [(&str, Duration); 4] = [
     ("test_spawn", LIMIT),
     ("test_dynproc", LIMIT),
@@ -36,7 +36,7 @@ pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
     Ok(["test_spawn", "test_dynproc"].map(|name| entry(&tests, &python, name, [name].into_iter())).into())
 }
 
-/// The folder of its tests.
+/// The folder of mpi4py's tests.
 fn tests() -> Result<PathBuf> {
     peers::install(Purpose::Test)?;
     let folder = source::folder("mpi4py", |folder| source::pypi(peers::MPI4PY, folder))?;
@@ -49,14 +49,14 @@ fn entry<'a>(tests: &Path, python: &Path, name: &str, arguments: impl Iterator<I
     Entry { arguments, limit: LIMIT, judge, ..entry }
 }
 
-/// How each rank's summary ends, `OK` or `FAILED (failures=8)`, which must agree, and the names of the tests that
-/// failed.
+/// The verdict: how each rank's summary ends, `OK` or `FAILED (failures=8)`, which must be equal on all ranks, and the
+/// names of the tests that failed.
 fn judge(ended: &Ended) -> String {
     let is_summary = |line: &&str| ["OK", "FAILED ("].iter().any(|begin| line.starts_with(begin));
     let summaries: Vec<&str> = ended.said.lines().filter(is_summary).collect();
     let different: BTreeSet<&str> = summaries.iter().copied().collect();
     let agreed = different.first().filter(|_| different.len() == 1 && summaries.len() == RANKS as usize);
-    // Two ranks may print on one line.
+    // Two ranks may print on the same line, so a line is also split at the words that begin a message.
     let lines =
         ended.said.split('\n').flat_map(|line| line.split("FAIL: ").skip(1).chain(line.split("ERROR: ").skip(1)));
     let failed: BTreeSet<&str> = lines.filter_map(|rest| rest.split([' ', ')']).next()).collect();

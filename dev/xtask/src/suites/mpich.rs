@@ -1,8 +1,8 @@
 //! MPICH's own tests (`test/mpi`) of the release that Debian's MPICH 4 is made from, in C and C++.
 //!
-//! An entry is a line of their lists, `PROGRAM [RANKS [NAME=VALUE ...]]`; those that MPICH is known to fail (`xfail`)
-//! are left out, as MPICH's own runner does. Those of processes that start others and connect (`spawn`) are also built
-//! with MPICH 5, since Debian's MPICH 4 cannot start any, and with Open MPI 5.
+//! An entry is a line of the suite's lists, `PROGRAM [RANKS [NAME=VALUE ...]]`; those that MPICH is known to fail
+//! (`xfail`) are left out, as MPICH's own runner does. The tests of spawning and connecting processes (`spawn`) are
+//! also built with MPICH 5, since Debian's MPICH 4 cannot spawn processes, and with Open MPI 5.
 
 use super::entry::{Ended, Entry, words};
 use super::source;
@@ -15,17 +15,17 @@ use std::thread;
 use std::time::Duration;
 
 const VERSION: &str = "4.0.2";
-/// Highest time limit of an entry (s): the lists' own default. Chosen: some of the lists' limits are many minutes; ten
-/// times what the longest entry of `spawn` needs on two processors.
+/// Highest time limit of an entry (s): the default in the suite's lists, some of which allow many minutes. Chosen: ten
+/// times as long as the longest entry of `spawn` takes on two processors.
 const LIMIT_S: u64 = 180;
-/// Time limit of an entry on Open MPI (s), of those that do not hang under its own launcher.
+/// Time limit of an entry on Open MPI (s), for entries that do not hang under Open MPI's own launcher.
 const OPEN_MPI_LIMIT_S: u64 = 60;
-/// Number of ranks of a line that states none.
+/// Number of ranks of an entry whose line states none.
 const RANKS: u32 = 2;
 /// Sources that all tests of `spawn` are built with.
 const COMMON: [&str; 3] = ["mtest", "mtest_common", "mtest_single"];
-/// Size of the universe on Open MPI. The tests skip themselves if the universe has no room for the processes that they
-/// start.
+/// Size of the MPI universe on Open MPI. The tests skip themselves if the universe has no room for the processes that
+/// they spawn.
 const UNIVERSE: &str = "32";
 
 pub(super) fn entries() -> Result<Vec<Entry>> {
@@ -52,7 +52,7 @@ pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The tests of `spawn`, built with `mpi` in a folder of their own.
+/// The entries of the tests of `spawn`, which are built with `mpi` in a folder of their own.
 fn built_with(mpi: &Path, suite: &str) -> Result<Vec<Entry>> {
     peers::install(Purpose::Test)?;
     let (built, tests) = sources()?;
@@ -74,7 +74,7 @@ fn built_with(mpi: &Path, suite: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The folder in which the tests are configured, and that of their sources.
+/// The folder in which the tests are configured and built, and the folder of their sources.
 fn sources() -> Result<(PathBuf, PathBuf)> {
     debian::ensure(&["make", "xz-utils", "g++", "mpich", "libmpich-dev"])?;
     let folder = source::folder("mpich", configure)?;
@@ -98,7 +98,8 @@ fn make() -> Command {
     make
 }
 
-/// All tests below `folder` that MPICH does not fail. A list that configure has made replaces the one of the source.
+/// All tests below `folder` that MPICH is not known to fail. A list that configure has made replaces the list in the
+/// sources.
 fn listed(built: &Path, source: &Path, folder: &str) -> Vec<Entry> {
     let list = |root: &Path| std::fs::read_to_string(root.join(folder).join("testlist"));
     let text = list(built).or_else(|_| list(source)).unwrap_or_default();
@@ -114,7 +115,7 @@ fn listed(built: &Path, source: &Path, folder: &str) -> Vec<Entry> {
     entries
 }
 
-/// The entry of a line of a list; `None`: the line is empty, or MPICH itself is known to fail the test.
+/// Parses a line of a list of tests; `None`: the line is empty, or MPICH itself is known to fail the test.
 fn parsed(line: &str, folder: &str, at: &Path) -> Option<Entry> {
     let mut words = line.split('#').next()?.split_whitespace();
     let program = words.next()?;
@@ -133,8 +134,8 @@ fn parsed(line: &str, folder: &str, at: &Path) -> Option<Entry> {
             ("resultTest", "TestStatus" | "TestErrFatal") => entry.judge = must_fail,
             ("resultTest", "TestStatusNoErrors") => entry.judge = must_fail_without_errors,
             ("xfail", _) => return None,
-            // The other settings of a test name the implementations that it is for, what it shares with tests that run
-            // at the same time, and options of Hydra. None of them changes how it runs here.
+            // Other settings say which implementations a test is for, what it shares with tests that run at the same
+            // time, and options of Hydra. None of these changes how the test runs here.
             _ => {}
         }
     }
@@ -162,13 +163,13 @@ fn no_errors(ended: &Ended) -> String {
     verdict(ended.code == Some(0) && says_no_errors(&ended.said), ended)
 }
 
-/// The verdict of a program that must fail, whatever it prints. A time limit is a failure too.
+/// The verdict for a program that must fail, whatever it prints. Reaching the time limit counts as a failure.
 fn must_fail(ended: &Ended) -> String {
     verdict(ended.code != Some(0), ended)
 }
 
-/// The verdict of a program that must fail without printing errors. The launcher explains on its own lines why it
-/// fails.
+/// The verdict for a program that must fail without printing errors. The launcher's own lines, which explain the
+/// failure, do not count.
 fn must_fail_without_errors(ended: &Ended) -> String {
     let said = ended.said.lines().any(|line| line.trim().eq_ignore_ascii_case("no errors"));
     verdict(ended.code != Some(0) && said, ended)

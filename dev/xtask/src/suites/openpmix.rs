@@ -1,8 +1,8 @@
-//! The `examples` and `test/simple` of OpenPMIx, in the release of Debian's library, as far as a launcher can start
-//! them.
+//! The `examples` and `test/simple` of OpenPMIx, of the same release as Debian's library: those programs that a
+//! launcher can start.
 //!
-//! Their launcher is in no package, so their verdicts follow from their sources. Programs that are PMIx servers
-//! themselves, or parts of the suites' own server, are left out.
+//! OpenPMIx's own launcher is in no package, so the expected verdicts follow from the programs' sources. Programs that
+//! are PMIx servers themselves, or parts of the suites' own server, are left out.
 
 use super::entry::{Entry, words};
 use super::{libraries, source};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const VERSION: &str = "4.2.2";
-/// Time limit of an entry: the programs themselves wait up to a minute for a server that does not answer.
+/// Time limit of an entry. The programs themselves wait up to a minute for a server that does not answer.
 const LIMIT: Duration = Duration::from_secs(40);
 
 const EXAMPLES: &str = "abi_no_init abi_with_init alloc asyncgroup bad_exit client client2 debugger debuggerd dmodex \
@@ -34,8 +34,8 @@ pub(super) fn entries() -> Result<Vec<Entry>> {
     Ok(names.map(entry).collect())
 }
 
-/// Arguments that compile an example. Some include headers of the library's sources, which need the results of its
-/// configure: what `dev/suites/openpmix` states.
+/// Compiler arguments for an example. Some examples include headers of the library's sources, which need results of its
+/// configure script: `dev/suites/openpmix` contains these.
 fn compile(sources: &Path, source: &Path, program: &Path) -> Vec<String> {
     let pmix = libraries().join("pmix2");
     let folders = [layout::root().join("dev/suites/openpmix"), pmix.join("include")].into_iter();

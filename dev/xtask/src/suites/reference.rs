@@ -1,8 +1,9 @@
-//! What a suite's entries give: `dev/suites/SUITE.txt`, a line for each, `ENTRY | VERDICT | NOTE`.
+//! The expected verdicts of a suite's entries: `dev/suites/SUITE.txt`, one line `ENTRY | VERDICT | NOTE` for each
+//! entry.
 //!
-//! `ENTRY on 2 nodes` is a line for that number of virtual nodes only. The verdict is that under the suite's own
-//! launcher, or follows from the program's source if there is no such launcher. Every verdict other than a pass has a
-//! note that explains it.
+//! `ENTRY on 2 nodes` is a line for that number of virtual nodes only. The verdict is that of a run under the suite's
+//! own launcher, or follows from the program's source if there is no such launcher. Every verdict other than a pass has
+//! a note that explains it.
 
 use crate::layout;
 use crate::step::Result;
@@ -11,11 +12,11 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-/// Text that begins the note of an entry that needs what wireup does not offer: it must not give the verdict under
-/// wireup.
+/// Text that begins the note of an entry that needs a feature which wireup does not offer: under wireup the entry must
+/// not give the verdict of its line.
 const NOT_OFFERED: &str = "not offered: ";
-/// Text that begins the note of an entry that passes in some runs and gives this verdict, or one of several (`A or B`),
-/// in others, also under its own launcher.
+/// Text that begins the note of an entry that passes in some runs and in others gives this verdict, or one of several
+/// (`A or B`), even under the suite's own launcher.
 const VARIES: &str = "varies: ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,12 +34,12 @@ impl Line {
         (is_explained && fields.next().is_none()).then_some(line)
     }
 
-    /// Whether the entry may reach its time limit under its own launcher.
+    /// Whether the entry may reach its time limit even under the suite's own launcher.
     pub fn is_late(&self) -> bool {
         self.verdict.split(" or ").any(|one| one == "time limit")
     }
 
-    /// Whether this verdict under wireup is as it should be.
+    /// Whether a verdict under wireup is the one that this line requires.
     pub fn agrees(&self, verdict: &str) -> bool {
         if self.note.starts_with(NOT_OFFERED) {
             return verdict != self.verdict;
@@ -63,7 +64,7 @@ pub struct Reference {
 
 impl Reference {
     /// # Errors
-    /// The file cannot be read, or has a line that is none.
+    /// The file cannot be read, or has a line of another format.
     pub fn read(suite: &str) -> Result<Reference> {
         let path = path(suite);
         let text = fs::read_to_string(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
@@ -78,12 +79,13 @@ impl Reference {
         Ok(Reference { head, lines: lines.into_iter().map(|line| (line.name.clone(), line)).collect() })
     }
 
-    /// The line of an entry: that of this number of nodes (`ENTRY on 2 nodes`), or the one for all.
+    /// The line of an entry: the one for this number of nodes (`ENTRY on 2 nodes`), otherwise the one for any number.
     pub fn line(&self, name: &str, nodes: u32) -> Option<&Line> {
         self.lines.get(&format!("{name} on {nodes} nodes")).or_else(|| self.lines.get(name))
     }
 
-    /// Adds the verdict of an entry that has no line yet; one that is no pass asks for an explanation.
+    /// Adds a line with the verdict of an entry that has none yet; if the verdict is not a pass, its note asks for an
+    /// explanation.
     pub fn add(&mut self, name: &str, verdict: &str) {
         let note = if is_plain(verdict) { "" } else { "NOT EXPLAINED YET" };
         let line = Line { name: name.to_owned(), verdict: verdict.to_owned(), note: note.to_owned() };
@@ -105,7 +107,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// A verdict that needs no explanation.
+/// Whether a verdict needs no explanation.
 fn is_plain(verdict: &str) -> bool {
     verdict == "pass" || verdict.starts_with("OK")
 }

@@ -1,7 +1,7 @@
 //! Sources of suites: the upstream tarballs of Debian's source packages, and of PyPI.
 //!
-//! Most machines have no `deb-src` lines. A list of its own, made from the archives that this machine is configured
-//! for, leaves the machine's configuration alone.
+//! Most machines have no `deb-src` lines. The sources are downloaded with a package list of their own, made from the
+//! archives that this machine is configured for, so that the machine's configuration stays unchanged.
 
 use crate::step::{Result, output, run_quietly, step};
 use crate::{layout, peers};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The file that marks a folder as complete.
+/// Name of the file that marks a suite's folder as complete.
 pub(super) const STAMP: &str = "complete";
 
 pub(super) fn folder_of(suite: &str) -> PathBuf {
@@ -33,7 +33,7 @@ pub(super) fn folder(suite: &str, fill: impl FnOnce(&Path) -> Result) -> Result<
     Ok(folder)
 }
 
-/// Unpacks what upstream released as `package` into the folder `into/PACKAGE-VERSION`.
+/// Unpacks the upstream sources of Debian's package `package` into the folder `into/PACKAGE-VERSION`.
 pub(super) fn debian(package: &str, version: &str, into: &Path) -> Result {
     let lines = output(
         Command::new("apt-get")
@@ -61,13 +61,13 @@ pub(super) fn debian(package: &str, version: &str, into: &Path) -> Result {
 
 /// Unpacks a source package of PyPI, `NAME==VERSION`, into the folder `into/NAME-VERSION`.
 ///
-/// `pip` is the only program that follows all of the machine's configuration (index, proxy, certificates). It fetches
-/// one file; to read its metadata it also installs the tools that the package is built with, in a temporary folder.
-/// `--no-binary` with the package's name and not `:all:` lets these come as wheels: nothing is compiled, neither a
-/// compiler nor Python's headers are needed.
+/// `pip` is the only program that follows all of the machine's configuration (index, proxy, certificates). It downloads
+/// one file; to read the file's metadata it also installs the tools that the package is built with, in a temporary
+/// folder. `--no-binary` with the package's name and not `:all:` lets these tools come as wheels: nothing is compiled,
+/// so that neither a compiler nor Python's headers are needed.
 pub(super) fn pypi(package: &str, into: &Path) -> Result {
     let (name, _) = package.split_once("==").ok_or_else(|| format!("{package}: not NAME==VERSION"))?;
-    // `pip` needs text; the target directory of a Rust project is valid text.
+    // `pip` needs the path as UTF-8; the target directory of a Rust project is valid UTF-8.
     let folder = into.to_string_lossy();
     peers::pip(&layout::peer("mpich"), &["download", "--no-deps", "--no-binary", name, "--dest", &folder, package])?;
     unpack(&into.join(format!("{}.tar.gz", package.replace("==", "-"))), into)

@@ -1,7 +1,7 @@
 //! The jobs that launchers start.
 //!
-//! A case is named `WORK-NODESxPPN[@SHELL]`, such as `true-1x1024` or `memory-64x64`. Nodes beyond one are virtual
-//! unless hosts are given. A session may be running while a case is timed.
+//! A case is named `WORK-NODESxPPN[@SHELL]`, such as `true-1x1024` or `memory-64x64`. If there are several nodes, they
+//! are virtual unless the user names hosts. A session may be running while a case is timed.
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,30 +9,31 @@ use serde_json::{Value, json};
 
 use crate::layout::Layout;
 
-/// What ranks run.
+/// The program that the ranks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// `programs/true.c`; the warm-up round also checks how many ranks were started.
+    /// `programs/true.c`; the warm-up round also checks the number of ranks that were started.
     True,
-    /// This program, which receives the expected job size as an argument and fails if PMI reports another one.
+    /// The program of this name, which receives the expected job size as an argument and fails if PMI reports another
+    /// one.
     Sized(&'static str),
     /// A program as for `Sized`, with this further argument; its ranks append their clock readings to a file.
     Stamped(&'static str, &'static str),
     /// `programs/pmi_exchange.c`; after two gets the ranks wait while the agents' memory is read.
     Held,
-    /// An MPI program that is given on the command line.
+    /// An MPI program that the user names on the command line.
     Mpi,
     /// An MPI program built with this major version of Open MPI.
     OpenMpi(u32),
-    /// Ranks that sleep, with a PMIx server that they never use.
+    /// Ranks that sleep, in a job with a PMIx server that they never use.
     Sleep,
-    /// Ranks that poll for each other on a busy machine.
+    /// Ranks that poll while they wait for each other, on a busy machine.
     Polling,
-    /// Many jobs of `programs/true.c`, several at a time.
+    /// Many jobs of `programs/true.c`, several at the same time.
     Jobs,
 }
 
-/// The PMI server that a launcher gives to the ranks, if it has several.
+/// The PMI server that the ranks use, of launchers that have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pmi {
     None,
@@ -53,10 +54,11 @@ const fn work(name: &'static str, pmi: Pmi, ranks: Ranks) -> Work {
 
 const WORKS: [Work; 15] = [
     work("true", Pmi::None, Ranks::True),
-    // PMI-1 init, barrier, finalize; `pmi-bare` by a client without a C library, whose own cost is negligible.
+    // PMI-1 init, barrier, finalize. `pmi-bare`: the same by a client without a C library, whose own cost is
+    // negligible.
     work("pmi-init", Pmi::Simple, Ranks::Sized("pmi_exchange")),
     work("pmi-bare", Pmi::Simple, Ranks::Sized("pmi_bare")),
-    // Init, barrier, finalize.
+    // MPI init, barrier, finalize.
     work("mpi-init", Pmi::Simple, Ranks::Mpi),
     // PMI-1: put 32 bytes, fence, get the values of all ranks.
     work("exchange", Pmi::Simple, Ranks::Stamped("pmi_exchange", "all")),
@@ -64,13 +66,13 @@ const WORKS: [Work; 15] = [
     work("openmpi4", Pmi::Pmix, Ranks::OpenMpi(4)),
     work("openmpi5", Pmi::Pmix, Ranks::OpenMpi(5)),
     work("pmix-sleep", Pmi::Pmix, Ranks::Sleep),
-    // PMIx: put 32 bytes, fence with data, get the values of all ranks. `pmix-fence`: all ranks rest after the fence:
-    // the fence without competing gets, and the reverse. `pmix-direct`: a fence without data, so that values come from
-    // ranks of other nodes.
+    // PMIx: put 32 bytes, fence with data, get the values of all ranks. `pmix-fence`: all ranks pause after the fence,
+    // so that fence and gets do not compete. `pmix-direct`: a fence without data, so that values come from ranks of
+    // other nodes.
     work("pmix-exchange", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "collect")),
     work("pmix-fence", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "rest")),
     work("pmix-direct", Pmi::Pmix, Ranks::Stamped("pmix_exchange", "direct")),
-    // Started by one remote shell per rank in sequence and by a tree of them.
+    // Jobs that are started by one remote shell per rank in sequence, and by a tree of remote shells.
     work("initiation", Pmi::None, Ranks::True),
     work("polling", Pmi::None, Ranks::Polling),
     work("jobs", Pmi::None, Ranks::Jobs),
@@ -81,7 +83,7 @@ impl Work {
         self.name == name
     }
 
-    /// A round of a long job takes seconds per launcher, one of a short job milliseconds.
+    /// Number of rounds: a round of a large job takes seconds per launcher, a round of a small job milliseconds.
     fn rounds(self, job_size: u32, is_remote: bool) -> u32 {
         match (self.name, job_size) {
             ("initiation", _) => 3,
@@ -97,7 +99,7 @@ impl Work {
         }
     }
 
-    /// Ten times the longest time seen of a peer that ended at all; longer counts as a hang (chosen).
+    /// Time limit (s): ten times the longest time of a launcher that ended at all; longer counts as a hang (chosen).
     fn limit_s(self, job_size: u32) -> u32 {
         match self.name {
             "pmi-init" | "pmi-bare" | "memory" => 30 + job_size / 32,
@@ -107,20 +109,21 @@ impl Work {
     }
 }
 
-/// The hosts of a job that runs on other machines.
+/// The hosts of a job that runs on machines other than this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// As many hosts as there are nodes, or fewer if no more were given; then the case cannot be run.
+    /// As many hosts as there are nodes; or fewer if the user gave no more, and then the case cannot be run.
     pub hosts: Vec<String>,
-    /// Called as `SHELL HOST COMMAND..` by all launchers.
+    /// The remote shell, which all launchers call as `SHELL HOST COMMAND..`
     pub shell: String,
 }
 
-/// In place of a remote shell: the hosts are those of the surrounding Slurm allocation, and launchers get no list.
+/// Value of `shell` for jobs in a Slurm allocation: the hosts are those of the allocation, and launchers get no host
+/// list.
 pub const SRUN: &str = "srun";
 
 impl Remote {
-    /// The first `node_count` hosts.
+    /// This value with only the first `node_count` hosts.
     pub fn first(&self, node_count: u32) -> Remote {
         let hosts = self.hosts.iter().take(node_count as usize).cloned().collect();
         Remote { hosts, shell: self.shell.clone() }
@@ -130,7 +133,7 @@ impl Remote {
         self.hosts.join(",")
     }
 
-    /// `HOST:SLOTS,..`
+    /// The hosts with their slots, as text `HOST:SLOTS,..`
     pub fn slots(&self, ppn: u32) -> String {
         self.hosts.iter().map(|host| format!("{host}:{ppn}")).collect::<Vec<_>>().join(",")
     }
@@ -148,23 +151,23 @@ impl Remote {
 pub struct Case {
     pub work: Work,
     pub layout: Layout,
-    /// `None` if the job stays on this machine.
+    /// The hosts of the job; `None` if it stays on this machine.
     pub remote: Option<Remote>,
     pub rounds: u32,
-    /// Bound on each command.
+    /// Time limit of each command.
     pub limit: Duration,
     /// Whether a session of wireup, and its counterparts of other launchers, run while the case is timed.
     pub is_standing: bool,
-    /// How many jobs a round of `Ranks::Jobs` has, and how many of them may run at a time.
+    /// Number of jobs in a round of `Ranks::Jobs`, and `in_flight`: maximum number of them that run at the same time.
     pub jobs: u32,
     pub in_flight: u32,
 }
 
 impl Case {
-    /// The case of this name, on `hosts` if there are any; `shell` is used unless the name has its own.
+    /// The case of this name, on `hosts` if there are any; `shell` is used unless the name contains a shell.
     ///
     /// # Errors
-    /// What is wrong with the name.
+    /// The text says what is wrong with the name.
     pub fn named(name: &str, hosts: &[String], shell: &str) -> Result<Case, String> {
         let (name_here, shell) = name.split_once('@').unwrap_or((name, shell));
         let known = || WORKS.map(|work| work.name).join(", ");
@@ -178,7 +181,7 @@ impl Case {
             _ => {}
         }
         let remote = (!hosts.is_empty()).then(|| Remote { hosts: hosts.to_vec(), shell: shell.to_owned() });
-        // A stream uses all hosts; another job as many as it has nodes.
+        // A stream of jobs uses all hosts; any other case uses as many hosts as it has nodes.
         let remote = remote.map(|all| if work.is("jobs") { all } else { all.first(layout.node_count) });
         let rounds = work.rounds(layout.job_size(), remote.is_some());
         let limit = Duration::from_secs(work.limit_s(layout.job_size()).into());
@@ -190,7 +193,7 @@ impl Case {
         format!("{}-{}{shell}", self.work.name, self.layout)
     }
 
-    /// The case in the samples.
+    /// The case as it appears in the samples.
     pub fn value(&self) -> Value {
         let Layout { node_count, ppn } = self.layout;
         let mut value =

@@ -1,4 +1,5 @@
-//! The launchers that are timed: the baselines, wireup, its peers; and how each is told to start a job.
+//! The launchers that are timed: the baselines, wireup, and launchers of other projects; and how each is told to start
+//! a job.
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -9,22 +10,22 @@ use crate::shells;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// This many processes that only start the ranks by vfork and wait for them: the lower bound for the time of a
-    /// launcher.
+    /// A baseline: this many processes that only start the ranks by vfork and wait for them. It is the lower bound for
+    /// the time of a launcher.
     Baseline(u32),
-    /// A bare epoll server that answers every PMI-1 request at once with a fixed reply, on each host. It stores
+    /// A bare epoll server that answers every PMI-1 request at once with a fixed reply, on each host. The server stores
     /// nothing, and its barrier is a counter; so clients must not check values.
     Echo,
-    /// One remote shell per host, all at once.
+    /// A baseline: one remote shell per host, all at the same time.
     Bare,
     Wireup,
     /// Wireup with one remote shell per rank, one after the other.
     Serial,
     /// Wireup in a running session.
     Session,
-    /// `prun` on a running PRRTE.
+    /// PRRTE's client `prun`, with a running PRRTE.
     Prun,
-    /// Instead of a job, `wireup --version`: a process of the launcher's program that does nothing.
+    /// A baseline: `wireup --version` instead of a job, a process of the launcher's program that does nothing else.
     LauncherBaseline,
     Peer(PeerKind),
 }
@@ -33,15 +34,15 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerKind {
     pub name: &'static str,
-    /// Texts that identify this launcher in its output for `--version`; the version number follows directly.
+    /// Texts that identify this launcher in the output of `--version`; the version number follows directly.
     pub marks: &'static [&'static str],
     pub pmis: &'static [Pmi],
-    /// Whether its options for hosts and remote shells are known here.
+    /// Whether this benchmark knows the launcher's options for hosts and remote shells.
     pub knows_hosts: bool,
-    /// Whether it is compared with jobs in a session, because it has daemons or starts none.
+    /// Whether the launcher is compared with jobs in a session, because it has permanent daemons or starts none.
     pub is_standing: bool,
     /// An argument with which the launcher succeeds only if it can run jobs (it may be installed but not configured),
-    /// and the message if it fails.
+    /// and the message to print if it fails.
     pub probe: Option<(&'static str, &'static str)>,
 }
 
@@ -49,7 +50,7 @@ const PEER: PeerKind =
     PeerKind { name: "", marks: &[], pmis: &[Pmi::None], knows_hosts: false, is_standing: false, probe: None };
 
 /// Flux is timed only by `bench jobs`: its large jobs would wait for more cores than this machine has. Intel's launcher
-/// is a Hydra too, so it comes first.
+/// identifies itself as Hydra too, so its entry comes first.
 pub const PEERS: [PeerKind; 6] = [
     PeerKind {
         name: "intel",
@@ -66,7 +67,7 @@ pub const PEERS: [PeerKind; 6] = [
         is_standing: true,
         ..PEER
     },
-    // Version 4, called as `mpiexec`, says OpenRTE.
+    // Version 4 of Open MPI, called as `mpiexec`, identifies itself as OpenRTE.
     PeerKind {
         name: "open-mpi",
         marks: &["(Open MPI) ", "(OpenRTE) "],
@@ -95,19 +96,19 @@ pub const PEERS: [PeerKind; 6] = [
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launcher {
-    /// Unique within a benchmark, such as `hydra-5.0.2`.
+    /// Name that is unique within a benchmark, such as `hydra-5.0.2`.
     pub name: String,
     pub kind: Kind,
     pub version: String,
-    /// The launcher's program; empty for the baselines, which are embedded.
+    /// Path of the launcher's program; empty for the baselines, which are embedded in this program.
     pub path: PathBuf,
-    /// Further arguments before the program.
+    /// Additional arguments of the launcher, before the program to be run.
     pub extra: Vec<String>,
-    /// Variables that its programs need to find their files.
+    /// Environment variables that the launcher's programs need to find their files.
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// A name unique to this benchmark, so that benchmarks of the same user do not collide.
+/// A session name unique to this process, so that benchmarks of the same user do not collide.
 pub fn session_name() -> String {
     format!("bench-{}", std::process::id())
 }
@@ -122,12 +123,12 @@ impl Launcher {
         matches!(self.kind, Kind::Peer(kind) if kind.name == name)
     }
 
-    /// The number before the first point of its version.
+    /// The launcher's major version.
     pub fn major(&self) -> Option<u32> {
         self.version.split('.').next()?.parse().ok()
     }
 
-    /// Whether it can run this case at all.
+    /// Whether the launcher can run this case at all.
     pub fn takes_part(&self, case: &Case) -> bool {
         let (work, is_remote) = (case.work, case.remote.is_some());
         let is_allocation = case.remote.as_ref().is_some_and(Remote::is_allocation);
@@ -141,17 +142,17 @@ impl Launcher {
             Kind::Baseline(spawners) if is_jobs => spawners == 1,
             Kind::Baseline(_) if case.is_standing && work.is("true") => true,
             Kind::Baseline(spawners) if is_remote => is_direct && work.is("true") && spawners == 1,
-            // With an MPI program this baseline starts singletons; one spawner is enough.
+            // With an MPI program, this baseline starts singletons; that is measured with only one spawning process.
             Kind::Baseline(spawners) => is_one_node && (work.is("true") || work.is("mpi-init") && spawners == 1),
             Kind::Echo if is_remote => is_direct && work.is("exchange"),
             Kind::Echo => is_one_node && ["pmi-init", "pmi-bare", "exchange"].contains(&work.name),
             Kind::Bare => is_direct && is_remote && work.is("true"),
             Kind::Serial => is_direct && is_remote && work.is("initiation"),
-            // `launch` times the others.
+            // Other launchers take part in `launch`, not in the cases with sessions.
             Kind::Peer(peer) if case.is_standing && !peer.is_standing => false,
             Kind::Peer(peer) if is_jobs => peer.is_standing && (is_remote || is_one_node || peer.name != "hydra"),
             Kind::Peer(peer) => {
-                // An Open MPI starts only programs of its own version.
+                // Open MPI's launcher starts only programs of its own major version.
                 let is_own = match work.ranks {
                     Ranks::OpenMpi(version) if peer.name == "open-mpi" => self.major() == Some(version),
                     _ => true,
@@ -166,7 +167,7 @@ impl Launcher {
         }
     }
 
-    /// How many processes a run starts.
+    /// Number of processes that a run of the case starts.
     pub fn process_count(&self, case: &Case) -> u32 {
         match self.kind {
             Kind::Bare => case.layout.node_count,
@@ -231,8 +232,8 @@ impl Launcher {
         argv
     }
 
-    /// The options of a peer: whatever the number of cores, with the PMI that the ranks need; for `ppn` ranks on each
-    /// of the hosts, by the remote shell if it uses one.
+    /// The options of a launcher of another project: it must accept any number of cores, provide the PMI that the ranks
+    /// need, and start `ppn` ranks on each host, through the remote shell if it uses one.
     fn options(&self, peer: PeerKind, case: &Case, remote: Option<&Remote>) -> String {
         let (size, layout, is_since_5) = (case.layout.job_size(), case.layout, self.major() >= Some(5));
         let here = match (peer.name, case.work.pmi) {
@@ -257,19 +258,19 @@ impl Launcher {
             }
         });
         let run = if peer.name == "flux" { "run" } else { "" };
-        // Otherwise a step waits for the cpus of earlier steps.
+        // Without `--overlap`, a step of Slurm waits for the cpus of earlier steps.
         let overlap = if peer.name == "srun" && case.work.is("jobs") { "--overlap" } else { "" };
         format!("{run} -n {size} {here} {} {overlap}", there.unwrap_or_default())
     }
 
-    /// Some packages have no `prun` program; `prterun --dvm` is the same code. In PRRTE 3.0 it crashes because, unlike
-    /// `prun`, it does not open the framework that holds the list of forwarded signals; a preloaded shim
-    /// (`programs/prun_shim.c`) opens it.
+    /// Whether this launcher is `prterun --dvm`, the same code as `prun`, which some packages lack. In PRRTE 3.0 it
+    /// crashes because, unlike `prun`, it does not open the framework that holds the list of forwarded signals; a
+    /// preloaded shim (`programs/prun_shim.c`) opens it.
     fn needs_shim(&self) -> bool {
         self.path.file_name().is_some_and(|name| name == super::peers::PRTERUN)
     }
 
-    /// Additional variables of its launcher.
+    /// Additional environment variables of the launcher process.
     pub fn env_of_launcher(&self, scratch: &Scratch) -> Vec<(OsString, OsString)> {
         let shim = (self.kind == Kind::Prun && self.needs_shim())
             .then(|| ("LD_PRELOAD".into(), scratch.program("prun_shim").into()));
@@ -277,7 +278,7 @@ impl Launcher {
     }
 }
 
-/// The file in which the daemon of `prun` writes how to reach it.
+/// Path of the file in which PRRTE's daemon writes how `prun` can reach it.
 pub fn dvm_uri(scratch: &Scratch) -> PathBuf {
     scratch.file("dvm-uri")
 }
@@ -287,7 +288,7 @@ pub fn words(text: &str) -> Vec<OsString> {
     text.split_whitespace().map(OsString::from).collect()
 }
 
-/// Runs `program` once on every host, with all remote shells at once.
+/// The command line that runs `program` once on every host, with all remote shells at the same time.
 fn shells(remote: &Remote, flag: &str, program: Vec<OsString>) -> Vec<OsString> {
     let own = std::env::current_exe().unwrap_or_default().into_os_string();
     let text = format!("{} {} {flag} {} {{host}}", shells::WORD, remote.list(), remote.shell);

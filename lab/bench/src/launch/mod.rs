@@ -1,8 +1,8 @@
 //! `wireup bench launch`, `start` and `jobs`: the jobs of `case` with all launchers that were found.
 //!
-//! `launcher` knows how each launcher is told to start a job, `peers` finds those of others,
-//! `work` runs a case once, `session` is what runs beside a case that is timed in a session; `soak` runs many jobs
-//! through a session and looks at what its agents have more than before.
+//! `launcher` knows how each launcher is told to start a job, `peers` finds launchers of other projects, `work` runs a
+//! case once, `session` runs a session in the background; `soak` runs many jobs through a session and measures what its
+//! agents hold more than before.
 mod case;
 mod launcher;
 pub mod peers;
@@ -91,16 +91,16 @@ const INITIATION: [&str; 6] =
     ["initiation-4x1", "initiation-8x1", "initiation-16x1", "initiation-16x2", "initiation-16x4", "initiation-16x8"];
 /// The default cases of `start`.
 const START: [&str; 2] = ["true-64x4", "true-16x16"];
-/// The stream of jobs is cut into this many slices, one per round, so that disturbances affect all launchers alike
-/// (chosen).
+/// Number of slices into which the stream of jobs is cut, one per round, so that disturbances affect all launchers
+/// alike (chosen).
 const SLICES: u32 = 5;
-/// More agents than this are too many for one machine (chosen).
+/// Maximum number of agents: more are too many for one machine (chosen).
 const SOAK_NODES_MAX: u32 = 1024;
 const SSH: &str = "ssh";
-/// Built by `cargo xtask setup`.
+/// The MPI program that `cargo xtask setup` builds.
 const DEFAULT_MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 
-/// The cases that the user wants.
+/// The cases that the user has selected.
 fn cases(bench: &Bench) -> Result<Vec<Case>, Problem> {
     let line = &bench.line;
     let shell = line.last(REMOTE_SHELL, one_word)?;
@@ -139,7 +139,7 @@ fn cases(bench: &Bench) -> Result<Vec<Case>, Problem> {
     Ok(names.into_iter().map(case).collect::<Result<_, Error>>()?)
 }
 
-/// A shell of one word: not every peer accepts a remote shell with arguments.
+/// Parses a remote shell of one word: not every launcher accepts a remote shell with arguments.
 fn one_word(value: &Value) -> Result<String, Error> {
     let shell = value.text()?;
     match shell.split_whitespace().count() {
@@ -197,7 +197,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The sessions that the case needs; a contestant whose session does not start does not take part.
+/// Starts the sessions that the case needs; a contestant whose session does not start does not take part.
 fn raise(
     case: &Case,
     turns: &mut Vec<Turn<Launcher>>,
@@ -224,14 +224,14 @@ fn raise(
 
 fn wireup(bench: &Bench) -> Result<Launcher, Problem> {
     let path = bench.wireup()?;
-    // The version in the first line; empty if there is none.
+    // The version in the first line of the answer; empty if there is none.
     let answer = peers::ask(&path, "--version", &[], bench).unwrap_or_default();
     let version = answer.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default().to_owned();
     let extra = bench.wireup_args.clone();
     Ok(Launcher { version, path, extra, ..Launcher::new("wireup", Kind::Wireup) })
 }
 
-/// All launchers to be timed, the baselines first.
+/// All launchers that are timed, the baselines first.
 fn launchers(wireup: Launcher, bench: &Bench) -> Result<Vec<Launcher>, Error> {
     let like = |name: &str, kind| Launcher { name: name.into(), kind, ..wireup.clone() };
     let baselines = [("baseline-1", Kind::Baseline(1)), ("baseline-2", Kind::Baseline(2)), ("echo", Kind::Echo)];
@@ -246,7 +246,8 @@ fn launchers(wireup: Launcher, bench: &Bench) -> Result<Vec<Launcher>, Error> {
     Ok(all)
 }
 
-/// The reason why a case cannot be run here; `reached` caches the result for each set of hosts and shell.
+/// The reason why a case cannot be run here; `None`: it can. `reached` caches the result for each set of hosts and
+/// shell.
 fn obstacle(case: &Case, surroundings: &Surroundings, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
     if case.work.ranks == Ranks::Mpi && surroundings.mpi_program.is_none() {
         return Some("needs --mpi-program".into());

@@ -1,4 +1,4 @@
-//! The other launchers on this machine: found by name, identified by their version text.
+//! The launchers of other projects on this machine: found by name, identified by their version text.
 //!
 //! The last installation decides which launcher `mpirun` and `mpiexec` are, so the name proves nothing: every candidate
 //! is run with `--version` and identified by its answer.
@@ -13,17 +13,17 @@ use super::launcher::{Kind, Launcher, PEERS, PeerKind};
 use crate::bench::Bench;
 
 const CANDIDATES: [&str; 6] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun", "flux"];
-/// The daemon of PRRTE, and its client by two names.
+/// Names of PRRTE's daemon, and of its client, which has two names.
 pub const PRTE: &str = "prte";
 pub const PRUN: &str = "prun";
 pub const PRTERUN: &str = "prterun";
-/// Folders below the current directory: `target/peers/bin`, `target/peers/NAME/bin`.
+/// Folder with installed launchers, below the current directory: `target/peers/bin`, `target/peers/NAME/bin`.
 const PEERS_DIR: &str = "target/peers";
-/// A launcher that takes longer to print its version is not run again (chosen).
+/// Time limit for printing the version; a launcher that takes longer is not run again (chosen).
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 
-/// All peers in `PATH` and `target/peers`, and those in `named` from the command line (name, path). What is missing is
-/// told to the samples.
+/// All launchers in `PATH` and `target/peers`, and those that the command line names (`named`: name, path). Launchers
+/// that are missing are reported to the samples.
 pub fn find(named: &[(String, PathBuf)], bench: &Bench) -> Vec<Launcher> {
     let mut found: Vec<Launcher> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -36,7 +36,7 @@ pub fn find(named: &[(String, PathBuf)], bench: &Bench) -> Vec<Launcher> {
             }
             continue;
         };
-        // Wrappers check the name by which they are called, so the path keeps its name and only the resolved file is
+        // The path keeps its name, since wrappers check the name by which they are called; only the resolved file is
         // compared.
         if !seen.insert(real) && name.is_none() {
             continue;
@@ -73,13 +73,13 @@ pub fn find(named: &[(String, PathBuf)], bench: &Bench) -> Vec<Launcher> {
     found
 }
 
-/// `prun` in the folder of one of the launchers that were found, with its version: `ask` calls a program with variables
-/// and returns its version.
+/// Finds `prun` in the folder of one of the launchers that were found. `ask` runs a program with variables and returns
+/// its version.
 fn prun(found: &[Launcher], ask: impl Fn(&Path, &[(OsString, OsString)]) -> Option<String>) -> Option<Launcher> {
     let dirs = found.iter().filter_map(|launcher| launcher.path.parent());
     dirs.filter(|dir| dir.join(PRTE).exists()).find_map(|dir| {
         let path = [PRUN, PRTERUN].map(|name| dir.join(name)).into_iter().find(|path| path.exists())?;
-        // A package that was moved after it was built must be told where it is.
+        // A package that was moved after it was built needs these variables to find its files.
         let prefix = dir.parent()?.as_os_str();
         let moved = ["PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"].map(|name| (name.into(), prefix.to_owned()));
         [Vec::new(), moved.to_vec()].into_iter().find_map(|env| {
@@ -100,7 +100,7 @@ fn search_dirs() -> Vec<PathBuf> {
     dirs.into_iter().filter_map(|dir| std::path::absolute(dir).ok()).collect()
 }
 
-/// A launcher's answer to a flag.
+/// Runs a launcher with the flag `question`; returns its output.
 pub fn ask(path: &Path, question: &str, env: &[(OsString, OsString)], bench: &Bench) -> Result<String, String> {
     let mut command = bench.command(vec![path.into(), OsString::from(question)], VERSION_LIMIT);
     command.env = env.to_vec();
@@ -109,7 +109,7 @@ pub fn ask(path: &Path, question: &str, env: &[(OsString, OsString)], bench: &Be
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Kind and version, from the answer to `--version`.
+/// Identifies a launcher by its answer to `--version`: returns its kind and version.
 fn identify(answer: &str) -> Option<(PeerKind, String)> {
     let after = |mark: &str| {
         let rest = answer.split_once(mark)?.1.trim_start();

@@ -1,8 +1,8 @@
 //! What runs in the background while the cases of a benchmark are timed: a session of wireup, or a virtual machine of
 //! PRRTE.
 //!
-//! It is started before the first round and ended after the last one, whatever happens in between; what it leaves then
-//! counts as left behind.
+//! It is started before the first round and ended after the last one, whatever happens in between; processes that exist
+//! after that count as left behind.
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -29,17 +29,17 @@ pub struct RunningSession {
     pub up_s: f64,
     /// Processes of the session or virtual machine that are children of this program.
     pub pids: Vec<Pid>,
-    /// The command that ends a session of wireup; `None`: a virtual machine of PRRTE.
+    /// The command that ends a session of wireup; `None` for a virtual machine of PRRTE.
     down: Option<Invocation>,
-    /// The virtual machine, which is ended when it is dropped.
+    /// PRRTE's virtual machine, which is ended when this value is dropped.
     machine: Option<Running>,
 }
 
 impl RunningSession {
-    /// Starts what `launcher` needs for `case`, if anything.
+    /// Starts the session or virtual machine that `launcher` needs for `case`, if any.
     ///
     /// # Errors
-    /// It did not start; nothing of it is left.
+    /// The session did not start; nothing of it is left.
     pub fn raise(
         launcher: &Launcher,
         case: &Case,
@@ -56,10 +56,10 @@ impl RunningSession {
         }
     }
 
-    /// Starts a session of wireup with this name on the nodes that `words` choose.
+    /// Starts a session of wireup with this name on the nodes that the flags `words` choose.
     ///
     /// # Errors
-    /// It did not start; nothing of it is left.
+    /// The session did not start; nothing of it is left.
     pub fn up(
         bench: &Bench,
         wireup: &Path,
@@ -102,34 +102,34 @@ impl RunningSession {
         Ok(RunningSession { up_s, pids, down: None, machine: Some(running) })
     }
 
-    /// Ends it.
+    /// Ends the session or virtual machine.
     ///
     /// # Errors
-    /// Why it did not end in order.
+    /// It did not end properly.
     pub fn end(mut self) -> Result<(), Failure> {
         self.take_down()
     }
 
     fn take_down(&mut self) -> Result<(), Failure> {
         drop(self.machine.take());
-        // Also after an interrupt, which is the purpose of this.
+        // Runs with an interrupt flag of its own, because the session must be ended after an interrupt, too.
         self.down.take().map_or(Ok(()), |down| down.run(&Interrupt::default()).map(drop))
     }
 }
 
 impl Drop for RunningSession {
     fn drop(&mut self) {
-        // A caller that needs the result calls `end`.
+        // The result is ignored: a caller that needs it calls `end`.
         let _ = self.take_down();
     }
 }
 
-/// A command whose output is not used.
+/// A command whose standard output is discarded.
 fn quiet(bench: &Bench, argv: Vec<OsString>, limit: Duration) -> Invocation {
     Invocation { stdout: None, stderr: bench.scratch.file("session-stderr"), ..bench.command(argv, limit) }
 }
 
-/// The flags that choose the nodes of the case.
+/// The flags of `wireup up` that choose the nodes of the case.
 fn up_words(case: &Case) -> String {
     match &case.remote {
         Some(remote) => format!("--hosts {} --remote-shell {}", remote.list(), remote.shell),
@@ -139,7 +139,7 @@ fn up_words(case: &Case) -> String {
 
 /// The command line of PRRTE's daemon.
 fn prte(launcher: &Launcher, case: &Case, uri: OsString) -> Vec<OsString> {
-    // Inside Slurm it would start a step, for which all other launchers had to wait.
+    // In a Slurm allocation PRRTE would start a step by itself, for which all other launchers would have to wait.
     let hosts = case.remote.as_ref().map(|remote| {
         let slots = remote.slots(case.layout.ppn);
         format!(

@@ -1,9 +1,9 @@
-//! `wireup bench jobs --soak N`: many jobs through one session, some of which fail, and what its agents hold before and
-//! after.
+//! `wireup bench jobs --soak N`: many jobs through one session, some of which fail, and what the session's agents hold
+//! before and after these jobs.
 //!
 //! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/polling.c`
-//! determines which of them crash, abort, or leave a process behind. The agents are looked at while nothing runs. Jobs
-//! of both sizes run first, so that whatever an agent creates once and keeps exists already before.
+//! determines which of them crash, abort, or leave a process behind. The agents' state is read while nothing runs. Jobs
+//! of both sizes run before the first reading, so that it includes everything that an agent creates once and keeps.
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -27,18 +27,18 @@ use crate::memory::{self, program_of};
 use crate::programs::sessions_beside;
 use crate::samples::{Measures, bytes, count, rate};
 
-/// Jobs of a slice: a multiple of the period with which jobs fail.
+/// Number of jobs in a slice: a multiple of the period with which jobs fail.
 const SLICE: u32 = 500;
-/// Jobs of each size before anything is looked at (chosen: every kind of job several times).
+/// Number of jobs of each size before the first reading (chosen: every kind of job several times).
 const WARM_UP_JOBS: u32 = 200;
-/// One of this many slices has a rank on every node.
+/// One of this many slices has a rank on every node (a "wide" slice).
 const WIDE_EVERY: u32 = 5;
 /// Pause between two readings of the agents' state, which must be equal; the agents' wake-ups during it are counted.
 /// Longer than agents keep anything for reuse (chosen).
 const IDLE: Duration = Duration::from_secs(3);
 /// Time after which the last reading is taken even if no two consecutive readings were equal (chosen).
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Folders in which files may be left.
+/// Folders where files may be left behind.
 const FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
 pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_count: u32) -> Result<(), Problem> {
@@ -73,7 +73,7 @@ pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_co
     bench.add(&value, "before", 0, Ok(before.measures(&before)));
     let mut measures = after.measures(&before);
     measures.push(rate("job-rate", f64::from(jobs) / all.elapsed_s));
-    // How many jobs should end well, since the numbers of every slice begin at 0.
+    // Number of jobs that should end well; jobs are numbered from 0 in every slice.
     let expected = (0..jobs).filter(|number| !matches!(number % 20, 4 | 9 | 14)).count() as u32;
     let ends = [("ended-well", all.well), ("ended-badly", all.badly), ("hung", all.hung), ("expected-well", expected)];
     measures.extend(ends.map(|(name, number)| count(name, f64::from(number))));
@@ -81,23 +81,23 @@ pub fn run(bench: &Bench, session: &Launcher, jobs: u32, in_flight: u32, node_co
     Ok(())
 }
 
-/// What a session's processes hold while nothing runs in it.
+/// State that a session's processes hold while nothing runs in the session.
 struct Held {
-    /// For each agent its pid, and its memory (bytes) and numbers of descriptors, threads and children.
+    /// For each agent: its pid, its memory (bytes), and its numbers of descriptors, threads and children.
     agents: Vec<(Pid, [u64; 4])>,
-    /// All processes of the session: agents, keepers, remote shells.
+    /// Number of processes of the session: agents, keepers, remote shells.
     processes: usize,
-    /// Ranks and processes that they have left behind, wherever they are.
+    /// Number of ranks, and of processes that they have left behind, wherever these are.
     ranks: usize,
     files: BTreeSet<PathBuf>,
-    /// How often all agents together woke up without work before this look.
+    /// Number of times that all agents together woke up without work before this reading.
     wake_ups: u64,
 }
 
 impl Held {
-    /// A look at the session below `roots`, whose agents run `program` and whose ranks run programs of `folder`. It is
-    /// taken when two consecutive looks are equal and no agent woke up in between, so that everything that is ending
-    /// has ended.
+    /// Reads the state of the session below `roots`, whose agents run `program` and whose ranks run programs of
+    /// `folder`. Repeats this until two consecutive readings are equal and no agent woke up in between, so that
+    /// everything that is ending has ended.
     fn when_quiet(roots: &[Pid], program: &Path, folder: &Path) -> Result<Held, Failure> {
         let begin = Instant::now();
         let mut last = Held::look(roots, program, folder)?;
@@ -159,7 +159,8 @@ impl Held {
     }
 }
 
-/// The files in the folders for temporary files, without our own, and all files of the sessions.
+/// The files in the folders for temporary files, without those of this benchmark (`ours`), and all files of the
+/// sessions.
 fn files(ours: &Path) -> BTreeSet<PathBuf> {
     let sessions = WalkDir::new(sessions_beside(&ours.join("stderr"))).min_depth(1);
     let folders = FOLDERS.map(|folder| WalkDir::new(folder).min_depth(1).max_depth(1));

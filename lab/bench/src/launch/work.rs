@@ -1,4 +1,4 @@
-//! One run of one case with one launcher: the program that it starts, the values that result.
+//! One run of one case with one launcher: the program that it starts, and the values that result.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,29 +15,31 @@ use crate::programs::fifo;
 use crate::samples::{Measures, bytes, count, rate, seconds, value_of};
 use crate::{shells, stamps};
 
-/// How often the ranks' file is checked while they arrive; no time is measured by it (chosen).
+/// Interval at which the ranks' file is checked until all ranks have arrived; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
 /// Time for the agents to become idle after the last get, before their memory is read (chosen).
 const QUIET: Duration = Duration::from_millis(200);
-/// Time for what a job left running on other hosts to end, and for the last packets (chosen).
+/// Time for processes that a job has left on other hosts to end, and for the last packets to arrive (chosen).
 const FAR_QUIET: Duration = Duration::from_millis(50);
-/// How long ranks of `Ranks::Sleep` sleep (s).
+/// Time for which ranks of `Ranks::Sleep` sleep (s).
 const SLEEP_S: f64 = 0.3;
-/// How often polling ranks meet. Chosen: a launcher whose ranks become extremely slow still ends within its limit.
+/// Number of times that polling ranks meet. Chosen: a launcher whose ranks become extremely slow still ends within its
+/// limit.
 const POLLING_TURNS: u32 = 2000;
-/// Time for the busy processes beside polling ranks to start (chosen).
+/// Time for the busy processes to start before the polling ranks (chosen).
 const BUSY_LEAD: Duration = Duration::from_millis(50);
-/// The file that polling ranks map: two words, then the times of the first and last meeting (`programs/polling.c`).
+/// Size of the file that polling ranks map: two words, then the times of the first and last meeting
+/// (`programs/polling.c`).
 const POLLING_BOARD_BYTES: usize = 24;
-/// A job of a stream that takes longer counts as hanging and is killed: a hundred times the longest time seen of a
-/// peer's single job (chosen).
+/// Time limit of one job of a stream; a job that takes longer counts as hanging and is killed. A hundred times the
+/// longest time of a single job under another launcher (chosen).
 pub const JOB_LIMIT: Duration = Duration::from_secs(10);
-/// Time per job in the limit of a stream, as if all jobs were about as slow as that (chosen).
+/// Time per job that the time limit of a whole stream allows (chosen: far more than a usual job takes).
 const JOB_SHARE: Duration = Duration::from_secs(2);
 /// Time limit for contacting all hosts at once, before anything is timed (chosen).
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Shared by all runs of a benchmark.
+/// State that all runs of a benchmark share.
 pub struct Surroundings<'a> {
     pub bench: &'a Bench,
     pub mpi_program: Option<PathBuf>,
@@ -72,7 +74,7 @@ impl Surroundings<'_> {
             Ranks::Mpi => plain(vec![self.mpi_program.clone().ok_or_else(|| wrong("needs --mpi-program"))?.into()]),
             Ranks::OpenMpi(version) => self.open_mpi(case, launcher, version),
             Ranks::Sleep => plain(words(&format!("/bin/sleep {SLEEP_S}"))).map(|measures| less(measures, SLEEP_S)),
-            // The values of the echo server cannot be checked.
+            // The echo server returns no real values, so they cannot be checked.
             Ranks::Stamped(program, how) => {
                 let more = if launcher.kind == Kind::Echo { "--unchecked" } else { "" };
                 let stamps = self.bench.scratch.empty_file("stamps")?;
@@ -85,8 +87,8 @@ impl Surroundings<'_> {
         }
     }
 
-    /// The shim is loaded only into the ranks, by `env`, since launchers have no common option for it. wireup has an
-    /// option, which is used because it examines the program.
+    /// Runs a program of Open MPI. The shim is loaded only into the ranks, by `env`, since launchers have no common
+    /// option for it. wireup has an option, which is used because it examines the program.
     fn open_mpi(&self, case: &Case, launcher: &Launcher, version: u32) -> Result<Measures, Failure> {
         let program = std::path::absolute(open_mpi_program(version))?;
         let stamps = self.bench.scratch.empty_file("mpi-stamps")?;
@@ -106,7 +108,7 @@ impl Surroundings<'_> {
         Ok([less(measures, slowest_s), vec![seconds("mpi-init", slowest_s)]].concat())
     }
 
-    /// The ranks wait for a FIFO whose only writer is this process; closing it releases them.
+    /// The ranks wait at a FIFO whose only writer is this process; closing the FIFO releases them.
     fn held(&self, case: &Case, launcher: &Launcher) -> Result<Measures, Failure> {
         let (stamps, hold) = (self.bench.scratch.empty_file("stamps")?, self.bench.scratch.file("hold"));
         let writer = fifo(&hold)?;
@@ -128,7 +130,7 @@ impl Surroundings<'_> {
         with_stamps([measures, memory?].concat(), &stamps, case)
     }
 
-    /// Ranks that poll for each other while other processes want the same cpus.
+    /// Measures ranks that poll while they wait for each other, when other processes want the same cpus.
     ///
     /// A busy machine is simulated by as many busy processes as there are cpus, each in a session of its own, like
     /// another user's programs. When ranks poll and yield, the other ranks should run next, not those processes. With
@@ -151,7 +153,7 @@ impl Surroundings<'_> {
         Ok(measures)
     }
 
-    /// Runs a slice of the stream; the warm-up is a shorter slice whose started ranks are counted.
+    /// Runs one slice of the stream of jobs; the warm-up is a shorter slice whose ranks are counted.
     fn jobs(&self, case: &Case, launcher: &Launcher, warms_up: bool) -> Result<Measures, Failure> {
         let jobs = if warms_up { case.jobs.min(2 * case.in_flight) } else { case.jobs };
         let (started, mut program) = (self.bench.scratch.empty_file("started")?, vec![self.program("true")]);
@@ -160,7 +162,8 @@ impl Surroundings<'_> {
         }
         let once = self.invocation(case, launcher, program);
         let ended = stream(&once, jobs, case.in_flight, JOB_LIMIT, &self.bench.interrupt)?;
-        // Jobs that launchers lose are reported, but their figures still count.
+        // Hung jobs of other launchers are reported, but their figures are used; in a session of wireup no job may
+        // hang.
         if ended.badly > 0 || ended.well == 0 || launcher.kind == Kind::Session && ended.hung > 0 {
             return Err(wrong(format!("of {jobs} jobs {} ended badly, {} hung", ended.badly, ended.hung)));
         }
@@ -174,7 +177,7 @@ impl Surroundings<'_> {
     /// Checks that every host answers and sees the test programs.
     ///
     /// # Errors
-    /// The shells' messages about the hosts that do not.
+    /// The messages of the remote shells about hosts that do not answer or do not see the programs.
     pub fn reach(&self, remote: &Remote) -> Result<(), Failure> {
         let seen = self.bench.scratch.program("true");
         let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());
@@ -206,17 +209,17 @@ impl Surroundings<'_> {
     }
 }
 
-/// A program that does init, barrier, finalize, built by `cargo xtask setup`.
+/// Path of a program of this Open MPI that does init, barrier, finalize; `cargo xtask setup` builds it.
 pub fn open_mpi_program(version: u32) -> PathBuf {
     format!("target/programs/openmpi{version}/initfin").into()
 }
 
-/// Time limit for a stream as a whole.
+/// Time limit for a whole stream of `jobs` jobs.
 pub fn stream_limit(jobs: u32) -> Duration {
     Duration::from_secs(60) + JOB_SHARE * jobs
 }
 
-/// Checks the number of ranks: every rank that starts appends a byte.
+/// Checks the number of ranks that were started: every rank appends a byte to the file.
 fn expect(file: &Path, expected: u32) -> Result<(), Failure> {
     let started = fs::metadata(file)?.len();
     match started == u64::from(expected) {
@@ -225,7 +228,7 @@ fn expect(file: &Path, expected: u32) -> Result<(), Failure> {
     }
 }
 
-/// Adds the wall time without the time of the ranks themselves.
+/// Adds the wall time minus the time of the ranks themselves.
 fn less(mut measures: Measures, own_s: f64) -> Measures {
     let overhead = value_of(&measures, "wall").map(|wall| seconds("overhead", wall - own_s));
     measures.extend(overhead);
@@ -237,7 +240,7 @@ fn with_stamps(mut measures: Measures, stamps: &Path, case: &Case) -> Result<Mea
     Ok(measures)
 }
 
-/// One busy process for each cpu; they are ended on drop.
+/// One busy process for each cpu; these processes are ended on drop.
 struct BusyCpus(Vec<Child>);
 
 impl BusyCpus {
@@ -255,18 +258,19 @@ impl BusyCpus {
 
 impl Drop for BusyCpus {
     fn drop(&mut self) {
-        // One may have exited already; then it is only reaped.
+        // A process may have exited already; then it is only reaped.
         self.0.iter_mut().for_each(|child| drop((child.kill(), child.wait())));
     }
 }
 
-/// Bytes of whole frames that were sent over the network of a testbed since it was created, if this is one.
+/// Number of bytes of whole frames that were sent over the network of a testbed since it was created; `None`: this is
+/// no testbed.
 ///
-/// The benchmark's own name space holds one end of every cable there. Each frame counts once, where it was sent: by a
-/// node (received by a port of the hub) or by the hub (sent by its bridge). On other networks the counters of one host
-/// do not cover the rest.
+/// The benchmark's own network name space holds one end of every cable of the testbed. Each frame counts once, at its
+/// sender: a node (received by a port of the hub) or the hub (sent by its bridge). On other networks the counters of
+/// one host do not cover the rest.
 fn bytes_sent() -> Option<u64> {
-    // Set by `wireup-testbed run` on its hub.
+    // `wireup-testbed run` sets this variable on its hub.
     std::env::var_os("WIREUP_TESTBED_HOSTS")?;
     let ports = procfs::net::dev_status().ok()?;
     let received = ports.values().filter(|port| port.name.starts_with('v')).map(|port| port.recv_bytes);

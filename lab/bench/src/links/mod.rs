@@ -1,8 +1,8 @@
 //! `wireup bench p2p` and `coll`: the performance of the links between agents (S3, backup slides 1 and 2).
 //!
-//! `process` has the links of agents in processes of their own, between which messages are timed, and the ranks of a
-//! job, one on each node, whose allgathers are timed. They are compared with a bare TCP connection, `ucx_perftest`, any
-//! other command. A run measures all sizes; each size is a case.
+//! `process` runs the links of agents in processes of their own, between which messages are timed, and the ranks of a
+//! job, one on each node, whose allgathers are timed. They are compared with a bare TCP connection, `ucx_perftest`, or
+//! any other command. A run measures all sizes; each size is a case.
 pub mod process;
 
 use std::ffi::OsString;
@@ -71,7 +71,7 @@ connection and ucx_perftest. coll: allgathers of a job with one rank on each nod
 
 /// The largest message that counts as small (S3).
 const SMALL_BYTES_MAX: u32 = 1 << 10;
-/// The largest sizes (bytes): the source's for messages; for one node's part of an allgather our own limit.
+/// The largest sizes (bytes): of messages, as in S3; of one node's part of an allgather, a limit of this benchmark.
 const MESSAGE_MAX: u32 = 1 << 22;
 const PART_MAX: u32 = 1 << 16;
 /// Sizes for `ucx_perftest`, which measures only one size per call.
@@ -79,14 +79,14 @@ const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
 const ROUNDS_DEFAULT: u32 = 5;
 const LIMIT_S: u64 = 120;
 
-/// A command that prints its measurements.
+/// A command that is measured; it prints its results.
 #[derive(Clone, Debug)]
 struct Subject {
     argv: Vec<OsString>,
-    /// Number by which printed times are divided: 2 if these are times of round trips.
+    /// Number by which printed times are divided: 2 if the command prints times of round trips.
     ways: f64,
-    /// Whether the command times consecutive allgathers. There the mean is used and not the median, because a node that
-    /// is late for one allgather may complete the next one at once.
+    /// Whether the command times consecutive allgathers. For these the mean is used and not the median, because a node
+    /// that is late for one allgather may complete the next one at once.
     is_gathered: bool,
 }
 
@@ -118,7 +118,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     if bench.lists(&turns) {
         return Ok(());
     }
-    // One run has values for many cases, so that the loop of `Bench` does not fit.
+    // Not by the loop of `Bench`, because one run has values for many cases.
     for (round, turn) in (WARM_UP..i64::from(rounds)).flat_map(|round| turns.iter().map(move |turn| (round, turn))) {
         if bench.interrupt.is_set() {
             return Ok(());
@@ -141,7 +141,7 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Messages between two nodes, the base of the ratios first.
+/// Commands that time messages between two nodes; the base of the ratios comes first.
 fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Result<Vec<(String, Subject)>, Problem> {
     let two = |value: &Value, max| match value.list(|node| node.number_in(0, max))?[..] {
         [first, second] => Ok((first, second)),
@@ -155,12 +155,12 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
     let cpus = bench.line.last(CPUS, |value| two(value, u32::MAX))?;
     let (own, shell, folder) = (bench.own_program()?, bench.remote_shell()?, bench.scratch.file(""));
     let is_local = bench.hosts.is_empty();
-    // The prefix of a command for this node, the one with this index on the path.
+    // The command that starts a process on this node, to which its arguments are added; `index`: its place on the path.
     let end = |node: u32, index: usize| {
         let there = match bench.hosts.get(node as usize) {
             Some(host) => format!("{shell} {host}"),
-            // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts all
-            // ends into one group.
+            // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler would put
+            // all processes of the path into one group.
             None => "setsid -w".into(),
         };
         let cpu = cpus.map(|(first, second)| if index.is_multiple_of(2) { first } else { second });
@@ -185,8 +185,9 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
         ("tree".to_owned(), between(&path(nodes, fanout, pair), "tcp")),
         ("ucx".to_owned(), between(&direct, "ucx")),
     ];
-    // UCX's own benchmark polls without a pause, or sleeps until something arrives; then its endpoints handle errors,
-    // as those of agents do. Two processes that poll on one cpu wait for the end of each other's time slice.
+    // UCX's own benchmark either polls without a pause, or sleeps until something arrives; in the latter mode its
+    // endpoints handle errors, as those of agents do. Two processes that poll on one cpu wait for the end of each
+    // other's time slice.
     let turns = cpus.is_none_or(|(first, second)| first != second).then_some(("perftest, turns", ""));
     for (name, mode) in [Some(("perftest, sleeps", " -e -E sleep")), turns].into_iter().flatten() {
         let host = bench.hosts.get(pair.1 as usize).map_or("127.0.0.1", String::as_str);
@@ -208,7 +209,8 @@ fn messages(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Res
     Ok(all)
 }
 
-/// Allgathers among all nodes, the base of the ratios first. Without a transport only the links of the tree are used.
+/// Commands that time allgathers among all nodes; the base of the ratios comes first. Without a transport only the
+/// links of the tree are used.
 fn allgathers(bench: &Bench, nodes: u32, fanout: u32, steps: &[(u32, u32)]) -> Result<Vec<(String, Subject)>, Problem> {
     let own = bench.own_program()?;
     let gathered = |argv| Subject { argv, ways: 1.0, is_gathered: true };
@@ -240,12 +242,13 @@ fn sh(script: &str) -> Vec<OsString> {
     ["/bin/sh", "-c", script].map(OsString::from).into()
 }
 
-/// The nodes from the first of the pair through the tree to the second.
+/// The nodes on the path through the tree from the first node of the pair to the second.
 fn path(nodes: u32, fanout: u32, (first, second): (u32, u32)) -> Vec<u32> {
     let tree = Tree::new(nodes, fanout);
     let up = |node: u32| std::iter::successors(Some(AgentId(node)), |agent| tree.parent(*agent)).collect::<Vec<_>>();
     let (mut from, mut to) = (up(first), up(second));
-    // Both end at the root; their common part, except for the nearest common ancestor, is no part of the path.
+    // Both lists end at the root; their common part, except for the nearest common ancestor, does not belong to the
+    // path.
     while from.len() > 1 && to.len() > 1 && from[from.len() - 2] == to[to.len() - 2] {
         from.pop();
         to.pop();
@@ -254,7 +257,7 @@ fn path(nodes: u32, fanout: u32, (first, second): (u32, u32)) -> Vec<u32> {
     from.into_iter().chain(to.into_iter().rev()).map(|agent| agent.0).collect()
 }
 
-/// The values of one run, by size.
+/// Runs a command once; returns its values, by size.
 fn once(bench: &Bench, subject: &Subject) -> Result<Vec<(u32, Measures)>, Failure> {
     let (_, text) = bench.run(subject.argv.clone(), bench.limit_or(LIMIT_S))?;
     let notes = fs::read_to_string(bench.scratch.file("stderr"))?;

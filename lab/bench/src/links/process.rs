@@ -1,12 +1,12 @@
-//! The processes of `p2p` and `coll`.
+//! The processes that `p2p` and `coll` measure.
 //!
-//! On the path of a message between two nodes: the links of an agent, without the agent. Process 0 sends messages and
-//! times their return, the last one sends them back, and those between pass them on. With two processes the link is a
-//! direct one; with more, each is a hop of the tree. All see one folder: it has the secret of the links, and each
-//! process leaves its addresses there for the one before it, once its own link to the next one is up. For comparison
-//! two processes can have a bare TCP connection instead.
+//! On the path of a message between two nodes there are processes that have the links of an agent, without the agent.
+//! Process 0 sends messages and times their return, the last process sends them back, and those between forward them.
+//! With two processes the link is a direct one; with more, each link is a hop of the tree. All processes see one
+//! folder: it has the secret of the links, and each process writes its addresses there for the previous process, once
+//! its own link to the next process is up. For comparison two processes can have a bare TCP connection instead.
 //!
-//! A rank of a job does allgathers, each of which it checks.
+//! A rank of a job does allgathers, and checks the result of each.
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -28,20 +28,20 @@ use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 
 use crate::net::random;
 
-/// The first argument of a process on the path of a message; FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS follow. HOW
-/// is `tcp` or `ucx`, or for a bare connection the address of process 1.
+/// The first argument of a process on the path of a message; the arguments FOLDER INDEX LAST HOW IS_LOCAL ENCRYPT STEPS
+/// follow it. HOW is `tcp` or `ucx`, or for a bare connection the address of process 1.
 pub const WORD: &str = "link-process";
-/// The first argument of a rank; STEPS follows.
+/// The first argument of a rank that does allgathers; the argument STEPS follows it.
 pub const RANK: &str = "allgather-rank";
 
-/// Longest wait for all links to come up, and for a message to arrive (chosen: an agent's start timeout). It bounds the
-/// time for which a process outlives a benchmark that was killed.
+/// Longest wait for all links to come up, and for a message to arrive (chosen: an agent's start timeout). This bounds
+/// the time for which a process outlives a benchmark that was killed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Time between two looks at the folder; nothing is measured by it (chosen).
+/// Interval at which the folder is checked for files; nothing is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
 /// Longest wait for an event in one call of `turn` (chosen).
 const TURN: Duration = Duration::from_secs(1);
-/// A link that is silent for this long is lost (ns; an agent's default).
+/// Time without any bytes received after which a link is lost (ns; an agent's default).
 const SILENCE_NS: u64 = 30_000_000_000;
 
 static JOB: JobSlot<()> = JobSlot::new();
@@ -49,7 +49,7 @@ static JOB: JobSlot<()> = JobSlot::new();
 /// Message sizes in bytes, each with its number of iterations.
 type Steps = Vec<(u32, u32)>;
 
-/// Makes the folder's secret and removes the addresses of an earlier run.
+/// Creates the secret in the folder and removes the addresses of an earlier run.
 pub fn prepare(folder: &Path, last: u32) -> std::io::Result<()> {
     fs::write(folder.join("secret"), random::<32>()?)?;
     for index in 1..=last {
@@ -69,7 +69,7 @@ fn text(problem: impl ToString) -> String {
     problem.to_string()
 }
 
-/// `BYTESxTIMES,..`
+/// Parses `BYTESxTIMES,..`
 fn read_steps(text: &str) -> Result<Steps, String> {
     let step = |text: &str| {
         let (bytes, times) = text.split_once('x')?;
@@ -82,13 +82,13 @@ fn words(args: &[OsString]) -> Vec<&str> {
     args.iter().filter_map(|arg| arg.to_str()).collect()
 }
 
-/// How many iterations come before those that count.
+/// Number of iterations that are not measured, before `times` that are.
 fn warm_up(times: u32) -> u32 {
     (times / 10).max(1)
 }
 
-/// Calls `once` with the bytes and the number of the iteration, and prints what it returns, times in nanoseconds:
-/// `measured BYTES TIMES TOTAL MEDIAN LEAST`.
+/// Calls `once` for each iteration, with the size in bytes and the iteration's number, and prints the times that it
+/// returns in nanoseconds: `measured BYTES TIMES TOTAL MEDIAN LEAST`.
 fn measure(
     steps: &[(u32, u32)],
     is_told: bool,
@@ -107,13 +107,13 @@ fn measure(
     Ok(())
 }
 
-/// Runs a rank; `args` are those after the word.
+/// Runs a rank that does allgathers; `args`: the arguments after `RANK`.
 pub fn gather(args: &[OsString]) -> Result<(), String> {
     let shown = |code| format!("{code:?}");
     let steps = read_steps(words(args).first().unwrap_or(&""))?;
     let mut job = Job::join(&JOB).map_err(shown)?;
     let (rank, size) = (job.rank, job.size);
-    // The value's first byte shows the rank and the round; the others are the same for all.
+    // The first byte of a value depends on rank and round; the other bytes are the same for all.
     let mark = |rank: u32, round: u32| b'a' + ((rank * 7 + round) % 26) as u8;
     measure(&steps, rank == 0, |bytes, round| {
         let (mut value, mut rows) = (vec![b'v'; bytes as usize], vec![0; (size * bytes) as usize]);
@@ -131,7 +131,7 @@ pub fn gather(args: &[OsString]) -> Result<(), String> {
     JOB.leave(job.with).map_err(shown)
 }
 
-/// Runs a process on a path; `args` are those after the word.
+/// Runs a process on the path of messages; `args`: the arguments after `WORD`.
 pub fn run(args: &[OsString]) -> Result<(), String> {
     let [folder, index, last, how, is_local, encrypt, steps] = words(args)[..] else {
         return Err("wireup bench p2p starts these processes itself".into());
@@ -159,14 +159,14 @@ pub fn run(args: &[OsString]) -> Result<(), String> {
     process.answer(last)
 }
 
-/// Writes a file that others see only once it is whole.
+/// Writes a file that other processes see only when it is complete.
 fn leave(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let draft = path.with_extension("draft");
     fs::write(&draft, bytes)?;
     fs::rename(draft, path)
 }
 
-/// What process `index` has left.
+/// Waits for the file that process `index` writes; returns its contents.
 fn await_file(folder: &Path, index: u32) -> Result<Vec<u8>, String> {
     let (until, path) = (Instant::now() + WAIT_MAX, address_file(folder, index));
     loop {
@@ -178,7 +178,7 @@ fn await_file(folder: &Path, index: u32) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Messages over one TCP connection in their simplest form: blocking sockets, TCP_NODELAY, nothing else.
+/// Times messages over one TCP connection in its simplest form: blocking sockets, TCP_NODELAY, nothing else.
 fn bare(folder: &Path, index: u32, address: Ipv4Addr, steps: &[(u32, u32)]) -> Result<(), String> {
     let mut buffer = vec![0; steps.iter().map(|step| step.0 as usize).max().unwrap_or(0)];
     if index == 1 {
@@ -210,7 +210,7 @@ struct Process {
     end: LinkEnd,
     links: BTreeMap<AgentId, LinkId>,
     readers: BTreeMap<LinkId, FrameReader>,
-    /// Frames received and not yet taken.
+    /// Frames that have been received and not been returned by `frames` yet.
     received: Vec<(LinkId, Frame)>,
 }
 
@@ -233,7 +233,7 @@ impl Process {
         Ok(Process { index, end, links: BTreeMap::new(), readers: BTreeMap::new(), received: Vec::new() })
     }
 
-    /// Waits for the next process's addresses, and then for a link to it.
+    /// Waits for the next process's addresses, and then until the link to that process is up.
     fn link_to_next(&mut self, folder: &Path) -> Result<(), String> {
         let next = AgentId(self.index + 1);
         let bytes = await_file(folder, next.0)?;
@@ -254,10 +254,10 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for frames.
+    /// Waits for frames, and returns them.
     ///
     /// # Errors
-    /// A link is lost, or no frame arrives.
+    /// A link is lost, or no frame arrives in time.
     fn frames(&mut self) -> Result<Vec<(LinkId, Frame)>, String> {
         let until = Instant::now() + WAIT_MAX;
         while self.received.is_empty() {
@@ -299,7 +299,7 @@ impl Process {
             let payload = vec![0; bytes as usize].into();
             let message = Frame::new(PeerFrame::Direct, 0, 1, 0, payload);
             let begin = Instant::now();
-            // On the tree's links, messages between agents that are no neighbours have a header for each hop.
+            // On the tree's links, a message between agents that are not neighbours has a header for each hop.
             self.end.links.send(link, if last > 1 { routed(message, 0, last).wrap(1) } else { message });
             self.frames()?;
             Ok(begin.elapsed())
@@ -308,11 +308,11 @@ impl Process {
         self.end.turn(Duration::ZERO).map_err(text)
     }
 
-    /// Sends messages back, or passes them on, until the first process leaves.
+    /// Sends messages back (the last process) or forwards them, until the first process exits.
     fn answer(mut self, last: u32) -> Result<(), String> {
         self.await_link(AgentId(self.index - 1))?;
         let me = AgentId(self.index);
-        // The end of the link is the end of the benchmark: the first process reports any problem.
+        // An error means that the link has closed, which ends this process: the first process reports any problem.
         while let Ok(frames) = self.frames() {
             for (link, frame) in frames {
                 if last == 1 {
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
     use crate::programs::Scratch;
 
-    /// Runs all processes of a path, each in a thread.
+    /// Runs all processes of a path, each in a thread of this test.
     fn path(last: u32, how: &str, encrypt: bool) {
         let scratch = Scratch::create_in(&std::env::temp_dir()).unwrap();
         let folder = scratch.file("");

@@ -1,4 +1,5 @@
-//! The helper process of the benchmark on each host. The remote shell starts it; it obeys lines on its standard input:
+//! The helper process of the benchmark on each host. The remote shell starts it; it carries out orders, one per line of
+//! its standard input:
 //!
 //! ```text
 //!   relay SECRET ADDRESS..   starts a relay that passes its stream on to these addresses; answers with its port
@@ -7,8 +8,8 @@
 //!   stored                   bytes in the store
 //! ```
 //!
-//! It owns a folder in the host's memory. When its input ends, so also when the benchmark or the remote shell ends, it
-//! removes the folder. An answer that begins with `failed` says why it could not obey.
+//! The process owns a folder in the host's memory. When its input ends, which also happens when the benchmark or the
+//! remote shell ends, it removes the folder. An answer that begins with `failed` says why an order failed.
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -20,17 +21,17 @@ use walkdir::WalkDir;
 
 use super::relay;
 
-/// The first argument of such a process; the name of its folder follows.
+/// The first argument of a helper process; the name of its folder follows.
 pub const WORD: &str = "stage-host";
-/// Where its folder is made.
+/// The folder in which a helper process creates its own folder.
 pub const MEMORY: &str = "/dev/shm";
-/// The names of agents' processes; keepers and ranks have others.
+/// The names of agents' processes; keepers and ranks have other names.
 const AGENTS: [&str; 2] = ["wireup", "wireup-session"];
 
-/// `args` are those after the word.
+/// Runs a helper process; `args`: the arguments after `WORD`.
 ///
 /// # Errors
-/// The folder cannot be made, or the input cannot be read.
+/// The folder cannot be created, or the input cannot be read.
 pub fn run(args: &[OsString]) -> io::Result<()> {
     let name = args.first().ok_or_else(|| io::Error::other("wireup bench stage starts it itself"))?;
     let mut host = Host::create(Path::new(MEMORY).join(name))?;
@@ -47,7 +48,7 @@ pub fn machine() -> String {
 }
 
 struct Host {
-    /// Removed when the host is dropped.
+    /// The folder of this helper process, which is removed on drop.
     folder: PathBuf,
 }
 
@@ -83,7 +84,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // A store's folders may be read-only.
+        // The folders of a store may be read-only; they are made writable first.
         if fs::remove_dir_all(&self.folder).is_err() {
             let private = || Permissions::from_mode(0o700);
             let folders = entries(&self.folder).filter(|(_, meta)| meta.is_dir());
@@ -98,13 +99,13 @@ fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
     all.filter_map(|entry| entry.metadata().ok().map(|meta| (entry.into_path(), meta)))
 }
 
-/// Bytes of the files below a folder; those with several names count once.
+/// Number of bytes of the files below a folder; a file with several names counts once.
 fn bytes_below(folder: &Path) -> u64 {
     entries(folder).filter(|(_, meta)| meta.is_file()).map(|(_, meta)| meta.len() / meta.nlink().max(1)).sum()
 }
 
-/// The agents that this process sees, also those of hosts that are its own machine, with their memory and its peak. The
-/// peaks begin anew.
+/// The agents that this process sees, with their memory and its peak. These include agents of hosts that are namespaces
+/// of the same machine. The peaks are reset.
 pub fn agents() -> String {
     let told = all_processes().into_iter().flatten().flatten().filter(is_agent).filter_map(|process| {
         let [now, peak] = memory_and_peak(&process)?;

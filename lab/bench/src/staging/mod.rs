@@ -1,8 +1,8 @@
 //! `wireup bench stage`: copies of files to the nodes of a session, in turns with bare relays of the same bytes.
 //!
 //! A case is a `tree` of files. A helper process on each host (`host`) starts relays and reads the memory of agents.
-//! `session` has the contestants that are wireup. The other contestants are a chain and a binary tree with one `relay`
-//! on each host; the relays are started before the time is measured.
+//! `session` has wireup as a contestant. The other contestants are a chain and a binary tree with one `relay` on each
+//! host; the relays are started before the time is measured.
 pub mod host;
 mod relay;
 mod session;
@@ -64,17 +64,17 @@ agent.
     ..NO_WORDS
 };
 
-/// Largest tree (MiB): larger ones would not fit in the memory of any machine that was measured.
+/// Largest tree (MiB): larger trees would not fit in the memory of any machine that was used for measurements.
 const MIB_MAX: u32 = 1 << 16;
-/// A set has hardly more entries, and each file at least a byte.
+/// Maximum number of files: sets have hardly more entries; and each file must have at least a byte.
 const FILES_MAX: u32 = 1_000_000;
 const ROUNDS_DEFAULT: u32 = 5;
-/// What a tree and its manifest need on a host beyond the files' bytes (chosen): the last page of each file, the
-/// manifest twice.
+/// Factor by which a tree and its manifest need more memory on a host than the files' bytes (chosen): the last page of
+/// each file, and the manifest twice.
 const OVERHEAD: f64 = 1.25;
 /// Interval at which the benchmark checks whether a stream has ended; it affects no measured time (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
-/// The shapes in which relays are linked: a chain, and a tree with two below each.
+/// The shapes in which relays are connected: a chain, and a tree with two relays below each.
 const RELAYS: [&str; 2] = ["chain", "binary-tree"];
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
@@ -138,11 +138,11 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     Ok(())
 }
 
-/// One stream of the tree's bytes to all hosts; the caller ends the relays.
+/// Sends the tree's bytes once to all hosts through relays; the caller ends the relays.
 fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result<Measures, Failure> {
     let (secret, count) = (hex::encode(random::<16>()?), hosts.all.len());
     let mut addresses = vec![String::new(); count];
-    // Each relay calls those below it, which are there already.
+    // Each relay connects to the relays below it, which have been started before.
     for index in (0..count).rev() {
         let below: Vec<&str> = children(shape, index, count).map(|child| addresses[child].as_str()).collect();
         let port = ask(hosts, index, &format!("relay {secret} {}", below.join(" ")))?;
@@ -166,13 +166,13 @@ fn relay(shape: &str, tree: &Tree, bench: &Bench, hosts: &mut Remotes) -> Result
     Ok(vec![rate("speed", tree.bytes as f64 / time_s), seconds("time", time_s)])
 }
 
-/// The relays below this one; all have higher numbers.
+/// The relays directly below this one; all have higher numbers.
 fn children(shape: &str, index: usize, count: usize) -> impl Iterator<Item = usize> + use<> {
     let first = if shape == RELAYS[0] { index + 1..index + 2 } else { 2 * index + 1..2 * index + 3 };
     first.filter(move |child| *child < count)
 }
 
-/// Whether the hosts that are this machine have the memory for a tree of so many bytes.
+/// Checks that this machine has memory for `bytes` on each of the hosts that are its namespaces.
 fn is_room(bytes: u64, hosts: &Remotes) -> Result<(), Failure> {
     let own = host::machine();
     let here = hosts.all.iter().filter(|host| host.hello == own).count();

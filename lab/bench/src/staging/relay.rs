@@ -1,8 +1,9 @@
-//! One stream for many hosts in its simplest form: blocking sockets, one buffer, nothing checked but the bytes' number.
+//! One stream of bytes to many hosts in its simplest form: blocking sockets, one buffer, no checks but the number of
+//! bytes.
 //!
 //! Each connection begins with a secret; another caller is refused. A relay writes what its caller sends into a file
-//! and to the relays below, and answers its caller when these have answered: how many relays have the stream, and its
-//! length.
+//! and to the relays below, and, when these have answered, answers its caller with the number of relays that have the
+//! stream, and its length.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -15,10 +16,11 @@ const BUFFER_LEN: usize = 1 << 18;
 /// Time within which a process that connects must send the secret (chosen).
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
-/// Starts a relay in a thread, which ends with its stream; returns its port. The relays below must be there already.
+/// Starts a relay in a thread, which ends with its stream; returns its port. The relays below must have been started
+/// before.
 ///
 /// # Errors
-/// A relay below cannot be called.
+/// The relay cannot connect to a relay below it.
 pub fn start(secret: &str, file: PathBuf, below: &[&str]) -> io::Result<u16> {
     let (mut below, secret) = (call(secret, below)?, secret.to_owned());
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -33,11 +35,11 @@ pub fn start(secret: &str, file: PathBuf, below: &[&str]) -> io::Result<u16> {
     Ok(port)
 }
 
-/// Sends a file to a relay. Returns how many relays have it, how many bytes these are, and the time (s) from the first
-/// byte until all have answered.
+/// Sends a file to a relay. Returns the number of relays that have the file, the number of bytes, and the time (s) from
+/// the first byte until all have answered.
 ///
 /// # Errors
-/// A connection or the file fails, or a relay has not everything.
+/// A connection or the file fails, or a relay has not received everything.
 pub fn send(file: &Path, secret: &str, to: &str) -> io::Result<([u64; 2], f64)> {
     let (mut below, mut input, begin) = (call(secret, &[to])?, File::open(file)?, Instant::now());
     Ok((pass_on(&mut input, &mut below, None)?, begin.elapsed().as_secs_f64()))
@@ -63,7 +65,8 @@ fn await_caller(listener: &TcpListener, secret: &[u8]) -> io::Result<TcpStream> 
     }
 }
 
-/// Passes the stream on. Returns when all relays below have answered that they have it: how many they are, and bytes.
+/// Forwards the stream. Returns when all relays below have answered that they have it: the number of these relays, and
+/// of bytes.
 fn pass_on(input: &mut impl Read, below: &mut [TcpStream], mut out: Option<&mut File>) -> io::Result<[u64; 2]> {
     let (mut buffer, mut bytes, mut nodes) = (vec![0; BUFFER_LEN], 0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! A session across the hosts, and `wireup stage` in it.
+//! A session on the hosts, and `wireup stage` in that session.
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::leftovers::Interrupt;
 use crate::remote::Remotes;
 use crate::samples::{Measures, bytes, rate, seconds, value_of};
 
-/// The sessions that take part: with encrypted links, the default, and with plain ones.
+/// The sessions that take part: `wireup` with encrypted links, the default, and `wireup-plain` with unencrypted ones.
 pub const SESSIONS: [&str; 2] = ["wireup", "wireup-plain"];
 /// Time limit of each command (s).
 pub const LIMIT_S: u64 = 300;
 
-/// Memory of agents (bytes) and its peak since the last reading. The key: the host that lists the agent (`None`: the
+/// Memory of agents (bytes) and its peak since the last reading. The key is the host that lists the agent (`None`: the
 /// host of the benchmark) and the agent's pid there.
 type Agents = BTreeMap<(Option<usize>, i32), [u64; 2]>;
 
-/// The answer of a host.
+/// Sends an order to the helper process on a host; returns the answer.
 pub fn ask(hosts: &mut Remotes, index: usize, order: &str) -> Result<String, Failure> {
     let answer = hosts.ask(index, order)?;
     match answer.strip_prefix("failed ") {
@@ -31,7 +31,7 @@ pub fn ask(hosts: &mut Remotes, index: usize, order: &str) -> Result<String, Fai
     }
 }
 
-/// All agents on all hosts and here.
+/// All agents on all hosts and on this machine.
 fn agents(hosts: &mut Remotes) -> Result<Agents, Failure> {
     let mut told = vec![(None, host::agents())];
     for index in 0..hosts.all.len() {
@@ -51,7 +51,7 @@ pub struct Session<'a> {
     bench: &'a Bench,
     name: String,
     _running: RunningSession,
-    /// Folder of the store of staged files, the same path on each host.
+    /// Folder of the store of staged files: the same path on each host.
     store: PathBuf,
     /// The session's agents with their memory before anything was staged.
     agents: Agents,
@@ -59,7 +59,7 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// # Errors
-    /// It did not start on all hosts; nothing of it is left.
+    /// The session did not start on all hosts; nothing of it is left.
     pub fn begin(
         contestant: &str,
         wireup: &'a Path,
@@ -82,29 +82,29 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stages the tree, again while it is there, and drops it.
+    /// Stages the tree, stages it again while it is in the store, and drops it.
     pub fn stage(&self, tree: &Tree, hosts: &mut Remotes) -> Result<Measures, Failure> {
         let staged = self.staged(tree, hosts);
-        // Also after an interrupt: the next tree must find an empty store.
+        // The tree is dropped even after an interrupt: the next tree must find an empty store.
         let dropped = self.wireup("drop", None, &Interrupt::default());
         let measures = staged?;
         dropped.map(|_| measures)
     }
 
     fn staged(&self, tree: &Tree, hosts: &mut Remotes) -> Result<Measures, Failure> {
-        // Digests of an earlier round: the files are new to wireup each time.
+        // Removes the cached digests of an earlier round, so that the files are new to wireup each time.
         match fs::remove_dir_all(self.cache()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(wrong(error)),
             _ => {}
         }
-        // Their peaks begin anew.
+        // Reading the agents' memory resets its peaks.
         agents(hosts)?;
         let up = || self.wireup("up", Some(&tree.folder), &self.bench.interrupt);
         let staged_s = up()?;
         let growth = self.growth(agents(hosts)?, hosts.all.len())?;
         for index in 0..hosts.all.len() {
             let stored: u64 = ask(hosts, index, "stored")?.parse().map_err(wrong)?;
-            // The same contents are kept once, and packed.
+            // Equal contents are stored only once and packed, but so few bytes cannot be the tree.
             if stored < tree.bytes / 16 {
                 let host = &hosts.all[index].host;
                 return Err(wrong(format!("host {host}: {stored} bytes of {} are staged", tree.bytes)));
@@ -114,9 +114,10 @@ impl<'a> Session<'a> {
         Ok(vec![speed, seconds("time", staged_s), seconds("again", up()?), bytes("growth", growth as f64)])
     }
 
-    /// The most that an agent has had more than before anything was staged.
+    /// The largest increase of one agent's memory since before anything was staged (bytes).
     fn growth(&self, now: Agents, hosts: usize) -> Result<u64, Failure> {
-        // The list may contain processes that an agent had just forked, which look like agents and end soon.
+        // Agents that no longer exist are left out: the list may contain processes that an agent had just forked, which
+        // look like agents and end soon.
         let still: Vec<_> = self.agents.iter().filter(|(agent, _)| now.contains_key(*agent)).collect();
         match (0..hosts).all(|host| still.iter().any(|((on, _), _)| *on == Some(host))) {
             true => {
@@ -130,7 +131,7 @@ impl<'a> Session<'a> {
         self.bench.scratch.file("cache")
     }
 
-    /// How long `wireup stage` took (s).
+    /// Runs a `wireup stage` command; returns the time that it took (s).
     fn wireup(&self, what: &str, path: Option<&Path>, interrupt: &Interrupt) -> Result<f64, Failure> {
         let mut stage = OsString::from("--stage=");
         stage.push(&self.store);

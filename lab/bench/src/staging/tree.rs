@@ -1,7 +1,8 @@
-//! The trees that are copied, and for the relays each as one file: its contents one after the other.
+//! The trees of files that are copied. For the relays, each tree is also one file: the contents of its files one after
+//! the other.
 //!
 //! A tree of real files takes files of this machine in an order that a fixed seed gives, until it is as large as
-//! wanted; the last one is cut. So it is the same in each run, as long as the machine's files are.
+//! wanted; the last file is cut. So the tree is the same in each run, as long as the machine's files are.
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,17 +13,18 @@ use walkdir::WalkDir;
 
 use crate::leftovers::Interrupt;
 
-/// Where files are taken from.
+/// Folders from which real files are taken.
 const SOURCES: [&str; 2] = ["/usr/lib", "/usr/share"];
-/// One file is at most this part of the tree, so that it does not consist of a few large ones (chosen).
+/// A file is at most one part in this many of the tree, so that the tree does not consist of a few large files
+/// (chosen).
 const SHARE_MAX: u64 = 16;
-/// Files in a folder of the tree of small files (chosen).
+/// Number of files in each folder of the tree of small files (chosen).
 const IN_FOLDER: u32 = 100;
 const SEED: u64 = 0x7769_7265_7570;
 const BUFFER_LEN: usize = 1 << 18;
 
-/// The kinds of trees: real files; their names and sizes with random bytes; many small files; for the agents' memory,
-/// real files that are staged once.
+/// The kinds of trees: real files; the same names and sizes with random bytes; many small files; and, to measure the
+/// agents' memory, real files that are staged once.
 pub const KINDS: [&str; 4] = ["mixed", "random", "small", MEMORY];
 pub const MEMORY: &str = "memory";
 
@@ -30,17 +32,17 @@ pub const MEMORY: &str = "memory";
 pub struct Tree {
     pub kind: &'static str,
     pub folder: PathBuf,
-    /// All contents one after the other.
+    /// Path of the file that contains all contents one after the other.
     pub stream: PathBuf,
     pub files: u64,
     pub bytes: u64,
 }
 
 impl Tree {
-    /// Makes the tree in `folder`.
+    /// Creates the tree in `folder`.
     ///
     /// # Errors
-    /// This machine has not enough files, or a signal came.
+    /// This machine has not enough files, or the user has interrupted.
     pub fn make(
         kind: &'static str,
         bytes: u64,
@@ -74,7 +76,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A file at this place below the tree's folder.
+    /// Adds a file at this path below the tree's folder.
     fn add(
         &mut self,
         path: &Path,
@@ -96,7 +98,7 @@ impl Tree {
     }
 }
 
-/// Files of this machine with `bytes` in all, and how much of each is taken.
+/// Chooses files of this machine with `bytes` bytes in all, each with the number of its bytes that are used.
 fn chosen(bytes: u64) -> io::Result<Vec<(PathBuf, u64)>> {
     let is_small = |(_, len): &(PathBuf, u64)| *len <= (bytes / SHARE_MAX).max(1);
     let mut all: Vec<_> = SOURCES.iter().flat_map(|source| find(Path::new(source))).filter(is_small).collect();
@@ -118,7 +120,7 @@ fn chosen(bytes: u64) -> io::Result<Vec<(PathBuf, u64)>> {
     Ok(taken)
 }
 
-/// All files that can be read, without links and what is empty or privileged.
+/// All files below a folder that can be read, with their sizes, except links, empty files and privileged files.
 fn find(folder: &Path) -> impl Iterator<Item = (PathBuf, u64)> + use<> {
     WalkDir::new(folder).into_iter().flatten().filter_map(|entry| {
         let meta = entry.metadata().ok()?;

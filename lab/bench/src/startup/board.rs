@@ -2,9 +2,9 @@
 //! clock readings.
 //!
 //! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which is the same
-//! memory. It has no name but that of the benchmark's descriptor, so nothing is left of it whatever ends the benchmark.
-//! All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one machine
-//! with virtual nodes.
+//! memory. The file has no name but that of the benchmark's descriptor, so nothing of it is left however the benchmark
+//! ends. All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one
+//! machine with virtual nodes.
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,7 +22,7 @@ const STEP_AT: u64 = 24;
 const SLOTS_AT: u64 = 4096;
 const SLOT_WORDS: usize = 16;
 
-/// One rank's readings of a step (ns of the clock; `start_cpu_ns` of its thread's CPU time).
+/// One rank's clock readings of a step (ns; `start_cpu_ns`: CPU time of its thread).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     pub pid: u64,
@@ -34,9 +34,9 @@ pub struct Slot {
     pub ready_ns: u64,
     pub end_ns: u64,
     pub start_cpu_ns: u64,
-    /// Counts by `programs/groups.c`. For this step (before the first step: since the start of the rank): messages and
-    /// bytes sent to other ranks, consecutive waits for messages, messages that asked for an address. Totals:
-    /// connections and addresses that the rank holds, and the length of its own address (bytes).
+    /// Counts that `programs/groups.c` writes. For this step (before the first step: since the start of the rank):
+    /// messages and bytes sent to other ranks, consecutive waits for messages, messages that asked for an address.
+    /// Totals: connections and addresses that the rank holds, and the length of its own address (bytes).
     pub counts: [u64; 7],
 }
 
@@ -46,7 +46,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board for one job.
+    /// Creates a board for one job.
     pub fn create(job_size: u32) -> io::Result<Board> {
         let file = File::from(memfd_create("bench-board", MemfdFlags::CLOEXEC)?);
         file.set_len(SLOTS_AT + u64::from(job_size) * 8 * SLOT_WORDS as u64)?;
@@ -54,7 +54,7 @@ impl Board {
         Ok(Board { file, job_size })
     }
 
-    /// Where other processes of this machine open it.
+    /// The path by which other processes of this machine open the board.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
@@ -70,7 +70,7 @@ impl Board {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// All ranks' readings, by rank.
+    /// The readings of all ranks, by rank.
     pub fn slots(&self) -> io::Result<Vec<Slot>> {
         let mut bytes = vec![0; self.job_size as usize * 8 * SLOT_WORDS];
         self.file.read_exact_at(&mut bytes, SLOTS_AT)?;
@@ -87,13 +87,14 @@ impl Slot {
     }
 }
 
-/// The times of step number `step`, which was released at `opened_ns` and done `repeat` times, per repetition.
+/// The times per repetition of step number `step`, which was released at `opened_ns` and repeated `repeat` times.
 pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Result<Measures, Failure> {
     for (rank, slot) in slots.iter().enumerate() {
         if slot.step != step {
             return Err(wrong(format!("rank {rank} has not done the step")));
         }
-        // A wait begins after the starting call; for a blocking operation `begun` may be anywhere before the end.
+        // A wait begins after the call that starts the operation; for a blocking operation `begun` may be anywhere
+        // before the end.
         if ![opened_ns, slot.start_ns, slot.begun_ns, slot.ready_ns, slot.end_ns].is_sorted() {
             return Err(wrong(format!("rank {rank}'s clock readings are out of order")));
         }
@@ -106,12 +107,12 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Resul
     ];
     measures.extend(of_ranks("rank", slots.iter().map(|slot| each(slot.end_ns - slot.start_ns))));
     measures.extend(of_ranks("ready", slots.iter().map(|slot| each(slot.ready_ns - slot.start_ns))));
-    // The time of the starting call is that of the last repetition.
+    // Only the last repetition's start call is timed.
     measures.extend(of_ranks("start-cpu", slots.iter().map(|slot| slot.start_cpu_ns as f64 / 1e9)));
     Ok(measures)
 }
 
-/// The call that joins the job: the median rank, the slowest rank.
+/// Times of the call that joins the job: that of the median rank and that of the slowest rank.
 pub fn joins(slots: &[Slot]) -> Measures {
     let time_s = |slot: &Slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns) as f64 / 1e9;
     of_ranks("join", slots.iter().map(time_s))
@@ -133,7 +134,7 @@ mod tests {
         let ns = |name: &str| (value_of(&measures, name).unwrap() * 1e9).round();
         let names = ["time", "whole", "rank", "rank-max", "ready", "start-cpu-max"];
         assert_eq!(names.map(ns), [3000.0, 4250.0, 3000.0, 4000.0, 250.0, 40.0]);
-        // Ranks that are behind are errors.
+        // A rank whose readings are of an earlier step is an error, and so are readings out of order.
         let one = |step, opened_ns, ready_ns, end_ns| evaluate(&[slot(1000, ready_ns, end_ns)], step, opened_ns, 1);
         assert!(one(4, 500, 1500, 9000).is_err() && one(3, 500, 1500, 1200).is_err());
         assert!(one(3, 1001, 1500, 9000).is_err() && one(3, 500, 1500, 9000).is_ok());

@@ -18,11 +18,11 @@ pub const SCHEME: Flag = Flag::value(
      iallgather-copy iallgather ring.",
 );
 
-/// The capacity of the client (bytes).
+/// Maximum length of a value that the client can handle (bytes).
 const VALUE_LEN_MAX: u32 = 1024;
 const KEY_LEN_MAX: u32 = 15;
 
-/// What jobs and exchanges are run.
+/// The jobs and exchanges that are run.
 pub struct Choice {
     pub layouts: Vec<Layout>,
     ppn: u32,
@@ -32,13 +32,13 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// `ranks` are the job sizes if the line has none.
+    /// Reads the choice from the command line; `ranks`: the job sizes if the line names none.
     ///
     /// # Errors
-    /// The line is wrong.
+    /// The command line is wrong.
     pub fn read(line: &Line, ranks: &[u32]) -> Result<Choice, Error> {
         let schemes = SCHEMES.map(|scheme| (scheme.name, scheme));
-        // A rank has at most five digits.
+        // Keys contain the rank, which has at most five digits.
         let key = |value: &Value| match value.number_in(0, KEY_LEN_MAX)? {
             1..5 => Err(value.refused(format!("expected 0, or 5 to {KEY_LEN_MAX}"))),
             len => Ok(len),
@@ -54,7 +54,7 @@ impl Choice {
     /// Jobs of these sizes, which must fill their nodes.
     ///
     /// # Errors
-    /// One does not.
+    /// A job does not fill its nodes.
     pub fn layouts(&self, sizes: Vec<u32>) -> Result<Vec<Layout>, Error> {
         match sizes.iter().find(|size| *size % self.ppn.min(**size) != 0) {
             Some(ranks) => {
@@ -68,7 +68,7 @@ impl Choice {
         case(part, layout, self.lengths)
     }
 
-    /// The chosen ones of these schemes that can be run in such a job.
+    /// The schemes of `schemes` that the user has chosen and that can be run in a job with this layout.
     pub fn fitting<'a>(&'a self, schemes: &'a [Scheme], layout: Layout) -> impl Iterator<Item = Scheme> + 'a {
         let is_wanted = |scheme: &Scheme| self.schemes.is_empty() || self.schemes.contains(scheme);
         let fits = move |scheme: &Scheme| scheme.fits(layout.job_size(), self.lengths.value);

@@ -1,8 +1,8 @@
-//! A job of startup clients that keeps running and executes one step after the other.
+//! A job of startup clients that stays alive and executes one step after the other.
 //!
-//! The ranks wait at the gate (`board`); rank 0 reports through a fifo that all have arrived, and the benchmark writes
-//! the next step and releases them through another fifo. So everything can be examined while no rank runs, the launch
-//! is paid only once, and schemes take turns within one job.
+//! The ranks wait at the gate (`board`); rank 0 reports through a fifo that all ranks have arrived, and the benchmark
+//! writes the next step and releases the ranks through another fifo. So everything can be examined while no rank runs,
+//! the job is launched only once, and schemes take turns within one job.
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -25,11 +25,11 @@ use crate::memory;
 use crate::programs::{Scratch, fifo};
 use crate::samples::{Measures, seconds};
 
-/// How often the fifo is checked; no time is measured by it (chosen).
+/// Interval at which the fifo is checked; no time is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(2);
 /// Time for the agents to become idle after the last answers, before the next step (chosen).
 const QUIET: Duration = Duration::from_millis(30);
-/// A repeated step uses a new salt each time.
+/// Number of salts for one step, since each repetition of a step uses a new salt.
 const SALTS_PER_STEP: u32 = 1 << 16;
 
 /// How a job is started.
@@ -38,14 +38,15 @@ pub struct Launch {
     pub wireup: PathBuf,
     /// Path of the libpmi2 that ranks load; libwireup lies in the same folder.
     pub library: PathBuf,
-    /// The ranks are `programs/groups.c` with libwireup and this engine, otherwise `programs/startup.c` with libpmi2.
+    /// The ranks run `programs/groups.c` with libwireup and this engine; `None`: they run `programs/startup.c` with
+    /// libpmi2.
     pub engine: Option<&'static str>,
     pub layout: Layout,
-    /// Arguments of `wireup run` that choose the nodes; `None`: virtual nodes.
+    /// Arguments of `wireup run` that choose the nodes; `None`: virtual nodes of this machine.
     pub nodes: Option<Vec<String>>,
     /// Further arguments of `wireup run`.
     pub extra: Vec<String>,
-    /// Time limit for the whole job.
+    /// Time limit of the whole job.
     pub limit: Duration,
 }
 
@@ -58,7 +59,7 @@ impl Launch {
     /// A job whose ranks exchange by libpmi2.
     ///
     /// # Errors
-    /// There is no wireup, or no library.
+    /// No wireup or no library was found.
     pub fn new(bench: &Bench, layout: Layout) -> Result<Launch, Problem> {
         let wireup = bench.wireup()?;
         let library = library(bench, &wireup)?;
@@ -66,12 +67,12 @@ impl Launch {
         Ok(Launch { wireup, library, engine: None, layout, nodes: None, extra, limit })
     }
 
-    /// The job with ranks that exchange by libwireup, with this engine.
+    /// This job with ranks that exchange by libwireup, with this engine.
     pub fn with_groups(self, engine: &'static str) -> Launch {
         Launch { engine: Some(engine), ..self }
     }
 
-    /// The job with further arguments of `wireup run`.
+    /// This job with further arguments of `wireup run`.
     pub fn with(mut self, words: impl IntoIterator<Item = String>) -> Launch {
         self.extra.extend(words);
         self
@@ -81,10 +82,10 @@ impl Launch {
         self.library.with_file_name(GROUPS_LIBRARY)
     }
 
-    /// The command line that starts `program` as the ranks.
+    /// The command line that starts `program` as the ranks of the job.
     pub fn argv(&self, program: Vec<OsString>) -> Vec<OsString> {
-        // The clients load their library by dlopen, so wireup cannot see which one it is. They tell their numbers, by
-        // which their memory is read: those must be the same here.
+        // A PMI must be selected: the clients load their library by dlopen, so wireup cannot see which one it is.
+        // Without a PID namespace the pids that clients report, by which their memory is read, are the same here.
         let mut words: Vec<String> = ["run", "--pmi=simple", "--contain=none"].map(String::from).into();
         words.push(format!("-n={}", self.layout.job_size()));
         match &self.nodes {
@@ -97,7 +98,7 @@ impl Launch {
         std::iter::once(self.wireup.clone().into()).chain(words).chain(program).collect()
     }
 
-    /// The program of the ranks, which wait at the gate; the files are the board and the fifos.
+    /// The command line of the ranks' program, which waits at the gate; the paths are those of the board and the fifos.
     fn client(&self, scratch: &Scratch, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
         let (program, library) = match self.engine {
             Some(_) => ("groups", self.groups_library()),
@@ -112,7 +113,7 @@ impl Launch {
 /// The library that clients load: the one that the user names, or the one near the launcher or near this program.
 ///
 /// # Errors
-/// There is none.
+/// No library was found.
 pub fn library(bench: &Bench, wireup: &Path) -> Result<PathBuf, Problem> {
     let near = |program: &Path| {
         let folder = program.parent()?;
@@ -185,19 +186,19 @@ impl Job {
         Ok(measures)
     }
 
-    /// The time of the call that joins the job.
+    /// The times of the call by which the ranks have joined the job.
     pub fn joins(&self) -> Result<Measures, Failure> {
         Ok(board::joins(&self.slots()?))
     }
 
-    /// Memory of agents and clients, all at rest.
+    /// Memory of agents and clients, while all of them are idle.
     pub fn memory(&self) -> Result<Measures, Failure> {
         thread::sleep(QUIET);
         let pids: Vec<Pid> = self.slots()?.iter().filter_map(|slot| Pid::from_raw(slot.pid as i32)).collect();
         Ok([memory::sample(self.running.pid, self.node_count)?, memory::of_clients(&pids)].concat())
     }
 
-    /// What each rank has left in the last step.
+    /// What each rank has written to the board in the last step.
     pub fn slots(&self) -> Result<Vec<Slot>, Failure> {
         self.board.slots().map_err(wrong)
     }
@@ -229,8 +230,8 @@ fn wait_for(running: &mut Running, mut ready: &File) -> Result<(), Failure> {
     }
 }
 
-/// Starts a job and runs steps of it in turns; the contestants are ways of doing the same. Then says what joining the
-/// job took, and what agents and clients hold at rest.
+/// Starts a job and runs its steps in turns; the contestants are ways of doing the same exchange. Then reports how long
+/// joining the job took, and the memory of idle agents and clients.
 pub fn turns(bench: &Bench, launch: &Launch, case: &Json, turns: &[Turn<Step>]) {
     bench.attempt(turns, || {
         with_job(bench, launch, |job| {

@@ -1,5 +1,5 @@
-//! libwireup beside what it replaces, in turns within the same minutes: barriers, the call that joins the job, whole
-//! jobs that use their group once as early as they can, and the first connection to a rank that computes.
+//! libwireup compared with what it replaces, in turns within the same minutes: barriers, the call that joins the job,
+//! whole jobs that use their group once as early as they can, and the first connection to a rank that computes.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,40 +13,41 @@ use crate::layout::Layout;
 use crate::samples::{Measures, median, seconds};
 use crate::stamps;
 
-/// Two ranks, each on a node of its own.
+/// Layout with two ranks, each on a node of its own.
 const PAIR: Layout = Layout { node_count: 2, ppn: 1 };
 const BARRIER: Layout = Layout { node_count: 4, ppn: 16 };
 const JOINS: Layout = Layout { node_count: 16, ppn: 16 };
 /// Layout of the jobs that time a byte from rank 0 to the last rank and back.
 const BYTE: Layout = Layout { node_count: 4, ppn: 4 };
 const SPINNING: Layout = Layout { node_count: 1, ppn: 2 };
-/// Repetitions of a step: one takes some 10 microseconds between two ranks, a millisecond among 64 (chosen).
+/// Number of repetitions of a step: a step takes some 10 microseconds between two ranks, a millisecond among 64
+/// (chosen).
 const PAIR_REPEAT: u32 = 2_000;
 const BARRIER_REPEAT: u32 = 20;
-/// Rounds that count (chosen): a job of 64 MPI ranks takes seconds on two cores.
+/// Number of measured rounds (chosen): a job of 64 MPI ranks takes seconds on two cores.
 const BARRIER_ROUNDS: u32 = 41;
 const JOINS_ROUNDS: u32 = 15;
 const NODE_ROUNDS: u32 = 7;
 const BYTE_ROUNDS: u32 = 21;
 const SPINNING_ROUNDS: u32 = 15;
-/// Tells the MPI program how many ranks are on a node.
+/// Variable that tells the MPI program the number of ranks on a node.
 const PPN: &str = "WIREUP_BENCH_PPN";
 
-/// What the ranks of a whole job run: a library for `programs/first_use.c`.
+/// What the ranks of a whole job run: the library that `programs/first_use.c` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
     Wireup,
-    /// libwireup in a job with `--instant-on`.
+    /// libwireup, in a job with `--instant-on`.
     InstantOn,
     Pmi2,
-    /// No library: what the start of the processes takes, whatever they do then.
+    /// No library: the time that it takes to start the processes, whatever they do then.
     Bare,
-    /// `dev/programs/mpi/firstuse.c` with MPICH instead of that program.
+    /// MPICH, with the program `dev/programs/mpi/firstuse.c` instead.
     Mpich,
 }
 
-/// Whole jobs: name, library, and what ranks do first. They make a group of their node's ranks (timed from `main`) or
-/// send a byte to and fro (timed from the exec of rank 0).
+/// Whole jobs: name, library, and the first use. Ranks make a group of their node's ranks (timed from `main`) or send a
+/// byte from rank 0 to the last rank and back (timed from the exec of rank 0).
 const FIRST_USES: [(&str, Ranks, &str); 8] = [
     ("mpich-split", Ranks::Mpich, NODE_GROUP),
     ("node-group", Ranks::Wireup, NODE_GROUP),
@@ -70,7 +71,7 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
     };
     let turns = [of_2("bare-8-bytes", Operation::Bare), of_2("barrier-peers", Operation::Barrier)];
     job::turns(bench, &Launch::new(bench, PAIR)?.with_groups("peers"), &barrier_of_2, &turns);
-    // A barrier of 64 ranks by the agents' engine, and the fence of our libpmi2, in two jobs that take turns.
+    // A barrier of 64 ranks by the agents' engine, and the fence of wireup's libpmi2, in two jobs that take turns.
     let of_64 = |name, operation| {
         let step = Step::of(operation, lengths).repeated(BARRIER_REPEAT);
         Turn::new(name, &case("barrier of agents", BARRIER, lengths), rounds(BARRIER_ROUNDS), step)
@@ -88,7 +89,7 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
             })
         })
     });
-    // `wu_open` with the agents' engine, and `PMI2_Init` of our libpmi2, in jobs that take turns.
+    // `wu_open` with the agents' engine, and `PMI2_Init` of wireup's libpmi2, in jobs that take turns.
     let launch = Launch::new(bench, JOINS)?;
     let joining = |name, launch| Turn::new(name, &case("joining", JOINS, lengths), rounds(JOINS_ROUNDS), launch);
     let turns = [joining("pmi2-init", launch.clone()), joining("wu-open", launch.clone().with_groups("agents"))];
@@ -113,8 +114,8 @@ pub fn run(bench: &Bench, lengths: Lengths, mpi: PathBuf) -> Result<(), Problem>
     Ok(())
 }
 
-/// A whole job whose ranks append a line to a file when their first use is over; `programs/from_exec.c` runs them and
-/// notes when.
+/// Runs a whole job whose ranks append a line to a file when their first use has completed; `programs/from_exec.c`
+/// starts them and records the time of that.
 fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path) -> Result<Measures, Failure> {
     let stamps = bench.scratch.empty_file("first-use-stamps")?;
     let library = match ranks {
@@ -133,7 +134,8 @@ fn first_use(bench: &Bench, launch: Launch, ranks: Ranks, what: &str, mpi: &Path
     evaluate(&fs::read_to_string(stamps)?, launch.layout.job_size())
 }
 
-/// Each rank's line: rank, exec, `main`, the end of its first use (ns of `CLOCK_MONOTONIC`).
+/// Parses a line of each rank: rank, and the times of exec, `main` and the end of its first use (ns of
+/// `CLOCK_MONOTONIC`).
 fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
     let all = stamps::lines(text, 4, job_size)?;
     let (Some(first), Some(last)) = (all.first(), all.last()) else { return Err(wrong("no ranks")) };
@@ -146,14 +148,14 @@ fn evaluate(text: &str, job_size: u32) -> Result<Measures, Failure> {
     let own = all.iter().map(|line| time(line[2], line[3]));
     Ok(vec![
         seconds("from-exec", time(first[1], first[3])),
-        // From the farthest rank's `main` to the end of rank 0's first use.
+        // Time from the last rank's `main` to the end of rank 0's first use.
         seconds("after-main", time(last[2], first[3])),
         seconds("from-main", time(mains, dones)),
         seconds("rank", median(own).unwrap_or(0.0)),
     ])
 }
 
-/// The first connection to a rank that computes on all cores, with the library's thread and without
+/// Measures the first connection to a rank that computes on all cores, with the library's thread and without
 /// (`programs/first_use.c`), by the transports of these numbers.
 pub fn spinning(bench: &Bench) -> Result<(), Problem> {
     let case = case("spinning", SPINNING, Lengths { value: 1, key: 0 });

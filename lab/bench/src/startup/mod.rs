@@ -1,7 +1,7 @@
 //! `wireup bench exchange`: startup exchanges with every scheme, in real processes (S1 tables I and II, figure 9).
 //!
 //! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other.
-//! `library` times libwireup beside what it replaces.
+//! `library` compares libwireup with what it replaces.
 pub mod board;
 mod choice;
 pub mod job;
@@ -66,15 +66,16 @@ const RANKS_DEFAULT: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
 /// Routes and schemes whose bytes are counted.
 const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
-/// More repetitions do not improve the result (chosen).
+/// Maximum number of repetitions: more do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
-/// The job that is compared with one of Hydra, and its rounds (chosen).
+/// Layout of the job that is compared with one of Hydra; `PEER_ROUNDS`: number of its rounds (chosen).
 const PEER_LAYOUT: Layout = Layout { node_count: 16, ppn: 16 };
 const PEER_ROUNDS: u32 = 5;
-/// Script that replaces a remote shell: runs the command on this machine. Its arguments are options, a host, the
+/// Script that replaces a remote shell: it runs the command on this machine. Its arguments are options, a host, and the
 /// command.
 const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
-/// The event in which a node's agent reports what its links have carried for the job's exchanges.
+/// Name of the trace event in which a node's agent reports the bytes that its links have carried for the job's
+/// exchanges.
 const TRAFFIC: &str = "exchange traffic";
 
 pub fn run(bench: &Bench) -> Result<(), Problem> {
@@ -116,7 +117,7 @@ fn times(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str, repeat:
     let (mut case, size) = (choice.case("times", layout), layout.job_size());
     case["exchange"] = exchange.into();
     let turn = |scheme: Scheme| {
-        // A step that takes seconds is not repeated.
+        // A step that takes seconds is measured without repetitions.
         let repeat = if scheme.is_long(size) { 1 } else { repeat };
         let step = Step::exchange(scheme, choice.lengths).repeated(repeat);
         Turn::new(scheme.name, &case, scheme.rounds(size, bench.rounds), step)
@@ -126,12 +127,12 @@ fn times(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str, repeat:
     Ok(())
 }
 
-/// A job on `layout` with this exchange.
+/// A job with this layout whose agents use the exchange scheme `exchange`.
 fn launch(bench: &Bench, layout: Layout, exchange: &str) -> Result<Launch, Problem> {
     Ok(Launch::new(bench, layout)?.with((exchange != AUTO).then(|| format!("--exchange={exchange}"))))
 }
 
-/// Runs single exchanges, with the agents' own counts; times of these jobs are not used.
+/// Runs single exchanges to count bytes as the agents report them; times of these jobs are not used.
 fn count_bytes(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str) -> Result<(), Problem> {
     let mut case = choice.case("bytes", layout);
     case["exchange"] = exchange.into();
@@ -146,8 +147,8 @@ fn count_bytes(bench: &Bench, choice: &Choice, layout: Layout, exchange: &str) -
     Ok(())
 }
 
-/// What one exchange of the whole job has brought into its nodes, from the trace that `wireup run --profile FILE`
-/// writes: payload per value of the job. Over all links: the worst node and the mean; then the worst node for each kind
+/// The payload that one exchange of the whole job has brought into its nodes, from the trace that `wireup run --profile
+/// FILE` writes, per value of the job. Over all links: the worst node and the mean; then the worst node for each kind
 /// of link: from children, from the parent, direct.
 ///
 /// # Errors
@@ -157,7 +158,7 @@ fn traffic(text: &str, layout: Layout) -> Result<Measures, Failure> {
     let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);
     let ways =
         |event: &Json, name: &str| ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0));
-    // Bytes and frames into each node.
+    // For each node, the bytes and frames that it has received.
     let nodes: Vec<[[u64; 3]; 2]> =
         events.map(|event| ["bytes_in", "frames_in"].map(|name| ways(event, name))).collect();
     if nodes.len() != layout.node_count as usize {
@@ -176,7 +177,7 @@ fn traffic(text: &str, layout: Layout) -> Result<Measures, Failure> {
     ])
 }
 
-/// Put, fence, two gets by all ranks, once; then memory at rest.
+/// Runs put, fence and two gets by all ranks once; then reads the memory of idle agents and clients.
 fn memory(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem> {
     let launch = Launch::new(bench, layout)?;
     alone(bench, "fence-get-2", &choice.case("memory", layout), || {
@@ -190,7 +191,7 @@ fn memory(bench: &Bench, choice: &Choice, layout: Layout) -> Result<(), Problem>
     Ok(())
 }
 
-/// Something that is done once, without a round that warms up.
+/// Runs and records something that is done only once, without a warm-up round.
 fn alone(bench: &Bench, contestant: &str, case: &Json, once: impl FnOnce() -> Result<Measures, Failure>) {
     bench.attempt(&[Turn::new(contestant, case, 1, ())], || {
         bench.add(case, contestant, 0, Ok(once()?));
@@ -198,13 +199,13 @@ fn alone(bench: &Bench, contestant: &str, case: &Json, once: impl FnOnce() -> Re
     });
 }
 
-/// Put, fence and get-all by an unmodified client under Hydra, in turn with the same under wireup.
+/// Runs put, fence and gets of all values by an unmodified client under Hydra, in turns with the same under wireup.
 ///
 /// There are as many Hydra proxies as virtual nodes of wireup: Hydra's remote shell is a script that runs the command
 /// on this machine. Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that it
 /// does not include the put, and ends with the last get.
 ///
-/// `given` is the Hydra that the user names.
+/// `given`: path of the Hydra that the user names.
 fn peer(bench: &Bench, given: Option<PathBuf>, lengths: Lengths) -> Result<(), Problem> {
     let case = choice::case("peer", PEER_LAYOUT, lengths);
     let turn = |name, scheme| Turn::new(name, &case, bench.rounds.unwrap_or(PEER_ROUNDS), scheme);
@@ -213,7 +214,7 @@ fn peer(bench: &Bench, given: Option<PathBuf>, lengths: Lengths) -> Result<(), P
     if bench.lists(&turns) || bench.interrupt.is_set() {
         return Ok(());
     }
-    // The one that the user names, else the newest of version 5 or later.
+    // The Hydra that the user names, otherwise the newest one of version 5 or later.
     let is_wanted = |peer: &Launcher| match given {
         Some(_) => peer.name == "peer",
         None => peer.is_peer("hydra") && peer.major() >= Some(5),

@@ -1,4 +1,4 @@
-//! The schemes (combinations of an operation and the values that ranks then read) by which ranks exchange values, and
+//! The schemes by which ranks exchange values: combinations of an operation and the values that ranks then read; and
 //! the steps that the benchmark sends to the ranks.
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use Operation::{
     Allgather, AllgatherCopy, Fence, Iallgather, IallgatherCopy, Ifence, Leave, Ring, TextFence, Work as WorkOnly,
 };
 
-/// The operations of ranks; the numbers are those in `programs/startup.c`.
+/// The operations of ranks; their numbers are those in `programs/startup.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
@@ -22,7 +22,7 @@ pub enum Operation {
     Ring,
     /// A fence without a put before it.
     FenceAlone,
-    /// From here on by `programs/groups.c`: collectives of ranks, in the group of all.
+    /// This operation and those below run in `programs/groups.c`: collectives of ranks, in the group of all ranks.
     Barrier = 32,
     GroupAllgather,
     GroupAlltoall,
@@ -33,11 +33,11 @@ pub enum Operation {
     Locate,
     Talk,
     TalkToAll,
-    /// 8 bytes each way on a bare connection.
+    /// 8 bytes in each direction on a bare connection.
     Bare,
 }
 
-/// Which ranks' values each rank reads.
+/// The ranks whose values each rank reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Gets {
@@ -46,7 +46,7 @@ pub enum Gets {
     All = 3,
 }
 
-/// A way of doing an exchange.
+/// A way of doing an exchange: an operation, and the values that are read then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
     pub name: &'static str,
@@ -58,8 +58,9 @@ const fn scheme(name: &'static str, operation: Operation, gets: Gets) -> Scheme 
     Scheme { name, operation, gets }
 }
 
-/// The unmodified PMI-2 client with gets by message; our libpmi2 with look-ups in shared memory; allgathers into the
-/// caller's buffer, or with two rows read in the shared array; the ring, which gives the two neighbours' values.
+/// All schemes: the unmodified PMI-2 client with gets by message; wireup's libpmi2 with look-ups in shared memory;
+/// allgathers into the caller's buffer, or with two rows read in the shared array; the ring, which gives the two
+/// neighbours' values.
 pub const SCHEMES: [Scheme; 12] = [
     scheme("text-fence", TextFence, Gets::None),
     scheme("text-get-2", TextFence, Gets::Neighbours),
@@ -75,23 +76,23 @@ pub const SCHEMES: [Scheme; 12] = [
     scheme("ring", Ring, Gets::None),
 ];
 
-/// Gets by message of all values by all ranks: for larger jobs they only take long (chosen).
+/// Maximum number of ranks for gets by message of all values by all ranks: in larger jobs they only take long (chosen).
 const TEXT_GETS_RANKS_MAX: u32 = 1024;
-/// Look-ups of all values by all ranks, about 0.2 us each: 17 million (chosen).
+/// Maximum number of ranks for look-ups of all values by all ranks, about 0.2 us each: 17 million look-ups (chosen).
 const LOOK_UPS_RANKS_MAX: u32 = 4096;
-/// Memory of all copies of an allgather's result (bytes; chosen).
+/// Maximum memory of all copies of an allgather's result together (bytes; chosen).
 const COPIES_BYTES_MAX: u64 = 4 << 30;
-/// Rounds of a step that takes seconds (chosen).
+/// Maximum number of rounds of a step that takes seconds (chosen).
 const LONG_ROUNDS_MAX: u32 = 3;
 
-/// A scheme that must be in the table.
+/// The scheme of this name, which must exist.
 pub fn named(name: &str) -> Scheme {
     let found = SCHEMES.into_iter().find(|scheme| scheme.name == name);
     found.unwrap_or_else(|| panic!("{name} is not in the table of schemes"))
 }
 
 impl Scheme {
-    /// Whether it can be run with this many ranks and values of this length.
+    /// Whether the scheme can be run with this many ranks and values of this length.
     pub fn fits(self, job_size: u32, value_len: u32) -> bool {
         let all = u64::from(job_size) * u64::from(job_size);
         match (self.operation, self.gets) {
@@ -102,8 +103,8 @@ impl Scheme {
         }
     }
 
-    /// Whether a step takes seconds, since every node indexes all pairs: then it is done in a few rounds only, once in
-    /// each.
+    /// Whether a step of the scheme takes seconds, since every node indexes all pairs: such a step is run in a few
+    /// rounds only, once in each.
     pub fn is_long(self, job_size: u32) -> bool {
         let least = match self.gets {
             Gets::None => u32::MAX,
@@ -113,7 +114,8 @@ impl Scheme {
         matches!(self.operation, TextFence | Fence) && job_size >= least
     }
 
-    /// Rounds that count, unless the user chooses: a step of a large job takes a second, of a small one a millisecond.
+    /// Number of measured rounds, unless the user has chosen it: a step of a large job takes a second, of a small one a
+    /// millisecond.
     pub fn rounds(self, job_size: u32, chosen: Option<u32>) -> u32 {
         let rounds = chosen.unwrap_or_else(|| default_rounds(job_size));
         if self.is_long(job_size) { rounds.min(LONG_ROUNDS_MAX) } else { rounds }
@@ -135,7 +137,7 @@ pub fn default_rounds(job_size: u32) -> u32 {
 pub enum Work {
     None,
     Sleep(Duration),
-    /// CPU time, not wall time.
+    /// Work that takes this much CPU time, not wall time.
     Spin(Duration),
 }
 
@@ -143,31 +145,31 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     pub value: u32,
-    /// 0 for the rank as a decimal number.
+    /// Length of keys; 0: the key is the rank as a decimal number.
     pub key: u32,
 }
 
 impl Lengths {
-    /// Bytes of the job's keys and values.
+    /// Total length of the job's keys and values (bytes).
     pub fn pair_bytes(self, job_size: u32) -> u64 {
         let key = |rank: u32| u64::from(rank.max(1).ilog10() + 1).max(self.key.into());
         (0..job_size).map(|rank| key(rank) + u64::from(self.value)).sum()
     }
 }
 
-/// The next step of all ranks.
+/// The next step that all ranks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     pub operation: Operation,
     pub gets: Gets,
     pub work: Work,
     pub lengths: Lengths,
-    /// How often it is repeated without a pause; times are those of one repetition.
+    /// Number of times that the step is repeated without a pause; times are those of one repetition.
     pub repeat: u32,
 }
 
 impl Step {
-    /// An operation that has no gets and no work.
+    /// A step with an operation that has no gets and no work.
     pub fn of(operation: Operation, lengths: Lengths) -> Step {
         Step { operation, gets: Gets::None, work: Work::None, lengths, repeat: 1 }
     }
@@ -192,7 +194,7 @@ impl Step {
         Step { repeat, ..self }
     }
 
-    /// Bytes 24 to 60 of the board; the salt makes the values differ from step to step.
+    /// The step as bytes 24 to 60 of the board; the salt makes the values differ from step to step.
     pub fn encode(&self, salt: u32) -> Vec<u8> {
         let (work_kind, time) = match self.work {
             Work::None => (0, Duration::ZERO),

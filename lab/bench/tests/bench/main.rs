@@ -11,10 +11,10 @@ mod startup;
 use std::ffi::OsStr;
 use wireup_e2e::{Run, wireup};
 
-/// The benchmarks' program of this build.
+/// Path of the benchmarks' program of this build.
 const BENCH: &str = env!("CARGO_BIN_EXE_wireup-bench");
 
-/// `wireup-bench WORDS --wireup PRODUCT`; the words are split at blanks, without quotes.
+/// The command `wireup-bench WORDS --wireup PRODUCT`; `words` are split at blanks, without quotes.
 fn bench(words: &str) -> Run {
     Run::tool(BENCH, words.split_whitespace()).args([OsStr::new("--wireup"), wireup().as_os_str()])
 }

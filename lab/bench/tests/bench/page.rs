@@ -1,16 +1,16 @@
-//! `lab/bench/README.md` and the manual page are printed from the help texts. `BLESS=1` writes the former.
+//! `lab/bench/README.md` and the manual page are generated from the help texts. `BLESS=1` writes README.md.
 
 use wireup_bench::flags::{DRY_RUN, HOSTS, JSON, LIMIT, NO_WORDS, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG};
 use wireup_flags::{Command, Help, Section};
 use xtask::layout;
 
-/// Flags that the page explains once.
+/// Section of flags that most benchmarks have and that the page explains only once.
 const OF_MOST: Section = Section {
     title: "Flags of most benchmarks",
     flags: &[ROUNDS, LIMIT, WIREUP, WIREUP_ARG, HOSTS, REMOTE_SHELL, SHARED, DRY_RUN, JSON],
 };
 
-/// The help without the flags of [`OF_MOST`].
+/// The help text of a command without the flags of [`OF_MOST`].
 fn own_help(command: &Command, of_most: &str) -> String {
     let without = |text: String, flag: &str| text.replace(&format!("\n  --{}", flag.trim_end()), "");
     let text = of_most.split("\n  --").skip(1).fold(command.help(Help::All), without);

@@ -1,10 +1,10 @@
-//! The line that shows what is measured: on a terminal only, and gone at the end.
+//! The progress line: shown only on a terminal, and erased at the end.
 
 use super::BENCH;
 use std::process::{Command, Output, Stdio};
 
-/// A benchmark that takes longer than the time before which nothing is shown. `true` writes no profile of the start, so
-/// the contestant with the tap fails.
+/// Arguments of a benchmark that takes longer than the time before which no progress is shown. `true` writes no profile
+/// of the start, so the contestant with the tap fails.
 const WORDS: &str = "tap --wireup /bin/true --rounds 1 --launcher env sleep 1.5";
 
 fn run(command: &mut Command) -> Output {

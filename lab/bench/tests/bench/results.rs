@@ -19,14 +19,14 @@ impl Results {
         format!("--json {}/out.jsonl", self.0.display())
     }
 
-    /// A remote shell that runs its command here.
+    /// A script that is used as a remote shell and runs its command on this machine.
     pub fn shell(&self, script: &str) -> String {
         let path = self.0.join("rsh");
         executables::write(&path, &format!("#!/bin/sh\n{script}\n"), 0o700);
         path.display().to_string()
     }
 
-    /// What was written; the first line is the run.
+    /// The lines that a benchmark has written; the first line describes the run.
     pub fn lines(&self) -> Lines {
         let text = fs::read_to_string(self.0.join("out.jsonl")).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -48,7 +48,7 @@ impl Drop for Results {
 pub struct Lines(Vec<Value>);
 
 impl Lines {
-    /// The values by round of a contestant whose case has these fields, such as `ranks=8 part=times`.
+    /// The values by round of a contestant, in cases with these fields, such as `ranks=8 part=times`.
     pub fn values(&self, contestant: &str, case: &str, quantity: &str) -> Vec<f64> {
         let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let is_case = |line: &Value| {
@@ -65,14 +65,14 @@ impl Lines {
         self.0.iter().filter(is_it).map(|line| line["value"].as_f64().unwrap()).collect()
     }
 
-    /// The value of the only round.
+    /// The value of a contestant that has only one round.
     pub fn value(&self, contestant: &str, case: &str, quantity: &str) -> f64 {
         let values = self.values(contestant, case, quantity);
         let [value] = values[..] else { panic!("{contestant} {case} {quantity}: {values:?} {:#?}", self.0) };
         value
     }
 
-    /// Whether all of these are positive.
+    /// Checks that all of these contestants have positive values of all of these quantities.
     pub fn expect(&self, contestants: &[&str], case: &str, quantities: &[&str]) {
         for contestant in contestants {
             for quantity in quantities {

@@ -22,7 +22,7 @@ fn spawn_bench_measures_every_quantity_under_both_launchers() {
     lines.expect(&["wireup", hydra], "part=call,mpi=mpich", &["call", "first-runs", "last-runs", "children", "rest"]);
     lines.expect(&["vfork"], "part=call,mpi=mpich", &["first-runs", "last-runs"]);
     for launcher in ["wireup", hydra] {
-        // One value for each tenth of the calls.
+        // There is one value for each tenth of the calls.
         assert_eq!(lines.values(launcher, "part=many,mpi=mpich", "call").len(), 10);
         assert!(!lines.values(launcher, "part=many,mpi=mpich", "memory").is_empty());
     }

@@ -26,8 +26,8 @@ fn exchange_bench_measures_every_scheme() {
         lines.expect(&SCHEMES.map(|scheme| scheme.name), &case, &["time", "agent-cpu"]);
         lines.expect(&["at rest"], &case, &["join", "agent-memory", "client-memory"]);
     }
-    // By direct links a node receives the values of the other nodes, each with a length of one byte, and a few further
-    // bytes.
+    // With direct links a node receives only the values of the other nodes, each with a length of one byte, and a few
+    // further bytes.
     for exchange in ["ring", "log"] {
         let bytes =
             lines.value("allgather", &format!("part=bytes,ranks=16,exchange={exchange}"), "direct-in-per-value");

@@ -6,9 +6,9 @@
 //!                                             (its welcome is repeated until the dialler is heard)
 //! ```
 //!
-//! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might
-//! be have refused it. Datagrams name the connection by the receiver's number. Memory is kept for connections, and one
-//! number for each rank that has ever dialled this one; none for strangers.
+//! A rank that computes does not answer a hello: the hello is repeated until the rank does, or until all places where
+//! the rank might be have refused it. Datagrams carry the receiver's number of the connection. Memory is used for
+//! connections, and for two numbers per rank that has ever dialled this one; none for strangers.
 
 use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
 use super::open::Open;
@@ -22,42 +22,43 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
-/// The pause after the first hello (ms), which doubles up to the second number. Chosen: several round trips of a slow
+/// The pause after the first hello, and the maximum up to which it doubles (ms). Chosen: several round trips of a slow
 /// network; and how long a rank may wait for the next hello if its socket was full while it computed.
 const HELLO_MS_MIN: u64 = 50;
 const HELLO_MS_MAX: u64 = 1_000;
-/// A goodbye's bytes in the stream.
+/// Length of a framed goodbye in the stream, in bytes.
 const GOODBYE_LEN: usize = 4;
 
-/// The source of a report that no process uses a rank's port.
+/// The origin of a report that no process uses a rank's port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal<'a> {
-    /// An error about a datagram that begins like this. It may be a stranger's.
+    /// An ICMP error that quotes the beginning of a datagram. A stranger may have sent it.
     Quotes(&'a [u8]),
-    /// An agent of this job: it need not be asked again.
+    /// A report by an agent of this job, which needs no second report to be believed.
     Certain,
 }
 
-/// Where a rank may be reached: bytes that only the driver reads.
+/// A network address at which a rank may be reached (called its place): only the [`Wire`](super::Wire) interprets the
+/// bytes.
 pub type WireAddress = Vec<u8>;
 
 pub struct Endpoint {
     me: u32,
     secret: Secret,
     codes: Codes,
-    /// The place to which other ranks send the answers to this rank's hellos; empty: the place that a hello comes from.
+    /// The place to which other ranks send answers to this rank's hellos; empty: the source address of each hello.
     own_place: WireAddress,
     datagram_len: usize,
     connections: BTreeMap<Number, Connection>,
     last: Number,
-    /// Numbers of the latest hello of each rank that has dialled this one, and of the connection that the hello has
-    /// made, by rank.
+    /// For each rank that has dialled this one: its number in the latest hello, and this rank's number for the
+    /// connection made from that hello.
     heard: BTreeMap<u32, (Number, Number)>,
     /// Connections that may have something to send.
     ready: BTreeSet<Number>,
-    /// When the connections' timers are due (ms), the earliest first.
+    /// When the connections' timers are due (ms), with the connection; the earliest is first.
     timers: BTreeSet<(u64, Number)>,
-    /// Datagrams that are sent before all others, each with its connection and the place that it goes to.
+    /// Hellos and welcomes, which are sent before all other datagrams: connection, destination, bytes.
     outbox: VecDeque<(Number, WireAddress, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
@@ -73,14 +74,14 @@ enum Stage {
     Dialling(Box<Dialling>),
     Open {
         open: Box<Open>,
-        /// The welcome, as long as no datagram of the dialler has shown that the dialler received it.
+        /// The welcome that was sent, until a datagram of the dialler shows that it has arrived.
         welcome: Option<Vec<u8>>,
     },
 }
 
 struct Dialling {
     to: u32,
-    /// Places where the rank may be reached; those that have refused the dial are at the end.
+    /// Places where the rank may be reached; the last `refused` ones have refused the dial.
     places: Vec<WireAddress>,
     refused: usize,
     hello: Vec<u8>,
@@ -92,7 +93,7 @@ struct Dialling {
 }
 
 impl Endpoint {
-    /// Makes datagrams of at most `datagram_len` bytes.
+    /// `datagram_len`: maximum length of a datagram, in bytes.
     pub fn new(me: u32, secret: &Secret, own_place: WireAddress, datagram_len: usize) -> Result<Endpoint, Unproved> {
         Ok(Endpoint {
             me,
@@ -116,7 +117,7 @@ impl Endpoint {
         self.happened.pop_front()
     }
 
-    /// Dials a rank that may be at these places, the best one first.
+    /// Dials a rank that may be reached at these places, the best one first.
     pub fn dial(&mut self, now: u64, to: u32, closed: u32, places: Vec<WireAddress>) -> Number {
         self.last += 1;
         let number = self.last;
@@ -133,13 +134,13 @@ impl Endpoint {
         number
     }
 
-    /// Connections can be relayed by the agents: from now on, a dialled rank that answers at no place is reported once
-    /// ([`Happened::Unanswered`]).
+    /// Records that the agents can relay connections: from now on, a dialled rank that answers at no place is reported
+    /// once ([`Happened::Unanswered`]).
     pub fn has_relays(&mut self) {
         self.has_relays = true;
     }
 
-    /// Adds a place where a rank that is being dialled may be reached.
+    /// Adds a place at which a rank that is being dialled may be reached.
     pub fn add_place(&mut self, number: Number, place: WireAddress) {
         if let Some(Connection { stage: Stage::Dialling(dialling), .. }) = self.connections.get_mut(&number) {
             dialling.places.insert(0, place);
@@ -161,7 +162,8 @@ impl Endpoint {
         }
     }
 
-    /// Gives a connection up, without a word to the other end; one that has left is still answered.
+    /// Drops a connection without notice to the other end; if the peer has said goodbye, its datagrams are still
+    /// answered.
     pub fn close(&mut self, number: Number) {
         if !self.open(number).is_some_and(|open| open.has_left()) {
             self.forget(number);
@@ -169,7 +171,7 @@ impl Endpoint {
         self.happened.retain(|happened| happened.number() != number);
     }
 
-    /// Tells all other ends that this one leaves in order.
+    /// Says goodbye on all connections: this rank leaves in an orderly way.
     pub fn say_goodbye(&mut self) {
         let says = |connection: &Connection| matches!(&connection.stage, Stage::Open { open, .. } if !open.has_left());
         let open = self.connections.iter().filter(|(_, connection)| says(connection));
@@ -195,7 +197,7 @@ impl Endpoint {
         }
     }
 
-    /// A datagram has arrived; `from` is empty if that is not known.
+    /// Handles a datagram; `from` is empty if the wire does not report the sender.
     pub fn on_datagram(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
         match bytes.first() {
             Some(&HELLO) => self.on_hello(now, from, bytes),
@@ -205,8 +207,8 @@ impl Endpoint {
         }
     }
 
-    /// A report says that no process receives at this place. An error counts only if it quotes a datagram that this
-    /// rank has sent lately.
+    /// Handles a report that no process receives at this place. An ICMP error counts only if it quotes a datagram that
+    /// this rank has sent recently.
     pub fn on_refused(&mut self, now: u64, place: &[u8], refusal: Refusal<'_>) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {
@@ -258,7 +260,7 @@ impl Endpoint {
         }
     }
 
-    /// The next datagram; `false`: there is nothing to send.
+    /// Writes the next datagram and its destination; `false`: there is nothing to send.
     pub fn transmit(&mut self, now: u64, to: &mut Vec<u8>, bytes: &mut Vec<u8>) -> bool {
         if let Some((_, place, datagram)) = self.outbox.pop_front() {
             (*to, *bytes) = (place, datagram);
@@ -376,12 +378,12 @@ impl Endpoint {
         self.settle(number);
     }
 
-    /// Ends a connection, and reports the rank as lost, unless the rank has said goodbye.
+    /// Ends a connection, and reports its rank as lost, unless the rank has said goodbye or may have given up its dial.
     fn end(&mut self, number: Number, peer: u32) {
         let has_left = self.open(number).is_some_and(|open| open.has_left());
         let happened = match self.forget(number) {
             _ if has_left => return,
-            // The dialler has left, or has ended, before it knew that it was accepted.
+            // The dialler has left or exited before it received the welcome.
             Some(Stage::Open { welcome: Some(_), .. }) => Happened::Over { number, peer, is_lost: false },
             _ => Happened::Over { number, peer, is_lost: true },
         };
@@ -398,8 +400,7 @@ impl Endpoint {
         Some(connection.stage)
     }
 
-    /// To be called after every change of a connection: it may have something to send, and its next timer may have
-    /// changed.
+    /// Must be called after every change of a connection, which may have something to send or a new timer now.
     fn settle(&mut self, number: Number) {
         self.ready.insert(number);
         self.set_timer(number);
@@ -422,7 +423,7 @@ impl Endpoint {
 }
 
 impl Dialling {
-    /// The hellos to send now.
+    /// Returns the hellos to send now.
     fn on_tick(&mut self, now: u64) -> Vec<(WireAddress, Vec<u8>)> {
         let count = if self.pause == 0 { 1 } else { self.places.len() };
         self.pause = (self.pause * 2).clamp(HELLO_MS_MIN, HELLO_MS_MAX);
@@ -430,12 +431,12 @@ impl Dialling {
         self.places.iter().take(count).map(|place| (place.clone(), self.hello.clone())).collect()
     }
 
-    /// Whether the quoted bytes are the beginning of this dial's hello.
+    /// Whether `quote` is the beginning of this dial's hello.
     fn has_sent(&self, quote: &[u8]) -> bool {
         quote.len() >= QUOTE_LEN.min(self.hello.len()) && self.hello.starts_with(quote)
     }
 
-    /// Notes that this place has refused the dial. Returns whether all places have refused now.
+    /// Records that this place has refused the dial. Returns whether all places have refused now.
     fn on_refused(&mut self, place: &[u8]) -> bool {
         let open = self.places.len() - self.refused;
         if let Some(at) = self.places[..open].iter().position(|at| at == place) {

@@ -1,7 +1,7 @@
 //! Datagrams of libfabric: one endpoint for all ranks (`FI_EP_DGRAM`).
 //!
-//! A place is an endpoint's address as others get it. Providers do not tell where a datagram comes from, nor that the
-//! process at the other end is gone: so hellos tell the sender's place, and nothing is ever refused.
+//! A place is a libfabric endpoint address. Providers report neither the source of a datagram nor the exit of the
+//! process at the other end: so hellos contain the sender's place, and no dial is ever refused.
 
 use super::Wire;
 use super::endpoint::WireAddress;
@@ -12,15 +12,15 @@ use core::ffi::c_int;
 use wireup_fabric::{ADDRESS_LEN_MAX, Endpoint, Error, Peer};
 use wireup_wire::rank_address;
 
-// The exchange of addresses has room for it, and a hello tells its length in one byte.
+// The exchange of addresses has room for a libfabric address, and a hello stores the address's length in one byte.
 const _: () = assert!(ADDRESS_LEN_MAX <= rank_address::LEN_MAX && ADDRESS_LEN_MAX <= u8::MAX as usize);
 
-/// When to send again (ms) after there was no room: devices send a window in less time.
+/// When to send again after the provider had no room (ms): devices send a window of datagrams in less time.
 const ROOM_MS: u64 = 1;
 
 pub struct Fabric {
     endpoint: Endpoint,
-    /// Ranks only: a hello's place is read after its code was checked.
+    /// Peers by place. They are ranks only, because the place in a hello is read after the hello's code was checked.
     peers: BTreeMap<WireAddress, Option<Peer>>,
 }
 

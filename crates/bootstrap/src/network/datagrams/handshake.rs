@@ -1,14 +1,14 @@
-//! The first two datagrams of a connection: the proof of `proof.rs`, with a code in each that is cheap to check.
+//! The first two datagrams of a connection: the handshake of `proof.rs`, each with a code (MAC) that is cheap to check.
 //!
 //! ```text
 //! hello   | 1 | from u32 | to u32 | number u64 | place: u8 and so many bytes | proof | code 16 |
 //! welcome | 2 | to u64   | number u64          | proof | code 16 |
 //! ```
 //!
-//! `number` is that by which the sender names the connection; a welcome's `to` is the number of the hello. All numbers
-//! are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's datagram costs
-//! one check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that is repeated by a
-//! stranger is known by its number: a rank's numbers grow.
+//! `number` is the sender's number for the connection; a welcome's `to` is the number in the hello. All numbers are
+//! little-endian. The code is keyed with the job's secret and covers all bytes before it. So a stranger's datagram
+//! costs one check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that a stranger
+//! repeats is recognised by its number, because each rank's numbers grow.
 
 use crate::network::carrier::Number;
 use crate::network::proof::{Secret, Unproved};
@@ -22,10 +22,10 @@ pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
 
 const CODE_LEN: usize = 16;
-/// Label for deriving the key of the codes from the secret, which itself is the key of the proof.
+/// Label for deriving the key of the codes from the secret: the secret itself is the key of the handshake.
 const PURPOSE: &[u8] = b"wireup datagrams 2";
 
-/// Makes and checks codes (HMAC of BLAKE2s, 16 bytes of it).
+/// Computes and checks codes (the first 16 bytes of an HMAC with BLAKE2s).
 pub struct Codes {
     hash: Box<dyn Hash>,
     key: [u8; 32],
@@ -50,7 +50,7 @@ impl Codes {
         bytes.extend_from_slice(&code[..CODE_LEN]);
     }
 
-    /// The bytes before the code; `None` if the code is wrong, so that the bytes come from a stranger.
+    /// The bytes before the code; `None`: the code is wrong, so the datagram comes from a stranger.
     fn checked<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let (content, code) = bytes.split_at_checked(bytes.len().checked_sub(CODE_LEN)?)?;
         let right = self.code(content);

@@ -1,4 +1,4 @@
-//! The wires themselves, two in one process, that lose, repeat and reorder what is sent.
+//! Tests real wires, two in one process, through a wrapper that loses, repeats and reorders datagrams.
 
 use super::*;
 use crate::network::carrier::{Happened, SERVER};
@@ -10,7 +10,7 @@ const MESSAGES: usize = 200;
 struct Lossy<W> {
     wire: W,
     seed: u64,
-    /// To be sent after the next one.
+    /// A datagram that is delayed until the next one has been sent.
     held: Option<(WireAddress, Vec<u8>)>,
     lost: usize,
 }
@@ -71,7 +71,7 @@ fn message(from: u32, nth: usize) -> Vec<u8> {
     vec![from as u8 + nth as u8 + 1; 2 + nth * 37 % 5_000]
 }
 
-/// Both ends send many messages; all arrive, once and in order.
+/// Both ends send many messages; all must arrive, once and in order.
 fn exchange<W: Wire>(wires: [W; 2]) {
     let addresses = [wires[0].address(), wires[1].address()];
     let mut ends = Vec::new();

@@ -1,4 +1,4 @@
-//! Connections over datagrams: one socket or endpoint for all, with a reliability of our own.
+//! Connections over datagrams: one socket or endpoint for all of them; this library retransmits and orders.
 //!
 //! ```text
 //!   Datagrams ── bytes ──► Endpoint: connections by number ──► Open: Seals ──► sender, receiver (wireup-group)
@@ -6,9 +6,9 @@
 //!       └── Wire: udp, fabric
 //! ```
 //!
-//! `endpoint`, `open`, `seals` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has
-//! arrived, and sends when that is due. While this process computes, nothing is read and nothing is repeated; a timer
-//! makes the descriptor of [`Carrier::epoll`] readable when something must be repeated.
+//! `endpoint`, `open`, `seals` and `handshake` use no socket and no clock. [`Datagrams`] uses both: it reads datagrams
+//! that have arrived, and sends those that are due. While this process computes, nothing is read and nothing is
+//! repeated; a timer makes the descriptor of [`Carrier::epoll`] readable when something must be repeated.
 
 pub mod endpoint;
 mod fabric;
@@ -31,16 +31,16 @@ pub use fabric::Fabric;
 pub use udp::Udp;
 use wireup_capi::net::{Descriptor, Epoll, Errno, Event, Timer, now_ms};
 
-/// The tokens of the wire's descriptor and of the timer.
+/// The epoll tokens of the wire's descriptor and of the timer.
 const WIRE: u64 = 0;
 const TIMER: u64 = 2;
-/// Most datagrams read in one turn. Chosen: several windows; the bound is there so that a flood from strangers does not
-/// keep a rank from its work.
+/// Maximum number of datagrams read in one turn. Chosen: several windows; the bound keeps a flood of datagrams from
+/// strangers from stopping a rank's work.
 const RECEIVED_MAX: usize = 512;
 
-/// A way to send datagrams.
+/// A network interface that sends and receives datagrams: UDP or libfabric.
 pub trait Wire {
-    /// Readable when a datagram has arrived.
+    /// A descriptor that is readable when a datagram has arrived.
     fn fd(&self) -> c_int;
 
     /// The address at which other ranks reach this one.
@@ -60,10 +60,11 @@ pub trait Wire {
     /// The wire addresses at which a rank with this published address may be reached, the best one first.
     fn places(&self, address: &[u8]) -> Vec<WireAddress>;
 
-    /// `false`: there is no room; the descriptor becomes writable when there is, or see [`Wire::room_ms`].
+    /// Sends a datagram; `false`: there is no room. The descriptor becomes writable when there is, or see
+    /// [`Wire::room_ms`].
     fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool;
 
-    /// When to try again if there was no room (ms); `None`: the descriptor tells.
+    /// When to try again after there was no room (ms); `None`: when the descriptor becomes writable.
     fn room_ms(&self) -> Option<u64> {
         None
     }
@@ -78,7 +79,8 @@ pub trait Wire {
         None
     }
 
-    /// The wire address of a relay that has ended, because its rank has ended or the agents cannot reach that rank.
+    /// Removes and returns the wire address of a relay that has ended: its rank has exited, or the agents cannot reach
+    /// it.
     fn ended(&mut self) -> Option<WireAddress> {
         None
     }
@@ -95,7 +97,7 @@ pub struct Datagrams<W> {
     timer: Timer,
     received: Vec<u8>,
     from: WireAddress,
-    /// The datagram that is being sent, and whether it waits for room.
+    /// `to`, `sent`: destination and bytes of the latest datagram; `waits_for_room`: it is still to be sent.
     to: WireAddress,
     sent: Vec<u8>,
     waits_for_room: bool,
@@ -103,15 +105,15 @@ pub struct Datagrams<W> {
 
 impl<W: Wire> Datagrams<W> {
     /// # Errors
-    /// There are no more descriptors.
+    /// The process or the system has no free descriptors.
     pub fn new(me: u32, secret: &Secret, wire: W) -> Result<Datagrams<W>, Errno> {
         let (epoll, timer) = (Epoll::new()?, Timer::new()?);
         epoll.watch(wire.fd(), WIRE, false, true)?;
         epoll.watch(timer.fd(), TIMER, false, true)?;
-        // The algorithms are part of this library.
+        // This cannot fail: the algorithms are compiled into this library.
         let endpoint = Endpoint::new(me, secret, wire.own_place(), wire.datagram_len()).map_err(|_| Errno(0))?;
         Ok(Datagrams {
-            // One byte more, so that a datagram that is too long is detected.
+            // One byte more than a datagram may have, so that a longer datagram is detected.
             received: vec![0; wire.datagram_len() + 1],
             wire,
             endpoint,
@@ -129,7 +131,7 @@ impl<W: Wire> Datagrams<W> {
         for _ in 0..RECEIVED_MAX {
             match self.wire.receive(&mut self.from, &mut self.received) {
                 Some(len) => self.endpoint.on_datagram(now, &self.from, &self.received[..len]),
-                // A goodbye is read before the news that its sender has ended.
+                // Errors are read last, so that a peer's goodbye is read before the report that the peer has exited.
                 None => {
                     let mut quote = Vec::new();
                     while let Some(place) = self.wire.refused(&mut quote) {
@@ -144,7 +146,7 @@ impl<W: Wire> Datagrams<W> {
         }
     }
 
-    /// Sends until there is no more room or nothing to send. Returns whether room was lacking.
+    /// Sends datagrams until there is no more room or nothing to send. Returns whether there was no room.
     fn transmit(&mut self, now: u64) -> bool {
         loop {
             let is_left = core::mem::take(&mut self.waits_for_room);
@@ -220,7 +222,7 @@ impl<W: Wire> Carrier for Datagrams<W> {
         let waited = self.waits_for_room;
         let waits = self.transmit(now);
         if waits != waited {
-            // If the kernel has no memory for that, the timer causes the next attempt.
+            // If the kernel has no memory for the change, the timer triggers the next attempt.
             let _ = self.epoll.watch(self.wire.fd(), WIRE, waits, false);
         }
         let again = self.wire.room_ms().filter(|_| waits).map(|pause| now + pause);

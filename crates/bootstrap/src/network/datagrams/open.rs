@@ -1,22 +1,23 @@
-//! A connection over datagrams that is proved: seals, numbers, acknowledges.
+//! An established connection over datagrams: encrypts, numbers and acknowledges them.
 //!
 //! ```text
 //! | 3 | to u64 | counter u64 | sealed: | next u64 | seen u128 | kind u8 | segment's number u64 | its bytes |
 //! ```
 //!
-//! `to` is the number that the receiver has given to the connection. No counter is used twice: it is the seal's nonce.
-//! Each datagram tells what its sender has got (`next`, `seen`); a probe and a segment want an answer.
+//! `to` is the receiver's number for the connection. No counter is used twice, because it is the nonce of the
+//! encryption. Each datagram acknowledges what its sender has received (`next`, `seen`); a probe and a segment request
+//! an answer.
 //!
-//! A rank that leaves says goodbye, as the last bytes of its stream. The other end answers as long as it lives itself;
-//! when the goodbye is acknowledged, the rank says so (`done`), since the other end may want to leave, too, and should
-//! not while its answer may be lost.
+//! A rank that leaves says goodbye, as the last bytes of its stream. The other end acknowledges the goodbye as long as
+//! it exists; then the leaving rank confirms (`done`), because the other end may want to leave too, and should not
+//! while its acknowledgement may be lost.
 //!
-//! A rank is lost if its host says that its port is closed, which the kernel does when a process has ended; and says so
-//! again to a datagram that was sent [`REFUSED_MS`] later, unless something has come from the rank. Anyone can send
-//! such an error in the host's name (ICMP), so it counts only if it quotes the sealed bytes of one of the latest
-//! datagrams: then it is of somebody who has seen it on its way. Silence says nothing: the rank computes, or its
-//! network is bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a
-//! pause that doubles up to [`PROBE_MS_MAX`].
+//! A rank counts as lost when its host reports its port as closed, as the kernel does after a process has exited, and
+//! does so again for a datagram sent [`REFUSED_MS`] later, unless a datagram of the rank has arrived meanwhile. Anyone
+//! can send such an error in the host's name (ICMP), so it counts only if it quotes the sealed bytes of one of the
+//! latest datagrams: then its sender has seen that datagram. Silence means nothing: the rank computes, or its network
+//! is bad. To trigger such errors, a connection on which nothing is in flight is probed, after a pause that doubles up
+//! to [`PROBE_MS_MAX`].
 
 use super::seals::{HEADER_LEN, Seals};
 use crate::network::carrier::Word;
@@ -30,52 +31,52 @@ const KIND_ACK: u8 = 0;
 const KIND_PROBE: u8 = 1;
 const KIND_SEGMENT: u8 = 2;
 const KIND_DONE: u8 = 3;
-/// How much longer a datagram is than its segment.
+/// Number of bytes by which a datagram is longer than its segment.
 const EXTRA_LEN: usize = HEADER_LEN + PREFIX_LEN + 8 + SEAL_LEN;
 
-/// Pauses between probes (ms): the first soon after the last message, since a rank that waits wants to know; the
-/// longest costs the other end's socket 15 datagrams a minute while it computes.
+/// Pauses between probes (ms). The first is short, because a rank that waits wants to know whether its peer exists; the
+/// longest costs the other end's socket 15 datagrams a minute while the other end computes.
 const PROBE_MS_MIN: u64 = 250;
 const PROBE_MS_MAX: u64 = 4_000;
-/// How long after its latest datagram (ms) an end that has left may still want an answer. Chosen: several of its
-/// repetitions.
+/// How long after its latest datagram a peer that has said goodbye may still want an answer (ms). Chosen: several of
+/// the peer's retransmissions.
 const LEAVING_MS: u64 = 1_000;
-/// Two refusals that are nearer to each other (ms) count once.
+/// Reports of a closed port that are less than this apart count once (ms).
 const REFUSED_MS: u64 = 50;
 
 pub struct Open {
     pub peer: u32,
     /// The place to which datagrams for the peer are sent.
     pub place: Vec<u8>,
-    /// Whether `place` changes to where the peer's latest datagram came from: so at the end that was dialled. The end
-    /// that has dialled keeps to the place that it knows. So a stranger who repeats datagrams from elsewhere before
-    /// they arrive diverts answers, and only until the next datagram.
+    /// Whether `place` becomes the source of the peer's latest datagram: so at the end that was dialled. The end that
+    /// has dialled keeps the place that it has dialled. So a stranger who forwards a datagram from another address
+    /// before the original arrives diverts only the answers until the next datagram.
     follows: bool,
     seals: Seals,
     sender: Sender,
     receiver: Receiver,
     unframed: Unframed,
-    /// Whether arriving segments are dropped, so that the peer sends them again, ever more rarely.
+    /// Whether arriving segments are dropped; the peer then retransmits them, at growing intervals.
     pub is_paused: bool,
     wants_answer: bool,
     parting: Parting,
     probes: Probes,
 }
 
-/// How far both ends have come with their goodbyes.
+/// The state of the goodbyes of both ends.
 #[derive(Default)]
 struct Parting {
     says_goodbye: bool,
-    /// The peer has acknowledged this end's goodbye, and is to be told that this end knows.
+    /// The peer has acknowledged this end's goodbye, and the confirmation of that (`KIND_DONE`) is to be sent.
     is_done: bool,
     /// When the latest datagram of a peer that has said goodbye arrived (ms); `None`: the peer has not said goodbye.
     left: Option<u64>,
-    /// The peer has said that it is done: it needs no more answers to its goodbye.
+    /// The peer has sent `KIND_DONE`: its goodbye needs no more answers.
     is_gone: bool,
 }
 
 impl Parting {
-    /// A datagram of this kind has arrived. `has_all`: the peer has acknowledged all that this end has sent.
+    /// Handles a datagram of this kind. `has_all`: the peer has acknowledged all that this end has sent.
     fn on_datagram(&mut self, now: u64, kind: u8, has_all: bool) {
         self.left = self.left.map(|_| now);
         self.is_gone |= kind == KIND_DONE;
@@ -88,7 +89,7 @@ impl Parting {
     }
 }
 
-/// Probes, which make the peer's host report whether the peer's process still exists.
+/// Probes: datagrams that make the peer's host report a closed port if the peer's process has exited.
 struct Probes {
     is_due: bool,
     at: u64,
@@ -107,7 +108,7 @@ impl Probes {
         (self.at, self.pause) = (now + PROBE_MS_MIN, PROBE_MS_MIN);
     }
 
-    /// Whether such a report came `REFUSED_MS` ago already.
+    /// Records a report of a closed port. Returns whether the first one came at least [`REFUSED_MS`] ago.
     fn on_refused(&mut self, now: u64) -> bool {
         let since = *self.refused.get_or_insert(now);
         if since == now {
@@ -116,7 +117,7 @@ impl Probes {
         now >= since + REFUSED_MS
     }
 
-    /// `is_busy`: something is under way, which is repeated, and asks as well.
+    /// `is_busy`: segments are in flight, whose retransmissions serve as probes too.
     fn on_tick(&mut self, now: u64, is_busy: bool) {
         if now < self.at {
             return;
@@ -127,7 +128,7 @@ impl Probes {
     }
 }
 
-/// What was read of a datagram's sealed part.
+/// The decoded content of a datagram.
 struct Opened<'a> {
     ack: Ack,
     kind: u8,
@@ -155,13 +156,13 @@ impl Open {
         self.sender.push(framed(message));
     }
 
-    /// Queues a goodbye behind all messages.
+    /// Queues a goodbye after all messages.
     pub fn say_goodbye(&mut self) {
         self.parting.says_goodbye = true;
         self.send(said(Word::Goodbye));
     }
 
-    /// The peer has said goodbye: from now on only answers are sent to it.
+    /// Records that the peer has said goodbye: from now on only answers are sent to it.
     pub fn on_goodbye(&mut self, now: u64) {
         self.parting.left = Some(now);
     }
@@ -175,16 +176,16 @@ impl Open {
         self.parting.may_want_answer(now)
     }
 
-    /// Bytes of messages of which it is not known that they have arrived.
+    /// Number of bytes of messages that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         if self.has_left() { 0 } else { self.sender.unacknowledged() }
     }
 
-    /// Takes a datagram, and decrypts it into `plain`. Returns the messages that are complete now. `None`: it comes
-    /// from a stranger, or has arrived before.
+    /// Handles a datagram, and decrypts it into `plain`. Returns the messages that are complete now; `None`: the
+    /// datagram comes from a stranger, or has arrived before.
     ///
     /// # Errors
-    /// The other end broke the rules.
+    /// The other end violated the protocol.
     pub fn on_datagram(
         &mut self,
         now: u64,
@@ -216,13 +217,13 @@ impl Open {
         self.unframed.take_whole()
     }
 
-    /// Whether this is the beginning of one of the latest datagrams that were sent.
+    /// Whether `quote` is the beginning of one of the latest datagrams that this end has sent.
     pub fn has_sent(&self, quote: &[u8]) -> bool {
         self.seals.has_sent(quote)
     }
 
-    /// The peer's host reports that the peer's port is closed. Returns whether the connection is over: there was such a
-    /// report `REFUSED_MS` ago already, or the peer had said goodbye.
+    /// Handles a report by the peer's host that the peer's port is closed. Returns whether the connection has ended:
+    /// the first such report came at least [`REFUSED_MS`] ago, or the peer had said goodbye.
     pub fn on_refused(&mut self, now: u64) -> bool {
         self.probes.on_refused(now) || self.has_left()
     }
@@ -238,7 +239,8 @@ impl Open {
         self.probes.on_tick(now, self.sender.deadline().is_some());
     }
 
-    /// Appends the next datagram to `out`, which is empty; `false`: there is nothing to send. `plain` is scratch space.
+    /// Writes the next datagram to `out`, which must be empty; `false`: there is nothing to send. `plain` is scratch
+    /// space.
     pub fn transmit(&mut self, now: u64, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let ack = self.receiver.ack();
         plain.clear();

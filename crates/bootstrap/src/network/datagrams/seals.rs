@@ -1,5 +1,5 @@
-//! The seals of a connection over datagrams: each datagram has a number, which is never used twice, since it is the
-//! seal's nonce.
+//! Encrypts the datagrams of a connection: each has a counter that is never used twice, because it is the nonce of the
+//! encryption.
 
 use crate::network::carrier::Number;
 use crate::network::proof::SEAL_LEN;
@@ -9,14 +9,15 @@ use wireup_group::datagrams::Replay;
 
 pub const DATA: u8 = 3;
 
-/// How much of a datagram an error has to quote. Chosen: all hosts quote more, and nobody who has not seen the datagram
-/// guesses it: it contains random bytes of a hello, or sealed ones.
+/// How much of a datagram an ICMP error has to quote (bytes). Chosen: all hosts quote more, and only whoever has seen
+/// the datagram knows it: it contains random bytes of a hello, or encrypted ones.
 pub const QUOTE_LEN: usize = 48;
 
 pub const HEADER_LEN: usize = 1 + 8 + 8;
-/// Datagrams of which an error is believed. Chosen: more than are sent at once to a rank that does not answer.
+/// Number of latest datagrams that an ICMP error may quote. Chosen: more than are sent at once to a rank that does not
+/// answer.
 const LATEST: usize = 32;
-/// Sealed bytes that an error must quote: nobody guesses them.
+/// Number of encrypted bytes that an ICMP error must quote, which a stranger cannot guess.
 const QUOTED_LEN: usize = 16;
 const _: () = assert!(QUOTED_LEN <= SEAL_LEN && HEADER_LEN + QUOTED_LEN <= QUOTE_LEN);
 
@@ -25,12 +26,12 @@ pub struct Seals {
     theirs: Number,
     state: StatelessTransportState,
     counter: u64,
-    /// The first sealed bytes of the latest datagrams, by counter modulo their number.
+    /// The first encrypted bytes of the latest datagrams, at index `counter % LATEST`.
     latest: [[u8; QUOTED_LEN]; LATEST],
     replay: Replay,
 }
 
-/// The numbers in front of the sealed part: the connection's, and the datagram's.
+/// Splits a datagram into the receiver's number of the connection, the counter, and the encrypted part.
 pub fn header(bytes: &[u8]) -> Option<(Number, u64, &[u8])> {
     let rest = bytes.strip_prefix(&[DATA])?;
     let (to, rest) = rest.split_first_chunk()?;
@@ -43,21 +44,21 @@ impl Seals {
         Seals { theirs, state, counter: 0, latest: [[0; QUOTED_LEN]; LATEST], replay: Replay::default() }
     }
 
-    /// Appends the next datagram to `out`, which is empty; `false`: it cannot be sealed.
+    /// Writes the next datagram to `out`, which must be empty; `false`: it cannot be encrypted.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> bool {
         out.push(DATA);
         out.extend_from_slice(&self.theirs.to_le_bytes());
         out.extend_from_slice(&self.counter.to_le_bytes());
         out.resize(HEADER_LEN + plain.len() + SEAL_LEN, 0);
         let is_sealed = self.state.write_message(self.counter, plain, &mut out[HEADER_LEN..]).is_ok();
-        // Each datagram has a seal, which is as long.
+        // The slice is long enough, because the authentication tag alone has as many bytes.
         self.latest[self.counter as usize % LATEST].copy_from_slice(&out[HEADER_LEN..HEADER_LEN + QUOTED_LEN]);
         self.counter += 1;
         is_sealed
     }
 
-    /// The content of a datagram, for which `plain` has room, and whether it is the latest so far. `None`: a
-    /// stranger's, or a repeated one.
+    /// Decrypts a datagram into `plain`; returns its content, and whether its counter is the highest so far. `None`:
+    /// the datagram comes from a stranger, or has arrived before.
     pub fn open<'p>(&mut self, (counter, sealed): (u64, &[u8]), plain: &'p mut [u8]) -> Option<(&'p [u8], bool)> {
         if !self.replay.is_new(counter) || sealed.len() > plain.len() {
             return None;
@@ -68,7 +69,7 @@ impl Seals {
         Some((&plain[..len], is_latest))
     }
 
-    /// Whether this is the beginning of one of the latest datagrams that were sent.
+    /// Whether `quote` is the beginning of one of the latest datagrams that this end has sent.
     pub fn has_sent(&self, quote: &[u8]) -> bool {
         let Some((number, counter, sealed)) = header(quote) else { return false };
         let is_recent = counter < self.counter && self.counter - counter <= LATEST as u64;

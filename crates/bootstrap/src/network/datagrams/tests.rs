@@ -1,4 +1,4 @@
-//! Several endpoints with a bad network between them, and strangers in it.
+//! Several endpoints, connected by a bad network in which strangers send too.
 
 use super::seals::QUOTE_LEN;
 use super::*;
@@ -11,10 +11,10 @@ use wireup_group::connections::{Connections, Route, Verdict};
 
 const SECRET: Secret = [5; 32];
 const DATAGRAM_LEN: usize = 200;
-/// Where strangers are.
+/// The place from which strangers send.
 const NOWHERE: u8 = 255;
 
-/// What happens to datagrams: in hundredths.
+/// Network faults: probabilities in percent, and the maximum delay.
 #[derive(Clone, Copy, Default, Debug)]
 struct Weather {
     lost: u64,
@@ -52,7 +52,7 @@ struct World {
     last: u64,
     under_way: BTreeMap<(u64, u64), Datagram>,
     history: Vec<Datagram>,
-    /// Processes that have ended: their hosts refuse.
+    /// Processes that have exited: their hosts report the ports as closed.
     ended: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// As [`crate::network::Network`] does.
+    /// Reacts to a word like [`crate::network::Network`].
     fn on_word(&mut self, me: u32, number: Number, from: u32, word: Word) {
         let End { endpoint, connections, goodbyes, .. } = &mut self.ends[me as usize];
         match word {
@@ -167,7 +167,7 @@ impl World {
         self.under_way.insert((at, self.last), datagram);
     }
 
-    /// Everything that is due at the present time.
+    /// Processes everything that is due at the current time.
     fn settle(&mut self) {
         for me in 0..self.ends.len() {
             if self.ends[me].busy_until > self.now || self.ended.contains(&(me as u8)) {
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Lets time go on until this is so.
+    /// Advances the time until `is_over` returns `true`.
     fn run_until(&mut self, is_over: impl Fn(&World) -> bool) {
         let until = self.now + 10_000_000;
         loop {
@@ -221,7 +221,7 @@ impl World {
                     end.endpoint.on_refused(self.now, &[to], Refusal::Quotes(quote));
                 }
             }
-            // To strangers.
+            // A datagram for a stranger is dropped.
             None => {}
         }
     }
@@ -261,7 +261,7 @@ proptest! {
             wanted.entry((from, to)).or_default().push(message);
             let until = world.now + pause;
             world.ends[nth % 3].busy_until = until + busy;
-            // Two ends may dial each other meanwhile.
+            // Two ends may dial each other at the same time.
             world.run_until(|world| world.now >= until || world.under_way.is_empty());
         }
         let count = |world: &World, from: u32, to: u32| world.ends[to as usize].got.get(&from).map_or(0, Vec::len);
@@ -315,8 +315,8 @@ proptest! {
     }
 }
 
-/// Errors of strangers, who know where both ranks are, the numbers of their connections, and what they have said so
-/// far.
+/// Strangers send ICMP errors; they know where both ranks are, the numbers of their connections, and the datagrams that
+/// rank 1 has sent.
 #[test]
 fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
     let mut world = World::new(2, Weather::default(), 1);
@@ -327,7 +327,7 @@ fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
         world.history.iter().filter(|one| one.from == 1).map(|one| one.bytes.clone()).collect();
     assert!(!from_there.is_empty());
     for nth in 0..200_u64 {
-        // Numbers and counters can be guessed, what is sealed cannot.
+        // A stranger can guess numbers and counters, but no encrypted bytes.
         let guessed = [&[seals::DATA][..], &(nth % 3).to_le_bytes(), &(nth / 3).to_le_bytes(), &[0; 31]].concat();
         let quotes = [vec![], guessed[..17].to_vec(), guessed, from_there[nth as usize % from_there.len()].clone()];
         for quote in quotes {
@@ -340,7 +340,7 @@ fn errors_that_quote_no_datagram_of_this_rank_end_no_connection() {
     assert!(world.ends[0].lost.is_empty());
 }
 
-/// Nor do they keep a rank from being dialled.
+/// Errors sent by strangers do not keep a rank from being dialled.
 #[test]
 fn errors_that_quote_no_hello_give_up_no_dial() {
     let mut world = World::new(2, Weather::default(), 1);
@@ -354,7 +354,7 @@ fn errors_that_quote_no_hello_give_up_no_dial() {
     assert!(world.ends[0].lost.is_empty());
 }
 
-/// Without it the first rank would wait until its host is told that the second one has ended, which not all wires are.
+/// Without the answers, rank 0 would wait until its host reports that rank 1 has exited, which not all wires do.
 #[test]
 fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     let mut world = World::new(2, Weather::default(), 1);
@@ -364,7 +364,7 @@ fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     world.ends[0].endpoint.say_goodbye();
     world.run_until(|world| world.ends[1].goodbyes == [0]);
     world.ends[1].endpoint.say_goodbye();
-    // The answer is lost.
+    // The acknowledgement of the first goodbye is lost.
     world.under_way.clear();
     assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
     let before = world.now;
@@ -372,19 +372,19 @@ fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
     assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
     world.run_until(|world| world.ends[1].endpoint.unsent(world.now) == Unsent::Nothing);
     assert!(world.now < before + 1_000);
-    // It does not wait forever for one that is gone.
+    // A leaving rank does not wait forever for a peer that has exited.
     assert_eq!(world.ends[1].endpoint.unsent(world.now + 10_000), Unsent::Nothing);
     assert!(world.ends.iter().all(|end| end.lost.is_empty()) && world.ends[1].got[&0].len() == 2);
 }
 
-/// Counts what the present thread allocates.
+/// An allocator that counts the allocations of the current thread.
 struct Counting;
 
 std::thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATED.try_with(|count| count.set(count.get() + 1));
@@ -409,7 +409,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     world.run_until(|world| {
         world.ends.iter().all(|end| !end.got.is_empty() && end.endpoint.unsent(world.now) == Unsent::Nothing)
     });
-    // A dial that is under way.
+    // A dial that is still in progress.
     let dialled: Number = world.ends[1].endpoint.dial(world.now, 7, 0, vec![vec![NOWHERE]]);
     world.settle();
     let mut datagrams: Vec<Vec<u8>> = world.history.iter().map(|datagram| datagram.bytes.clone()).collect();
@@ -435,7 +435,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
         assert!(endpoint.poll().is_none() && !endpoint.transmit(world.now, &mut to, &mut bytes), "{datagram:?}");
     }
     assert_eq!(ALLOCATED.get() - before, 0, "after {} datagrams", datagrams.len());
-    // They have changed nothing.
+    // The forged datagrams have changed nothing: the connection still works.
     world.send(0, 1, b"again");
     world.run_until(|world| world.ends[1].got[&0].len() == 2);
 }

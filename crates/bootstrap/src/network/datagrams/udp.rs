@@ -1,4 +1,4 @@
-//! Datagrams of UDP: one socket for all ranks.
+//! Datagrams over UDP: one socket for all ranks.
 
 use super::Wire;
 use super::endpoint::WireAddress;
@@ -9,22 +9,22 @@ use core::net::{IpAddr, SocketAddr};
 use wireup_capi::net::{self, Descriptor, Errno, Received};
 use wireup_wire::rank_address;
 
-/// Fits the smallest path of IPv6 (1,280 bytes with all headers), so that no datagram is divided on its way.
+/// Fits the minimum MTU of IPv6 (1,280 bytes with all headers), so that no datagram is fragmented.
 const DATAGRAM_LEN: usize = 1_232;
 
 pub struct Udp {
     socket: net::Datagrams,
     host: u64,
     address: Vec<u8>,
-    /// Sockets by which agents carry datagrams, each to and from one rank; `None`: it has ended.
+    /// Sockets over which agents relay datagrams, each to and from one rank; `None`: the relay has ended.
     relays: Vec<Option<Descriptor>>,
-    /// Relays that have ended and were not reported as ended yet.
+    /// Relays that have ended and whose end was not reported yet.
     ended: Vec<WireAddress>,
 }
 
 impl Udp {
     /// # Errors
-    /// There is no port, or no descriptor.
+    /// There is no free port, or no free descriptor.
     pub fn open() -> Result<Udp, Errno> {
         let (socket, port) = net::Datagrams::open()?;
         let host = net::host_number();
@@ -42,7 +42,7 @@ impl Wire for Udp {
         self.address.clone()
     }
 
-    /// Answers go to where a datagram came from: a network may have changed the address on its way.
+    /// Answers go to the source address of each hello, because a network may have translated the address.
     fn own_place(&self) -> WireAddress {
         WireAddress::new()
     }
@@ -128,7 +128,7 @@ fn place(address: &SocketAddr) -> WireAddress {
     place
 }
 
-/// The bytes of the address, and the port.
+/// Appends the bytes of the IP address, and the port.
 fn append(address: &SocketAddr, out: &mut WireAddress) {
     match address.ip() {
         IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),

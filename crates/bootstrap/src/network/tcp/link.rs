@@ -1,4 +1,4 @@
-//! One connection: its socket, what it has received and what it has to send.
+//! One TCP connection: its socket, and the bytes received and to be sent.
 //!
 //! ```text
 //!   dialler:   Connecting ── hello ──► Proving ── reply arrives: sends the confirmation ──► Confirming
@@ -7,9 +7,9 @@
 //!              ── confirmation arrives: sends the acceptance ──► Open
 //! ```
 //!
-//! Confirmation and acceptance are empty units under the new key. The network hears of a connection when it is `Open`,
-//! and the acceptance is sent only if the network keeps the connection. A connection of the program's own has no
-//! acceptance: it is the program's after the confirmation.
+//! Confirmation and acceptance are empty units under the new key. The network learns of a connection when it is `Open`,
+//! and the acceptance is sent only if the network keeps the connection. A connection for the program's own use has no
+//! acceptance: it belongs to the program after the confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
 use crate::network::carrier::{Happened, Key, Number, Word};
@@ -25,39 +25,39 @@ pub struct Link {
     /// The rank at the other end, once it is known.
     pub peer: Option<u32>,
     was_open: bool,
-    /// Number of the connection, if this end has dialled it for the program's own use.
+    /// Number of the connection (see [`Key`]), if this end has dialled it for the program's own use.
     pub plain: Option<u32>,
     /// Whether the other end is known to use this connection. An acceptor does not know it until something follows the
-    /// dialler's confirmation: the dialler may have given up before.
+    /// dialler's confirmation, because the dialler may have given up before.
     pub was_heard: bool,
-    /// The host at the other end if the agents carry the connection.
+    /// The host at the other end, if the agents relay the connection.
     pub relayed_to: Option<u64>,
     socket: Option<Descriptor>,
     stage: Stage,
     received: Vec<u8>,
     to_send: Vec<u8>,
     sent: usize,
-    /// Whether epoll reports when there is room to write.
+    /// Whether epoll also watches the socket for writability.
     is_watched: bool,
     reading: Reading,
     ending: Ending,
     pub since_ms: u64,
 }
 
-/// Whether this end reads what has arrived.
+/// Whether this end reads its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reading {
     Yes,
     Paused,
-    /// Paused, and the connection has broken. The socket is out of the epoll set, which would report this forever.
+    /// Paused, and the connection has broken. The socket is out of the epoll set, which would report the error forever.
     PausedUnwatched,
 }
 
-/// Whether this end still sends.
+/// Whether this end still sends on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
     No,
-    /// When everything is written, the peer is told that nothing follows.
+    /// This end shuts down its output when everything is written.
     WhenWritten,
     Told,
 }
@@ -69,7 +69,7 @@ enum Stage {
         target: Target,
     },
     Proving(Box<Proof>),
-    /// Both ends have the new key, and this one waits for the other's first unit under it.
+    /// Both ends have the new key, and this end waits for the other end's first unit under it.
     Confirming {
         stream: Box<Stream>,
         purpose: Purpose,
@@ -80,24 +80,24 @@ enum Stage {
     Broken,
 }
 
-/// Where to dial a rank.
+/// The addresses at which to dial a rank.
 pub struct Target {
     pub host: u64,
     /// Addresses that were not tried yet, the best one last.
     pub left: Vec<SocketAddr>,
-    /// How often the kernel repeats its request to an address; `None`: the kernel's default.
+    /// How often the kernel retransmits the SYN to an address; `None`: the kernel's default.
     pub repetitions: Option<c_int>,
 }
 
-/// What a read has brought.
+/// A result of reading a connection.
 pub enum Arrived {
     Happened(Happened),
-    /// A connection for the program's own use is proved, and is the program's from now on. No byte behind the handshake
-    /// was read.
+    /// A connection for the program's own use is proved, and belongs to the program from now on. No byte after the
+    /// handshake was read.
     Plain(Key),
 }
 
-/// The connection must be dropped.
+/// An error: the connection must be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Over;
 
@@ -137,7 +137,7 @@ impl Link {
         Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
 
-    /// Begins to connect to the next address, and returns the socket's descriptor; `None`: no address is left.
+    /// Starts to connect to the next address, and returns the socket's descriptor; `None`: no address is left.
     pub fn next_attempt(&mut self) -> Option<c_int> {
         let Stage::Connecting { target, .. } = &mut self.stage else { return None };
         self.socket = None;
@@ -162,15 +162,15 @@ impl Link {
         fd
     }
 
-    /// Reads nothing until it is resumed. Returns the descriptor, and whether room is to be waited for.
+    /// Stops reading until [`Link::resume`]. Returns the descriptor, and whether epoll must watch it for writability.
     pub fn pause(&mut self) -> Option<(c_int, bool)> {
         let socket = self.socket.as_ref().filter(|_| self.reading == Reading::Yes)?;
         self.reading = Reading::Paused;
         Some((socket.fd(), self.is_watched))
     }
 
-    /// Reads again. Returns the descriptor, whether room is to be waited for, and whether epoll does not know the
-    /// descriptor.
+    /// Reads again. Returns the descriptor, whether epoll must watch it for writability, and whether it must be added
+    /// to the epoll set.
     pub fn resume(&mut self) -> Option<(c_int, bool, bool)> {
         let socket = self.socket.as_ref()?;
         match core::mem::replace(&mut self.reading, Reading::Yes) {
@@ -196,12 +196,12 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the connection was accepted and its dialler has not proved its rank.
+    /// Whether this is an accepted connection whose dialler has not proved its rank.
     pub fn is_stranger(&self) -> bool {
         self.peer.is_none()
     }
 
-    /// The socket, for the program; `None`: the last message of the proof could not be sent.
+    /// The socket, for the program; `None`: the last handshake message could not be sent.
     pub fn into_socket(mut self) -> Option<Descriptor> {
         self.flush().ok()?;
         self.socket.filter(|_| self.to_send.is_empty())
@@ -211,7 +211,7 @@ impl Link {
         self.was_open && self.sent < self.to_send.len()
     }
 
-    /// The attempt may be over: begins the proof if it has succeeded. Returns whether it is over.
+    /// Checks an attempt to connect, and starts the handshake if it has succeeded. Returns whether it has.
     ///
     /// # Errors
     /// The attempt to connect has failed.
@@ -222,7 +222,7 @@ impl Link {
         match self.relayed_to {
             None if !is_writable => return Ok(false),
             None => net::outcome(socket)?,
-            // The agents say when they have connected to the rank.
+            // The agents send a byte when they have connected to the rank.
             Some(_) => match net::read(socket, &mut [0])? {
                 Received::Nothing => return Ok(false),
                 Received::End => return Err(Over),
@@ -235,7 +235,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Queues a message; `false`: this connection carries no more.
+    /// Queues a message; `false`: the connection is not open.
     pub fn send(&mut self, message: &[u8]) -> bool {
         match &mut self.stage {
             Stage::Open(stream) => stream.seal(message, &mut self.to_send).is_ok(),
@@ -249,17 +249,17 @@ impl Link {
         }
     }
 
-    /// Nothing is sent any more.
+    /// Shuts down this end's output once everything is written.
     pub fn finish(&mut self) {
         self.ending = Ending::WhenWritten;
     }
 
-    /// Whether this end has finished: then the connection may end at any time.
+    /// Whether this end has finished sending: then the connection may close at any time.
     pub fn is_finishing(&self) -> bool {
         self.ending != Ending::No
     }
 
-    /// Writes what fits. Returns the descriptor, and whether room is to be waited for, if that has changed.
+    /// Writes what fits. If the need to watch for writability has changed, returns the descriptor and the new need.
     pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Over> {
         let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(None) };
         let mut is_cut = false;
@@ -267,8 +267,8 @@ impl Link {
             match net::write(socket, &self.to_send[self.sent..]) {
                 Ok(0) => break,
                 Ok(more) => self.sent += more,
-                // The other end has closed, perhaps after a goodbye that has arrived and was not read yet: reading
-                // finds the end.
+                // The other end has closed, perhaps after a goodbye that has arrived and was not read yet: reading will
+                // report the end.
                 Err(_) => (self.sent, is_cut) = (self.to_send.len(), true),
             }
         }
@@ -280,7 +280,7 @@ impl Link {
                 self.ending = Ending::Told;
             }
         }
-        // Of a broken connection that is not watched, reading tells the end.
+        // If a broken connection is not watched, reading reports the end after it is resumed.
         let waits = !self.to_send.is_empty() && self.reading != Reading::PausedUnwatched;
         let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
         Ok(has_changed.then_some((socket.fd(), waits)))
@@ -308,7 +308,8 @@ impl Link {
         Ok((all, len == room))
     }
 
-    /// How many bytes may be read: on a connection for the program, the bytes after the proof belong to the program.
+    /// How many bytes may be read: on a connection for the program, the bytes after the handshake belong to the
+    /// program.
     fn readable(&self) -> usize {
         match &self.stage {
             Stage::Proving(proof) if proof.has_dialled_plain() => unit_left(&self.received),

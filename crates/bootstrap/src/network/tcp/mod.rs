@@ -1,7 +1,7 @@
 //! Connections over TCP, one socket each.
 //!
-//! A connection that closes without a goodbye means that its other end is gone: the kernel closes the connections of a
-//! process that ended.
+//! A connection that closes without a goodbye means that the process at the other end has exited: the kernel closes the
+//! connections of such a process.
 
 mod link;
 pub mod stream;
@@ -17,20 +17,20 @@ use link::{Arrived, Link, Target};
 use wireup_capi::net::{self, Descriptor, Epoll, Errno, Event};
 use wireup_wire::rank_address;
 
-/// Most accepted connections whose dialler has not proved itself; beyond that the oldest one is closed. Chosen: twice
-/// as many as the links of a graph of a billion ranks.
+/// Maximum number of accepted connections whose dialler has not proved its rank; beyond it the oldest one is closed.
+/// Chosen: twice as many as the links of a graph of a billion ranks.
 pub const UNPROVED_MAX: usize = 128;
-/// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
+/// Time limit for the handshake of a connection (ms). It is long, because the other end may compute meanwhile.
 const PROOF_MS_MAX: u64 = 300_000;
 
-/// How often the kernel repeats a request for a connection where the agents may carry it instead: it gives up after 3
-/// to 7 s.
+/// How often the kernel retransmits a SYN where the agents may relay the connection instead: it gives up after 3 to 7
+/// s.
 const REPETITIONS: c_int = 2;
 
-/// Bytes in one read.
+/// Maximum number of bytes in one read.
 const READ_LEN: usize = 64 << 10;
 
-/// The token of the listening socket. Those of links are their numbers, which are higher than [`SERVER`].
+/// The token of the listening socket. The token of a link is its number, which is higher than [`SERVER`].
 const LISTENING: u64 = 0;
 
 pub struct Tcp {
@@ -41,22 +41,22 @@ pub struct Tcp {
     epoll: Epoll,
     links: BTreeMap<Number, Link>,
     last: Number,
-    /// Links with something to write, which waits until it is known that they are kept.
+    /// Links with bytes to write, which wait for [`Carrier::flush`], because the network may still close the link.
     unwritten: BTreeSet<Number>,
-    /// For what is read.
+    /// The buffer for reads.
     buffer: Vec<u8>,
     happened: VecDeque<Happened>,
     plain: VecDeque<(Key, Option<Descriptor>)>,
     has_relays: bool,
-    /// Hosts whose ranks only the agents reach.
+    /// Hosts whose ranks can be reached only through the agents.
     beyond: BTreeSet<u64>,
 }
 
 impl Tcp {
-    /// With a socket that listens on this host.
+    /// `listening`: a listening socket on this host.
     ///
     /// # Errors
-    /// There is no descriptor.
+    /// There is no free descriptor.
     pub fn new(listening: Descriptor, me: u32, host: u64, secret: Secret) -> Result<Tcp, Errno> {
         let epoll = Epoll::new()?;
         epoll.watch(listening.fd(), LISTENING, false, true)?;
@@ -77,7 +77,7 @@ impl Tcp {
         })
     }
 
-    /// Tries the next address of a rank that is being dialled.
+    /// Tries the next address of a rank that is being dialled; after the last one, asks for a relay or gives up.
     fn try_next(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
         while let Some(socket) = link.next_attempt() {
@@ -133,7 +133,7 @@ impl Tcp {
         }
     }
 
-    /// A connection is the program's from now on.
+    /// Hands a connection to the program.
     fn hand_over(&mut self, number: Number, key: Key) {
         let Some(socket) = self.links.remove(&number).and_then(Link::into_socket) else { return };
         self.epoll.forget(socket.fd());
@@ -154,7 +154,7 @@ impl Tcp {
         self.last
     }
 
-    /// Writes what fits.
+    /// Writes the queued bytes of a link as far as possible.
     fn write(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
         match link.flush() {
@@ -171,7 +171,7 @@ impl Tcp {
         }
     }
 
-    /// A connection has ended or must end. `unreachable`: no address of the rank could be connected.
+    /// Removes a connection that has ended or must end. `unreachable`: the rank could be connected at no address.
     fn end(&mut self, number: Number, unreachable: bool) {
         let Some(link) = self.links.remove(&number) else { return };
         if let Some((peer, nth)) = link.peer.zip(link.plain) {
@@ -222,7 +222,7 @@ impl Carrier for Tcp {
     fn pause(&mut self, number: Number) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if let Some((fd, writes)) = link.pause() {
-            // If the kernel has no memory for that, the descriptor stays readable, and this process does not sleep.
+            // If the kernel has no memory for the change, the descriptor stays readable, and waits return at once.
             let _ = self.epoll.watch_output(fd, number, writes);
         }
     }
@@ -301,7 +301,7 @@ impl Carrier for Tcp {
         self.plain.pop_front()
     }
 
-    /// The kernel carries on after the process has ended.
+    /// Only [`Unsent::Goodbyes`]: the kernel sends what is written, even after the process has exited.
     fn unsent(&self) -> Unsent {
         if self.links.values().any(Link::has_unsent) { Unsent::Goodbyes } else { Unsent::Nothing }
     }

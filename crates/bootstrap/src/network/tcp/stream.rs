@@ -1,6 +1,7 @@
-//! Messages over a proved connection of TCP: cut, sealed, put together again.
+//! Messages over a proved TCP connection: divided into units, encrypted, and put together again.
 //!
-//! On the wire, everything is a unit: a length (u16 LE) and so many bytes. Inside the seals is a stream of messages.
+//! On the wire, everything is a unit: a length (u16 LE) and that many bytes. The decrypted units form a stream of
+//! messages.
 
 use crate::network::messages::{Broken, Unframed, framed};
 use crate::network::proof::{Proved, SEAL_LEN, SEALED_LEN_MAX, Unproved};
@@ -14,7 +15,7 @@ pub fn push_unit(out: &mut Vec<u8>, unit: &[u8]) {
     out.extend_from_slice(unit);
 }
 
-/// Takes the first unit off, if it is whole.
+/// Removes and returns the first unit, if it is complete.
 pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (unit, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
@@ -22,7 +23,7 @@ pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(unit)
 }
 
-/// How many bytes are missing until the first unit is whole, or until its length is known.
+/// Number of bytes missing until the first unit is complete, or until its length is known.
 pub fn unit_left(bytes: &[u8]) -> usize {
     let len = bytes.first_chunk().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
     (2 + len).saturating_sub(bytes.len())
@@ -39,10 +40,10 @@ impl Stream {
         Ok(Stream { peer: proved.peer, seals: proved.in_order()?, plain: Unframed::default() })
     }
 
-    /// Appends a unit without content: it shows the other end that this one has the key, and is no repetition.
+    /// Appends an empty unit: it shows that this end has the new key, and did not replay an old handshake.
     ///
     /// # Errors
-    /// The keys are used up.
+    /// The nonces are used up.
     pub fn confirm(&mut self, out: &mut Vec<u8>) -> Result<(), Broken> {
         let mut room = [0; SEAL_LEN];
         let len = self.seals.write_message(&[], &mut room).map_err(|_| Broken)?;
@@ -50,10 +51,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Appends a message, sealed.
+    /// Appends an encrypted message.
     ///
     /// # Errors
-    /// So much was sent that the keys are used up.
+    /// The nonces are used up.
     pub fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         let plain = framed(message);
         let mut room = vec![0; SEALED_LEN_MAX.min(plain.len() + SEAL_LEN)];
@@ -64,10 +65,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a unit; the messages that are whole now.
+    /// Decrypts a unit; returns the messages that are complete now.
     ///
     /// # Errors
-    /// It was not sealed by the other end, or is out of order, or makes a message too long.
+    /// The unit was not encrypted by the other end, is out of order, or contains a message that is too long.
     pub fn open(&mut self, unit: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
         let plain = &mut self.plain.bytes;
         let before = plain.len();

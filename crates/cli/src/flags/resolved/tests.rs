@@ -216,7 +216,7 @@ fn pmi_follows_the_flag_or_else_the_program() {
     }
     assert_eq!(chosen("-n 1 --pmi auto /bin/true"), chosen("-n 1 /bin/true"));
     assert_eq!(chosen("-n 1 /bin/true").0, PmiFlavour::Simple);
-    // The launcher cannot see which program it is on the other host.
+    // The launcher cannot examine a program on another host, so ranks are offered every PMI.
     let there = resolved("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
     assert_eq!((there.options.pmi.flavour, there.options.pmi.modex), (PmiFlavour::Both, Modex::Direct));
     assert_eq!(there.options.pmi.pmix_library.as_deref(), Some("/l/libpmix.so.2"));

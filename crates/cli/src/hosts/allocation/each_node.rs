@@ -6,7 +6,7 @@
 use super::{Allocation, Env, Node, one_name, wrong};
 use wireup_node::hosts::HOSTS_MAX;
 
-/// A system, and the variables by which a node knows its place.
+/// A system that starts the same command on each node, and the variables that describe a node's job.
 struct System {
     name: &'static str,
     /// The variable that names the job; if unset, its first node does.
@@ -16,7 +16,7 @@ struct System {
     /// The number of nodes.
     count: &'static str,
     nodes: Nodes,
-    /// The number of ranks for each node, if it is a number.
+    /// The variable with the number of ranks for each node; ignored if its value is not a number.
     per_node: &'static str,
 }
 
@@ -90,7 +90,7 @@ pub fn is_likely(env: Env) -> bool {
 
 impl System {
     fn detect(&self, env: Env) -> Result<Option<Allocation>, String> {
-        // Before the node's own number, which an elastic job tells it only if the job has a master.
+        // The count is checked before the node's index, which an elastic job sets only if it has a master.
         let count = self.count(env)?;
         let Some(index) = env.number(self.index)? else { return Ok(None) };
         let Some(count @ 2..) = count else { return Ok(None) };
@@ -102,7 +102,7 @@ impl System {
         Ok(Some(Allocation { refused: (index > 0).then(|| self.refusal(index, count)), ..allocation }))
     }
 
-    /// The number of nodes, if it is told.
+    /// The number of nodes, if the system states it.
     fn count(&self, env: Env) -> Result<Option<u32>, String> {
         let range = env.get(self.count).filter(|_| self.count == PET_NNODES);
         match range.and_then(|range| range.split_once(':')) {

@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Node>, String> {
 /// Most ids in one set. Chosen: more than any instance has.
 const IDS_MAX: usize = 1 << 20;
 
-/// `0-3,7`.
+/// The numbers in an idset of Flux, such as `0-3,7`.
 fn idset(text: &str) -> Result<Vec<u32>, String> {
     let mut ids = Vec::new();
     for word in text.trim_matches(['[', ']']).split(',') {

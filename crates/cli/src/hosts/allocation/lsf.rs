@@ -27,7 +27,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     Ok(Some(Allocation::new("LSF", job, told_by, nodes)))
 }
 
-/// `hostA 4 hostB 2`.
+/// Reads hosts, each followed by its number of slots: `hostA 4 hostB 2`.
 fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&str]| match *pair {

@@ -26,20 +26,20 @@ pub struct Allocation {
     pub job: String,
     /// The variable or command that the information comes from.
     pub told_by: &'static str,
-    /// In the scheduler's order, without duplicates; never empty.
+    /// The nodes in the scheduler's order, without duplicates; never empty.
     pub nodes: Vec<Node>,
     /// The scheduler's name for this machine, if it gives one.
     pub own_name: Option<String>,
-    /// Why a run cannot use the allocation.
+    /// The reason why a run cannot use the allocation; `None`: it can.
     pub refused: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: String,
-    /// Ranks that the batch system was asked for.
+    /// The number of ranks that the batch system was asked for on this node.
     pub tasks: u32,
-    /// Ranks that there is room for; 0: any number.
+    /// The number of ranks that the node has room for; 0: any number.
     pub cpus: u32,
 }
 
@@ -83,8 +83,8 @@ impl Allocation {
         (self.scheduler == SLURM).then_some("srun")
     }
 
-    /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked
-    /// for; otherwise as many as there is room for, if that is known.
+    /// The nodes as `--hosts` would name them. If the job was given enough slots for `ranks` ranks, or with `None`,
+    /// each node has the slots that were asked for; otherwise as many as it has room for, if that is known.
     pub fn entries(&self, ranks: Option<u64>) -> Vec<Entry> {
         let asked: u64 = self.nodes.iter().map(|node| u64::from(node.tasks)).sum();
         let roomy = ranks.is_some_and(|ranks| ranks > asked);
@@ -101,7 +101,7 @@ impl Allocation {
     }
 }
 
-/// A variable with an invalid value.
+/// The error message for a variable with an invalid value.
 fn wrong(variable: &str, value: &str, problem: impl Display) -> String {
     const SHOWN_MAX: usize = 80;
     let mut shown: String = value.chars().take(SHOWN_MAX).collect();
@@ -114,12 +114,12 @@ fn wrong(variable: &str, value: &str, problem: impl Display) -> String {
     )
 }
 
-/// A variable that names a file which cannot be used.
+/// The error message for a variable that names a file which cannot be used.
 fn wrong_file(variable: &str, problem: &str) -> String {
     format!("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")
 }
 
-/// A job of a batch system without the variable that names its hosts.
+/// The error message for a job of a batch system without the variable that names its hosts.
 fn no_hosts(scheduler: &str, job: &str, missing: &str) -> String {
     format!(
         "{job} is set but {missing} (the host list) is not; start wireup in the {scheduler} job's own script, name the \
@@ -139,7 +139,7 @@ fn one_name(variable: &str, value: &str, word: &str) -> Result<String, String> {
     }
 }
 
-/// One node for each name, with the sum of its mentions.
+/// One node for each name, with the sum of the slots that all its mentions state.
 fn counted(mentions: impl IntoIterator<Item = (String, u32)>) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut places = std::collections::HashMap::new();

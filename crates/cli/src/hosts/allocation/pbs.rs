@@ -14,7 +14,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     Ok(Some(Allocation::new("PBS", job, FILE, counted(mentions(FILE, &file)?))))
 }
 
-/// A file that names a host on each line, once for each of its slots.
+/// The hosts in a file that names a host on each line, once for each of the host's slots.
 pub fn mentions(variable: &str, file: &Path) -> Result<Vec<(String, u32)>, String> {
     let entries = read_file(file).map_err(|problem| wrong_file(variable, &problem))?;
     Ok(entries.into_iter().map(|Entry { name, slots, .. }| (name, slots.unwrap_or(1))).collect())

@@ -1,6 +1,6 @@
 //! Slurm's short form of a list of numbers: `4(x2),2` is 4, 4, 2.
 
-/// Reads such a list for `places` places. Nothing is expanded before the total is known to fit.
+/// Reads a list in this form that must have `places` numbers; checks the total before it expands the list.
 ///
 /// # Errors
 /// A description of the problem.

@@ -17,7 +17,7 @@ use super::{Allocation, Env, each_node, flux, grid_engine, lsf, pbs, slurm};
 /// The allocation that this process is in.
 ///
 /// # Errors
-/// What a batch system tells cannot be right.
+/// The information from a batch system is not valid.
 pub fn detect(env: Env) -> Result<Option<Allocation>, String> {
     let detectors = [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect, each_node::detect];
     for detect in detectors {

@@ -58,7 +58,7 @@ fn a_step_of_one_task_uses_the_whole_allocation() {
         format!("{SALLOC}\nSLURM_TASKS_PER_NODE=1\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=1\nSLURM_STEP_NUM_TASKS=1");
     let step = step.replacen("SLURM_TASKS_PER_NODE=2(x2),1\n", "", 1);
     assert_eq!(nodes(&detected(&step)), "n1:16/16 n2:16/16 gpu05:8/8");
-    // One task on each node.
+    // The step has one task on each node.
     let step = step.replace("PER_NODE=1\n", "PER_NODE=1(x3)\n").replace("NUM_NODES=1", "NUM_NODES=3");
     assert_eq!(nodes(&detected(&step)), "n1:16/16 n2:16/16 gpu05:8/8");
 }

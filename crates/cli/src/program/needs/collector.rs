@@ -38,7 +38,7 @@ pub struct Collector<'a> {
     pub(super) system: System<'a>,
     pub(super) links: Links,
     pub found: Found,
-    /// Paths that were followed, and their ends.
+    /// The paths that were followed, each with the file at its end; `None`: there is none that can be staged.
     added: HashMap<PathBuf, Option<PathBuf>>,
     /// The contents of folders that were looked through.
     pub(super) listings: Listings,
@@ -66,14 +66,14 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A program, with all that it needs. `depth`: the scripts that led to it.
+    /// Adds a program with all that it needs. `depth`: the number of scripts that led to it.
     pub fn add_program(&mut self, path: &Path, why: &str, arguments: &[Vec<u8>], depth: usize) -> Result<(), Error> {
         let Some(end) = self.add(path, why)? else { return Ok(()) };
         let content = self.search.memo.content(&end);
         self.add_needs_of(path, &end, content, arguments, depth)
     }
 
-    /// A path or pattern of the user.
+    /// Adds the files at a path or pattern that the user named, with what they need.
     pub fn add_named(&mut self, pattern: &Path) -> Result<(), Error> {
         for path in self.ranks.matches(pattern)? {
             let Some(end) = self.add_way(&path, NAMED, true)? else { continue };
@@ -98,9 +98,9 @@ impl<'a> Collector<'a> {
         self.add_way(path, why, false)
     }
 
-    /// Adds what is at the end of a path and the links on the way, and returns the end. Nothing if there is no such
-    /// file, or if it must not be staged; a file that the nodes have is returned. `by_user`: it is staged even if the
-    /// nodes should have it.
+    /// Adds the file or folder at the end of a path and the links on the way, and returns the end; `None`: it does not
+    /// exist or cannot be staged. An end that every node has itself is not added, but returned. `by_user`: it is added
+    /// even then.
     fn add_way(&mut self, path: &Path, why: &str, by_user: bool) -> Result<Option<PathBuf>, Error> {
         if let Some(end) = self.added.get(path).filter(|_| !by_user) {
             return Ok(end.clone());
@@ -202,13 +202,13 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// The folders from which a library loads plugins and reads its texts and settings.
+    /// Adds the folders from which a library loads plugins and reads its texts and settings.
     fn add_plugins(&mut self, path: &Path, end: &Path) -> Result<(), Error> {
         let name = name_of(path);
         let known = PLUGINS.iter().find(|(library, _)| name.starts_with(library));
         let Some(((library, folders), beside)) = known.zip(end.parent()) else { return Ok(()) };
         for folder in folders.iter().filter_map(|folder| beside.join(folder).canonicalize().ok()) {
-            // The plugins may need this library.
+            // The folder is added before its plugins are examined, because they may need this library.
             let is_new = !self.found.is_needed(&folder);
             self.add(&folder, &format!("plugins and help texts of {library}"))?;
             if is_new && folder.is_dir() && self.found.is_needed(&folder) {
@@ -240,7 +240,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// What a library or program needs that is staged for another reason.
+    /// Adds what a library or program needs that is itself staged for another reason.
     pub(super) fn add_needs_of_file(&mut self, path: &Path, end: &Path) -> Result<(), Error> {
         match self.search.memo.content(end) {
             Content::Dynamic(dynamic) if is_program(path, &dynamic) => {
@@ -264,7 +264,7 @@ fn kind(meta: &Metadata) -> Result<NeedKind, LeftOut> {
     }
 }
 
-/// The C library and a few others can be started as well.
+/// Whether a file is a program. The C library and a few others name a loader too, since they can also be started.
 fn is_program(path: &Path, dynamic: &Dynamic) -> bool {
     dynamic.interpreter.is_some() && !folder::is_library(path)
 }

@@ -46,7 +46,7 @@ impl Collector<'_> {
         self.add(&script, &format!("script of {}", name_of(path))).map(drop)
     }
 
-    /// A virtual environment; only Python's part of it if the ranks start in it.
+    /// Adds a virtual environment; only Python's part of it if the ranks start in it.
     fn add_venv(&mut self, venv: &Path) -> Result<(), Error> {
         if !self.ranks.start_in(venv) {
             return self.add_folder(venv, ENVIRONMENT);
@@ -67,8 +67,8 @@ impl Collector<'_> {
         folders.map(|folder| folder.join("site-packages")).filter(|folder| folder.is_dir()).collect()
     }
 
-    /// A folder as a whole, with what the files in it need. Not a folder that the ranks start in: what they write there
-    /// would stay in the node's copy.
+    /// Adds a whole folder, with what the files in it need. A folder that the ranks start in is left out: what they
+    /// write there would stay in the node's copy.
     fn add_folder(&mut self, folder: &Path, why: &str) -> Result<(), Error> {
         if self.ranks.start_in(folder) {
             self.found.leave_out(folder, "ranks start in it, and files written there would stay in the node's copy");
@@ -79,7 +79,7 @@ impl Collector<'_> {
     }
 
     pub fn add_needs_of_folder(&mut self, folder: &Path, with_programs: bool) -> Result<(), Error> {
-        // Each script of an environment leads to its folder again.
+        // The folder may have been examined already: each script of an environment leads to the environment's folder.
         let known = self.examined.get(folder).copied();
         if known.is_some_and(|programs_too| programs_too || !with_programs) {
             return Ok(());
@@ -99,7 +99,7 @@ impl Collector<'_> {
             self.add_needs_of_file(file, file)?;
         }
         for link in contents.links {
-            // Links to nothing are copied as they are.
+            // Dangling links are copied as they are.
             let Ok(way) = self.links.follow(&link) else { continue };
             if way.end.starts_with(folder) {
                 self.found.add_name_in_folder(name_of(&link));

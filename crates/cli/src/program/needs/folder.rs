@@ -1,4 +1,4 @@
-//! What lies in a folder that is staged whole, as far as files outside may follow from it: libraries, links, programs.
+//! Finds in a folder that is staged whole the entries that may need files outside of it: libraries, links, programs.
 
 use rustix::fs::FileType;
 use std::convert::Infallible;
@@ -9,21 +9,21 @@ use wireup_stage::set::{ENTRIES_MAX, Listing};
 /// Folders that hold neither libraries nor programs.
 const PASSED_OVER: [&str; 2] = ["__pycache__", ".git"];
 
-/// Each list is sorted.
+/// The entries that may need files outside of the folder. Each list is sorted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
-    /// By their names: `.so`, `.so.1`.
+    /// Files with the name of a shared library: `.so`, `.so.1`.
     pub libraries: Vec<PathBuf>,
     pub links: Vec<PathBuf>,
-    /// Other files that may be executed, if asked for.
+    /// Other files that may be executed; filled only if programs were asked for.
     pub programs: Vec<PathBuf>,
     /// Folders that could not be read.
     pub unreadable: Vec<PathBuf>,
-    /// There are more entries than the limit.
+    /// Whether the folder has more entries than `ENTRIES_MAX`.
     pub is_cut: bool,
 }
 
-/// What is of interest in the listing of a folder.
+/// The entries in the listing of a folder that may need files outside of it.
 pub fn contents(folder: &Path, listing: &Listing, with_programs: bool) -> Contents {
     let mut found = Contents { is_cut: listing.len() > ENTRIES_MAX, ..Contents::default() };
     let Ok(()) = listing.each(|path, seen| {

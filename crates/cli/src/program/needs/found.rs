@@ -1,4 +1,4 @@
-//! What was found so far, and the sorted lists that are made of it at the end.
+//! The needs that were found so far, and the sorted lists that are made of them at the end.
 
 use super::need::{LeftOut, Need, NeedKind, Needs, Remark};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,17 +40,17 @@ impl Found {
         self.remarks.insert(Remark { text, is_lack: true });
     }
 
-    /// The library `name` was not found, which the file `by` needs.
+    /// Records that the file `by` needs the library `name`, which was not found.
     pub fn add_missing(&mut self, name: &str, by: &str) {
         self.missing.entry(name.to_owned()).or_insert_with(|| by.to_owned());
     }
 
-    /// A library of this name lies in a folder that is staged.
+    /// Records that a library of this name lies in a folder that is staged.
     pub fn add_name_in_folder(&mut self, name: String) {
         self.in_folders.insert(name);
     }
 
-    /// A link in a folder that is staged leads to a folder elsewhere.
+    /// Records that a link in a folder that is staged leads to a folder elsewhere.
     pub fn add_led_out(&mut self, link: PathBuf, end: PathBuf) {
         self.led_out.insert(link, end);
     }

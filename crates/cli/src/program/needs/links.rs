@@ -17,10 +17,10 @@ pub struct Way {
     pub end: PathBuf,
 }
 
-/// What was at the paths on the way to others: many files lie in the same folders.
+/// A cache of the links on the way to files: many files lie in the same folders.
 #[derive(Default)]
 pub struct Links {
-    /// Where a link leads; `None`: it is none.
+    /// The target of each path that is a link; `None`: the path is no link.
     known: HashMap<PathBuf, Option<PathBuf>>,
 }
 

@@ -10,8 +10,8 @@
 //!
 //! Files in the system's folders are not staged, because every node has its own, unless they lie on a network file
 //! system (`file_system`). Each symbolic link on the way to a file is listed too, in its canonical folder (`links`), so
-//! that the copies can be mounted over the originals. Nothing is executed to find this out, and nothing is found that a
-//! program opens by a name of its own.
+//! that the copies can be mounted over the originals. Nothing is executed to find this out, so files that a program
+//! opens by names of its own are not found.
 
 mod collector;
 mod environment;
@@ -60,7 +60,7 @@ pub fn needs(app: &AppSpec, env: &[Vec<u8>], also: &[PathBuf]) -> Result<Needs, 
 ///
 /// # Errors
 ///
-/// Those of [`needs`].
+/// The errors of [`needs`].
 pub fn needs_of_paths(env: &[Vec<u8>], cwd: &Path, also: &[PathBuf]) -> Result<Needs, Error> {
     let app = AppSpec { ranks: 0, argv: Vec::new(), cwd: cwd.as_os_str().as_bytes().to_vec(), env: Vec::new() };
     Ok(Needs { left_out: Vec::new(), ..needs(&app, env, also)? })
@@ -99,7 +99,7 @@ fn search<'a>(app: &'a AppSpec, env: &[Vec<u8>], program: Option<&Path>, cache: 
     let cwd = Path::new(OsStr::from_bytes(&app.cwd));
     let program = program.and_then(|path| path.canonicalize().ok()).unwrap_or_default();
     let origin = program.parent().unwrap_or(Path::new("/"));
-    // An empty part is the ranks' folder.
+    // An empty part of `LD_LIBRARY_PATH` stands for the working directory of the ranks.
     let folders = text("LD_LIBRARY_PATH").filter(|value| !value.is_empty()).unwrap_or_default();
     let folders = folders.split([':', ';']).filter(|_| !folders.is_empty());
     let preload = text("LD_PRELOAD").unwrap_or_default();

@@ -9,7 +9,7 @@ use wireup_stage::set::Listings;
 pub enum LeftOut {
     #[error("in a system folder on a local disk: every node has its own")]
     OfTheNode,
-    /// With the rights: `set-user-ID`.
+    /// The file has such a permission bit: `set-user-ID` or `set-group-ID`.
     #[error("{0}: a copy would not have its rights")]
     Rights(&'static str),
     #[error("{0}")]
@@ -26,16 +26,16 @@ impl From<&str> for LeftOut {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Remark {
     pub text: String,
-    /// The ranks will lack something that they need.
+    /// Whether the ranks will lack something that they need.
     pub is_lack: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NeedKind {
     File,
-    /// With everything below it.
+    /// A folder with everything below it.
     Folder,
-    /// The symbolic link itself.
+    /// A symbolic link itself, not its target.
     Link,
 }
 
@@ -49,16 +49,16 @@ pub struct Need {
     pub why: String,
 }
 
-/// Each list is sorted and has each entry once.
+/// What to stage, and what to tell the user. Each list is sorted and has each entry once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Needs {
-    /// Nothing that lies below a folder in the list.
+    /// What to stage. Nothing in this list lies below a folder in the list.
     pub needs: Vec<Need>,
     /// What is not staged, and why.
     pub left_out: Vec<(PathBuf, LeftOut)>,
     /// Libraries that are not found, programs that cannot be examined.
     pub remarks: Vec<Remark>,
-    /// What was seen in folders, so that nobody has to look again.
+    /// The contents of the folders that were read, so that nobody has to read them again.
     pub listings: Listings,
 }
 

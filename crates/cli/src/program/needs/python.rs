@@ -2,8 +2,8 @@
 //!
 //! A virtual environment has the file `pyvenv.cfg` beside or above the program's folder, with the folder of the Python
 //! that it was made from (`home`). It is looked for on the path as typed, because the program in it is mostly a link.
-//! Any other Python has `../lib/pythonX.Y` at the end of all links. A Conda environment keeps libraries for its
-//! packages outside of that folder, so it counts as a whole.
+//! Any other Python has `../lib/pythonX.Y`, relative to its file after all links. A Conda environment keeps libraries
+//! for its packages outside of that folder, so it counts as a whole.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -21,9 +21,9 @@ pub struct Python {
     pub venv: Option<PathBuf>,
     /// The folders of the installation.
     pub folders: Vec<PathBuf>,
-    /// `python3.11`: the name of the library folder.
+    /// Names of the library folder, such as `python3.11`.
     pub names: Vec<String>,
-    /// Packages in the user's home are read.
+    /// Whether packages in the user's home are read.
     pub reads_home: bool,
 }
 
@@ -93,7 +93,7 @@ fn has_packages(folder: &Path) -> bool {
     has_any("dist-packages") || has_any("site-packages")
 }
 
-/// `3.11` of `3.11.7`.
+/// The first two parts of a version: `3.11` of `3.11.7`.
 fn short(version: &[u8]) -> Option<String> {
     let mut parts = std::str::from_utf8(version).ok()?.split('.');
     Some(format!("{}.{}", parts.next()?, parts.next()?))

@@ -17,7 +17,7 @@ const PIP_LINE: &[u8] = b"'''exec' ";
 pub struct Interpreter {
     /// The program in the `#!` line.
     pub path: PathBuf,
-    /// A program that it starts for the script: the name after `env`, or pip's interpreter.
+    /// A program that `path` in turn starts for the script: the name after `env`, or pip's interpreter.
     pub starts: Option<Vec<u8>>,
 }
 

@@ -63,7 +63,7 @@ fn of(words: &[&str], variables: &[&str]) -> Needs {
     needs(&app(words, Path::new("/")), &env(variables), &[]).expect("no loops")
 }
 
-/// As if all files were on a network file system.
+/// What a program needs if all files are on a network file system.
 fn all_of(words: &[&str], variables: &[&str]) -> Needs {
     needs_on(&app(words, Path::new("/")), &env(variables), &[], &Rc::default(), &Digests::default(), |_| true)
         .expect("no loops")
@@ -90,8 +90,8 @@ fn traced(program: &Path, variables: &[&str]) -> Option<BTreeSet<PathBuf>> {
     Some(lines.lines().filter_map(path).collect())
 }
 
-/// Compares the libraries of a program with the loader's. Of the copies for certain processors it takes one, and it
-/// knows no plugins.
+/// Compares the libraries of a program with those that the loader prints. The loader takes only one of the copies for
+/// certain processors, and does not know of plugins.
 fn agrees_with_the_loader(program: &Path, variables: &[&str]) {
     let found = all_of(&[text(program)], variables);
     let is_in_folder =
@@ -157,7 +157,7 @@ impl Builder<'_> {
         assert!(command.status().expect("cc starts").success(), "{output} {flags:?}");
     }
 
-    /// `lib<name>.so` in a folder, which needs others by name.
+    /// Builds `lib<name>.so` in a folder; `flags` link it to the libraries that it needs.
     fn library(&self, folder: &str, name: &str, flags: &[&str]) {
         self.0.folder(folder);
         let soname = format!("-Wl,-soname,lib{name}.so");
@@ -185,7 +185,8 @@ fn paths_in_objects_are_searched_as_by_the_loader() {
     let build = Builder(&folder);
     build.library("deep", "d", &[]);
     build.library("c", "c", &["-Ldeep", "-ld"]);
-    // Its RUNPATH hides an RPATH for itself; what it needs still sees the program's.
+    // The RUNPATH of `libb.so` hides RPATHs for the libraries that it needs itself; what `libc.so` needs is still
+    // looked for in the RPATH of the program.
     build.library("b", "b", &["-Lc", "-lc", "-Lc", "-l:libc.so", NEW, "-Wl,-rpath,$ORIGIN/../c"]);
     let old = build.program("old", &["-Lb", "-lb", OLD, "-Wl,-rpath,$ORIGIN/b:${ORIGIN}/deep"]);
     agrees_with_the_loader(&old, &[]);
@@ -193,7 +194,7 @@ fn paths_in_objects_are_searched_as_by_the_loader() {
     assert_eq!(why(&found, &old), Some(("the program", NeedKind::File)));
     assert_eq!(why(&found, &folder.path("b/libb.so")), Some(("library of old", NeedKind::File)));
     assert_eq!(why(&found, &folder.path("deep/libd.so")), Some(("library of libc.so", NeedKind::File)));
-    // A RUNPATH counts for the object alone: the loader does not find the last library.
+    // A RUNPATH applies only to what the object itself needs: the loader does not find `libd.so`.
     let new = build.program("new", &["-Lb", "-lb", NEW, "-Wl,-rpath,$ORIGIN/b:$ORIGIN/deep"]);
     agrees_with_the_loader(&new, &[]);
     let lack = Remark {

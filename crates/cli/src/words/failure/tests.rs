@@ -126,7 +126,7 @@ fn lost_agents_and_links_are_described_with_the_node() {
         of_node(Cause::AgentLost { agent: AgentId(1), problem: kind.with(words) }, remote.clone())
     };
     assert!(lost(ProblemKind::Silent, "no sign").ends_with("--node-timeout sets the limit"));
-    // Words of another program decide nothing.
+    // The advice does not depend on words that another program printed.
     let told = lost(ProblemKind::Other, "ssh: signal 9: no answer; Killed");
     assert!(told.ends_with("; check that the node is up, and its system log"), "{told}");
     assert!(lost(ProblemKind::Killed, "code").ends_with("check dmesg on the node for an out-of-memory kill"));

@@ -14,12 +14,12 @@ use wireup_wire::rope::Rope;
 /// The agents of a tree; some of them are peers.
 struct Net {
     tree: Tree,
-    /// By agent: its peer index.
+    /// Peer index of each agent; `None`: the agent is not in the set.
     places: Vec<Option<u32>>,
     parts: Vec<Allgather>,
     done: Vec<Option<Vec<Rope>>>,
     events: Vec<(usize, Event)>,
-    /// Messages between peers.
+    /// Number of messages that peers have sent each other over direct links.
     rounds: usize,
 }
 
@@ -29,7 +29,7 @@ enum Event {
 }
 
 impl Net {
-    /// `members`: by agent, whether it is in the set.
+    /// `members`: for each agent, whether it is in the set.
     fn new(members: &[bool], fanout: u32, rules: Rules) -> Net {
         let mut next = 0..;
         let places: Vec<Option<u32>> = members.iter().map(|member| member.then(|| next.next().unwrap())).collect();
@@ -204,7 +204,7 @@ fn protocol_violations_are_refused() {
     assert_eq!(say(&mut peer, Sender::Child(0, tag(Form::Data)), block(2)), Err(Refused::ChildTwice(0)));
     let stranger = Sender::Peer(0, round(Algorithm::new(7), 0));
     assert_eq!(say(&mut peer, stranger, block(0)), Err(Refused::NoSuchAlgorithm(7)));
-    // Messages of peers that are ahead are accepted.
+    // Messages of peers that have started before this one are accepted.
     assert_eq!(say(&mut peer, Sender::Peer(0, round(Algorithm::RING, 0)), block(0)), Ok(()));
     assert_eq!(say(&mut peer, Sender::Peer(2, round(Algorithm::BRUCK, 0)), block(2)), Err(Refused::DifferentWays));
     assert!(peer.start(own.encoded[1].clone()).is_ok() && peer.is_gathered());

@@ -16,15 +16,15 @@ use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role};
 /// have not answered, before the parent gives up on it.
 const DIALLING_QUARTERS: u64 = 3;
 
-/// Time limit of one attempt to connect to the root (ns). Not measured, but chosen: a reachable machine answers sooner,
-/// and an attempt that fails is followed by others.
+/// Time limit for reaching the root at one of its addresses, after the parent was lost (ns). Chosen, not measured: a
+/// reachable machine answers sooner, and the dial is repeated if it fails.
 const ROOT_NS_MAX: u64 = 5_000_000_000;
 
 const ROOT: AgentId = AgentId(0);
 
 impl LinkSet {
-    /// Dials the parent at its addresses until one of them answers. `by_parent`: the parent itself called this agent's
-    /// remote shell.
+    /// Dials the parent at its addresses until one of them answers. `by_parent`: whether the parent itself started this
+    /// agent through a remote shell.
     ///
     /// # Errors
     /// None of the addresses can be dialled.
@@ -62,12 +62,12 @@ impl LinkSet {
         self.dial_due(now_ns, reactor, inputs);
     }
 
-    /// For how long an agent dials its parent.
+    /// Longest time for which an agent dials its parent (ns).
     fn dialling_ns(&self) -> u64 {
         self.config.start_timeout_ns / 4 * DIALLING_QUARTERS
     }
 
-    /// Starts the attempts that are due.
+    /// Starts the attempts to dial agents that are due, and reports the dials that have failed.
     pub(super) fn dial_due(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
         while let Some(due) = self.dials.next(now_ns, &mut self.transports) {
             let (target, attempt) = (due.target, due.attempt);
@@ -96,7 +96,7 @@ impl LinkSet {
         Ok(())
     }
 
-    /// Drops the attempts at other addresses of this agent, because a link with it exists or another one is to be made.
+    /// Closes the unfinished attempts to dial the agent `target`, because a link with it exists or a new dial begins.
     pub(super) fn drop_attempts(&mut self, target: AgentId, reactor: &Reactor) {
         let is_late = |entry: &Entry| matches!(entry.kind, LinkKind::Dialled { target: other, .. } if other == target);
         let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_late(entry)).map(|(id, _)| *id).collect();

@@ -1,7 +1,7 @@
 //! The agents that are being dialled, each until there is a link: which address is tried next, and who has not
 //! answered. No sockets: `dialling` opens the connections.
 //!
-//! Transports are asked for candidates in the order of their table; the next one is asked when all candidates of the
+//! Transports give candidates in the order of `Which::ALL`; the next transport is used when all candidates of the
 //! previous one have failed.
 
 use crate::agent::transports::{Candidate, Offer, Transports, Which};
@@ -23,26 +23,26 @@ struct Dial {
     role: Role,
     attempts: Attempts<Candidate>,
     offer: Offer,
-    /// Transports that were not asked for candidates yet.
+    /// Transports that have not given candidates yet.
     left: &'static [Which],
     begun_ns: u64,
     until_ns: u64,
 }
 
-/// An attempt that is due.
+/// An attempt to dial an agent at one candidate, to be started now.
 pub(super) struct Due {
     pub target: AgentId,
-    /// The role that this agent announces to the other one.
+    /// The role that this agent announces to the agent that it dials.
     pub role: Role,
     pub attempt: Attempt,
     pub candidate: Candidate,
-    /// Time after which no attempt goes on (ns).
+    /// Time at which all attempts to dial the target end (ns).
     pub until_ns: u64,
 }
 
 impl Dials {
     /// Begins to dial an agent, until `until_ns` at the latest. If the agent is dialled both for a direct link and as
-    /// the parent, only the parent link is made; then the input is returned that reports the direct link as failed.
+    /// the parent, only the parent link is made; the returned input then reports that the direct link has failed.
     pub(super) fn dial(
         &mut self,
         target: AgentId,
@@ -92,7 +92,8 @@ impl Dials {
         failed
     }
 
-    /// There is a link with this agent. Returns an input if it is the parent by which this agent was started.
+    /// Ends the dial of an agent with which a link is up. Returns an input if that agent is the parent, dialled at the
+    /// start.
     pub(super) fn on_up(&mut self, target: AgentId, attempt: Attempt, now_ns: u64) -> Option<Input> {
         let dial = self.by_target.remove(&target).filter(|dial| matches!(dial.role, Role::Child { .. }))?;
         Some(Input::ParentReached {
@@ -106,7 +107,7 @@ impl Dials {
         self.by_target.is_empty()
     }
 
-    /// When the next attempt is due, if none fails before.
+    /// Time at which the next attempt is due (ns); it is due earlier if a previous one fails.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.by_target.values().filter_map(|dial| dial.attempts.deadline_ns()).min()
     }
@@ -116,7 +117,7 @@ impl Dials {
         self.unreachable.as_deref()
     }
 
-    /// Whether some address did not answer as it should, which a firewall may have caused.
+    /// Whether some address was dialled without success, which a firewall may have caused.
     pub fn was_dialled_in_vain(&self) -> bool {
         self.was_dialled_in_vain
     }

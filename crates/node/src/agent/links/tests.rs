@@ -86,7 +86,7 @@ fn kept_alive(end: &LinkEnd) -> Vec<bool> {
     end.links.links.values().map(|entry| entry.link.is_kept_alive()).collect()
 }
 
-/// Runs turns of both until `done`.
+/// Runs turns of both ends until `done` returns `true`.
 fn run_until(parent: &mut LinkEnd, child: &mut LinkEnd, mut done: impl FnMut(&mut LinkEnd, &mut LinkEnd) -> bool) {
     for _ in 0..TURNS_MAX {
         parent.pass();
@@ -208,7 +208,7 @@ fn hello(version: u16) -> Hello {
 fn unauthenticated_connections_do_not_keep_a_child_out() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
     let addresses = parent.links.listen(&parent.reactor).unwrap();
-    // A stranger that got as far as the parent's answer.
+    // A guest that sends a valid hello, which the parent answers, and then stays silent.
     let mut first = Vec::new();
     let hello = hello(PROTOCOL_VERSION);
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
@@ -294,7 +294,7 @@ struct Tap {
     ends: Option<(TcpStream, TcpStream)>,
     /// The bytes that the child sent.
     seen: Vec<u8>,
-    /// Changes the bytes that arrive from then on.
+    /// Whether pieces that the child sends from now on are changed in their last byte.
     changes: bool,
 }
 
@@ -362,7 +362,7 @@ fn only_an_encrypted_link_hides_frames_and_detects_changes() {
     }
 }
 
-/// Three agents without parent or child among each other, and the addresses of each.
+/// Three agents, none of which is the parent of another one, and the addresses of each.
 fn strangers(interface: &str, encrypt: bool) -> (Vec<LinkEnd>, Vec<Vec<String>>) {
     let mut ends: Vec<LinkEnd> =
         (5..8).map(|me| LinkEnd::with_test_secret(AgentId(me), config(interface, encrypt))).collect();

@@ -13,7 +13,7 @@ fn array(extra: usize) -> Array {
     Array { layout: Layout::packed(2, 4, packed.len() + extra), values: Values::InOrder(vec![packed.into()]) }
 }
 
-/// Longer than any file can be.
+/// A number of bytes that no file can have.
 const TOO_LONG: usize = usize::MAX / 2;
 
 fn read(shared: &Shared, at: usize, len: usize) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use wireup_proto::memory::{Content, ShareId};
 use wireup_wire::ids::JobId;
 
-/// Both ends, as an agent and a rank hold them.
+/// Both ends of a socket pair: the agent's in an `Outgoing`, and the rank's.
 fn pair() -> (Outgoing, OwnedFd) {
     let (ours, theirs) = socket::pair().unwrap();
     wireup_os::files::set_nonblocking(&ours, true).unwrap();
@@ -101,7 +101,7 @@ fn is_shared(entry: &std::fs::DirEntry) -> bool {
     std::fs::metadata(entry.path()).is_ok_and(|data| data.len() == 4711)
 }
 
-/// Set for the part of the next test that runs without privileges.
+/// The environment variable that is set in the process in which the next test runs without privileges.
 const CROWDED: &str = "WIREUP_TEST_CROWDED";
 
 /// The kernel counts the descriptors in flight per user, but not for root: so this runs in another process as another

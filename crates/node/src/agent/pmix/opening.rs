@@ -27,12 +27,12 @@ impl Opening {
         Opening { env: plan.env.clone(), library: plan.begin.library.clone(), host, shared: plan.begin.shared }
     }
 
-    /// The message that opens the library, for a process whose job is not known yet.
+    /// The message that makes a server process open libpmix before its job is known.
     pub fn message(&self, directory: &Directory) -> Open {
         Open { dir: directory.name(), library: self.library.clone(), host: self.host.clone() }
     }
 
-    /// Starts the process in this slot of a keeper.
+    /// The batch with which a keeper starts the server process in this slot.
     pub fn batch(&self, slot: u32) -> Batch {
         let program = wireup_os::files::path_of_own_program();
         let open_files = wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now);

@@ -1,14 +1,14 @@
 //! Limits the text that a PMIx server process writes for the user, and divides it into whole lines.
 
-/// Most bytes that are passed on of one process (chosen: a hundred lines; a library that repeats a message would flood
-/// the terminal).
+/// Most bytes of one server's output that are passed on. Chosen: a hundred lines; a library that repeats a message
+/// would flood the terminal.
 const BYTES_MAX: usize = 8 << 10;
 
 /// Text that is passed on in place of output beyond [`BYTES_MAX`].
 const MORE: &str = "(further output of this process is not shown)\n";
 
 pub struct ServerLog {
-    /// Bytes that were not passed on yet.
+    /// Bytes of the server's output that were not passed on yet.
     bytes: Vec<u8>,
     /// Number of bytes that may still be passed on.
     left: usize,
@@ -31,7 +31,7 @@ impl ServerLog {
         self.is_cut |= piece.len() > room;
     }
 
-    /// The whole lines that were not passed on yet; at the end or at the limit also an incomplete one.
+    /// Takes the whole lines that were not passed on yet; at the output's end or limit, also an incomplete last line.
     pub fn take_lines(&mut self, is_end: bool) -> Option<String> {
         let whole = self.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let end = if is_end || self.is_cut { self.bytes.len() } else { whole };

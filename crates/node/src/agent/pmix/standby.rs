@@ -6,9 +6,9 @@
 //!                           └───────────────────┴──── it has ended, or is not wanted: its keeper kills the rest
 //! ```
 //!
-//! Without it, `PMIx_Spawn` of one child takes 1.28 times as long until the child has initialised PMIx (1.21 to 1.34,
-//! 17.8 instead of 14.1 ms; 40 interleaved pairs of jobs with six calls each on 2 CPUs, medians with a 95 % interval).
-//! `MPI_Comm_spawn` of Open MPI 5, which sleeps for a second, takes as long as with it (1.003).
+//! Without this server, `PMIx_Spawn` of one child takes 1.28 times as long until the child has initialised PMIx (1.21
+//! to 1.34, 17.8 instead of 14.1 ms; 40 interleaved pairs of jobs with six calls each on 2 CPUs, medians with a 95 %
+//! interval). `MPI_Comm_spawn` of Open MPI 5, which sleeps for a second, takes as long as with this server (1.003).
 //!
 //! The process belongs to a keeper without a job. Its messages are not read before a job could use it.
 
@@ -25,12 +25,12 @@ pub struct StandbyServer {
     opening: Opening,
     kernel_session: KernelSession,
     pub(super) directory: Directory,
-    /// The process's descriptors; none before it has started, and when it is not wanted any more.
+    /// The process's descriptors; none before it has started, and none after `dismiss`.
     pub(super) fds: ProcessFds,
 }
 
 impl StandbyServer {
-    /// A server for a job like this one; no process exists yet.
+    /// A server for a later job like the one of `plan`; its process is not started yet.
     ///
     /// # Errors
     /// The kernel gives no random number for the name of its directory.
@@ -69,7 +69,8 @@ impl StandbyServer {
         Ok(())
     }
 
-    /// The server's keeper has reported something. `false`: the server cannot be used.
+    /// Handles a report of the server's keeper: when the server has started, it gets the message to open libpmix.
+    /// `false`: the server cannot be used.
     pub fn on_event(&mut self, event: KeeperEvent) -> bool {
         let KeeperEvent::Started { slot: STANDBY_SLOT, fds, .. } = event else { return false };
         self.fds = fds;
@@ -79,8 +80,8 @@ impl StandbyServer {
         sent == Some(Ok(open.len()))
     }
 
-    /// Whether a job that wants this opening can have the server. A server that has not opened its library yet may
-    /// never do so. Call it once.
+    /// Whether a job that needs a server with the opening `wanted` can use this one. A server that has not opened its
+    /// library yet may never do so. Call it once, because it reads the server's message.
     pub fn serves(&self, wanted: &Opening) -> bool {
         self.opening == *wanted && self.has_opened()
     }
@@ -95,7 +96,7 @@ impl StandbyServer {
             && rustix::io::read(socket, &mut said) == Err(Errno::AGAIN)
     }
 
-    /// The request that kills the server. Its keeper removes the directory later.
+    /// The request by which the keeper kills the server; the keeper removes the server's directory later.
     pub fn dismiss(&mut self) -> Request {
         self.fds = ProcessFds::default();
         Request::Signal { slot: Some(STANDBY_SLOT), signal: SIGKILL }

@@ -29,8 +29,8 @@ impl ErrorFiles {
         self.0.bytes()
     }
 
-    /// Makes the directory, and tells each process its file. Call it only after the keeper was asked to remove the
-    /// directory.
+    /// Makes the directory, and puts the path of each process's file into its variable `variable`. Call it only after
+    /// the keeper got `Request::RemoveAtEnd` for the directory.
     ///
     /// # Errors
     /// The directory cannot be made.
@@ -55,7 +55,7 @@ impl ErrorFiles {
     }
 
     fn try_read(&self, local: LocalRank) -> io::Result<Option<(u64, Bytes)>> {
-        // The rank may have put anything there, also a pipe.
+        // The rank may have put anything in the file's place, even a FIFO, which would block the open.
         let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path(local))?;
         let metadata = file.metadata()?;

@@ -1,4 +1,4 @@
-//! The sockets at which a job's ranks listen, or whose ports are kept for them.
+//! The sockets at which a job's ranks listen, and sockets that keep other ports free for them.
 
 use crate::agent::rank_ports::{self, BACKLOG, place_to_search};
 use crate::keeper::Process;
@@ -20,11 +20,11 @@ pub struct RankSockets {
 }
 
 impl RankSockets {
-    /// Binds a socket for each of the ranks, which are about to be started. If they listen, others may connect from now
-    /// on. Returns the first of their ports, which are consecutive.
+    /// Binds a socket for each of the ranks, which are about to be started. If the sockets listen, other ranks may
+    /// connect from now on. Returns the first of their ports, which are consecutive.
     ///
     /// # Errors
-    /// No row of that many ports is free.
+    /// The range has fewer than `count` consecutive free ports.
     pub fn bind(&mut self, job: JobId, count: u32, ports: RankPorts) -> Result<u16, NoRow> {
         let RankPorts { range, listen } = ports;
         let first = place_to_search(range, std::process::id() ^ job.0);
@@ -36,7 +36,7 @@ impl RankSockets {
     /// Keeps consecutive ports free until the job ends, for sockets that its ranks open. Returns the first one.
     ///
     /// # Errors
-    /// No row of that many ports is free.
+    /// The range has fewer than `count` consecutive free ports.
     pub fn reserve_rendezvous(&mut self, job: JobId, count: u16, range: PortRange) -> Result<u16, NoRow> {
         let first = place_to_search(range, std::process::id() ^ job.0);
         let (port, sockets) = bind_in_a_row(count.into(), range.low..=range.high, first, InARow::Reserve)?;
@@ -59,12 +59,12 @@ impl RankSockets {
         Ok(())
     }
 
-    /// The reserved ports that the job has had.
+    /// Takes the sockets of the reserved ports that the job has used, with the lowest port.
     pub fn take_reserved(&mut self) -> Option<(u16, Vec<OwnedFd>)> {
         self.reserved.take()
     }
 
-    /// Takes the sockets for processes, and tells each process the port of its own.
+    /// Takes the sockets for `processes`; each process gets its port in the variable `WIREUP_LISTEN_PORT`.
     pub fn give(&mut self, processes: &mut [Process]) -> Vec<OwnedFd> {
         for (port, process) in (self.first_port..).zip(processes).take(self.sockets.len()) {
             process.env.push(format!("WIREUP_LISTEN_PORT={port}").into_bytes());
@@ -72,7 +72,8 @@ impl RankSockets {
         std::mem::take(&mut self.sockets)
     }
 
-    /// The rank has ended. Without a reserved port the kernel has closed its socket.
+    /// The rank has ended: its reserved port, if it has one, refuses connections from now on. Other sockets of the rank
+    /// were closed by the kernel.
     pub fn on_exited(&self, local: LocalRank) {
         let reserved = self.reserved.as_ref().and_then(|(_, sockets)| sockets.get(local.index()));
         reserved.into_iter().for_each(rank_ports::close);

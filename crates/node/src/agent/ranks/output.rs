@@ -1,4 +1,4 @@
-//! Reads the output of a job's ranks, or leaves it in their pipes while no reader takes it.
+//! Reads the output of a job's ranks, or leaves it in their pipes while the state machine has paused the reading.
 
 use crate::agent::pipes::{OutputPipe, Pumped};
 use crate::agent::token::{JobSlot, Token};
@@ -30,10 +30,10 @@ pub struct RankOutput {
 
 /// The pseudo-terminal of a rank that has ended, which a process that the rank has started may hold.
 struct OpenTerminal {
-    /// Time at which the terminal is looked at again (ns).
+    /// Time at which the terminal is read again, or given up (ns).
     until_ns: u64,
     local: LocalRank,
-    /// Number of reads that are still made if there is more than fits into one read.
+    /// Number of further reads that are made as long as the terminal holds more than fits into one read.
     reads_left: u32,
 }
 
@@ -47,7 +47,7 @@ impl RankOutput {
         RankOutput { job, slot, pipes, paused: [false; 2], parked, terminals: Vec::new() }
     }
 
-    /// The job gets `count` ranks, which have no output yet.
+    /// Sets the number of the job's local ranks, which have no output yet.
     pub fn set_ranks(&mut self, count: usize) {
         self.pipes.resize_with(count, Default::default);
     }

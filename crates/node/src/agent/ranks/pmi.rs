@@ -43,7 +43,7 @@ pub struct PmiSockets {
     job: JobId,
     slot: JobSlot,
     ranks: Vec<RankClients>,
-    /// Clients whose descriptors must wait because too many are in flight.
+    /// Clients whose replies wait, because too many descriptors are in flight.
     fd_backoff: FdBackoff,
 }
 
@@ -61,7 +61,7 @@ impl PmiSockets {
         PmiSockets { job, slot, ranks: Vec::new(), fd_backoff: FdBackoff::default() }
     }
 
-    /// The job gets `count` ranks, whose inherited sockets are yet to come.
+    /// Sets the number of the job's local ranks; `adopt` adds their inherited sockets later.
     pub fn set_ranks(&mut self, count: usize) {
         let rank = || RankClients { sockets: vec![PmiSocket::default()], libraries: Vec::new() };
         self.ranks = std::iter::repeat_with(rank).take(count).collect();
@@ -72,7 +72,7 @@ impl PmiSockets {
     /// # Errors
     /// The reactor cannot watch the socket.
     pub fn adopt(&mut self, local: LocalRank, fd: Option<OwnedFd>, reactor: &Reactor) -> io::Result<()> {
-        // The rank runs already, so a secondary client may have connected.
+        // Only the first socket is set: the rank runs already, so a secondary client may have added others.
         if let Some(inherited) = self.ranks[local.index()].sockets.first_mut() {
             *inherited = PmiSocket::watched(fd, self.slot, local.into(), reactor)?;
         }
@@ -149,8 +149,8 @@ impl PmiSockets {
         self.ranks[local.index()].sockets.clear();
     }
 
-    /// Sends PMI bytes, and with them descriptors of shared memory. While a client does not read its replies, its
-    /// requests are not read either.
+    /// Sends bytes of PMI replies to a client, and with them descriptors of shared memory. While a client does not read
+    /// its replies, its requests are not read either.
     pub fn reply(&mut self, client: Client, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
         if self.socket(client).is_some_and(|socket| !socket.out.write_now(bytes, shares)) {
             self.flush(client, reactor);
@@ -195,7 +195,7 @@ impl PmiSockets {
         }
     }
 
-    /// Tries again to send descriptors.
+    /// Retries the replies whose descriptors could not be sent.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
         let waiting = self.fd_backoff.take_due(turn.now_ns);
         for client in &waiting {

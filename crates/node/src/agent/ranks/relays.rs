@@ -27,13 +27,13 @@ struct Relay {
     /// Whether the connection is being made; nothing is written before that is done.
     is_connecting: bool,
     is_read: bool,
-    /// Whether nothing follows the queued bytes.
+    /// Whether the connection's write direction is shut down after the queued bytes.
     ends_output: bool,
-    /// Whether the rank's last byte was read.
+    /// Whether the end of the rank's output was read.
     has_ended: bool,
     /// Whether the socket is closed when everything is written.
     is_closing: bool,
-    /// Events that the reactor reports; `None`: none, not even that the other end has gone.
+    /// Events for which the reactor watches the socket; `None`: it reports no event, not even a hangup.
     watched: Option<Interest>,
 }
 
@@ -47,7 +47,7 @@ impl Relays {
         Relays { job, slot, open: BTreeMap::new() }
     }
 
-    /// Does something with the socket of a relay. `host`: the number of this host in addresses of ranks.
+    /// Carries out `act` on the socket of a relay. `host`: the number of this host in addresses of ranks.
     pub fn on_act(
         &mut self,
         relay: RelayId,
@@ -86,7 +86,7 @@ impl Relays {
         }
     }
 
-    /// Makes a pair of sockets, one of which is for a rank.
+    /// Makes a pair of sockets, and returns the one that is for a rank.
     fn add_pair(&mut self, relay: RelayId, datagrams: bool, reactor: &Reactor) -> io::Result<OwnedFd> {
         let (own, theirs) = if datagrams { socket::packet_pair() } else { socket::pair() }?;
         rustix::io::ioctl_fionbio(&own, true)?;

@@ -13,7 +13,7 @@ use wireup_wire::peer::SpawnError;
 use wireup_wire::signal::SIGKILL;
 
 impl JobRanks {
-    /// The job gets a PMIx server process: the one that its keeper has started before, or a new one.
+    /// Gives the job a PMIx server process: the one that its keeper started before the job was known, or a new one.
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
         let wanted = Opening::new(plan);
         match self.standby.take_if(|standby| standby.serves(&wanted)) {
@@ -45,17 +45,18 @@ impl JobRanks {
         request.into_iter().for_each(|request| self.keeper.request(&request));
     }
 
-    /// The server to start ahead for the next job of the family, if this job has a server process.
+    /// The planned PMIx server for the next job of the family, to be started before that job is known; `None`: none is
+    /// planned.
     pub fn next_standby(&mut self) -> Option<StandbyServer> {
         self.pmix.as_mut()?.next.take()
     }
 
-    /// The server process has sent something. `false`: nothing more is available now.
+    /// Reads once from the server process's socket. `false`: nothing more is available now.
     pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(pmix) = &mut self.pmix else { return false };
         let (was_dying, more) = (pmix.is_dying, pmix.on_bytes(turn));
         if pmix.is_dying && !was_dying {
-            // A server without its socket is useless; its exit is awaited.
+            // A server that has closed its socket is useless, so it is killed; the keeper reports its exit later.
             self.stop_pmix();
         }
         more
@@ -63,7 +64,7 @@ impl JobRanks {
 
     pub fn stop_pmix(&mut self) {
         if let Some(pmix) = &mut self.pmix {
-            // Another server would fail in the same way.
+            // No server is started for the next job, since it would fail in the same way.
             pmix.next = None;
             self.keeper.request(&Request::Signal { slot: Some(pmix.process), signal: SIGKILL });
         }
@@ -72,7 +73,7 @@ impl JobRanks {
     pub(super) fn on_server_event(&mut self, slot: u32, event: KeeperEvent, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.process == slot) else {
-            // The server is one that the job has not used.
+            // The event is of a standby server that the job does not use.
             if !matches!(event, KeeperEvent::Started { .. }) {
                 self.standby = None;
             }
@@ -107,8 +108,8 @@ mod tests {
 
     const JOB: JobId = JobId(2);
 
-    /// The program of a test is no server, so the processes end by themselves; what counts is how the agent deals with
-    /// them.
+    /// The program of the servers is here the test's own, which is no server and exits by itself; the test is about
+    /// what the agent does with them.
     #[test]
     fn a_job_that_wants_another_server_gets_a_new_one_and_the_waiting_one_is_ended() {
         let (mut reactor, mut keepers) = (Reactor::new().unwrap(), Keepers::default());

@@ -19,7 +19,7 @@ pub struct RankStdin {
 struct Stdin {
     out: Outgoing,
     is_terminal: bool,
-    /// Whether the last byte was not a newline.
+    /// Whether the last byte passed to the rank was not a newline.
     line_open: bool,
 }
 
@@ -28,7 +28,7 @@ impl RankStdin {
         RankStdin { job, slot, ranks: Vec::new() }
     }
 
-    /// The job gets ranks. Their input is kept until they have started.
+    /// Prepares the input of a job's ranks. Bytes for a rank that has not started yet are queued.
     pub fn set_ranks(&mut self, plan: &SpawnPlan) {
         let by_memory = plan.stdio.stdin == StdinTarget::AllByMemory;
         let ranks = plan.ranks.iter().map(|rank| Stdin {
@@ -50,7 +50,7 @@ impl RankStdin {
         self.flush(local, turn);
     }
 
-    /// Bytes for the rank's standard input; empty: its end.
+    /// Writes or queues bytes for the rank's standard input; no bytes mean its end.
     pub fn write(&mut self, local: LocalRank, bytes: Bytes, turn: &mut Turn<'_>) {
         let Some(Stdin { out, is_terminal, line_open }) = self.ranks.get_mut(local.index()) else { return };
         if !bytes.is_empty() {

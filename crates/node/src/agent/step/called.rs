@@ -17,20 +17,20 @@ use wireup_wire::signal::{SENT_TO_STEPS, SIGTERM};
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
 
-/// Longest wait of a task for the first byte of its input. Some systems send none before all tasks have started, or
-/// before one task is given up, which ends the others. If the call dies, the input ends.
+/// Longest wait of a task for the next byte of its standard input. Some batch systems send none before all tasks have
+/// started, or one task is given up, which ends the others. If the root's call (`srun`) dies, the input ends.
 pub const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 pub struct Called {
     parent: AgentId,
     signals: SignalFd,
     lines: Lines,
-    /// Time until which the parent's addresses are awaited (ns).
+    /// Time until which the parent's addresses are awaited (ns); `None`: they are known.
     waiting_until: Option<u64>,
     problem: Option<BeginError>,
 }
 
-/// The number of the agent on this node.
+/// The number of the agent on the node with this name.
 ///
 /// # Errors
 /// No agent of the session is on a node of this name.
@@ -52,7 +52,7 @@ fn tree_of(session: &SessionSpec) -> Tree {
     Tree::new(session.agents.len() as u32, session.fanout)
 }
 
-/// Reports through the step why the agent of this node cannot start or go on.
+/// Reports on standard output, which the step passes to the root, why this node's agent cannot start or go on.
 pub fn announce_problem(node: &str, problem: &str) {
     say(&Said::Cannot { node: node.to_owned(), problem: problem.to_owned() });
 }
@@ -97,7 +97,7 @@ impl Called {
         self.waiting_until
     }
 
-    /// Why this agent must give up.
+    /// Why this agent must give up; `None`: it need not.
     pub fn take_problem(&mut self) -> Option<BeginError> {
         let late = self.waiting_until.is_some_and(|until| monotonic_ns() >= until);
         self.problem.take().or_else(|| late.then(|| unreachable("its address did not arrive in time")))

@@ -37,8 +37,8 @@ struct Step {
 }
 
 impl Steps {
-    /// The process to start, and its program, so that `command` runs as these agents of the session. `bootstrap`: the
-    /// message that all of the agents read.
+    /// Adds a step. Returns the process that starts it, and its program; the step executes `command` on the hosts of
+    /// these agents. `bootstrap`: the message that all of the agents read.
     ///
     /// # Panics
     /// If the session's agents are not started by steps.
@@ -92,7 +92,8 @@ impl Steps {
         self.running.keys().copied().collect()
     }
 
-    /// A call has started, of a step or of another remote shell.
+    /// A process that starts a step, or another remote shell, is running. Takes over its descriptors if it starts a
+    /// step.
     pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) {
         let Some(step) = self.running.get_mut(&shell) else { return };
         step.stdin = fds.stdin.take();
@@ -189,7 +190,7 @@ impl Step {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(_) => {
-                    // The step does not read any more; its exit will tell why.
+                    // The step does not read its input any more; its exit will show the reason.
                     let _ = reactor.remove(fd);
                     self.stdin = None;
                     return;

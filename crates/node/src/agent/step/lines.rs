@@ -6,7 +6,7 @@
 //!   7 10.0.0.7:4001 10.1.0.7:4001                  the root, to all
 //! ```
 //!
-//! All other lines are ignored: scripts of a site may write there.
+//! All other lines are ignored: start-up scripts of a site may write to the same streams.
 
 use std::net::SocketAddr;
 use wireup_wire::ids::AgentId;
@@ -15,7 +15,7 @@ const WORD: &str = "wireup-agent";
 /// Longest line. Chosen: enough for a hundred addresses.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// A message of a task.
+/// A message of a step's task to the root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     Begun { agent: AgentId, addresses: Vec<String> },
@@ -45,7 +45,7 @@ pub fn at(agent: AgentId, addresses: &[String]) -> String {
     std::iter::once(agent.to_string()).chain(addresses.iter().cloned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Reads the line of an agent's addresses; `None`: the line is another one.
+/// Reads the line of an agent's addresses; `None`: it is a line of another kind.
 pub fn read_at(line: &str) -> Option<(AgentId, Vec<String>)> {
     let mut words = line.split_ascii_whitespace();
     let agent = AgentId(words.next()?.parse().ok()?);

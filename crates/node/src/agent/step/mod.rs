@@ -1,5 +1,5 @@
-//! Agents started by a step of a batch system: one call for all of them. The code for each batch system is in a file
-//! with its name.
+//! Starts agents as the tasks of a step of a batch system such as Slurm: one call starts all of them. The code for each
+//! batch system is in a file with its name.
 //!
 //! ```text
 //!   root ──► call ──stdin──► every task: the bootstrap message, then each parent's addresses as they become known
@@ -25,10 +25,10 @@ use wireup_wire::peer::Problem;
 
 /// A batch system, which starts a step by one call: one task with an agent on each of many hosts.
 pub trait BatchSystem: Sync {
-    /// Options placed before the user's own.
+    /// Options of the call that are placed before the user's own.
     fn options(&self) -> &'static [&'static str];
 
-    /// The arguments that name the hosts, each for one task.
+    /// The arguments of the call that place one task on each of these hosts.
     fn placement(&self, hosts: &[String]) -> Vec<String>;
 
     /// Whether to pass a variable of this process's environment to the call and its tasks; ranks get none of these.

@@ -1,5 +1,5 @@
-//! Encrypts the bootstrap message of a step: munge runs as a process of the shells' keeper, so that the agent's loop
-//! goes on.
+//! Encrypts the bootstrap message of a step: munge runs as a process of the shells' keeper, so that it does not block
+//! the agent's main loop.
 
 use crate::agent::munge::{self, MessageKey};
 use crate::agent::tail::Stream;
@@ -20,13 +20,13 @@ pub struct Sealing {
     /// Output of munge so far.
     credential: Vec<u8>,
     output: Stream,
-    /// Time at which munge is given up (ns).
+    /// Time at which munge is killed because it has not answered (ns); `u64::MAX`: it was killed for that.
     pub until_ns: u64,
-    /// Whether the step was cancelled while munge encrypts its message: then it is not called.
+    /// Whether the step was cancelled while munge encrypts its message: then the step is not started.
     pub is_stopped: bool,
 }
 
-/// A step that can be called.
+/// A step whose bootstrap message is complete, so that it can be started.
 pub struct Sealed {
     pub agents: Vec<AgentId>,
     pub how: How,
@@ -75,7 +75,7 @@ impl Sealing {
         });
     }
 
-    /// Munge has been killed, because it took too long.
+    /// Notes that munge has been killed because it took too long.
     pub fn on_late(&mut self) {
         self.until_ns = u64::MAX;
     }

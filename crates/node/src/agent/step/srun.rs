@@ -28,7 +28,8 @@ const OPTIONS: [&str; 10] = [
 const NODE_NAME: &str = "SLURMD_NODENAME";
 /// The variable that Slurm sets for tasks of a step and their descendants.
 const STEP: &str = "SLURM_STEP_ID";
-/// Variables that identify the job and its controller, and the one that steps on Slingshot networks need.
+/// Variables that the step's environment keeps in spite of their prefix (`PREFIXES`): those that identify the job and
+/// its controller, and `SLURM_NETWORK`, which steps on Slingshot networks need.
 const KEPT: [&str; 9] = [
     "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME", "SLURM_WORKING_CLUSTER", "SLURM_CONF",
     "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_NETWORK",

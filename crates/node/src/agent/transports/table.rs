@@ -20,10 +20,11 @@ macro_rules! table {
                 Transports { $($slot: <$transport>::open_at_start(config),)* }
             }
 
-            /// Opens the transport that all agents must have; returns the point at which it is reached.
+            /// Opens the transport that all agents must have; returns the `Point` at which other agents reach this one
+            /// by it.
             ///
             /// # Errors
-            /// Why it cannot be used.
+            /// The transport cannot be used; the text says why.
             pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
                 $(if <$transport>::AGREED == Some(transport) {
                     let (opened, point) = <$transport>::open(reactor)?;
@@ -55,10 +56,11 @@ table! {
 }
 
 impl Transports {
-    /// The addresses where others can dial in, best first. The first call makes each transport with addresses listen.
+    /// The addresses at which other agents can dial this one, best first. The first call makes each transport with
+    /// addresses listen.
     ///
     /// # Errors
-    /// One of them cannot listen.
+    /// A transport cannot listen.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         let mut addresses = Vec::new();
         for which in Which::ALL {

@@ -109,7 +109,7 @@ impl Transport for Tcp {
                 Ok(Accepted::Guest(socket)) => guests.push(Box::new(Socket::accepted(socket))),
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::NoneWaiting) => break,
-                // Most likely no descriptor is left.
+                // The most likely error is that no descriptor is left, so accepting pauses for a while.
                 Err(_) => {
                     self.pause.begin(listener.fd(), TOKEN.pack(), now_ns, reactor);
                     break;

@@ -1,4 +1,4 @@
-//! Reads the command line of a Python program: the interpreter, its options, and what it runs.
+//! Reads the command line of a Python program: the interpreter, its options, and the script, module or code to run.
 
 use crate::keeper::protocol::Program;
 use crate::keeper::redirected::Redirected;
@@ -18,9 +18,9 @@ pub(super) struct Call {
     /// Name and options of the interpreter, without what it runs.
     pub options: Vec<Vec<u8>>,
     pub runs: Runs,
-    /// Number of arguments of the program, at the end of `argv`.
+    /// Number of the Python program's own arguments, at the end of `argv`.
     pub rest: usize,
-    /// Name of the process where the kernel takes it from a script; empty: that of the interpreter.
+    /// Name of the process, if the kernel takes it from a script; empty: the name of the interpreter.
     pub process_name: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Runs {
     Code(Vec<u8>),
 }
 
-/// Most scripts whose interpreters are scripts: as many as the kernel follows.
+/// Most scripts in a chain of scripts that are each other's interpreters: the limit of the kernel.
 const SCRIPTS_MAX: usize = 5;
 
 /// # Errors
@@ -65,11 +65,11 @@ pub(super) fn read(program: &Program, redirected: Option<&Redirected>) -> Result
     Err("its interpreter is a script".into())
 }
 
-/// The words of the first line of a script.
+/// The interpreter and its argument from the first line (`#!`) of a script.
 fn interpreter(path: &Path) -> Option<Vec<Vec<u8>>> {
     let mut begin = [0; BEGIN_LEN];
     let len = File::open(path).ok()?.read_at(&mut begin, 0).ok()?;
-    // Of a script only the beginning is read.
+    // Only a binary file would be read further than its beginning.
     match program::program(&begin[..len], |_, _| 0) {
         program::Program::Script { interpreter, argument } => {
             Some([Some(interpreter), argument].into_iter().flatten().map(<[u8]>::to_vec).collect())
@@ -78,7 +78,7 @@ fn interpreter(path: &Path) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// The command that `env` executes: `env python3 ...`, or `env -S` with several words.
+/// The command that `env` executes for `env python3 ...` or `env -S` with several words.
 fn behind_env(argv: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     let not_understood =
         || format!("the first line of {} is not understood", argv.last().map_or("".into(), |w| shown(w)));
@@ -89,7 +89,7 @@ fn behind_env(argv: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     }
     let words = split.unwrap_or(first).split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let words: Vec<Vec<u8>> = words.map(<[u8]>::to_vec).collect();
-    // Options and variables of `env` come before the program.
+    // `env` gets options or variables before the program, which are not supported here.
     if words.first().is_none_or(|word| word.starts_with(b"-") || word.contains(&b'=')) {
         return Err(not_understood());
     }
@@ -135,7 +135,7 @@ impl Call {
                 options.push(word.clone());
                 continue;
             };
-            // The value is the rest of the word, or the next word.
+            // An option's value is the rest of the word, or the next word.
             let inside = place + 1 < word.len();
             let value = if inside { Some(word[place + 1..].to_vec()) } else { argv.get(at).cloned() };
             at += usize::from(!inside);

@@ -93,7 +93,6 @@ def _wireup_prepare(job, socket):
     import gc
     import os
     import sys
-    import warnings
 
     import _signal
 
@@ -128,10 +127,8 @@ def _wireup_prepare(job, socket):
     if "mpi4py.MPI" in sys.modules:
         raise _WireupRefusal("mpi4py.MPI has initialised MPI, which each rank must do itself")
     _wireup_check(_wireup_open_devices(), [])
-    # OpenBLAS ends its threads before a fork, and starts them again when they are needed.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
+    # OpenBLAS ends its threads before a fork, and starts them again when they are needed. `os.fork` warns of threads.
+    child = ctypes.PyDLL(None).fork()
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)

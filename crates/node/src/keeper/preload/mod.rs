@@ -1,7 +1,7 @@
 //! Imports modules once for all ranks of a node: one interpreter, the *importer*, imports them, and each rank is a fork
 //! of it.
 //!
-//! The importer is the interpreter of the ranks' program, with the same options. It reads a program of ours
+//! The importer is the interpreter of the ranks' program, with the same options. It reads wireup's own Python program
 //! (`record.py` and `importer.py`) from standard input. A rank must be a child of the keeper, so a middle process forks
 //! up to 32 ranks and ends; the keeper, a subreaper, becomes their parent. Cost: one fork for each rank instead of an
 //! `exec` and the imports.
@@ -23,10 +23,10 @@
 //! CPUs separated by commas, and its variables, each after a zero. While 32 ranks are requested and not yet up, it
 //! waits.
 //!
-//! In a session with `wireup up --preload` an importer outlives its job. It serves a later one with the same
-//! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the program. The
-//! importer answers `ready`; or `declined REASON` if there is no such program; or `no REASON`, for example if a file of
-//! a module has changed, and another importer is started.
+//! In a session with `wireup up --preload` an importer outlives its job, and serves a later job with the same
+//! [`Likeness`]: the keeper sends `job`, zero, and the fields of the job as in the first line of the Python program.
+//! The importer answers `ready`; or `declined REASON` if there is no such program; or `no REASON`, for example if a
+//! file of a module has changed, and then another importer is started.
 
 mod command;
 
@@ -45,28 +45,28 @@ use wireup_wire::job::{Limit, Preload};
 use wireup_wire::secondary_client::VARIABLE;
 use wireup_wire::signal::SIGKILL;
 
-/// Most ranks that are requested and not yet up.
+/// Most ranks that are requested and not yet set up.
 pub(super) const UNDER_WAY_MAX: usize = 32;
-/// Longest packet from the importer: a reason is cut.
+/// Longest packet from the importer (bytes); a longer reason is truncated.
 const PACKET_MAX: usize = 4096;
 
 const IMPORTER: &str = concat!(include_str!("record.py"), include_str!("importer.py"));
 
-/// Variables that limit OpenBLAS's number of threads, the most important one first. The importer has the number of its
-/// first rank: to set another one in a rank starts threads at once, which poll for a while. OpenMP libraries start
-/// threads when they are first used.
+/// Variables that limit OpenBLAS's number of threads, by descending precedence. The importer uses the number of its
+/// first rank: if a rank changed the number, OpenBLAS would start threads at once, which poll for a while. OpenMP
+/// libraries start threads when they are first used.
 const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"];
 
-/// A secret that Open MPI's ranks share: each job has its own.
+/// A variable with a secret that Open MPI's ranks share; it differs between jobs.
 const TRANSPORTS_KEY: &str = "OMPI_MCA_orte_precondition_transports";
 
-/// Least number of bytes for the arguments of an importer that outlives its job, for the command lines of later ranks.
+/// Least space (bytes) for the arguments of an importer that outlives its job: later ranks store their own there.
 const TITLE_ROOM: usize = 1024;
 
-/// How an importer is started, and what its ranks have instead of its own.
+/// How an importer is started, and the variables of its ranks that it does not have itself.
 pub(super) struct Plan {
     pub program: Program,
-    /// The packet with which an importer that has outlived its job gets this one.
+    /// The packet that gives this job to an importer kept from an earlier job.
     pub job: Vec<u8>,
     pub likeness: Likeness,
     /// Program that the importer reads from standard input.
@@ -79,13 +79,13 @@ pub(super) struct Plan {
 /// Variables in which the ranks of a job differ from their importer.
 #[derive(Default)]
 pub(super) struct ForRanks {
-    /// Variables of the program that only the ranks have.
+    /// Variables of the program that are set in the ranks only, not in the importer.
     variables: Vec<Vec<u8>>,
     /// Variables of the program that limit OpenBLAS's number of threads.
     thread_limits: Vec<Vec<u8>>,
 }
 
-/// What an importer has in common with all jobs that it serves.
+/// Properties that all jobs of an importer must share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Likeness {
     pub modules: Vec<String>,
@@ -98,7 +98,7 @@ pub(super) struct Likeness {
 
 impl Plan {
     /// # Errors
-    /// Nothing can be imported for this program.
+    /// Why no modules can be imported once for this program.
     pub fn new(
         preload: &Preload,
         program: &Program,
@@ -113,7 +113,7 @@ impl Plan {
         let (variables, mut env): (Vec<_>, Vec<_>) = program.env.iter().cloned().partition(|name| is_of_ranks(name));
         let is_limit = |variable: &&Vec<u8>| THREADS.iter().any(|name| value(variable, name).is_some());
         let thread_limits: Vec<_> = program.env.iter().filter(is_limit).cloned().collect();
-        // An importer with another number of threads serves the job too.
+        // `likeness` is without the number of threads: an importer with another number serves the job too.
         let interpreter = Program { argv: call.options.clone(), cwd: program.cwd.clone(), env: env.clone() };
         let threads = blas_threads(&thread_limits, first);
         env.push(format!("{}={threads}", THREADS[0]).into_bytes());
@@ -129,8 +129,8 @@ impl Plan {
     }
 }
 
-/// Whether a variable of the program must not be seen by the importer: it is about one job, or about the command that
-/// has started the job.
+/// Whether the importer must not see a variable of the program, because the variable belongs to one job, or to the
+/// command that has started the job.
 fn is_of_ranks(variable: &[u8]) -> bool {
     variable.starts_with(b"PMI")
         || [VARIABLE, TRANSPORTS_KEY, THREADS[0], "_", "OLDPWD", "SHLVL"]
@@ -142,7 +142,7 @@ fn value<'a>(variable: &'a [u8], name: &str) -> Option<&'a [u8]> {
     variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
-/// The number of threads that OpenBLAS chooses in a process. `limits`: variables of its program.
+/// The number of threads that OpenBLAS chooses in a process. `limits`: its program's variables of `THREADS`.
 fn blas_threads(limits: &[Vec<u8>], process: &Process) -> usize {
     let limit = |name: &&str| {
         let text = limits.iter().chain(&process.env).rev().find_map(|variable| value(variable, name))?;
@@ -154,7 +154,7 @@ fn blas_threads(limits: &[Vec<u8>], process: &Process) -> usize {
     THREADS.iter().find_map(limit).map_or(cpus, |threads: usize| threads.min(cpus))
 }
 
-/// What an importer must know about the job, separated by zeros.
+/// The facts about the job that an importer needs, separated by zeros.
 fn fields(call: &Call, preload: &Preload, cwd: &[u8], unset: &str) -> Vec<u8> {
     let (kind, what) = match &call.runs {
         Runs::Script(path) => ("script", path),
@@ -170,14 +170,14 @@ fn fields(call: &Call, preload: &Preload, cwd: &[u8], unset: &str) -> Vec<u8> {
     fields.collect::<Vec<_>>().join(&0)
 }
 
-/// Our program with its input in the first line, in hexadecimal digits.
+/// The importer's Python program; its first line contains `fields` in hexadecimal digits.
 fn script(fields: &[u8]) -> Vec<u8> {
     let digits: String = fields.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("wireup_first_names = [*globals()]; wireup_job = bytes.fromhex('{digits}').split(b'\\0')\n{IMPORTER}")
         .into()
 }
 
-/// What the importer, a middle process or a rank reports.
+/// A packet from the importer, a middle process or a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Report {
     No(String),
@@ -202,7 +202,7 @@ pub(super) enum Report {
 }
 
 impl Report {
-    /// `None`: the packet is none of these. A module may have written to the socket.
+    /// `None`: the packet is no valid report. A module may have written to the socket.
     fn read(packet: &[u8]) -> Option<Report> {
         let text = std::str::from_utf8(packet).ok()?;
         let mut words = text.split(' ');
@@ -228,15 +228,15 @@ fn number<T: FromStr>(word: Option<&str>) -> Option<T> {
     word?.parse().ok()
 }
 
-/// The number of a process other than the first; signals to other numbers would reach more than one process.
+/// A pid above 1; a signal to 0, 1 or a negative number could reach other processes or several at once.
 fn pid(word: Option<&str>) -> Option<u32> {
     number(word).filter(|pid| (2..=i32::MAX as u32).contains(pid))
 }
 
-/// The keeper's end of the socket to an importer, and the process.
+/// The keeper's end of the socket to an importer, and the importer's pid.
 pub(super) struct Importer {
     socket: OwnedFd,
-    /// `None`: it has not been started, or has been reaped.
+    /// `None`: the importer has not been started, or has been reaped.
     pub pid: Option<u32>,
     pub for_ranks: ForRanks,
     /// OpenBLAS's number of threads in the importer.
@@ -260,15 +260,15 @@ impl Importer {
         (!std::mem::replace(&mut self.is_watched, true)).then(|| self.socket.as_fd())
     }
 
-    /// Gives a job to an importer that has outlived another one.
+    /// Sends a job to an importer kept from an earlier job.
     ///
     /// # Errors
-    /// It has ended, or the job does not fit into a packet.
+    /// The importer has ended, or the job does not fit into a packet.
     pub fn give_job(&self, job: &[u8]) -> io::Result<()> {
         socket::send(&self.socket, job, &[]).map(drop)
     }
 
-    /// Notes that the importer has been reaped if it is one of these processes. Returns how it has ended.
+    /// Clears `pid` and returns how the importer has ended, if the importer is among these reaped processes.
     pub fn take_end(&mut self, dead: &[(u32, Ended)]) -> Option<Ended> {
         let (_, ended) = dead.iter().find(|(pid, _)| self.pid == Some(*pid))?;
         self.pid = None;
@@ -291,7 +291,7 @@ impl Importer {
         }
     }
 
-    /// Requests a rank.
+    /// Requests a rank from the importer.
     ///
     /// # Errors
     /// `WouldBlock`: try again after the next report.
@@ -318,7 +318,7 @@ impl Importer {
 }
 
 impl Importer {
-    /// Kills the importer. Its ranks are children of the keeper.
+    /// Kills the importer. Its ranks, which are children of the keeper, are not killed.
     pub fn kill(&self) {
         self.pid.into_iter().for_each(|pid| drop(process::kill(pid, SIGKILL)));
     }

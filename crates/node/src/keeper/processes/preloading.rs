@@ -18,12 +18,12 @@ use wireup_os::spawn::{Command, Session, Spawner};
 use wireup_wire::job::{Limit, Preload};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// Time for reports of ranks whose importer has ended (ns).
+/// Longest wait for reports of ranks after their importer has ended (ns).
 const LOST_NS: u64 = 5_000_000_000;
 
 pub(super) struct Preloading {
     importer: Importer,
-    /// The importer to be started if `importer`, which was kept from an earlier job, does not take this job.
+    /// The importer to be started if `importer`, which was kept from an earlier job, turns out unusable for this job.
     fresh: Option<Importer>,
     /// What a later job must have in common with this one to use its importer; `None`: the importer is not kept.
     likeness: Option<Likeness>,
@@ -33,9 +33,9 @@ pub(super) struct Preloading {
     unstarted: Option<Unstarted>,
     /// Whether the importer has imported the modules.
     pub is_ready: bool,
-    /// Time until which it must be ready or, if it has ended after that, until which its last ranks must be up (ns).
+    /// Time limit (ns): until then the importer must be ready or, if it has ended after that, its last ranks be set up.
     until_ns: u64,
-    /// Whether the socket takes no further request before the next report.
+    /// Whether the socket has no room for a further request before the next report.
     is_full: bool,
     waiting: VecDeque<Waiting>,
     /// Processes that have been requested from the importer, by slot.
@@ -44,7 +44,7 @@ pub(super) struct Preloading {
     forked: HashSet<u32>,
 }
 
-/// An importer whose job is over, for later jobs that are like it.
+/// An importer that is kept after its job for later jobs with the same `likeness`.
 pub(super) struct Kept {
     importer: Importer,
     likeness: Likeness,
@@ -57,7 +57,7 @@ impl Kept {
 
     /// Whether the importer has ended.
     pub fn has_ended(&mut self, dead: &[(u32, Ended)]) -> bool {
-        // An importer without a job has nothing to report but its end, so other reports are dropped.
+        // An importer without a job has only its end to report, so other reports are dropped.
         while let Some(report) = self.importer.receive() {
             if report == Report::Over {
                 break;
@@ -82,7 +82,7 @@ pub(super) struct Requested {
 
 impl Preloading {
     /// `limits`: limits of the processes. `kept`: the importer of an earlier job. If this job's importer is to be kept,
-    /// that one is used if its job was like this one, and ended otherwise.
+    /// `kept` is used if its likeness is that of this job, and ended otherwise.
     ///
     /// # Errors
     /// Why no modules can be imported for the processes.
@@ -138,7 +138,8 @@ impl Preloading {
         self.fresh = Some(fresh);
     }
 
-    /// Uses a new importer instead of one kept from an earlier job that has not taken this job. `false`: there is none.
+    /// Replaces an importer kept from an earlier job, which is unusable for this job, by a new one. `false`: there is
+    /// none.
     pub fn fall_back(&mut self) -> bool {
         let Some(mut fresh) = self.fresh.take() else { return false };
         fresh.for_ranks = mem::take(&mut self.importer.for_ranks);
@@ -155,17 +156,18 @@ impl Preloading {
         self.waiting = waiting;
     }
 
-    /// The socket whose reports are to be read, if that is not watched yet.
+    /// The importer's socket, if the keeper does not watch it for reports yet.
     pub fn unwatched(&mut self) -> Option<BorrowedFd<'_>> {
         self.importer.unwatched()
     }
 
-    /// Whether processes could be requested now if there were room.
+    /// Whether processes wait that could be requested from the importer now if there were room.
     pub fn are_waiting(&self) -> bool {
         self.is_ready && !self.waiting.is_empty()
     }
 
-    /// Whether the importer can be started, or a process be requested. `has_room`: whether a process can be started.
+    /// Whether the importer can be started, or a process requested. `has_room`: whether the spawner can start a
+    /// process.
     pub fn can_go_on(&self, has_room: bool) -> bool {
         if self.unstarted.is_some() {
             return has_room && self.fresh.is_none();
@@ -235,7 +237,7 @@ impl Preloading {
                 self.requested.insert(waiting.process.slot, Requested { start, signals: waiting.signals });
                 Ok(())
             }
-            // The next report makes room, or says that the importer has ended.
+            // The next report either makes room in the socket, or tells that the importer has ended.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe || !self.requested.is_empty() => {
                 self.is_full = true;
                 waiting.streams = Some(streams);
@@ -257,14 +259,14 @@ impl Preloading {
         Some(report)
     }
 
-    /// Notes that the process of this slot has been forked. `None`: that was noted before.
+    /// Notes that the process of this slot has been forked. `None`: the fork was noted before.
     pub fn on_forked(&mut self, slot: u32) -> Option<Requested> {
         let requested = self.requested.remove(&slot)?;
         self.forked.insert(slot);
         Some(requested)
     }
 
-    /// The process does not need the importer any more.
+    /// Notes that the process of this slot does not need the importer any more.
     pub fn on_set_up(&mut self, slot: u32) {
         self.forked.remove(&slot);
     }
@@ -274,7 +276,7 @@ impl Preloading {
         self.requested.remove(&slot)
     }
 
-    /// Kills the importer; how it has ended says why.
+    /// Kills the importer; its exit status will tell why it failed.
     pub fn kill(&self) {
         self.importer.kill();
     }
@@ -285,14 +287,15 @@ impl Preloading {
         if self.fall_back() {
             return None;
         }
-        // Another process may hold the socket open: without reports its end is not seen there.
+        // A process that holds the socket open would hide the importer's end: without reports, the time limit ends the
+        // wait.
         if self.is_ready {
             self.until_ns = monotonic_ns().saturating_add(LOST_NS);
         }
         Some(ended)
     }
 
-    /// Time at which something has taken too long (ns): the imports or, if the importer has ended, its last ranks.
+    /// Time limit of the imports or, if the importer has ended, of the setup of its last ranks (ns).
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.is_ready || self.importer.pid.is_none()).then_some(self.until_ns)
     }
@@ -301,7 +304,7 @@ impl Preloading {
         self.waiting.is_empty() && self.requested.is_empty() && self.forked.is_empty()
     }
 
-    /// The importer for later jobs, if it is kept.
+    /// The importer for later jobs; `None`: it is not kept, or cannot be used any more.
     pub fn into_kept(self) -> Option<Kept> {
         let Preloading { importer, likeness, is_ready, .. } = self;
         let likeness = likeness.filter(|_| is_ready && importer.pid.is_some())?;
@@ -318,7 +321,7 @@ impl Preloading {
         mem::take(&mut self.waiting)
     }
 
-    /// The slot of each process that does not exist yet, and the signals that it will get.
+    /// The slot of each process that does not exist yet, and the signals that it will receive.
     pub fn pending_signals(&mut self) -> impl Iterator<Item = (u32, &mut Vec<i32>)> {
         let waiting = self.waiting.iter_mut().map(|waiting| (waiting.process.slot, &mut waiting.signals));
         waiting.chain(self.requested.iter_mut().map(|(slot, requested)| (*slot, &mut requested.signals)))

@@ -1,4 +1,4 @@
-//! A process that is to be started: its program, which is looked up once for a batch, its streams and its limits.
+//! A process that waits to be started, with its program (searched once for a batch), its streams and its limits.
 
 use crate::keeper::protocol::{Process, ProcessFds, Program};
 use crate::keeper::redirected::Redirected;
@@ -21,13 +21,13 @@ pub(super) struct Waiting {
     pub program: Result<Rc<Prepared>, SpawnError>,
     pub umask: u32,
     pub limits: Rc<Limits>,
-    /// Signals to be sent as soon as the process exists.
+    /// Signals that the process receives as soon as it exists.
     pub signals: Vec<i32>,
     /// Streams of the process, if they are open already.
     pub streams: Option<Streams>,
 }
 
-/// A process that has been created and has not executed its program.
+/// Data of a process that has been created and has not executed its program yet.
 pub(super) struct Start {
     pub program: Rc<Prepared>,
     pub spawn_ns: u64,

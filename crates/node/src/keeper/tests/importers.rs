@@ -4,7 +4,7 @@ use super::*;
 use std::path::Path;
 use wireup_wire::job::Preload;
 
-/// A job of one rank in this folder, with an importer that is to be kept.
+/// A job of one rank that works in this folder, with an importer that is to be kept for later jobs.
 pub fn importing(folder: &Path) -> Request {
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/src/keeper/tests/python3");
     let program = Program { cwd: folder.as_os_str().as_encoded_bytes().to_vec(), ..program(&[python, "program.py"]) };
@@ -17,7 +17,7 @@ fn wait_until_importer_is_gone(folder: &Path) {
     wait_until_gone(std::fs::read_to_string(folder.join("importer")).unwrap().trim().parse().unwrap());
 }
 
-/// Starts the rank of such a job.
+/// Starts the rank of the job [`importing`].
 pub fn import(keeper: &mut Keeper, folder: &Path) {
     keeper.request(&importing(folder));
     assert!(keeper.flush().unwrap());

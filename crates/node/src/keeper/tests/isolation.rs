@@ -1,10 +1,10 @@
-//! Keepers in a PID namespace.
+//! Tests of keepers in a PID namespace.
 
 use super::*;
 use std::fs;
 use wireup_os::process::PidNamespace;
 
-/// `None`: this process may not make such a keeper.
+/// A keeper in a PID namespace of its own; `None`: this process may not make one.
 fn isolated() -> Option<Bench> {
     let bench = Bench::with_keeper(
         Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled(Keeper::fork).unwrap(),
@@ -17,7 +17,7 @@ fn namespace(pid: u32) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap()
 }
 
-/// The processes of a namespace. Zombies are in none.
+/// The processes of a namespace. A zombie belongs to no namespace.
 fn members(namespace: &PathBuf) -> Vec<u32> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid| fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|of| of == *namespace)).collect()
@@ -82,7 +82,7 @@ fn a_killed_keeper_leaves_no_process_although_nobody_ends_them() {
         std::thread::sleep(Duration::from_millis(2));
     }
     kill(bench.keeper.pid(), SIGKILL).unwrap();
-    // The kernel kills all before the keeper's end can be told.
+    // The kernel kills all processes of the namespace before the keeper itself can be reaped.
     process::wait_for(bench.keeper.pid()).unwrap();
     assert_eq!(members(&within), [0; 0]);
 }

@@ -57,7 +57,7 @@ fn only_the_end_of_the_log_remains_of_an_unclaimed_directory() {
         std::fs::create_dir(directory.join("jobs")).unwrap();
         std::fs::write(directory.join("jobs/1"), "x").unwrap();
         std::fs::write(directory.join("log"), "-".repeat(said)).unwrap();
-        // The process that holds the lock is about to end.
+        // The process that holds the lock is about to exit, which releases the lock.
         let lock = std::fs::File::open(directory).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         bench.request(&unclaimed(directory));
@@ -124,7 +124,7 @@ fn directories_of_a_killed_keeper_are_removed_when_it_is_closed() {
     bench.request(&remove(&kept));
     bench.request(&Request::Renew);
     bench.until(|bench| bench.renewed == 1);
-    // Another process may have used the name again.
+    // Another process may have created a directory of the same name again.
     std::fs::create_dir(&kept).unwrap();
     let pid = rustix::process::Pid::from_raw(bench.keeper.pid() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the session, and so the scheduling group, of a keeper's processes.
+//! Tests of the kernel session, and so the scheduling group, of a keeper's processes.
 
 use super::*;
 
@@ -6,12 +6,12 @@ fn rank(slot: u32) -> Process {
     Process { shares_session: true, ..Process::new(slot) }
 }
 
-/// In the place of a PMIx server process.
+/// A process that stands in for a PMIx server process.
 fn server() -> Process {
     Process { shares_session: true, ..Process::new(protocol::SERVER_SLOT) }
 }
 
-/// A keeper in this process's session.
+/// A keeper in this test's kernel session.
 fn beside() -> Bench {
     let mut keeper = Keeper::fork().unwrap();
     keeper.begin_kernel_session(KernelSession::Agents);
@@ -28,7 +28,7 @@ fn session(pid: u32) -> String {
     stat(pid).pop().unwrap()
 }
 
-/// The scheduling group; `None`: the kernel has no autogroups.
+/// The autogroup (scheduling group) of a process; `None`: the kernel has no autogroups.
 fn autogroup(pid: u32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()
 }
@@ -81,7 +81,8 @@ fn a_keeper_begins_a_session_before_it_starts_processes() {
     bench.keeper.close().unwrap();
 }
 
-/// The kernel ignores `SIGTSTP` for a process group that no other process in the session could continue.
+/// A rank can stop only because another process of its session could continue it: otherwise the kernel ignores
+/// `SIGTSTP`.
 #[test]
 fn a_rank_can_stop_itself_with_sigtstp() {
     for with_server in [false, true] {

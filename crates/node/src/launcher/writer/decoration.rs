@@ -1,5 +1,5 @@
-//! Puts a text before each line of output, if that is more than agents write: a pattern instead of `[rank]`, or the
-//! time.
+//! Puts a text at the beginning of each line of output that agents cannot add: a label made from a pattern instead of
+//! `[rank]`, or the time.
 
 use super::files::Output;
 use super::pattern::{Pattern, Places};
@@ -15,7 +15,7 @@ pub struct Decoration {
 }
 
 impl Decoration {
-    /// The decoration of a run's output; `None`: lines are shown as they come.
+    /// The decoration of a run's output; `None`: lines are shown as they arrive.
     pub fn new(output: &Output, places: &Arc<Places>) -> Option<Decoration> {
         let is_needed = output.timestamp || output.label.is_some();
         is_needed.then(|| Decoration {
@@ -29,7 +29,7 @@ impl Decoration {
     pub fn line_start(&self, origin: Origin, labelled: bool) -> String {
         let mut text = self.time();
         match &self.label {
-            // The nodes of ranks of other jobs are not known here, so the pattern cannot be filled in.
+            // The nodes of other jobs' ranks are not known here, so the pattern cannot be filled in for them.
             Some(pattern) if origin.job.is_none() => text += &pattern.of(origin.rank, &self.places),
             _ if labelled => text += &format!("[{origin}] "),
             Some(_) | None => {}

@@ -10,21 +10,22 @@ use wireup_os::output_file::{self, Existing};
 use wireup_proto::Origin;
 use wireup_proto::io::Stream;
 
-/// Permission bits of a file; the user's mask removes some of them.
+/// Mode of a new file; the user's umask removes some of these bits.
 const MODE: u32 = 0o666;
 
-/// Where the output of a run goes besides standard output and error.
+/// Options for the output of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Output {
-    /// Folder for the files `rank.N.out` and `rank.N.err`, or `job.J.rank.N.out` for a job that a rank has asked for.
+    /// Folder for the files `rank.N.out` and `rank.N.err`; files of a job that a rank has spawned are
+    /// `job.J.rank.N.out`.
     pub directory: Option<PathBuf>,
-    /// Whether output of an earlier run in the folder is replaced.
+    /// Whether output of an earlier run in the folder may be replaced.
     pub overwrite: bool,
-    /// Names of files for standard output and standard error.
+    /// Patterns for the names of the files for standard output and standard error.
     pub files: [Option<Pattern>; 2],
     /// Whether output that is written to files is shown too.
     pub tee: bool,
-    /// Whether standard error of ranks goes to the place of standard output.
+    /// Whether standard error of ranks is merged into their standard output.
     pub merge: bool,
     /// Whether each line begins with the time of its arrival.
     pub timestamp: bool,
@@ -40,7 +41,7 @@ pub struct Problem {
     pub reader_gone: bool,
 }
 
-/// The files of one stream.
+/// The files for the ranks' output on one stream.
 #[derive(Clone)]
 pub enum Files {
     None,
@@ -48,7 +49,7 @@ pub enum Files {
     Named { pattern: Pattern, places: Arc<Places>, begun: Begun },
 }
 
-/// Paths that this run has already opened for output: a file at any other path was not written by this run.
+/// Paths of the files that this run has already opened for output; any other existing file is from an earlier run.
 pub type Begun = Arc<Mutex<HashSet<PathBuf>>>;
 
 impl Files {
@@ -63,7 +64,7 @@ impl Files {
         }
     }
 
-    /// The file of a rank; `None` if its output is shown.
+    /// The file for the output of a rank; `None`: the output is not written to a file.
     pub fn path(&self, Origin { job, rank }: Origin, stream: Stream) -> Option<PathBuf> {
         let suffix = match stream {
             Stream::Out => "out",
@@ -73,7 +74,7 @@ impl Files {
         match self {
             Files::None => None,
             Files::In { directory, .. } => Some(directory.join(format!("{job}rank.{rank}.{suffix}"))),
-            // Names of files must differ between jobs, and the pattern does not contain the job.
+            // File names must differ between jobs, but the pattern does not contain the job, so the name is extended.
             Files::Named { pattern, places, .. } if job.is_empty() => Some(pattern.of(rank, places).into()),
             Files::Named { pattern, places, .. } => {
                 Some(format!("{}.{job}rank.{rank}", pattern.of(rank, places)).into())
@@ -107,8 +108,8 @@ impl Files {
         output_file::open(path, existing, MODE).map_err(problem)
     }
 
-    /// Whether a file that exists before the first write is replaced. In a folder, `make_folder` has removed the files
-    /// of the job's own ranks.
+    /// Whether a file that exists before this run's first write is replaced. In a folder, `make_folder` has already
+    /// removed the files of the launched job's ranks.
     fn replaces(&self, path: &Path) -> bool {
         match self {
             Files::None => false,

@@ -1,7 +1,7 @@
-//! Keeps parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
+//! Keeps the parts of unfinished long lines: in memory up to a bound, then in a file without a name.
 //!
-//! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used
-//! again.
+//! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that have been shown are
+//! reused.
 
 use std::fs::File;
 use std::io;
@@ -28,8 +28,8 @@ struct Block {
 pub struct Room {
     memory_bytes: usize,
     memory_max: usize,
-    /// File of blocks, made when it is first needed, in the folder for temporary files, without a name: it is gone with
-    /// its descriptor.
+    /// File of blocks, created when it is first needed in the folder for temporary files, without a name, so that it
+    /// vanishes when its descriptor is closed.
     file: Option<File>,
     blocks: u64,
     free: Vec<u64>,
@@ -49,14 +49,15 @@ impl Room {
     /// Adds a part to a line.
     ///
     /// # Errors
-    /// There is no room for more: the line has the part, and is to be shown now.
+    /// There is no room for more parts: this part has been added, but the line must be shown now.
     pub fn add(&mut self, held: &mut Held, part: &[u8]) -> io::Result<()> {
         held.memory.extend_from_slice(part);
         self.memory_bytes += part.len();
         if self.memory_bytes > self.memory_max { self.spill(held) } else { Ok(()) }
     }
 
-    /// Moves a line's parts from memory to the file. After an error the parts that were not moved are still in memory.
+    /// Moves a line's parts from memory to the file. After an error the parts that could not be moved are still in
+    /// memory.
     fn spill(&mut self, held: &mut Held) -> io::Result<()> {
         let mut moved = 0;
         let result = held.memory.chunks(BLOCK_BYTES).try_for_each(|part| {
@@ -89,7 +90,7 @@ impl Room {
         Ok(number)
     }
 
-    /// Passes on a line's parts in order, and forgets them.
+    /// Passes a line's parts to `write` in order, and frees their storage.
     ///
     /// # Errors
     /// The file cannot be read, or `write` fails.

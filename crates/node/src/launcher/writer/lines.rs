@@ -1,8 +1,8 @@
-//! Puts lines together that agents have sent in parts, and keeps lines of different ranks apart.
+//! Puts together lines that agents have sent in parts, and keeps lines of different ranks apart.
 //!
-//! A line is shown when its end is there. It is shown before that if it is a prompt, if its stream has ended, if it is
-//! longer than [`LINE_BYTES_MAX`], or if there is no room for it. Whoever writes next after such a text begins a new
-//! line. If this cuts a line, both sides of the cut are marked.
+//! A line is shown when it is complete. It is shown before that if it is a prompt, if its stream has ended, if it is
+//! longer than [`LINE_BYTES_MAX`], or if there is no room for it. If another rank writes next, that rank's output
+//! begins on a new line. If this cuts a line, both sides of the cut are marked.
 
 use super::decoration::Decoration;
 use super::held::{Held, Room};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wireup_proto::{Next, Origin};
 use wireup_wire::limits::LINE_BYTES_MAX;
 
-/// The mark at the end of a cut line; `REST`: the mark before its continuation.
+/// The mark at the end of a cut line. `REST`: the mark before the continuation of the line.
 const CUT: &str = "[wireup: line cut]\n";
 const REST: &str = "[wireup: rest of a line] ";
 
@@ -23,7 +23,7 @@ type Write<'w, E> = dyn FnMut(Origin, &[u8]) -> Result<(), E> + 'w;
 pub struct LineStyle {
     /// Whether each line begins with its rank.
     pub label: bool,
-    /// Whether the launched job has only one rank, so that only jobs that it asks for can write between parts of a
+    /// Whether the launched job has only one rank, so that only ranks of spawned jobs can write between the parts of a
     /// line.
     pub alone: bool,
 }
@@ -34,7 +34,7 @@ pub struct Lines {
     room: Room,
     /// The unfinished line at the end of the stream; `None`: the stream ends with a newline.
     open: Option<Open>,
-    /// Ranks with a line that was cut and is continued later.
+    /// Ranks whose unfinished line was cut because another rank wrote.
     cut: HashSet<Origin>,
     line_max: u64,
     decoration: Option<Arc<Decoration>>,
@@ -61,7 +61,7 @@ impl Lines {
         Lines { style, held, room: Room::new(), open: None, cut, line_max: LINE_BYTES_MAX, decoration: None }
     }
 
-    /// Lines with a text before each.
+    /// Adds a decoration, a text before each line.
     pub fn decorated(self, decoration: Option<Arc<Decoration>>) -> Lines {
         Lines { decoration, ..self }
     }
@@ -70,7 +70,7 @@ impl Lines {
         self.style.label
     }
 
-    /// Text to write before a text that begins a new line: the end of the line of another rank.
+    /// Text that ends the unfinished line of another rank before a new line is shown.
     pub fn break_before(&mut self) -> Option<(Origin, &'static str)> {
         let Open { rank, reason } = self.open.take()?;
         if reason == Reason::TooLong {
@@ -102,7 +102,7 @@ impl Lines {
         self.show(rank, reason, write)
     }
 
-    /// Nothing follows: shows the unfinished lines of ranks whose nodes were lost.
+    /// Shows the unfinished lines of ranks whose nodes were lost, since nothing follows.
     ///
     /// # Errors
     /// `write` fails.
@@ -112,7 +112,7 @@ impl Lines {
         ranks.into_iter().try_for_each(|rank| self.show(rank, Some(Reason::TooLong), write))
     }
 
-    /// Shows the parts that there are of a rank's line. `reason`: why the line is shown before its end.
+    /// Shows the parts of a rank's line that have arrived. `reason`: why the line is shown before its end.
     fn show<E: From<std::io::Error>>(
         &mut self,
         rank: Origin,
@@ -157,7 +157,7 @@ mod tests {
     use std::io;
     use wireup_wire::ids::Rank;
 
-    /// Lines of at most 8 bytes, and what they show.
+    /// Lines of at most 8 bytes, and the text that was shown.
     struct Shown {
         lines: Lines,
         text: String,

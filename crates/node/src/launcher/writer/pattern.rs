@@ -1,5 +1,5 @@
-//! Fills in texts in which a letter after a percent sign stands for a property of a rank: names of files, labels of
-//! lines.
+//! Fills in patterns in which a letter after a percent sign stands for a property of a rank; used for file names and
+//! for labels of lines.
 
 use std::fmt::Write as _;
 use wireup_coll::Mapping;
@@ -24,7 +24,7 @@ const LETTERS: &str = "after % write r (rank), 0r (rank with zeros), h (host), n
 
 impl Pattern {
     /// # Errors
-    /// A letter behind `%` is not known.
+    /// A letter after `%` is unknown.
     pub fn parse(text: &str) -> Result<Pattern, &'static str> {
         let (mut parts, mut plain) = (Vec::new(), String::new());
         let mut letters = text.chars();
@@ -68,12 +68,12 @@ impl Pattern {
     }
 }
 
-/// Number of digits of the highest rank.
+/// Number of digits of the highest rank of a job of this size.
 fn digits(size: u32) -> usize {
     size.saturating_sub(1).max(1).ilog10() as usize + 1
 }
 
-/// Where the ranks of a job run.
+/// The nodes on which the ranks of a job run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Places {
     size: u32,

@@ -18,7 +18,7 @@ fn sink(directory: PathBuf) -> Sink {
     }
 }
 
-/// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
+/// Writes hundreds of short lines of two ranks alternately; in a mode without a thread nothing is queued.
 fn write_in_turns(mode: Mode) {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_owned();
@@ -68,7 +68,8 @@ fn a_failed_write_is_reported() {
     assert!(failed.text.contains("rank.0.out") && !failed.reader_gone, "{failed:?}");
 }
 
-/// One file is a directory: the others of the same batch must be written, and the first problem reported.
+/// If one of the files is a directory, the other files of the same batch are written, and the first problem is
+/// reported.
 #[test]
 fn one_failing_file_does_not_keep_the_others_from_being_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -130,7 +130,7 @@ fn the_ssh_connection_variable_is_parsed() {
 }
 
 fn any_ip() -> impl Strategy<Value = IpAddr> {
-    // Few networks, so that addresses often share one; special ones too.
+    // Few networks, so that addresses often share one; special addresses too.
     prop_oneof![
         (0u8..4, 0u8..6).prop_map(|(network, host)| IpAddr::from([10, 0, network, host])),
         (0u16..4, 0u16..6).prop_map(|(network, host)| IpAddr::from([0xfd00, network, 0, 0, 0, 0, 0, host])),

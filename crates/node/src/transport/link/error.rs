@@ -17,7 +17,7 @@ pub enum LinkError {
     Unread,
     #[error("no answer within {} s", seconds(.0))]
     Late(Duration),
-    /// `error`: the network's own error, if it says more than that the time limit has passed.
+    /// `error`: the network's own error, shown if it says more than that the peer was silent for too long.
     #[error("no answer for {} s{}", seconds(.patience), network(.error))]
     Silent { patience: Duration, error: io::Error },
     #[error(transparent)]
@@ -29,7 +29,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The error as the state machine gets it.
+    /// The error in the form for the state machine.
     pub fn problem(&self) -> Problem {
         let kind = match self {
             LinkError::Late(_) | LinkError::Silent { .. } => ProblemKind::Silent,

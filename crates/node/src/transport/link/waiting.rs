@@ -1,12 +1,13 @@
-//! Queues frames that have not begun to be sent, by class: the lowest class with a frame goes next.
+//! Queues frames that have not begun to be sent, by class; the first frame of the lowest non-empty class is sent next.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Class, Frame};
 
-/// Bytes of frames that begin at once. Chosen: above this a system call is a small part of the cost.
+/// Bytes of frames that are moved out of the queues at once. Chosen: for more bytes, the cost of a system call is
+/// small.
 pub const BEGUN_BYTES_MAX: usize = 256 << 10;
-/// Most pieces of frames that begin at once.
+/// Most pieces of frames that are moved out of the queues at once.
 const BEGUN_PIECES_MAX: usize = 64;
 /// Most bytes of frames joined in one buffer. Chosen: below this a copy costs less than tracking pieces.
 const SMALL_BYTES_MAX: usize = 8 << 10;
@@ -40,7 +41,7 @@ impl Waiting {
         self.queues.iter().all(VecDeque::is_empty)
     }
 
-    /// Joins the next frames, as long as they are small.
+    /// Moves the next frames into one buffer as long as they are small.
     pub fn join_small(&mut self, joined: &mut Vec<u8>) -> Next {
         while let Some(queue) = self.queues.iter_mut().find(|queue| !queue.is_empty())
             && let Some(frame) = queue.pop_front()

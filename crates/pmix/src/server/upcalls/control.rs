@@ -1,4 +1,4 @@
-//! Upcalls for logs and job control.
+//! Upcalls for logging and job control.
 
 use super::common::acknowledge;
 use crate::infos::Infos;
@@ -9,10 +9,10 @@ use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{CStr, c_void};
 use wireup_wire::pmix::{Action, Ask, FromServer, Set};
 
-/// Longest text of one log (bytes); the rest is cut off. Chosen: as much as a pipe holds.
+/// Maximum length of one log text (bytes); the rest is cut off. Chosen: as much as a pipe holds.
 const LOG_LEN_MAX: usize = 64 << 10;
 
-/// Text that a rank wants shown with its output. Other logs (syslog, mail) are not supported.
+/// Passes on text that a rank wants shown with its output. Other logs (syslog, mail) are not supported.
 pub unsafe extern "C" fn log(
     client: *const PmixProc,
     infos: *const PmixInfo,
@@ -41,8 +41,8 @@ pub unsafe extern "C" fn log(
     acknowledge(server, callback, data, code);
 }
 
-/// Hints that a job may give about itself: that it can be preempted, and how it makes a checkpoint. wireup does
-/// neither, so nothing follows.
+/// Hints that a job may give about itself: that it can be preempted, and how it makes checkpoints. wireup does neither,
+/// so hints are accepted and ignored.
 const HINTS: [&CStr; 5] = [
     key::JOB_CTRL_ID,
     key::JOB_CTRL_PREEMPTIBLE,
@@ -51,7 +51,7 @@ const HINTS: [&CStr; 5] = [
     key::JOB_CTRL_CHECKPOINT_SIGNAL,
 ];
 
-/// Ends ranks or sends them a signal; accepts hints.
+/// Ends ranks, or sends them a signal; accepts and ignores hints.
 pub unsafe extern "C" fn job_control(
     requestor: *const PmixProc,
     targets: *const PmixProc,
@@ -73,7 +73,8 @@ pub unsafe extern "C" fn job_control(
     } else if infos.is_true(key::JOB_CTRL_TERMINATE) {
         Action::Terminate
     } else if let Some(signal) = infos.find(key::JOB_CTRL_SIGNAL).and_then(Read::number) {
-        Action::Signal(i32::try_from(signal).unwrap_or(0))
+        let Ok(signal) = i32::try_from(signal) else { return status::BAD_PARAM };
+        Action::Signal(signal)
     } else if infos.iter().all(|(name, _)| HINTS.contains(&name)) {
         server.on_library_thread(move || callback.infos(status::SUCCESS, Infos::new()));
         return status::SUCCESS;

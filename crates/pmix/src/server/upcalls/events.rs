@@ -10,7 +10,7 @@ use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::c_void;
 use wireup_wire::pmix::{Event, FromServer, Set};
 
-/// The library asks for events of the machine; events of the job are delivered anyway.
+/// Accepts a request for events of the machine, of which there are none; events of the job are delivered anyway.
 pub unsafe extern "C" fn register(
     _: *mut Status,
     _: usize,
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn deregister(
     acknowledge(server(), callback, data, status::SUCCESS)
 }
 
-/// A rank of this node has raised an event; the library has already told the other ranks of this node.
+/// Passes on an event that a rank of this node has raised; the library has already notified other ranks of this node.
 pub unsafe extern "C" fn raised(
     code: Status,
     source: *const PmixProc,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn raised(
     // SAFETY: the library lends us both for the call.
     let (source, infos) = unsafe { (&*source, View::new(infos, count)) };
     let server = server();
-    // Events of the library itself (a client is lost) are dropped: the agent detects these on its own.
+    // Events of the library itself (such as the loss of a client) are dropped: the agent detects these on its own.
     let Some(from) = server.rank_of(source) else { return status::OPERATION_SUCCEEDED };
     let Some(to) = targets(server, range, infos) else { return status::BAD_PARAM };
     let affected = infos.find(key::EVENT_AFFECTED_PROC).and_then(Read::proc).and_then(|proc| server.rank_of(proc));
@@ -56,11 +56,11 @@ pub unsafe extern "C" fn raised(
         return status::OPERATION_SUCCEEDED;
     }
     server.outbox.send(&FromServer::Raise { from, code: code_of(code), affected, to, infos });
-    // With a callback instead of this result, 4.2 would free its request twice.
+    // If we called back instead of returning this result, version 4.2 would free its request twice.
     status::OPERATION_SUCCEEDED
 }
 
-/// The ranks that an event is for: with a custom range, the processes that it lists.
+/// The ranks that should receive an event: with a custom range, the processes that it lists.
 fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
     if range != range::CUSTOM {
         return Some(Set::All);
@@ -73,7 +73,7 @@ fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
     }
 }
 
-/// The agents' name for an event.
+/// The event as agents represent it.
 pub fn code_of(code: Status) -> Event {
     match code {
         status::PROC_ABORTED => Event::ProcAborted,

@@ -12,7 +12,7 @@ use wireup_wire::inter_job::{Fetch, Joint, Purpose};
 use wireup_wire::limits::PMIX_KEY_LEN_MAX;
 use wireup_wire::pmix::{Ask, Set, Wanted};
 
-/// All members on this node have entered. `data` is allocated with `malloc` and belongs to us from now on.
+/// Starts a fence: all members on this node have entered. `data` is allocated with `malloc` and belongs to us.
 pub unsafe extern "C" fn fence(
     procs: *const PmixProc,
     proc_count: usize,
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn fence(
     server.ask(ask, Waiting::Modex(callback))
 }
 
-/// A rank of this node wants data that a rank of another node has committed.
+/// Requests data that a rank of another node has committed, for a rank of this node.
 pub unsafe extern "C" fn direct_modex(
     proc: *const PmixProc,
     infos: *const PmixInfo,
@@ -71,19 +71,19 @@ pub unsafe extern "C" fn direct_modex(
     code
 }
 
-/// The request for the data of a rank, or of a job that is not known.
+/// Makes the request for data of a rank, or of a job that is not known.
 fn modex(server: &Server, proc: &PmixProc, infos: View<'_>) -> Result<Ask, Status> {
     let wanted = |rank| {
         let key = infos.find(key::REQUIRED_KEY).and_then(Read::text).map(str::to_owned);
         Wanted { rank, key, timeout_s: timeout_in(infos) }
     };
     if server.is_ours(proc) {
-        // The library itself has the data about the job as a whole.
+        // The library itself has the data about this job as a whole.
         return server.rank_of(proc).map(|rank| Ask::Modex(wanted(rank))).ok_or(status::NOT_FOUND);
     }
     let nspace = text_in(&proc.nspace).to_str().map_err(|_| status::NOT_FOUND)?;
     let is_new = !server.others.has(nspace);
-    // What all ranks may know of another job is registered with it.
+    // The data of another job as a whole is registered with the library, unless the job is new.
     let is_of_job = proc.rank >= rank::WILDCARD;
     if is_of_job && !is_new {
         return Err(status::NOT_FOUND);
@@ -96,7 +96,7 @@ fn join(purpose: Purpose, members: Vec<(String, Set)>, data: Bytes, timeout_s: O
     Ask::Join { joint: Joint { purpose, members, data }, timeout_s }
 }
 
-/// All members on this node have entered the construction or destruction of a group.
+/// Starts the construction or destruction of a group: all members on this node have entered.
 pub unsafe extern "C" fn group(
     what: c_int,
     name: *mut c_char,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn group(
     let server = server();
     match what {
         operation::CONSTRUCT => {}
-        // All members here have entered, which is enough. A later answer would make 5.0 free memory twice.
+        // All members on this node have entered, which is enough. A later answer would make 5.0 free memory twice.
         operation::DESTRUCT => return status::OPERATION_SUCCEEDED,
         _ => return status::NOT_SUPPORTED,
     }
@@ -133,12 +133,12 @@ pub unsafe extern "C" fn group(
     server.ask(ask, Waiting::Group { callback, members, wants_context, until })
 }
 
-/// The name of `PMIx_Connect` as a group. No program can name a group like this: its names end at a NUL.
+/// Group name that stands for `PMIx_Connect`. No program's group has this name, because a C string ends at its NUL.
 const CONNECT: &str = "connect\0";
 const DISCONNECT: &str = "disconnect\0";
 
-/// All members on this node have called `PMIx_Connect`. The members of one job know each other, so it is a barrier;
-/// members of several jobs are told of the other jobs.
+/// Starts `PMIx_Connect`: all members on this node have called it. The members of one job know each other, so it is a
+/// barrier; members of several jobs receive the data of the other jobs.
 pub unsafe extern "C" fn connect(
     procs: *const PmixProc,
     proc_count: usize,
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn connect(
     meet((CONNECT, Purpose::Connect), procs, infos, Callback::new(callback, callback_data))
 }
 
-/// All members on this node have called `PMIx_Disconnect`.
+/// Starts `PMIx_Disconnect`: all members on this node have called it.
 pub unsafe extern "C" fn disconnect(
     procs: *const PmixProc,
     proc_count: usize,

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::FromServer;
 
-/// Longest abort message that is passed on (chosen).
+/// Maximum length of an abort message that is passed on, in characters (chosen).
 const MESSAGE_CHARS_MAX: usize = 4096;
 
-/// A client has passed the library's own checks. 4.2 passes no callback.
+/// Accepts a client that has passed the library's own checks. Version 4.2 passes no callback.
 pub unsafe extern "C" fn connected(
     proc: *const PmixProc,
     _: *mut c_void,
@@ -26,9 +26,9 @@ pub unsafe extern "C" fn connected(
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });
-        // The main thread takes over the acknowledgements of this client's bytes.
+        // The main thread must watch this client's socket from now on, to acknowledge its bytes.
         server.outbox.nudge();
-        // The library does not tell whether the rank waits for events of the job, so we assume that it does.
+        // The library does not report whether the rank waits for events of the job, so we assume that it does.
         if !server.watches.swap(true, Ordering::Relaxed) {
             server.outbox.send(&FromServer::Watch);
         }
@@ -52,9 +52,9 @@ pub unsafe extern "C" fn finalized(
     status::OPERATION_SUCCEEDED
 }
 
-/// A rank aborts the job, or some of its ranks: in both cases the whole job ends. The call does not return: a rank that
-/// left before the job ends would break its connections, and others that notice that first would be taken for the
-/// cause.
+/// Aborts the whole job, even if the rank wants to abort only some ranks. The callback is never called, so that the
+/// rank's call does not return: if the rank exited before the job is ended, its connections would break, and ranks that
+/// notice that first would be taken for the cause.
 pub unsafe extern "C" fn abort(
     proc: *const PmixProc,
     _: *mut c_void,

@@ -1,7 +1,7 @@
 //! Functions that the library calls on behalf of its clients, on its own thread.
 //!
-//! For an upcall that returns "success" we call back later, always from separate work on the library's thread. For one
-//! that returns "operation succeeded" or any error we never call back. Nothing here waits.
+//! For an upcall that returns "success" we call back later, always from a separate work item on the library's thread.
+//! For an upcall that returns "operation succeeded" or any error we never call back. No upcall waits.
 
 mod common;
 mod control;

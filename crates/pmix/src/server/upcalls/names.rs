@@ -1,4 +1,4 @@
-//! Upcalls for published pairs, which the agents store and any node can look up.
+//! Upcalls for published key-value pairs, which the agents store and any node can look up.
 
 use super::common::timeout_in;
 use crate::packing::pack_value;
@@ -12,7 +12,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::names::{self, Item, Keep, Publisher, Range, Value};
 use wireup_wire::pmix::Ask;
 
-/// Infos that say how to publish or look up; all other infos are pairs to publish.
+/// Infos that say how to publish or look up; all other infos of a publish are pairs to publish.
 const DIRECTIVES: [&CStr; 6] = [key::RANGE, key::PERSISTENCE, key::TIMEOUT, key::WAIT, key::USERID, key::GRPID];
 
 pub unsafe extern "C" fn publish(
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn unpublish(
     server().ask(Ask::Names { from, ask }, Waiting::Op(callback))
 }
 
-/// A request about some keys.
+/// A lookup or an unpublish of some keys.
 struct KeyRequest<'a, F> {
     from: Rank,
     names: Vec<Bytes>,
@@ -83,7 +83,7 @@ struct KeyRequest<'a, F> {
 }
 
 impl<F> KeyRequest<'_, F> {
-    /// A request about keys; `None`: the request is not from a rank of this job, or has no callback.
+    /// Reads a request about keys; `None`: the request is not from a rank of this job, or has no callback.
     ///
     /// # Safety
     /// `proc` is valid; `keys` satisfies [`c_strs`], `infos` satisfies [`View::new`].
@@ -102,7 +102,7 @@ impl<F> KeyRequest<'_, F> {
     }
 }
 
-/// The number of keys to wait for; zero in the info means all of them.
+/// The number of keys that a lookup waits for; zero in the info means all of them.
 fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     match infos.find(key::WAIT) {
         None => 0,
@@ -115,8 +115,8 @@ fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     }
 }
 
-/// How far a published name is visible: `PMIX_RANGE` in `infos`. Jobs of other sessions cannot ask, so "global" means
-/// the session.
+/// How far a published name is visible: `PMIX_RANGE` in `infos`. Jobs of other sessions cannot look it up, so "global"
+/// means the session.
 fn range_in(infos: View<'_>) -> Range {
     match infos.find(key::RANGE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
         Some(range::LOCAL | range::PROC_LOCAL) => Range::Node,

@@ -1,7 +1,7 @@
 //! Upcalls for queries about jobs and processes.
 //!
-//! A query is a list of keys. Those that the agent must answer are sent to it one after the other, and the answers are
-//! collected until none is left.
+//! A query is a list of keys. Keys that the agent must answer are sent to it one after the other, and the answers are
+//! collected until no key is left.
 
 use crate::infos::{Infos, ProcLine};
 use crate::read::{Read, View, c_strs, slice};
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn query(
         }
         query.open.extend(keys.into_iter().map(CStr::to_owned));
     }
-    // None of the keys is known.
+    // All keys are unknown.
     if query.open.iter().all(|key| !is_known(key)) {
         return status::NOT_FOUND;
     }
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn query(
 }
 
 impl Query {
-    /// Asks for the next key, or finishes. Returns the result of the upcall.
+    /// Sends the next key to the agent, or finishes the query. Returns the result of the upcall.
     fn go_on(mut self, server: &'static Server) -> Status {
         while let Some(key) = self.open.last() {
             let ask = match key.as_c_str() {
@@ -59,7 +59,7 @@ impl Query {
         status::SUCCESS
     }
 
-    /// Takes the agent's answer to the last question.
+    /// Handles the agent's answer for the latest key.
     pub fn answered(mut self, server: &'static Server, answer: Answer) {
         let key = self.open.pop().unwrap_or_default();
         match answer {
@@ -82,11 +82,11 @@ impl Query {
             }
             _ => self.missed = true,
         }
-        // The error cannot be returned to anyone on the library's thread.
+        // On the library's thread there is no caller to whom the error could be returned.
         let _ = self.go_on(server);
     }
 
-    /// Completes the query. Version 4 of the library loses track of the requester unless the answer is success.
+    /// Completes the query. Version 4 of the library loses track of the requester unless the code is success.
     fn finish(self, major: u32) {
         let code = match (self.found.len(), self.missed) {
             _ if major < 5 => status::SUCCESS,
@@ -119,7 +119,7 @@ unsafe extern "C" fn release(infos: *mut c_void) {
     drop(unsafe { Box::from_raw(infos.cast::<Infos>()) });
 }
 
-/// Keys that the agent answers.
+/// Keys that only the agent can answer.
 const ASKED: [&CStr; 4] =
     [key::QUERY_NAMESPACES, key::QUERY_NAMESPACE_INFO, key::QUERY_PROC_TABLE, key::QUERY_LOCAL_PROC_TABLE];
 
@@ -127,19 +127,19 @@ fn is_known(key: &CStr) -> bool {
     ASKED.contains(&key) || FACTS.iter().any(|(name, _)| *name == key)
 }
 
-/// A key and the function that gives its number.
+/// A key, and the function that computes its value.
 type Fact = (&'static CStr, fn(&Job) -> u32);
 
-/// Keys answered here, without asking the agent.
+/// Keys that this process answers without the agent.
 const FACTS: [Fact; 5] = [
     (key::JOB_SIZE, |job| job.size),
-    (key::UNIV_SIZE, |job| job.size),
+    (key::UNIV_SIZE, |job| job.universe),
     (key::MAX_PROCS, |job| job.size),
     (key::NUM_NODES, |job| job.nodes.len() as u32),
     (key::JOB_NUM_APPS, |job| job.programs.len() as u32),
 ];
 
-/// Adds the answer for a key that is known here; `false`: the key is unknown.
+/// Adds the value of a key that this process can answer; `false`: the key is unknown.
 fn add_fact(server: &Server, key: &CStr, found: &mut Infos) -> bool {
     let fact = FACTS.iter().find(|(name, _)| *name == key);
     if let Some((_, fact)) = fact {

@@ -1,7 +1,7 @@
-//! Upcalls for requests for new processes.
+//! Upcalls for spawn requests.
 //!
-//! The launcher reads info keys by their names in MPI, so the library's keys are translated into these. Keys that it
-//! refuses keep their names; those that only give advice are left out, unless the rank requires them.
+//! The launcher expects info keys by their names in MPI, so the library's keys are translated into these. Keys that the
+//! launcher refuses keep their names; keys that are only advice are left out, unless the rank requires them.
 
 use crate::read::{Read, View, c_str, c_strs, slice};
 use crate::server::state::{Callback, Waiting, server};
@@ -13,7 +13,7 @@ use wireup_wire::names;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::pmix::Ask;
 
-/// An info that must be honoured (`PMIX_INFO_REQD`).
+/// The flag of an info that must be honoured (`PMIX_INFO_REQD`).
 const REQUIRED: u32 = 1;
 
 pub unsafe extern "C" fn spawn(
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn spawn(
     let server = server();
     let Some(from) = server.rank_of(client) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
-    // SAFETY: as above: the texts and infos of the programs live as long as these.
+    // SAFETY: as above, the texts and infos of the programs are lent for the call.
     let (is_of_4, request) = unsafe { (is_of_open_mpi_4(infos, apps), request(from, infos, apps)) };
     let others_hang = (server.job.size > 1 && is_of_4).then_some(from);
     let asked = request.map(|request| {
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn spawn(
 }
 
 /// # Safety
-/// What the programs point to is valid for the call.
+/// The data to which the programs point is valid for the call.
 unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<SpawnRequest, Status> {
     // SAFETY: the caller guarantees it.
     let commands = apps.iter().map(|app| unsafe { command(app, infos) }).collect::<Result<Vec<_>, Status>>()?;
@@ -58,12 +58,12 @@ unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<Spawn
     }
 }
 
-/// Whether a program is one of Open MPI 4. If the rank that asks gets an error, the ranks that have called
-/// `MPI_Comm_spawn` with it wait for it in a broadcast forever in version 4, which says `ompi` where version 5 says
-/// `ompi5`.
+/// Whether Open MPI 4 makes this request. In that version, if the requesting rank gets an error, the ranks that have
+/// called `MPI_Comm_spawn` with it wait for it forever in a broadcast. Version 5 sets the personality to `ompi5`,
+/// version 4 to `ompi`.
 ///
 /// # Safety
-/// What the programs point to is valid for the call.
+/// The data to which the programs point is valid for the call.
 unsafe fn is_of_open_mpi_4(infos: View<'_>, apps: &[PmixApp]) -> bool {
     // SAFETY: the caller guarantees it.
     let env = |app: &PmixApp| unsafe { c_strs(app.env) };
@@ -73,10 +73,10 @@ unsafe fn is_of_open_mpi_4(infos: View<'_>, apps: &[PmixApp]) -> bool {
     !is_newer && apps.iter().any(has_port)
 }
 
-/// One program. `of_job`: infos for all programs.
+/// Translates one program. `of_job`: infos that apply to all programs.
 ///
 /// # Safety
-/// What the program points to is valid for the call.
+/// The data to which the program points is valid for the call.
 unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Status> {
     // SAFETY: the caller guarantees it.
     let (program, argv, env, cwd, own) = unsafe {
@@ -102,7 +102,7 @@ unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Statu
     Ok(command)
 }
 
-/// Keys of the library with their names in MPI, or the names under which the launcher refuses them.
+/// Keys of the library that the launcher supports or refuses itself, with their names in MPI.
 const NAMES: [(&CStr, &str); 7] = [
     (key::HOST, "host"),
     (key::ADD_HOST, "add-host"),
@@ -133,7 +133,7 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
         let (variable, value) = value.variable().ok_or(status::BAD_PARAM)?;
         command.env.push([variable, b"=", value].concat());
     } else if let Some(refused) = named(&REFUSED) {
-        // A flag may say that the property is not wanted.
+        // A flag may be false, which means that the property is not wanted.
         if !value.is_flag() || value.is_true() {
             push(refused, b"");
         }

@@ -1,4 +1,4 @@
-//! Hosts that jobs add to a session that outlives them.
+//! Jobs that add hosts to a standing session.
 
 use super::standing::{LAUNCHER, receive_all};
 use super::*;
@@ -12,7 +12,7 @@ use wireup_wire::talk::{FromLauncher, JobDown, JobUp, SessionDown, ToLauncher};
 
 const CHILD: LinkId = LinkId(101);
 
-/// The root of a session on three hosts, which are up, and the number of its launcher's job.
+/// The root of a session on three hosts, all of whose agents are linked, and the number of its launcher's job.
 fn root() -> (TestAgent, u32) {
     let mut root = TestAgent::linked(0, standing(session(3)));
     root.handle(Input::Listening { result: Ok(vec!["10.0.0.1:5".into()]) });
@@ -28,7 +28,7 @@ fn to_add(name: &str) -> NodeSpec {
     NodeSpec { agent: AgentId::ADDED, name: name.into(), shared: false }
 }
 
-/// A rank on the first of the agents, and one on each of these hosts.
+/// A job with one rank on each of `agents` and one on each of `hosts`, which are to be added to the session.
 fn job_with(id: u32, agents: impl IntoIterator<Item = u32>, hosts: &[&str]) -> JobSpec {
     let mut spec = job_on(id, agents, 1);
     let count = hosts.len() as u32;
@@ -60,7 +60,7 @@ fn link(root: &mut TestAgent, agent: u32, incarnation: u32) -> LinkId {
     link
 }
 
-/// The ranks of a job have ended: one on each of these agents, and one at the root.
+/// Reports that the ranks of a job have ended: one rank on each of these agents, and one at the root.
 fn end(root: &mut TestAgent, job: u32, links: &[LinkId]) {
     for link in links {
         root.receive(*link, job, &Control::JobUp(JobUp::Started { ranks: 1, pmix: None }));
@@ -178,7 +178,7 @@ fn no_host_is_added_for_a_job_that_is_refused() {
     let outputs = root.outputs();
     assert!(matches!(cause(&outputs.sent(LAUNCHER)), Some(Cause::AgentLost { agent: AgentId(2), .. })));
     assert_eq!(called(&outputs), []);
-    // A client of the session asks for a job with more added hosts than any launcher asks for.
+    // A client of the session requests a job with one more added host than `ADDED_HOSTS_MAX`, which no launcher does.
     let other = LinkId(51);
     let second = root.attach(other);
     root.outputs();

@@ -1,8 +1,8 @@
-//! Where ranks are reached, asked by ranks of other nodes.
+//! Requests of ranks for the addresses of ranks on other nodes.
 
 use super::*;
 
-/// Ranks of our own client that have completed the handshake.
+/// Agents whose ranks use our own PMI client and have completed its handshake.
 fn own(agents: u32, ppn: u32) -> Net {
     let mut net = Net::running(agents, ppn, |_| ());
     net.request_all("cmd=init pmi_version=2 pmi_subversion=0");

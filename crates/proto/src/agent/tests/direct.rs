@@ -81,7 +81,7 @@ fn on_link(outputs: &[Output], to: LinkId) -> Vec<(FrameKind, u16, u32)> {
     outputs.iter().filter_map(of).collect()
 }
 
-/// The receiver, the endpoint, and the frame's number and `arg`.
+/// A routed frame: its receiver, its endpoint, and the number and `arg` of the frame inside.
 type Through = (u32, Option<Endpoint>, Option<(u32, u32)>);
 
 /// The frames that were sent through the tree.
@@ -96,7 +96,7 @@ fn through_tree(outputs: &[Output], to: LinkId) -> Vec<Through> {
     outputs.iter().filter_map(of).collect()
 }
 
-/// The peers that the user is told of at this time, and why frames for them use the tree.
+/// The notes to the user that are sent at time `now`: for each peer, why frames to it use the tree.
 fn notes(agent: &mut TestAgent, now: Instant) -> Vec<(u32, String)> {
     let note = |message: Control| match message {
         Control::Note(Note::Routed { peer, problem, .. }) => Some((peer.0, problem)),
@@ -163,7 +163,7 @@ fn an_agent_without_an_address_listens_first() {
     let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, point: None });
     let outputs = through_tree(&three.outputs(), UP);
     assert_eq!(outputs, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
-    // An agent that receives an endpoint before it can send its own dials, whatever the ids are.
+    // An agent that receives a peer's endpoint before it knows its own address dials that peer, whichever id is lower.
     let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
     let outputs = three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs();
@@ -229,7 +229,8 @@ fn routed_frames_are_forwarded_on_the_path_or_dropped() {
         one.receive_frame(link, routed(from, to, offer(from), None));
     }
     assert!(one.outputs().is_empty());
-    // Whether an agent was added to the tree, only the root knows.
+    // Only the root knows which agents were added to the tree: another agent forwards a frame for an unknown agent to
+    // it.
     one.receive_frame(three, routed(3, 99, offer(3), None));
     assert_eq!(through_tree(&one.outputs(), UP).len(), 1);
     let mut root = with_job(TestAgent::new(0, session(7)));
@@ -365,7 +366,7 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
     ] {
         let mut three = TestAgent::new(3, standing(session(7)));
         three.session.early.take_waited(JobId(1));
-        // The request of the ended job waits for a frame of another job that was sent before it.
+        // The request about the ended job has the later sequence number: it waits for a frame of another job.
         let want = Frame::new(kind, 0, 1, 0, want.into());
         three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
         three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
@@ -374,7 +375,7 @@ fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
     }
 }
 
-/// Why the job failed.
+/// The problems because of which the job failed.
 fn problems(outputs: &[Output]) -> Vec<String> {
     let problem = |message| match message {
         Control::JobUp(JobUp::Failed(Failure { cause: Cause::Pmi { problem }, .. })) => Some(problem),
@@ -446,7 +447,7 @@ fn a_frame_that_a_child_cannot_send_ends_the_link_and_names_the_child() {
         let text = format!("{failed:?}");
         assert!(text.contains("n1") && text.contains(&PeerError::Misdirected.to_string()), "{frame:?}: {text}");
         assert!(!root.session.leaving.has_left());
-        // Frames of a job that has ended may still be on their way.
+        // Frames of a job that has ended may still be in transit: they do not close the link.
         let mut root = with_job(TestAgent::new(0, session(7)));
         let link = root.link_child(1);
         root.outputs();

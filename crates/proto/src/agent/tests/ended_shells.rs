@@ -5,7 +5,7 @@ use super::*;
 use crate::io::ShellId;
 use wireup_wire::talk::ToLauncher;
 
-/// A root, with a job on the agents below it, that has called the shells of its two children.
+/// A root with a job on the agents below it, and the remote shells that it has started for its two children.
 fn root() -> (TestAgent, Vec<ShellId>) {
     let mut root = TestAgent::new(0, session(7));
     let outputs = root.receive_launch(UP, job_on(1, 1..7, 1)).outputs();

@@ -80,7 +80,7 @@ fn several_lazy_fences_are_all_waited_for() {
     assert_eq!(net.request(1, &get("a2")), found(0));
 }
 
-/// Fences complete in order, so the newest value is found.
+/// The iteration returns a pair only after the fence that publishes it has completed everywhere.
 #[test]
 fn an_iteration_over_pairs_waits_for_lazy_fences() {
     let mut net = pmi1(2, 1);
@@ -220,7 +220,7 @@ fn pmi_2_has_lazy_fences() {
     assert!(net.request(1, "cmd=kvs-get;jobid=;srcid=-1;key=a;").contains("value=x;"));
 }
 
-/// Strict fences, for comparison.
+/// With strict fences, for comparison with lazy ones.
 #[test]
 fn without_lazy_fences_nothing_is_answered_early() {
     let mut net = Net::running(2, 1, |_| ());

@@ -7,7 +7,7 @@ use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;
 
 const OUT: &str = "cmd=barrier_out rc=0 tag=7\n";
 
-/// Ranks 0 and 1 on the first node, and so on; all use PMI 1.2.
+/// Agents with two ranks each (0 and 1 on the first node), which use PMI 1.2.
 fn bench(nodes: u32, change: impl FnOnce(&mut JobOptions)) -> Net {
     let mut net = Net::running(nodes, 2, change);
     let answers = net.request_all("cmd=init pmi_version=1 pmi_subversion=2");
@@ -37,7 +37,7 @@ fn members_of_a_group_see_each_others_pairs() {
     }
     assert!(!get(&mut net, 13, 10), "not on a member's node");
     assert!(!get(&mut net, 0, 13), "rank 0 is not on a member's node");
-    // The fence publishes the same pairs.
+    // A fence afterwards publishes the pairs to all ranks.
     assert_eq!(net.request_all("cmd=barrier_in").concat(), "cmd=barrier_out rc=0 tag=0\n".repeat(14));
     assert!((0..14).all(|of| get(&mut net, 0, of) && get(&mut net, 13, of)));
 }
@@ -125,7 +125,7 @@ fn clients_of_pmi_1_1_have_no_groups() {
     assert_eq!([&plain, &groups, &own].map(|line| greet(PmiVersion::Groups, line)), [2, 2, 2]);
 }
 
-/// Members on nodes 0, 3 and 5 of seven; another rank has left before, which does not matter.
+/// The members run on nodes 0, 3 and 5 of seven. A rank that is no member has left before, which does not matter.
 #[test]
 fn a_member_that_leaves_fails_the_job() {
     for early in [true, false] {
@@ -147,7 +147,7 @@ fn a_member_that_leaves_fails_the_job() {
     }
 }
 
-/// By the time of the question the subtree's agents have forgotten the job.
+/// When the waiting agent asks for the missing members, the agents of the subtree have already forgotten the job.
 #[test]
 fn a_whole_subtree_that_leaves_fails_the_job() {
     for early in [true, false] {
@@ -168,7 +168,7 @@ fn a_whole_subtree_that_leaves_fails_the_job() {
     }
 }
 
-/// The agent detects it immediately.
+/// The member that leaves is on the same node as the one that waits: their agent fails the job immediately.
 #[test]
 fn a_neighbour_that_leaves_fails_the_job() {
     let mut net = bench(1, |_| ());
@@ -195,7 +195,7 @@ fn stall_reports_name_the_missing_members() {
     assert_eq!(net.stalls().len(), 3, "each of three nodes reports once");
 }
 
-/// The ranks of our own client; each defines the group as its number 5 if it is in it.
+/// Agents whose ranks use our own PMI client. Each of `ranks` defines the group of `members` as its group number 5.
 fn own(nodes: u32, members: &str, ranks: &[u32]) -> Net {
     let mut net = Net::running(nodes, 2, |_| ());
     net.request_all("cmd=init pmi_version=2 pmi_subversion=0");

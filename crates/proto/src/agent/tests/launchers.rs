@@ -16,7 +16,7 @@ fn two() -> (TestAgent, u32, u32) {
     (root, job, other)
 }
 
-/// The replies to the other launcher, and all outputs.
+/// The messages that the other launcher receives in reply, and all outputs.
 fn reply(root: &mut TestAgent, job: u32, message: &Control) -> (Vec<Control>, Vec<Output>) {
     let outputs = root.receive(OTHER, job, message).outputs();
     (outputs.sent(OTHER), outputs)
@@ -67,7 +67,7 @@ fn messages_about_the_job_of_another_launcher_are_refused() {
     }
 }
 
-/// All launchers belong to the same user.
+/// All launchers of a session belong to the same user, so each may end the jobs of the others.
 #[test]
 fn any_launcher_may_end_any_job_by_a_valid_signal() {
     let (mut root, job, _) = two();
@@ -127,7 +127,7 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     assert_eq!(links_of(&root, 0), [OTHER]);
     root.link_down(OTHER);
     assert_eq!(links_of(&root, 0), []);
-    // One job ends while its launcher is still attached; for the other the launcher leaves first.
+    // One job ends while its launcher is attached; the launcher of the other job leaves before the job ends.
     for (link, goes_first) in [(LAUNCHER, false), (OTHER, true)] {
         let job = if goes_first { root.attach(link) } else { job };
         if goes_first {

@@ -59,7 +59,7 @@ fn agents_below_a_lost_one_are_sent_running_jobs_again() {
     }
 }
 
-/// An incarnation that took long to start is lost and replaced before it links.
+/// An agent that took long to start is lost and started again before its first incarnation links.
 #[test]
 fn an_earlier_incarnation_that_links_late_is_dismissed() {
     let mut root = root();

@@ -28,7 +28,7 @@ fn given_up(outputs: &[Output]) -> Vec<ShareId> {
     outputs.iter().filter_map(given_up).collect()
 }
 
-/// Whether an array was written into that memory.
+/// Whether `outputs` contain a request to write an array into the shared memory `into`.
 fn is_written(outputs: &[Output], into: ShareId) -> bool {
     outputs.iter().any(|output| matches!(output, Output::WriteSlot { share, .. } if *share == into))
 }

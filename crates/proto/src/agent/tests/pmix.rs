@@ -56,7 +56,7 @@ fn with_sockets(pmi: PmiFlavour) -> TestAgent {
     agent
 }
 
-/// The sockets of the only node with ranks are bound.
+/// Reports that the listening sockets are bound on the only node with ranks.
 fn listening(agent: &mut TestAgent) -> Vec<Output> {
     agent
         .handle(Input::Job { job: JOB, event: JobEvent::RanksListen { result: Ok(Bytes::from_static(b"here")) } })
@@ -89,7 +89,7 @@ fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
     assert!(matches!(failure(&mut silent), Some(Cause::PmixServer { problem }) if problem.contains("not ready")));
 }
 
-/// The ports were reserved before: no agent needs to be heard.
+/// The job's description has the addresses of all ranks, whose ports were reserved before: no agent has to report them.
 #[test]
 fn a_job_may_bring_the_addresses_of_all_nodes() {
     let mut agent = TestAgent::new(0, session(2));
@@ -105,7 +105,7 @@ fn a_job_may_bring_the_addresses_of_all_nodes() {
     assert_eq!(agent.open_exchanges(), 0);
 }
 
-/// A job that may do without PMIx continues; the server that has ended is told nothing.
+/// If a job can run without PMIx, it continues when its server ends; nothing more is sent to that server.
 #[test]
 fn a_server_may_end_before_it_is_known_where_the_ranks_listen() {
     let mut agent = with_sockets(PmiFlavour::Both);
@@ -230,7 +230,7 @@ fn the_end_of_a_server_is_reported_with_its_last_output() {
     assert!(outputs.sent(UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
 }
 
-/// All ranks have ended, and the server was told to end.
+/// A root with a job whose ranks have all ended, and whose PMIx server was told to end.
 fn ending() -> TestAgent {
     let mut agent = serving();
     for rank in 0..2 {
@@ -260,7 +260,7 @@ fn output_of_a_server_is_a_note_once_it_serves() {
     assert!(agent.outputs().sent(UP).contains(&said[0]));
 }
 
-/// A rank that has connected may be waiting for the other inside the library, where the agent cannot see it.
+/// A rank that has connected may wait inside the library for a rank that never connects, where the agent cannot see it.
 #[test]
 fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
     let joins = |agent: &mut TestAgent| server_sends(agent, &FromServer::Connected { rank: Rank(0) });

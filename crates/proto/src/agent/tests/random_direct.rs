@@ -14,9 +14,9 @@ const LATER: u32 = 2;
 struct Events {
     transport: AgentTransport,
     faults: Faults,
-    /// Number of steps of a thousand after which a direct link breaks.
+    /// Number, out of a thousand steps, after which a direct link breaks.
     cuts: usize,
-    /// After how many of a thousand steps time passes.
+    /// Number, out of a thousand steps, after which time passes.
     ticks: usize,
 }
 
@@ -31,7 +31,7 @@ fn step(net: &mut Net, events: Events) -> bool {
     net.deliver_any()
 }
 
-/// By sender and receiver.
+/// The `arg` of each frame, by sender and receiver.
 type Frames = BTreeMap<(u32, u32), Vec<u32>>;
 
 fn received(net: &mut Net) -> Frames {

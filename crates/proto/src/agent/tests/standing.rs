@@ -77,7 +77,7 @@ fn requests_that_arrive_together_are_answered_once() {
     ));
 }
 
-/// Each request is sent to all agents of the job, and each of them answers.
+/// Stall requests are rate-limited because each is sent to all agents of the job, which all answer it.
 #[test]
 fn stall_requests_of_launchers_are_rate_limited() {
     let (mut root, id) = root();
@@ -87,7 +87,7 @@ fn stall_requests_of_launchers_are_rate_limited() {
     receive_all(&mut root, id, &[Control::FromLauncher(FromLauncher::Launch(small_job(id).into()))]);
     assert_eq!(reports(&receive_all(&mut root, id, &vec![ask(None); 500])), 1);
     assert_eq!(reports(&receive_all(&mut root, id, &[ask(Some(Collective::Ring)), ask(None)])), 0);
-    // Requests made meanwhile are combined into one.
+    // Requests that arrive before the interval has passed are combined into one.
     let due = root.deadline().expect("a request is pending");
     assert!(due <= T + STALL_PAUSE_NS);
     let sent = root.tick_at(due).sent(LAUNCHER);
@@ -99,7 +99,7 @@ fn stall_requests_of_launchers_are_rate_limited() {
     assert_eq!(reports(&root.tick_at(due + 10 * STALL_PAUSE_NS).sent(LAUNCHER)), 0);
 }
 
-/// Whatever killed the keeper may be about to kill the agent too; other agents can then report more.
+/// Whatever killed the keeper may kill the agent next; then other agents can report more, so the report is delayed.
 #[test]
 fn the_loss_of_the_keeper_is_reported_after_a_delay() {
     let (mut root, id) = root();
@@ -177,7 +177,7 @@ fn a_session_that_is_ending_starts_no_agent_again() {
     );
 }
 
-/// The check for jobs and the decision are one step.
+/// The root checks that there are no jobs and decides about the end in one step: no job can start in between.
 #[test]
 fn a_session_ends_without_jobs_or_with_all_of_them() {
     let (mut root, job) = root();

@@ -9,7 +9,8 @@ use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
 use wireup_wire::talk::{JobDown, JobUp, SessionDown, SessionUp};
 
-/// The root with a job, its child 1 linked and its child 2 starting; also returns the calls.
+/// The root with a job, its child 1 linked and its child 2 starting; also the shells that it has started, with their
+/// agents.
 fn root() -> (TestAgent, LinkId, Vec<(ShellId, u32)>) {
     let mut root = TestAgent::new(0, session(7));
     let called = root.receive_launch(UP, job(1)).outputs().calls();
@@ -38,7 +39,7 @@ fn a_child_may_request_each_agent_of_its_subtree_once() {
     }
     let called: Vec<u32> = root.outputs().calls().iter().map(|(_, agent)| *agent).collect();
     assert_eq!(called, [3, 4]);
-    // After the start time no more agents are called.
+    // After the start timeout the root starts no more agents.
     let (mut root, link, _) = self::root();
     root.now = T + 61 * SECOND;
     let outputs = root.receive(link, 0, &start_for(3)).outputs();
@@ -55,7 +56,7 @@ fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     root.receive(link, 0, &Control::Note(lie));
     let missing = |agent| MissingAgent { agent: AgentId(agent), problem: "gone".into() };
     root.receive(link, 1, &Control::JobUp(JobUp::Missing(vec![missing(2), missing(5), missing(900)])));
-    // Agent 2 has still been called, and its loss still counts.
+    // The root has started agent 2 itself, so the failure of that remote shell still makes agent 2 a missing agent.
     let status = ExitStatus::Exited(255);
     let failed = Input::ShellEnded { shell: called[1].0, end: Ok((status, "No route to host".into())) };
     let probes = root.handle(failed).outputs().into_iter().filter_map(|output| match output {
@@ -183,7 +184,7 @@ fn a_shorter_start_time_of_the_parent_is_passed_on() {
     middle.outputs();
     middle.receive(UP, 0, &Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 * SECOND }));
     assert_eq!(middle.sent(third), [Control::SessionDown(SessionDown::TimeLeft { left_ns: 10 * SECOND })]);
-    // A longer time than its own changes nothing.
+    // A remaining time that is longer than the agent's own changes nothing.
     let sent = middle
         .receive(UP, 0, &Control::SessionDown(SessionDown::TimeLeft { left_ns: 50 * SECOND }))
         .tick_at(T + 10 * SECOND)
@@ -203,7 +204,7 @@ fn holds(outputs: &[Output], agent: u32) -> Option<bool> {
     })
 }
 
-/// A program must not run twice because its agent was called twice.
+/// A program must not run twice because its agent was started twice.
 #[test]
 fn ranks_of_an_agent_that_was_called_twice_wait_for_its_link() {
     let mut root = TestAgent::new(0, session(7));
@@ -309,7 +310,7 @@ fn no_rank_starts_before_it_is_known_where_ranks_meet() {
     let env = &plan.expect("rank 1 starts").ranks[0].env;
     assert!(env.contains(&b"MASTER_ADDR=10.0.0.1".to_vec()) && env.contains(&b"MASTER_PORT=23456".to_vec()));
 
-    // A job that is killed meanwhile starts nothing.
+    // A job that is killed before the address of the rendezvous arrives starts nothing.
     let mut leaf = TestAgent::linked(1, session(3));
     leaf.receive_launch(UP, meeting([0, 1]));
     leaf.receive(UP, 1, &Control::JobDown(JobDown::Kill { grace_ns: 0 }));
@@ -317,8 +318,8 @@ fn no_rank_starts_before_it_is_known_where_ranks_meet() {
     assert!(!outputs.spawns() && outputs.iter().any(|output| matches!(output, Output::JobGone { .. })), "{outputs:?}");
 }
 
-/// The launcher answers the rank that has asked for a job by whether the job has failed to start, so the failure must
-/// come first.
+/// The launcher answers a rank's spawn request when it learns that the job has started, with an error if the job has
+/// failed before; so the failure must be reported first.
 #[test]
 fn a_job_whose_only_agent_is_missing_has_failed_before_it_has_started() {
     let mut root = TestAgent::new(0, SessionSpec { start_together: true, ..session(3) });

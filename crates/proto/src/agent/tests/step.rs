@@ -11,7 +11,7 @@ fn by_step_agent(me: u32) -> TestAgent {
     TestAgent::new(me, by_step(session(7)))
 }
 
-/// The steps to call.
+/// The steps of the batch system that `outputs` start: shell, agents, and how the program is found.
 fn steps(outputs: &[Output]) -> Vec<(ShellId, Vec<u32>, How)> {
     let step = |output: &Output| match output {
         Output::StartStep { shell, agents, how, .. } => {
@@ -23,7 +23,7 @@ fn steps(outputs: &[Output]) -> Vec<(ShellId, Vec<u32>, How)> {
     outputs.iter().filter_map(step).collect()
 }
 
-/// The root with a job on all seven agents, and its step.
+/// The root with a job on all seven agents, and the shell id of the step that starts the other agents.
 fn root() -> (TestAgent, ShellId) {
     let mut root = by_step_agent(0);
     let called = steps(&root.receive_launch(UP, job(1)).outputs());
@@ -32,7 +32,7 @@ fn root() -> (TestAgent, ShellId) {
     (root, called[0].0)
 }
 
-/// The batch system reports something about the task of an agent.
+/// Delivers a report of the batch system about an agent's task: it has started the agent, or failed with `problem`.
 fn task(root: &mut TestAgent, shell: ShellId, agent: u32, problem: Option<&str>) {
     root.handle(Input::StepTold { shell, agent: AgentId(agent), problem: problem.map(Into::into) });
 }
@@ -41,7 +41,7 @@ fn tasks_start(root: &mut TestAgent, shell: ShellId, agents: impl IntoIterator<I
     agents.into_iter().for_each(|agent| task(root, shell, agent, None));
 }
 
-/// The missing agents and the reasons, once the root has reported them.
+/// The missing agents and the reasons, as the root has reported them; empty: it has not reported any.
 fn missing(sent: &[Output]) -> Vec<(u32, String)> {
     let failed = sent.sent(UP).into_iter().find_map(|message| match message {
         Control::JobUp(JobUp::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })) => Some(missing),
@@ -60,7 +60,7 @@ fn only_the_root_calls_a_step_once_for_all_agents() {
     assert!(!inner.outputs().closes(link), "the child is expected");
 }
 
-/// A job on the root and agent 4 only: the root starts 4, and 1 on the path to it.
+/// A job on the root and agent 4 only: the root starts agent 4, and agent 1 because it is on the path to agent 4.
 fn part() -> JobSpec {
     job_on(1, [0, 4], 1)
 }
@@ -70,7 +70,7 @@ fn only_the_agents_of_the_job_are_started() {
     let mut root = by_step_agent(0);
     let called = steps(&root.receive_launch(UP, part()).outputs());
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1, 4]]);
-    // A later job also needs the others.
+    // A later job on all agents starts those that were not started before.
     let called = steps(&root.receive_launch(UP, job(2)).outputs());
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[2, 3, 5, 6]]);
 }
@@ -185,7 +185,8 @@ fn output_of_an_earlier_step_is_ignored() {
     assert!(!root.session.child_starts.children.is_starting(AgentId(1)));
 }
 
-/// The agent's parent may have changed since the tree was drawn; all agents learn of the loss from the log.
+/// Another agent may have become the parent since the start, so the root records the loss in the membership log, which
+/// all agents receive.
 #[test]
 fn in_a_standing_session_the_root_logs_the_loss_of_a_task() {
     let mut root = TestAgent::linked(0, standing(by_step(session(7))));
@@ -216,7 +217,7 @@ fn only_agents_that_a_step_names_are_missing() {
     assert_eq!(missing(&sent), [(2, "Communication connection failure".to_owned())]);
 }
 
-/// The root's own rank runs, and so do all ranks in the subtree of agent 2.
+/// Reports to the root that its own rank and the ranks in the subtree of agent 2 have started.
 fn rest_has_started(root: &mut TestAgent) {
     root.rank_started(1);
     let link = root.link_child(2);

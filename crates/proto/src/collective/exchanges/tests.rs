@@ -13,11 +13,11 @@ use wireup_wire::peer::Failure;
 struct Net {
     facts: Vec<Facts>,
     nodes: Vec<Exchanges>,
-    /// By (from, to, direct).
+    /// Frames in transit, by (sender, receiver, whether over a direct link).
     transit: Transit<(usize, usize, bool), Frame>,
-    /// Number of messages over direct links.
+    /// Number of messages that were sent over direct links.
     direct: usize,
-    /// By node: epochs in the order in which they ended, with their outcomes.
+    /// Epochs of each node, in the order in which they ended, with their outcomes.
     ended: Vec<Vec<(Epoch, Collective, Vec<u8>)>>,
     failed: Vec<String>,
 }
@@ -187,7 +187,7 @@ fn large_data_uses_direct_links() {
     }
     let mut dice = Dice(1);
     while net.deliver(&mut dice) {}
-    // 120 kB in total is small.
+    // Each collective has 120 kB in total, which is small enough for the tree.
     assert_eq!((net.direct, net.failed.len()), (0, 0));
     let mut net = Net::new(&[8, 8, 8, 8], 2, ExchangeScheme::Auto);
     for rank in 0..32 {
@@ -238,8 +238,8 @@ fn a_departure_breaks_only_collectives_that_the_rank_has_not_entered() {
     }
 }
 
-/// An agent that knows of a departure and of another node's part knows that a rank waits in vain, also if the data uses
-/// direct links.
+/// An agent that knows of a departure and of another node's contribution knows that a rank waits in vain, even if the
+/// data uses direct links.
 #[test]
 fn the_root_knows_that_a_node_waits() {
     for scheme in schemes() {
@@ -254,7 +254,7 @@ fn the_root_knows_that_a_node_waits() {
     }
 }
 
-/// A node that learns of a collective from a direct message waits from then on.
+/// A node that learns of a collective from a direct message counts as waiting from then on.
 #[test]
 fn a_wait_begins_with_the_first_message_of_a_collective() {
     let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::RING);

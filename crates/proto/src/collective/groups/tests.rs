@@ -10,12 +10,13 @@ use wireup_wire::ids::{AgentId, NodeId, Rank};
 struct Net {
     facts: Vec<Facts>,
     nodes: Vec<Barriers>,
-    /// By (from, to).
+    /// Frames in transit, by (sender, receiver).
     transit: Transit<(usize, usize), Frame>,
-    /// By rank: the number of rounds of each group that it has entered, and that are complete as far as it knows.
+    /// For each rank and group: the number of rounds that the rank has entered, and that are complete as far as it
+    /// knows.
     entered: BTreeMap<(u32, Group), u32>,
     completed: BTreeMap<(u32, Group), u32>,
-    /// By node: keys that were published there.
+    /// Keys that were published on each node.
     published: Vec<Vec<String>>,
     sent: usize,
     failed: Vec<String>,
@@ -55,7 +56,7 @@ impl Net {
         }
     }
 
-    /// The rank puts a pair that contains the round, and enters.
+    /// Puts a pair whose key contains the number of the round, and enters the barrier.
     fn enter(&mut self, now: Instant, rank: u32, of: &Group) {
         let (node, local) = self.facts[0].mapping.place(Rank(rank)).expect("the job has this rank");
         let round = self.entered.entry((rank, of.clone())).or_default();
@@ -131,8 +132,8 @@ fn key(rank: u32, of: &Group, round: u32) -> String {
 
 const T: Instant = Instant(1_000_000_000);
 
-/// Every rank runs through the groups that it is in, `rounds` times, with at most `ahead` barriers outstanding and
-/// occasional long waits; then all depart.
+/// Every rank enters the barriers of each of its groups `rounds` times, with at most `ahead` barriers outstanding and
+/// occasional long waits; then all ranks depart.
 fn complete_rounds(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
     let mut net = Net::new(slots, fanout);
     let size = net.facts[0].job_size;
@@ -181,7 +182,7 @@ fn texts() -> impl Strategy<Value = Vec<String>> {
         .prop_map(|all| all.into_iter().map(|(who, tag)| format!("{who}:{tag}")).collect())
 }
 
-/// Fits the ranks of a list into a job of that size; each group once.
+/// Reduces the ranks of each group modulo the job size; removes groups that become equal.
 fn fitted(texts: Vec<String>, size: u32) -> Vec<String> {
     let mut all: Vec<String> = texts
         .iter()
@@ -232,7 +233,7 @@ proptest! {
         let (mut net, of, mut dice, mut now) = (Net::new(&slots, fanout), group(&text, size), Dice(seed), T);
         let members = net.members(0, &of);
         let gone = members[gone.index(members.len())];
-        // A normal round first, so that counters are not zero.
+        // All members complete a round first, so that the counters are not zero.
         members.iter().for_each(|rank| net.enter(now, *rank, &of));
         while net.deliver(now, &mut dice) {}
         let early = dice.below(2) == 0;
@@ -257,7 +258,7 @@ proptest! {
 
 #[test]
 fn messages_of_a_group_stay_in_the_smallest_subtree() {
-    // 0 ─ 1, 2; 1 ─ 3, 4; 2 ─ 5, 6
+    // The tree: 0 ─ 1, 2; 1 ─ 3, 4; 2 ─ 5, 6.
     for (text, frames) in [
         ("NODE:0", 0),
         ("6,7:0", 0),
@@ -285,7 +286,7 @@ fn a_question_about_an_earlier_round_does_not_count_for_the_next() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     net.enter(T, 0, &of);
     let late = T + ASK_AFTER_NS;
-    // Asked while the answer is in transit.
+    // The missing members are asked for while the answer is in transit.
     net.enter(T, 1, &of);
     net.tick(late);
     while net.deliver(late, &mut Dice(1)) {}
@@ -296,7 +297,7 @@ fn a_question_about_an_earlier_round_does_not_count_for_the_next() {
     assert!(net.nodes.iter().all(|node| node.live.is_empty()));
 }
 
-/// What a child reported about one round does not answer a question about the next.
+/// A child's report about one round is not taken as the answer to a question about the next round.
 #[test]
 fn an_answer_about_an_earlier_round_does_not_count_for_the_next() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));

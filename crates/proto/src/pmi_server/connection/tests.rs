@@ -23,7 +23,7 @@ struct Bench {
     line: Line,
     tables: Tables,
     facts: Facts,
-    /// What the requests need of other parts, since it was last cleared.
+    /// What the requests needed of other parts, since the list was last cleared.
     asked: Vec<Asked>,
     acts: Vec<Sent>,
     endings: Vec<Ending>,
@@ -93,7 +93,7 @@ impl Bench {
         String::from_utf8(reply).unwrap()
     }
 
-    /// The only request about a name since the last one.
+    /// The only request about a name since the last call.
     fn asked_name(&mut self) -> Ask {
         match &std::mem::take(&mut self.asked)[..] {
             [Asked::Name { client: CLIENT, ask }] => ask.clone(),
@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-/// MPICH does that for each session of MPI-4.
+/// MPICH sends init again for each session of MPI-4.
 #[test]
 fn pmi1_may_be_initialised_again() {
     let mut bench = Bench::default();

@@ -236,7 +236,7 @@ fn a_mark_advances_past_the_pairs_that_were_read() {
     assert_eq!(kvs.pending_since(&mut mark), one(b"c"));
 }
 
-/// A program that only uses groups never has a fence.
+/// Overwritten puts are dropped even if no fence ever takes the puts, as in a program that only uses groups.
 #[test]
 fn overwritten_puts_are_dropped() {
     let (mut kvs, mut mark) = (Kvs::default(), Mark::default());

@@ -8,14 +8,14 @@
 //!   job B, node 1 ── Join ─►┘      └─ Joined ─► each of them
 //! ```
 //!
-//! If a member has departed without entering, or its job is over, the nodes that wait are told that it is gone.
+//! If a member has departed without entering, or its job is over, the waiting nodes get the answer `RankGone`.
 //!
 //! *Collectives whose members belong to several jobs.* A node enters for all members that it has. Collectives of the
 //! same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
 //!
-//! *Requests for data that a rank of another job has committed.* A request waits as long as the rank's node lets it, or
-//! until the rank's job is over. Data that several nodes request is requested once from the rank's node. The
-//! answer is kept even if all askers have given up, so that a later request for the same data need not be sent again.
+//! *Requests for data that a rank of another job has committed.* A request waits until the rank's node answers it, or
+//! until the rank's job is over. Data that several nodes request is requested once from the rank's node. The request
+//! stays open even if all askers have given up, so that a later one for the same data need not be sent again.
 
 #[cfg(test)]
 mod tests;
@@ -37,11 +37,11 @@ use wireup_wire::peer;
 use wireup_wire::pmix::{Set, Status, Wanted};
 use wireup_wire::talk::{Control, ToLauncher};
 
-/// The first number for a group of several jobs: numbers that jobs give to their own groups are smaller.
+/// The first PMIx context id of a group of several jobs: ids that a job gives to its own groups are smaller.
 const CONTEXT_BASE: u64 = 1 << 48;
 
-/// Bytes of a message besides data and descriptions, and besides each piece of data. Chosen: more than the encoding
-/// adds.
+/// Size of a message without its data and job descriptions, and overhead of each piece of its data (bytes). Chosen:
+/// more than the encoding adds.
 const MESSAGE_BYTES: usize = 4096;
 const PIECE_BYTES: usize = 16;
 
@@ -72,7 +72,8 @@ struct Round {
 
 struct Entrance {
     asker: Asker,
-    /// Data of the node; `None`: the data was too long, so the round fails when all nodes have entered.
+    /// Data of the node; `None`: the data did not fit into the root's limit, so the round fails when all nodes have
+    /// entered.
     data: Option<Bytes>,
 }
 
@@ -89,7 +90,7 @@ struct OpenFetch {
 
 struct Caller {
     by: (JobNode, Asker),
-    /// Whether the caller's node does not know the job yet.
+    /// Whether the caller's node does not have the description of the requested rank's job yet.
     is_new: bool,
 }
 
@@ -111,7 +112,7 @@ impl Across {
         }
     }
 
-    /// A job has ended everywhere.
+    /// A job has ended everywhere: ends the collectives and requests that involve it.
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId) {
         self.departed.remove(&job);
         let concerned = self.rounds.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
@@ -146,7 +147,7 @@ impl Across {
 impl Across {
     /// The ranks of a node enter a collective of several jobs.
     pub fn on_join(&mut self, cx: &mut Cx, (at, asker): (JobNode, Asker), joint: Joint) {
-        // A job that has ended waits for nothing.
+        // No rank of an ended job waits for an answer.
         if cx.jobs.spec(at.job).is_none() {
             return;
         }
@@ -172,15 +173,16 @@ impl Across {
         }
         rounds[at_round].entered.insert(at, entrance);
         if self.lonely(cx, &key).contains(&at) {
-            // The other nodes were told, or will be, that a member on this node is gone.
+            // A member on this node has departed: the other nodes have got, or will get, the same failure for this
+            // round.
             self.remove_round(&key, at_round).into_iter().for_each(|round| round.fail(cx, Status::RankGone));
         }
         self.complete(cx, &key);
         self.give_up_lonely(cx, &key);
     }
 
-    /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has
-    /// ended.
+    /// Ends the first round if all nodes have entered it; a later round is never complete before the first. Returns
+    /// whether the round has ended.
     fn complete(&mut self, cx: &mut Cx, key: &Key) -> bool {
         let Some(round) = self.rounds.get(key).and_then(VecDeque::front) else { return false };
         if !agents(cx, &key.1).iter().all(|place| round.entered.contains_key(place)) {
@@ -214,7 +216,8 @@ impl Across {
         true
     }
 
-    /// Asks the agents of these jobs to report ranks that depart, unless they were asked before.
+    /// Asks the agents of these jobs to report ranks that will enter no more collectives, unless they were asked
+    /// before.
     fn watch(&mut self, cx: &mut Cx, members: &Members) {
         for (job, _) in members {
             if self.departed.contains_key(job) {
@@ -227,7 +230,7 @@ impl Across {
         }
     }
 
-    /// Ranks of a job enter no more collectives: nobody waits for them.
+    /// Some ranks of a job will enter no more collectives: ends the rounds that wait for them.
     fn on_departed(&mut self, cx: &mut Cx, job: JobId, ranks: &[Rank]) {
         let Some(departed) = self.departed.get_mut(&job) else { return };
         departed.extend(ranks);
@@ -237,7 +240,7 @@ impl Across {
         }
     }
 
-    /// The nodes that have a member which will enter no more collectives.
+    /// The nodes with a member that will enter no more collectives.
     fn lonely(&self, cx: &Cx, key: &Key) -> BTreeSet<JobNode> {
         let mut lonely = BTreeSet::new();
         for (job, set) in &key.1 {
@@ -248,7 +251,7 @@ impl Across {
         lonely
     }
 
-    /// Ends the rounds that a departed member has not entered and will not.
+    /// Ends the rounds that a departed member has not entered.
     fn give_up_lonely(&mut self, cx: &mut Cx, key: &Key) {
         let absent = self.lonely(cx, key);
         let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
@@ -294,7 +297,7 @@ impl Across {
 }
 
 impl Round {
-    /// The data of all nodes that have entered; `None`: the data of some node was too long.
+    /// The data of all nodes that have entered; `None`: the data of some node was too long and was dropped.
     fn data(&self) -> Option<Vec<Bytes>> {
         let all = self.entered.values().map(|entrance| entrance.data.clone()).collect::<Option<Vec<_>>>()?;
         Some(all.into_iter().filter(|data| !data.is_empty()).collect())
@@ -307,7 +310,7 @@ impl Round {
     }
 }
 
-/// Bytes of the names of a collective and of its members.
+/// Bytes that a collective's name and its list of members take in memory.
 fn weight(purpose: &Purpose, members: &Members) -> usize {
     let name = match purpose {
         Purpose::Group(name) => name.len(),
@@ -334,7 +337,7 @@ impl Across {
     /// A rank asks for data of another job.
     pub fn on_fetch(&mut self, cx: &mut Cx, (at, asker): (JobNode, Asker), fetch: Fetch) {
         let Fetch { nspace, wanted, is_new } = fetch;
-        // A job that has ended waits for nothing.
+        // No rank of an ended job waits for an answer.
         if cx.jobs.spec(at.job).is_none() {
             return;
         }
@@ -359,7 +362,7 @@ impl Across {
         self.fetches.insert(self.last_ticket, OpenFetch { of, callers: vec![caller] });
     }
 
-    /// The rank's node answers.
+    /// The node of a rank has answered an order to give data: answers all callers that want this data.
     fn on_given(&mut self, cx: &mut Cx, from: JobNode, ticket: u64, (status, blob): (Status, Bytes)) {
         if self.fetches.get(&ticket).is_none_or(|open| open.of.0 != from) {
             return;
@@ -390,7 +393,7 @@ impl Caller {
     }
 }
 
-/// The ranks of each job, in the order of the jobs.
+/// The members of a collective: the set of ranks of each job, in ascending order of the jobs.
 pub type Members = Vec<(JobId, Set)>;
 
 /// Finds the job with this namespace, if the job uses PMIx and is not being ended. The job may be about to start.
@@ -458,7 +461,7 @@ pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
     spec.nodes.get(node.index()).map(|node| node.agent)
 }
 
-/// The ranks of an agent's node.
+/// The ranks of a job on the node of this agent.
 pub fn ranks_on(cx: &Cx, JobNode { job, agent }: JobNode) -> Vec<Rank> {
     let Some(spec) = cx.jobs.spec(job) else { return Vec::new() };
     let node = spec.nodes.iter().position(|node| node.agent == agent).map(|at| NodeId(at as u32));
@@ -486,8 +489,8 @@ pub fn order(cx: &mut Cx, at: JobNode, order: Order) {
     cx.answer_job(at, Asker::Agent, Answer::Order(order));
 }
 
-/// For each job, the nodes of other jobs that know of it. They are told when the job is over, so that their PMIx
-/// servers forget it.
+/// For each job, the nodes of other jobs that have its description. When the job is over, each of them gets
+/// `Order::Forget`, so that its PMIx server forgets the job.
 #[derive(Default)]
 pub struct Told {
     of: BTreeMap<JobId, Known>,
@@ -499,7 +502,7 @@ struct Known {
 }
 
 impl Told {
-    /// A node is told of a job.
+    /// Records that a node gets the description of a job.
     pub fn note(&mut self, spec: &JobSpec, to: JobNode) {
         if spec.job != to.job {
             let new = || Known { nspace: spec.nspace.clone(), by: BTreeSet::new() };

@@ -1,5 +1,5 @@
-//! Jobs 1 (agents 0, 1) and 2 (agents 1, 2), with two ranks on each node, and what the root makes of what their agents
-//! say.
+//! Jobs 1 (agents 0, 1) and 2 (agents 1, 2), with two ranks on each node, and the root's answers to messages of their
+//! agents.
 
 use super::*;
 use crate::io::{LinkId, Output};
@@ -17,7 +17,7 @@ fn at(job: u32, agent: u32) -> JobNode {
     JobNode { job: JobId(job), agent: AgentId(agent) }
 }
 
-/// A job, an agent, and what it is told.
+/// A job, an agent with ranks of it, and the answer that the agent gets.
 type Answered = (u32, u32, Answer);
 
 impl Bench {
@@ -43,7 +43,7 @@ impl Bench {
             self.together.push((JobId(link.0), connected));
         }
         let told = self.cx.answered.drain(..).map(|(at, answer)| (at.job.0, at.agent.0, answer));
-        // The agents of all jobs concerned are told once.
+        // `Order::TellDeparted`, which goes once to each agent of the jobs, is left out.
         told.filter(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted)).collect()
     }
 
@@ -106,7 +106,7 @@ fn a_collective_of_two_jobs_ends_when_all_nodes_have_entered() {
         assert_eq!(names, [if *job == 1 { "s-2" } else { "s-1" }]);
     }
     assert_eq!(bench.together, [(JobId(1), true), (JobId(2), true)]);
-    // The answer to a disconnect lists the jobs again, since an earlier answer may not have reached its node.
+    // The answer to a disconnect describes the other jobs again, since an earlier answer may not have reached the node.
     let mut last = Vec::new();
     for (job, agent) in places {
         last = bench.join(job, agent, Purpose::Disconnect, &ALL, "");
@@ -216,7 +216,7 @@ fn what_several_nodes_want_is_fetched_once() {
         bench.act(|across, cx| across.on_fetch(cx, (at(1, agent), Asker::Server(id)), fetch))
     };
     assert!(matches!(&from(&mut bench, 0, 1, true)[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
-    // Servers that have given up leave no request behind.
+    // Callers that have given up are removed from the open request.
     for id in 2..9 {
         assert!(from(&mut bench, 0, id, false).is_empty() && from(&mut bench, 1, id, true).is_empty());
         bench.report(1, 0, InterJobReport::GaveUp { id });

@@ -77,7 +77,7 @@ impl Children {
         may
     }
 
-    /// Records that a child is lost. Returns whether that is new.
+    /// Records that a child is lost. Returns `false` if it was recorded as lost before, or is no child.
     pub fn on_lost(&mut self, agent: AgentId) -> bool {
         self.children
             .get_mut(&agent)
@@ -128,7 +128,7 @@ impl Children {
         self.children.iter().filter(|(_, child)| is_meant(child.state)).map(|(agent, _)| *agent).collect()
     }
 
-    /// The agents below a child are being probed.
+    /// Records that the agents below a child are being probed.
     pub fn on_probing(&mut self, agent: AgentId) {
         if let Some(Child { state: State::Starting { suspect_at, .. }, .. }) = self.children.get_mut(&agent) {
             *suspect_at = None;

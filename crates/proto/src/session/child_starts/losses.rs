@@ -44,14 +44,14 @@ impl Losses {
         }
     }
 
-    /// Keeps a batch system's message about an agent that has linked; the message that all agents were killed may
-    /// follow.
+    /// Keeps a batch system's message about a linked agent until its link breaks, since the step's message that all
+    /// agents were killed may follow and replaces it.
     pub fn keep(&mut self, child: AgentId, words: Problem) {
         self.said.insert(child, words);
     }
 
-    /// The shell of a linked agent has ended: its final message says why the agent has ended. It is kept until the link
-    /// breaks.
+    /// The shell of a linked agent has ended. Its final message says why the agent has ended; the message is kept until
+    /// the link breaks.
     pub fn on_shell_ended(&mut self, cx: &mut Cx, child: AgentId, words: Problem) {
         match self.waiting.remove(&child) {
             Some((_, problem)) => self.lose(cx, child, problem, &words),
@@ -59,7 +59,7 @@ impl Losses {
         }
     }
 
-    /// The step of these agents has ended: no more messages about them will arrive. `words` concern all of them.
+    /// The step of these agents has ended: no more messages about them will arrive. `words`: the step's final message.
     pub fn on_step_ended(&mut self, cx: &mut Cx, agents: &BTreeSet<AgentId>, words: &Problem) {
         let is_of_all = words.kind == ProblemKind::StepCancelled;
         for &agent in agents {
@@ -68,7 +68,7 @@ impl Losses {
         }
     }
 
-    /// Reports the children whose shell was awaited for long enough.
+    /// Reports the lost children whose shell has not explained the loss in time.
     pub fn check(&mut self, cx: &mut Cx) {
         let late = |(_, (until, _)): &(&AgentId, &(Instant, Problem))| *until <= cx.now;
         for child in self.waiting.iter().filter(late).map(|(child, _)| *child).collect::<Vec<_>>() {

@@ -2,8 +2,7 @@
 //! they are missing.
 //!
 //! Missing agents are reported immediately, and the agents below them are probed, so that one message names all
-//! problems. A child that takes half of its start time is treated as missing in this respect: the agents below it are
-//! probed in the meantime.
+//! problems. The agents below a child are also probed if the child has not linked after half of the start timeout.
 //!
 //! `children` has the state of each child, `shell_calls` the remote shells, `steps` the agents that a batch system
 //! starts, `probes` the probes of hosts below a child, `losses` the reasons why children were lost.
@@ -31,12 +30,12 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{MissingAgent, Note, Problem, ProblemKind, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::talk::{Control, SessionDown, SessionUp};
 
-/// A child whose start took longer than this is told how much of the start time is left, since it counts from its own
-/// start (ns). Chosen: a smaller error does no harm, and quick launches need no message.
+/// A child that took longer than this to link (ns) gets a message with the time left until the start timeout, since it
+/// counts the timeout from its own start. Chosen: a smaller error does no harm, and quick launches need no message.
 const LONG_START_NS: u64 = 500_000_000;
 
-/// Number of notes that are forwarded per agent of a child's subtree. An agent that is refused at every level and
-/// retried causes ten notes per level.
+/// Number of notes that are forwarded per agent of a child's subtree. If each level of the tree fails to start an agent
+/// even after retries, there are ten notes per level.
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
 pub struct ChildStarts {
@@ -45,11 +44,12 @@ pub struct ChildStarts {
     pub losses: Losses,
     steps: Steps,
     probes: Probes,
-    /// Whether the start time was shortened: children count from their own start and must be told.
+    /// Whether the parent has shortened the start timeout: linked children must be told, since they count from their
+    /// own start.
     hurried: bool,
     /// Error messages of the children that this agent's remote shell could not reach.
     refused: BTreeMap<AgentId, Problem>,
-    /// Agents whose start children have requested: each is started once.
+    /// Agents that children have asked this agent to start: each is started once.
     asked: BTreeSet<AgentId>,
 }
 
@@ -75,8 +75,8 @@ impl ChildStarts {
         children.chain(self.shell_calls.deadline()).chain(for_others).min()
     }
 
-    /// Lost agents are started again: the time for starting agents begins again, and children may repeat requests to
-    /// ancestors.
+    /// Lost agents are started again: restarts the start timeout, and lets children repeat their requests to start
+    /// agents.
     pub fn on_return(&mut self, cx: &mut Cx) {
         self.new_time(cx);
         self.asked.clear();
@@ -98,7 +98,7 @@ impl ChildStarts {
         self.forget_added(cx, child);
     }
 
-    /// A job was launched: the time for starting agents begins again.
+    /// A job was launched: restarts the start timeout.
     pub fn new_time(&mut self, cx: &mut Cx) {
         cx.start_by = cx.now + cx.session.start_timeout_ns;
         self.hurried = false;
@@ -107,7 +107,7 @@ impl ChildStarts {
     /// A job starts: starts the children that it needs, or sends it to them. Returns the job, with the children that
     /// were lost before.
     pub fn launch(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, mut begin: Begin, children: Vec<AgentId>) -> Begin {
-        // For a new job children may request again what they requested for an earlier one.
+        // Children may send the requests that they sent for an earlier job once more for a new job.
         self.asked.clear();
         self.probes.asked_about.clear();
         let id = begin.spec.job;
@@ -130,7 +130,7 @@ impl ChildStarts {
 
     /// Starts a child; `job`: the job that needs it, if there is one.
     pub fn start(&mut self, cx: &mut Cx, child: AgentId, job: Option<JobId>) {
-        // Messages about a previous incarnation do not apply to this one.
+        // Messages about a previous incarnation of the child do not apply to the one that starts now.
         self.losses.forget(child);
         self.probes.below.remove(&child);
         self.children.on_start(cx.now, child, cx.start_by);
@@ -148,7 +148,7 @@ impl ChildStarts {
         }
     }
 
-    /// A child is linked; with the address at this end, for messages.
+    /// A child has linked. `address`: the local address of the link, for a note to the user; empty: unknown.
     pub fn on_agent_up(&mut self, cx: &mut Cx, child: AgentId, address: String) {
         self.shell_calls.on_linked(child);
         self.shell_calls.give_up(cx, |wish| wish.purpose == Purpose::Probe { below: child });
@@ -168,7 +168,7 @@ impl ChildStarts {
         }
     }
 
-    /// The parent tells how much of its start time is left, which may end before this agent's own start time.
+    /// The parent reports the time left until its start timeout, which may end before this agent's own.
     pub fn on_time_left(&mut self, cx: &mut Cx, left_ns: u64) {
         let start_by = cx.now + left_ns;
         if start_by < cx.start_by {
@@ -226,13 +226,13 @@ impl ChildStarts {
     /// A remote shell, or the step of a batch system, could not be called.
     pub fn on_failed(&mut self, cx: &mut Cx, snapshot: SnapshotOf<'_>, shell: ShellId, error: SpawnError) {
         let words = match error.step {
-            // The problem is this agent's own: nothing was called.
+            // The problem is on this agent's own host: no remote shell was called.
             SpawnStep::Listen | SpawnStep::Secret => {
                 format!("{} could not start its agent: {}", cx.host(), error.what)
             }
             _ => error.what,
         };
-        // Without an error number, the text describes the problem completely and says what to do.
+        // Without an error number, the text is a complete message that says what to do.
         let kind = if error.errno == 0 { ProblemKind::Advised } else { ProblemKind::System(error.errno) };
         let problem = kind.with(words);
         if let Some(step) = self.steps.take_step(shell) {
@@ -256,14 +256,14 @@ impl ChildStarts {
         self.on_tasks_lost(cx, tasks);
     }
 
-    /// Tasks will not start their agents, or have ended.
+    /// Handles tasks that will not start their agents, or whose agents have ended.
     fn on_tasks_lost(&mut self, cx: &mut Cx, tasks: Vec<steps::FailedTask>) {
         steps::tell_jobs(cx, &tasks);
         for steps::FailedTask { agent, problem, .. } in tasks {
             match cx.tree.next_hop(AgentId(0), agent) {
                 _ if self.children.is_starting(agent) => self.on_missing(cx, agent, problem),
                 Hop::Child(child) if child == agent => self.losses.keep(agent, problem),
-                // The log tells the agent that was to be the parent.
+                // The parent of the agent learns of the loss from the root's log.
                 Hop::Child(_) if cx.policy.survives_losses() => {
                     self.losses.observed.push(MissingAgent { agent, problem })
                 }
@@ -304,7 +304,7 @@ impl ChildStarts {
         let is_last = cx.is_root() || !self.shell_calls.is_remote();
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
-            // Without an address of this agent it could not link, whichever agent starts it.
+            // The child could not dial this agent, which has no address, whichever agent starts the child.
             Purpose::Child if is_last || cx.links.direct.addresses().is_empty() => self.on_missing(cx, agent, problem),
             Purpose::Child => {
                 self.children.on_delegated(agent);
@@ -349,7 +349,8 @@ impl ChildStarts {
         self.shell_calls.wish(wish);
     }
 
-    /// No ancestor could start this agent.
+    /// No ancestor could start this agent: reports it as missing, or forwards the message towards the agent that has
+    /// asked.
     pub fn on_not_started(&mut self, cx: &mut Cx, MissingAgent { agent, problem }: MissingAgent) {
         if self.children.is_starting(agent) {
             self.on_missing(cx, agent, problem);
@@ -359,9 +360,9 @@ impl ChildStarts {
     }
 }
 
-/// Gives up children that link too late, requests on behalf of other agents, and all starts once the jobs end.
+/// Gives up children that link too late, requests on behalf of other agents, and all starts when the jobs end.
 impl ChildStarts {
-    /// Gives up what has taken too long.
+    /// Gives up children and requests that have taken too long.
     pub fn check(&mut self, cx: &mut Cx) {
         if cx.now >= cx.start_by && self.shell_calls.serves_others() {
             for wish in self.shell_calls.give_up_uncalled(|wish| wish.purpose.is_probe()) {
@@ -373,7 +374,7 @@ impl ChildStarts {
             }
         }
         if cx.now >= cx.start_by {
-            // The agents that have not started in time are reported to the agents that asked about them.
+            // The agents whose tasks have not started in time are reported to the agents that have asked about them.
             let problem = too_late(cx, NOT_BEGUN);
             self.answer_askers(cx, |_| true, Some(problem));
         }
@@ -397,7 +398,7 @@ impl ChildStarts {
             problem = reason.kind.with(format!("{problem}: {reason}"));
         }
         self.shell_calls.give_up(cx, |wish| wish.agent == child);
-        // Agents below the child about which nothing was heard either.
+        // Agents below the child about which the step has reported nothing: they are late too.
         let unheard = cx.tree.subtree(child).filter(|agent| *agent != child && self.steps.is_unheard(*agent));
         let below = unheard
             .map(|agent| MissingAgent { agent, problem: too_late(cx, self.steps.late_words(cx, agent)) })
@@ -405,14 +406,14 @@ impl ChildStarts {
         self.on_missing_with(cx, child, problem, below);
     }
 
-    /// Gives up agents that are starting when all jobs are ending. They get as long as the ranks do, so that their
-    /// reports arrive.
+    /// When all jobs are ending, gives up agents whose shells were not called yet. Agents that are starting are given
+    /// up only when the ranks are sent SIGKILL, so that reports of those that link meanwhile arrive.
     pub fn stop_if_ending(&mut self, cx: &mut Cx) {
         let stays = cx.policy.outlives_jobs() && !cx.is_leaving;
         if stays || !cx.jobs.values().all(Job::is_ending) {
             return;
         }
-        // Nobody needs the results of probes any more.
+        // All jobs are ending, so no agent needs the results of probes.
         self.answer_askers(cx, |_| true, None);
         if !self.shell_calls.is_busy() && self.children.starting().is_empty() {
             return;
@@ -446,7 +447,7 @@ impl ChildStarts {
             self.forget_added(cx, child);
         }
         drop(cx.links.neighbours.forget(child));
-        // What agents below the lost child have asked for is dropped.
+        // The wishes that the lost child has sent for agents below it are dropped.
         self.shell_calls.give_up(cx, |wish| match wish.purpose {
             Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
             Purpose::Child | Purpose::Probe { .. } => false,
@@ -492,7 +493,7 @@ impl ChildStarts {
     }
 }
 
-/// Probes.
+/// Probes the hosts below children that are missing or slow.
 impl ChildStarts {
     /// Probes all hosts below a child that is missing or slow.
     fn probe_below(&mut self, cx: &mut Cx, child: AgentId) {
@@ -501,7 +502,7 @@ impl ChildStarts {
         }
         let mut below: BTreeSet<AgentId> = cx.tree.subtree(child).filter(|agent| *agent != child).collect();
         if !self.shell_calls.is_remote() || cx.policy.survives_losses() {
-            // All agents are on this machine, or the agents below will be started in any case.
+            // Probes are useless: all agents are on this machine, or the root has the agents below started in any case.
             below.clear();
         }
         let by_step_of_root = cx.is_by_step() && cx.is_root();
@@ -529,7 +530,7 @@ impl ChildStarts {
         }
     }
 
-    /// An agent in a child's subtree requests a probe of a host below it.
+    /// An agent `asker` in a child's subtree requests a probe of the host of `agent`, which is below `asker`.
     pub fn on_probe_for(&mut self, cx: &mut Cx, branch: AgentId, agent: AgentId, asker: AgentId) {
         if !cx.tree.subtree_contains(branch, asker) || !cx.is_strictly_below(asker, agent) {
             return;
@@ -557,8 +558,8 @@ impl ChildStarts {
         }
     }
 
-    /// Answers the agents that asked the root about tasks of a step. `None`: they need not report the agent, since it
-    /// has started, or its jobs know that it is missing, or they are ending.
+    /// Answers the agents that have asked the root about tasks of a step. `problem`: `None`: they need not report the
+    /// agent, since it has started, or its jobs know that it is missing, or the jobs are ending.
     fn answer_askers(&mut self, cx: &mut Cx, which: impl Fn(AgentId) -> bool, problem: Option<Problem>) {
         for (agent, asker) in self.probes.take_unheard(which) {
             self.on_probed_above(cx, agent, asker, problem.clone());
@@ -583,7 +584,7 @@ fn too_late(cx: &Cx, what: &str) -> Problem {
     format!("{what} within {seconds} s").into()
 }
 
-/// How many notes of a child's subtree are forwarded.
+/// The maximum number of notes that are forwarded from a child's subtree.
 fn notes_max(tree: Tree, child: AgentId) -> u32 {
     NOTES_PER_AGENT_MAX.saturating_mul(tree.subtree(child).count() as u32)
 }

@@ -45,7 +45,7 @@ impl Probes {
         self.below.entry(child).and_modify(|below| below.unreachable.clear());
     }
 
-    /// The result of probing `agent`, which is below a child. `None`: it need not be reported.
+    /// Handles the result of probing `agent`, which is below `child`. `problem`: `None`: nothing has to be reported.
     pub fn on_probed(&mut self, child: AgentId, agent: AgentId, problem: Option<Problem>) {
         if let Some(below) = self.below.get_mut(&child) {
             below.open.remove(&agent);
@@ -53,8 +53,8 @@ impl Probes {
         }
     }
 
-    /// Tells the jobs of a lost child which agents are missing: these, and those below the child that cannot be
-    /// reached, each once; and whether more may follow.
+    /// Tells the jobs of a lost child which agents are missing: those in `missing`, and those below the child that
+    /// cannot be reached, each once; and whether more may follow.
     pub fn report(&mut self, cx: &mut Cx, child: AgentId, mut missing: Vec<MissingAgent>) {
         let below = self.below.get_mut(&child);
         let is_settled = below.as_ref().is_none_or(|below| below.open.is_empty());
@@ -65,7 +65,8 @@ impl Probes {
         }
     }
 
-    /// Removes and returns the agents for which `which` holds and about which agents wait to hear, with those agents.
+    /// Removes and returns the pairs (agent, agent that waits for a report about it) for whose first agent `which`
+    /// holds.
     pub fn take_unheard(&mut self, which: impl Fn(AgentId) -> bool) -> BTreeSet<(AgentId, AgentId)> {
         let (taken, kept) = std::mem::take(&mut self.unheard).into_iter().partition(|(agent, _)| which(*agent));
         self.unheard = kept;

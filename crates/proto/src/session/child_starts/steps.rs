@@ -8,9 +8,9 @@
 //!   the parents' addresses, through the step's input ─► all
 //! ```
 //!
-//! Only the root calls anything: the other agents expect their children, which start independently. The root forwards
-//! what the step reports about an agent to that agent's parent. If no node has the program, further steps look for it
-//! and then send it; once one agent has started, its ranks run, and no other step is called for the same agents.
+//! Only the root calls steps: the other agents expect their children, which start independently. The root forwards what
+//! the step reports about an agent to that agent's parent. If no node has the program, further steps look for it and
+//! then send it; once one agent has started, its ranks run, and no other step is called for the same agents.
 //!
 //! Cost: one line from each agent, and from the root one line per agent with children, which the step sends to all
 //! tasks.
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::peer::{Batch, Bootstrap, MissingAgent, Note, Problem, ProblemKind, Secret};
 
-/// The problem of an agent about which a step has reported nothing.
+/// The problem of an agent whose start the step has not reported by the start timeout.
 pub const NOT_BEGUN: &str = "its task in the step did not start";
 
 /// The steps that the root has called, and the reports of each about its agents.
@@ -52,16 +52,16 @@ pub struct Call {
 pub struct Step {
     pub call: Call,
     begun: BTreeSet<AgentId>,
-    /// Problems of agents that are not reported yet, because possibly no node has the program.
+    /// Problems of agents, not reported to jobs yet: until one agent has started, possibly no node has the program.
     failed: BTreeMap<AgentId, Problem>,
-    /// Agents that were reported as never starting.
+    /// Agents that were reported as failed without having started.
     named: BTreeSet<AgentId>,
 }
 
 /// What the end of a call (`ShellId`) means, if the call was a step of a batch system.
 pub enum StepEnd {
     NoStep,
-    /// Another step may help.
+    /// Another step, called in this way, may start the agents.
     Again(Call),
     /// The step will start no more agents, for this reason.
     Over(Step, Problem),
@@ -84,10 +84,10 @@ impl Steps {
         session.start_timeout_ns = cx.start_by - cx.now;
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
-            // All agents get the same state; each takes the part that concerns it.
+            // All agents get the same session state; each uses the part that concerns it.
             snapshot: snapshot(cx),
             secret: Secret([0; 32]),
-            // Each agent finds out its own number.
+            // A placeholder: each agent finds out its own id.
             agent: AgentId(0),
             parent: Vec::new(),
             by_parent: false,
@@ -129,7 +129,7 @@ impl Steps {
         }
         let mut problem = shell_calls::step_problem(batch, status, stderr);
         if cx.session.installed_only && step.call.how == How::Send && status == ExitStatus::Exited(NEEDED) {
-            // What the step has said about its tasks is that they have answered so.
+            // The problems that the step has reported only repeat that its tasks have exited with `NEEDED`.
             step.failed.clear();
             problem.kind = ProblemKind::NotInstalled;
         }
@@ -152,17 +152,17 @@ impl Steps {
         self.running.get(self.called.get(&agent)?)
     }
 
-    /// Whether the task of an agent may still report something.
+    /// Whether the step of an agent's task is still running, so that it may report the agent's end.
     pub fn holds(&self, agent: AgentId) -> bool {
         self.step_of(agent).is_some()
     }
 
-    /// Whether an agent may still start or be reported.
+    /// Whether a running step has not yet reported an agent: neither that it has started nor that it cannot.
     pub fn is_unheard(&self, agent: AgentId) -> bool {
         self.step_of(agent).is_some_and(|step| !step.begun.contains(&agent) && !step.named.contains(&agent))
     }
 
-    /// What to say about an agent that is late.
+    /// The problem to report for an agent that has not linked by the start timeout.
     pub fn late_words(&self, cx: &Cx, agent: AgentId) -> &'static str {
         let has_begun = || self.step_of(agent).is_some_and(|step| step.begun.contains(&agent));
         match cx.is_root() {
@@ -174,7 +174,7 @@ impl Steps {
 }
 
 impl Step {
-    /// The problems that have not been reported yet.
+    /// Removes and returns the tasks whose problems were not reported to jobs yet.
     pub fn take_failed(&mut self) -> Vec<FailedTask> {
         let failed = std::mem::take(&mut self.failed).into_iter();
         let failed = failed.map(|(agent, problem)| {
@@ -187,8 +187,8 @@ impl Step {
         failed.collect()
     }
 
-    /// Gives all agents about which nothing was reported the same problem. In a session of one run they failed because
-    /// of those that were reported, if there are such.
+    /// Gives all agents about which nothing was reported the same problem; in a session of one run only if no agent was
+    /// reported, since otherwise they failed because of the reported ones.
     pub fn fail_unheard(&mut self, cx: &Cx, problem: &Problem) {
         if self.named.is_empty() || cx.policy.survives_losses() {
             let unheard = self.call.agents.difference(&self.begun).filter(|agent| !self.named.contains(agent));
@@ -196,7 +196,7 @@ impl Step {
         }
     }
 
-    /// How to try again, if no agent has started and another way may help.
+    /// The way in which to call the step again, if no agent has started and another way may help.
     fn other_way(&self, batch: &Batch, status: ExitStatus, stderr: &str) -> Option<How> {
         let ExitStatus::Exited(code) = status else { return None };
         match self.call.how {

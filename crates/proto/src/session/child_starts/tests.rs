@@ -5,7 +5,7 @@ use wireup_wire::session::SessionSnapshot;
 
 const UNREACHED: ExitStatus = ExitStatus::Exited(255);
 
-/// What starts the children of an agent.
+/// The [`ChildStarts`] of one agent, and the agent's context.
 struct Bench {
     cx: Cx,
     part: ChildStarts,

@@ -40,7 +40,7 @@ pub struct DeferredJob {
 /// What a launcher has sent for the ranks of a job that waits, to be delivered when the job starts.
 pub enum Later {
     Frame(DownFrame, Frame),
-    /// The size of the terminal.
+    /// The latest size of the terminal.
     Size(JobDown),
 }
 
@@ -58,7 +58,7 @@ impl DeferredJobs {
         self.jobs.iter().filter(|(_, deferred)| which(deferred)).map(|(job, _)| *job).collect()
     }
 
-    /// `later`: what the job's launcher has already sent for its ranks.
+    /// Lets a job wait for its nodes. `later`: what the job's launcher has already sent for its ranks.
     pub fn defer(&mut self, link: LinkId, spec: JobSpec, since: Instant, later: Vec<Later>) {
         self.jobs.insert(spec.job, DeferredJob { link, spec, since, is_told: false, later, later_bytes: 0 });
     }
@@ -93,7 +93,8 @@ impl DeferredJobs {
         }
     }
 
-    /// The jobs that have waited for long, whose launchers are to be told for which nodes: each once.
+    /// Jobs whose launchers must now get a note about the nodes that the job waits for, with the launchers' links.
+    /// Returns each job once.
     pub fn take_untold(&mut self, now: Instant) -> Vec<(LinkId, JobSpec)> {
         let due = self.jobs.values_mut().filter(|deferred| deferred.deadline().is_some_and(|at| at <= now));
         due.map(|deferred| {
@@ -103,7 +104,7 @@ impl DeferredJobs {
         .collect()
     }
 
-    /// When to report for which nodes a job waits.
+    /// When the next note about the nodes that a job waits for is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.jobs.values().filter_map(DeferredJob::deadline).min()
     }

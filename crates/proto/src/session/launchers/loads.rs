@@ -1,9 +1,9 @@
 //! Counts the ranks on each node of a session, and chooses the nodes that the next job gets: at the root, where all
 //! jobs are known.
 //!
-//! A launcher that does not name nodes asks for them. The ranks count from the answer on: a hundred launchers that ask
-//! at once get different nodes. The job's own description, once it is launched, takes the place of what was answered.
-//! Choosing k of N nodes takes O(N + k log k) steps, and the answer is O(k) bytes.
+//! A launcher whose user names no nodes asks the root for some. The job's ranks count as load from the answer on, so
+//! that a hundred launchers that ask at once get different nodes. Once the job is launched, its description determines
+//! its load. Choosing k of N nodes takes O(N + k log k) steps, and the answer is O(k) bytes.
 
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
@@ -14,7 +14,7 @@ use wireup_wire::session::{NodeState, Presence, SeatOrder, SeatRequest};
 #[derive(Default)]
 pub struct Loads {
     pub jobs: BTreeMap<JobId, Load>,
-    /// Ranks of all jobs on each node that has some.
+    /// Number of ranks of all jobs, by node; nodes without ranks have no entry.
     ranks: BTreeMap<AgentId, u64>,
 }
 
@@ -33,7 +33,7 @@ impl Loads {
         self.jobs.get(&job)?.by
     }
 
-    /// A job is launched.
+    /// A job is launched: from now on its description determines its load.
     pub fn launch(&mut self, spec: &JobSpec, mapping: &Mapping) {
         let on = |(index, agent): (u32, AgentId)| (agent, mapping.local_size(NodeId(index)));
         let agents = spec.nodes.iter().map(|node| node.agent);
@@ -41,7 +41,7 @@ impl Loads {
         self.set(spec.job, ranks, self.order_of(spec.job));
     }
 
-    /// A job has ended, or will not be launched.
+    /// A job has ended, or will not be launched: its ranks no longer count as load.
     pub fn remove(&mut self, job: JobId) {
         for (agent, ranks) in self.jobs.remove(&job).unwrap_or_default().ranks {
             let of_node = self.ranks.entry(agent).or_default();

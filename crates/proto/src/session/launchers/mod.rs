@@ -8,8 +8,8 @@
 //! jobs, so that agents can distinguish frames that are too late from frames that are too early. A job whose nodes are
 //! still starting waits (`deferred`).
 //!
-//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both, a
-//! request of a rank for processes goes to the launcher of its job ([`Spawns`]).
+//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both kinds
+//! of session, a request of a rank for processes goes to the launcher of its job ([`Spawns`]).
 
 mod deferred;
 mod loads;
@@ -61,7 +61,7 @@ pub struct Launchers {
     pub spawns: Spawns,
     /// The reason for which the session is ending; `None`: it is not ending.
     ending: Option<String>,
-    /// Requests to the agent, in order.
+    /// Actions that the session must carry out for launchers, in order.
     pub asked: VecDeque<Asked>,
 }
 
@@ -69,8 +69,8 @@ pub struct Launchers {
 struct Attached {
     job: JobId,
     has_launched: bool,
-    /// Whether the launcher has asked for a list of the nodes. A request is a few bytes and its answer a few bytes per
-    /// node or job, so the requests of one read are answered together.
+    /// Whether the launcher has asked for a list of the nodes. Requests that arrive in one read get one answer, since a
+    /// request has a few bytes, and its answer a few bytes per node or job.
     asks_nodes: bool,
     asks_jobs: bool,
     /// Whether the launcher waits until all nodes are up or known to be missing.
@@ -85,8 +85,8 @@ pub enum Asked {
     Number { spec: Box<JobSpec>, link: LinkId },
     /// Starts the agents that were added for this job, which waits for them.
     StartAdded(JobId),
-    /// Starts a job here, and delivers what its launcher has sent for it meanwhile. `live`: the newest job's number,
-    /// and the jobs that may still send frames.
+    /// Starts a job on this agent, then delivers what its launcher has sent for its ranks before. `live`: the newest
+    /// job's number, and the jobs that may still send frames.
     Start { begin: Box<Begin>, live: (JobId, Vec<JobId>), later: Vec<Later> },
 }
 
@@ -141,7 +141,7 @@ impl Launchers {
         cx.tell_jobs(jobs, |job, cx| job.on_launcher_gone(cx));
     }
 
-    /// A link is about to be closed because of this problem.
+    /// A launcher's link is about to be closed because of this problem: if it has not launched its job, it is told why.
     pub fn refuse_link(&mut self, cx: &mut Cx, link: LinkId, problem: String) {
         if let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) {
             refuse_launch(cx, link, attached.job, String::new(), Cause::Launcher { problem });
@@ -154,7 +154,7 @@ impl Launchers {
             || cx.links.owners.jobs.get(&job) == Some(&link)
     }
 
-    /// Handles a frame that is not a control message.
+    /// Handles a frame of a launcher that is not a control message.
     pub fn on_frame(&mut self, cx: &mut Cx, link: LinkId, kind: DownFrame, frame: Frame) {
         let job = JobId(frame.job);
         if !self.is_of(cx, link, job) {
@@ -174,7 +174,7 @@ impl Launchers {
         match message {
             Control::FromLauncher(request) => self.on_request(cx, nodes, (link, job), request),
             Control::JobDown(message) if message.may_come_from_launcher() && self.is_of(cx, link, job) => {
-                // Messages that arrive after the end of the job are not an error.
+                // A message that arrives after the end of its job is ignored, and is not an error.
                 if !self.deferred.jobs.contains_key(&job) {
                     cx.tell_job(job, |job, cx| job.on_control_down(cx, message));
                 } else if self.deferred.on_control(job, message) {
@@ -206,7 +206,7 @@ impl Launchers {
         }
     }
 
-    /// All frames of one read of a launcher's link have been handled.
+    /// All frames of one read of a launcher's link have been handled: answers its requests for lists.
     pub fn answer_questions(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId) {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         let waits_for_nodes = attached.waits_for_nodes;
@@ -222,7 +222,7 @@ impl Launchers {
         }
     }
 
-    /// Answers the launchers that wait until all nodes are up or known to be missing, if that is so.
+    /// If all nodes are up or known to be missing, answers the launchers that wait for this.
     fn tell_if_settled(&mut self, cx: &mut Cx, nodes: &Nodes) {
         if !nodes.is_settled() {
             return;
@@ -234,7 +234,8 @@ impl Launchers {
         }
     }
 
-    /// The state of some nodes has changed.
+    /// The state of some nodes has changed: starts waiting jobs whose nodes are up, and refuses those that cannot
+    /// start.
     pub fn on_nodes_changed(&mut self, cx: &mut Cx, nodes: &Nodes) {
         self.ports.forget_lost(nodes);
         let is_ready = |deferred: &DeferredJob| match agents_for(nodes, &deferred.spec) {
@@ -249,7 +250,7 @@ impl Launchers {
         self.tell_if_settled(cx, nodes);
     }
 
-    /// Tells launchers that have waited for long for which nodes they wait.
+    /// Sends a note to each launcher whose job has waited for long: the nodes that the job waits for.
     pub fn tell_of_deferred(&mut self, cx: &mut Cx, nodes: &Nodes) {
         for (link, spec) in self.deferred.take_untold(cx.now) {
             let Ok((_, mut agents)) = agents_for(nodes, &spec) else { continue };
@@ -307,7 +308,7 @@ impl Launchers {
     pub fn end(&mut self, cx: &mut Cx, asker: Option<LinkId>, reason: String) {
         self.ending.get_or_insert_with(|| reason.clone());
         let cause = Cause::SessionEnded { reason };
-        // A launch that is on its way may not be read any more.
+        // A launch request that is in transit may never be read, so it is refused now.
         let may_launch = |(link, attached): &(&LinkId, &mut Attached)| Some(**link) != asker && !attached.has_launched;
         for (link, attached) in self.attached.iter_mut().filter(may_launch) {
             attached.has_launched = true;
@@ -334,7 +335,7 @@ impl Launchers {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
                 return refuse(cx, link, format!("there is no signal {signal}"));
             }
-            // The job has no ranks yet.
+            // The job has no ranks yet that could get the signal.
             Some(signal) if is_deferred && !is_fatal(signal) => {}
             _ if is_deferred => self.end_deferred(cx, id, killed()),
             Some(signal) => cx.tell_job(id, |job, cx| job.on_control_down(cx, JobDown::Signal { signal })),
@@ -393,7 +394,7 @@ impl Launchers {
             }
             attached.has_launched = true;
         }
-        // Hosts that the job adds need agents with numbers first.
+        // If the job adds hosts, their agents must get numbers first.
         let method = cx.session.remote_shell.start_method();
         let added = spec.nodes.iter().filter(|node| node.agent == AgentId::ADDED).count();
         let problem = match placement(&spec) {
@@ -408,7 +409,7 @@ impl Launchers {
         refuse_launch(cx, link, spec.job, String::new(), Cause::Launcher { problem });
     }
 
-    /// The agents of the hosts that a launcher's job adds have numbers.
+    /// The agents of the hosts that a job adds have got numbers: starts or defers the job.
     pub fn on_numbered(&mut self, cx: &mut Cx, nodes: &Nodes, link: LinkId, spec: JobSpec) {
         let job = spec.job;
         self.begin_or_defer(cx, nodes, link, spec, Vec::new());
@@ -417,7 +418,7 @@ impl Launchers {
         }
     }
 
-    /// The agents on added hosts that are needed no more: the job that each host was added for neither waits nor runs.
+    /// The agents on added hosts whose jobs neither wait nor run any more.
     pub fn unneeded(&self, cx: &Cx, nodes: &Nodes) -> Vec<AgentId> {
         let is_needed = |job: JobId| {
             cx.jobs.contains_key(&job) || self.begun.contains_key(&job) || self.deferred.jobs.contains_key(&job)
@@ -455,7 +456,8 @@ impl Launchers {
         self.asked.push_back(Asked::Start { begin, live: (newest, live), later });
     }
 
-    /// Sends jobs that have not started everywhere again to agents that may not have received them.
+    /// After the loss of agent `top`: sends jobs that have not started everywhere again to `top` and the agents below
+    /// it, which may not have received them.
     pub fn start_again(&self, cx: &mut Cx, top: AgentId) {
         for spec in cx.jobs.specs().cloned().collect::<Vec<_>>() {
             let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
@@ -469,8 +471,8 @@ impl Launchers {
         }
     }
 
-    /// A job has ended everywhere. `traces`: the agents that must be told, because they may still store data of the job
-    /// or keep ports for it.
+    /// A job has ended everywhere. `traces`: the agents that get `JobDown::Over`, because they may still store data of
+    /// the job or keep ports for it.
     pub fn on_job_over(&mut self, cx: &mut Cx, job: JobId, traces: Option<Vec<AgentId>>) {
         self.begun.remove(&job);
         self.loads.remove(job);
@@ -481,9 +483,10 @@ impl Launchers {
         }
     }
 
-    /// A rank asks for processes: gives the new job a number, and offers it to the launcher of the rank's job.
+    /// A rank asks for processes: reserves a number for the new job, and forwards the request to the launcher of the
+    /// rank's job.
     pub fn on_spawn(&mut self, cx: &mut Cx, parent: JobId, asker: (AgentId, Asker), from: Rank, request: SpawnRequest) {
-        // A job that has ended waits for nothing.
+        // No rank of an ended job waits for an answer.
         let Some(job) = cx.jobs.get(&parent) else { return };
         let link = cx.links.owners.links_of(parent).first().copied();
         let waiting = SpawnWaiting::new(parent, asker, link);
@@ -541,7 +544,7 @@ fn agents_for(nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), 
             return Err((nodes.host(agent).to_owned(), Cause::AgentLost { agent, problem: problem.to_owned() }));
         }
     }
-    // Hosts that the job adds: all that cannot be used are named at once, when none is starting any more.
+    // Added hosts that cannot be used are reported together, when no agent of the job is starting any more.
     let missing = |agent: &AgentId| {
         let problem = nodes.problem(*agent)?.to_owned();
         Some(MissingAgent { agent: *agent, problem })
@@ -555,7 +558,7 @@ fn agents_for(nodes: &Nodes, spec: &JobSpec) -> Result<(Mapping, Vec<AgentId>), 
     Ok((mapping, agents))
 }
 
-/// What the description of a job says in a list of jobs.
+/// The entry of a job in a list of jobs, as far as the job's description determines it.
 fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
     let (added, nodes): (Vec<AgentId>, _) = agents.into_iter().partition(|agent| tree.is_beside(*agent));
     let is_added = |node: &&NodeSpec| added.contains(&node.agent);
@@ -589,7 +592,7 @@ fn described(tree: Tree, spec: &JobSpec, agents: Vec<AgentId>) -> JobEntry {
 /// answer.
 #[derive(Default)]
 pub struct Spawns {
-    /// Ranks that wait, by the number that is reserved for the job that they ask for.
+    /// Ranks that wait for the answer to a request for processes, by the number that is reserved for the new job.
     requests: BTreeMap<JobId, SpawnWaiting>,
 }
 
@@ -615,7 +618,7 @@ impl Spawns {
         self.requests.values().filter(|request| request.link == link).count()
     }
 
-    /// Whether this launcher may launch this job because a rank has asked for it: once.
+    /// Returns `true` once for each job that was offered to this launcher because a rank has asked for it.
     fn take_launch(&mut self, job: JobId, link: LinkId) -> bool {
         let offered = |request: &&mut SpawnWaiting| request.state == SpawnState::Offered && request.link == Some(link);
         let request = self.requests.get_mut(&job).filter(offered);

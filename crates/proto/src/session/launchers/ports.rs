@@ -1,9 +1,9 @@
 //! Gives jobs a share of the ports that agents have reserved for ranks: at the root.
 //!
 //! A job gets a contiguous share on each of its nodes, the lowest that fits. On each node the share is free again when
-//! the agent says so: the job has ended everywhere, so nobody connects for it any more, and the ports listen for
-//! others. If one of its nodes has no such share the job gets none, and its agents find ports as in a session without
-//! reserved ones.
+//! the agent reports it (`Renewed`): then the job has ended everywhere, so nobody connects for it any more, and the
+//! ports listen for others. If one of the job's nodes has no such share, the job gets none, and its agents find ports
+//! as in a session without reserved ports.
 
 use crate::session::membership::Nodes;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub struct Ports {
 struct AgentPorts {
     incarnation: u32,
     count: u32,
-    /// Address with the lowest port.
+    /// The agent's address with the lowest of the reserved ports.
     address: Bytes,
     /// Shares of jobs, in ascending order of their ports.
     shares: Vec<Share>,
@@ -57,7 +57,7 @@ impl Ports {
     /// Gives ports to a job: returns, for each of its nodes, the address of the node's first rank; empty: some node has
     /// too few ports, so the job gets none.
     pub fn allot(&mut self, spec: &JobSpec, mapping: &Mapping) -> Vec<Bytes> {
-        // The reserved ports listen, so they only suit jobs whose ranks listen.
+        // Sockets already listen on the reserved ports, so these suit only jobs that want listening sockets.
         let Some(RankPorts { range, listen: true }) = spec.options.process.rank_ports else { return Vec::new() };
         let mut share = |(index, node): (u32, &wireup_wire::job::NodeSpec)| match mapping.local_size(NodeId(index)) {
             0 => Some(Bytes::new()),

@@ -46,7 +46,7 @@ impl Bench {
         self.said(link, job, Control::FromLauncher(FromLauncher::Launch(spec.into())))
     }
 
-    /// All frames of one read have been handled.
+    /// Ends one read of a launcher's link: the root answers the requests for lists in it.
     fn read(&mut self, link: LinkId) -> Vec<Output> {
         self.act(|launchers, cx, nodes| launchers.answer_questions(cx, nodes, link))
     }
@@ -115,7 +115,7 @@ fn a_job_starts_when_all_its_nodes_are_up() {
     assert_eq!(starts(&bench.nodes_changed()), 0);
 }
 
-/// An agent ends a job that is not in the list of live jobs.
+/// Agents end a job that is missing in a later list of live jobs.
 #[test]
 fn jobs_that_start_at_once_are_live_for_each_other() {
     let mut bench = Bench::new();
@@ -167,7 +167,7 @@ fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
         &outputs.sent(LINK)[..],
         [Control::ToLauncher(ToLauncher::JobList(_)), Control::ToLauncher(ToLauncher::Decided(Ok(())))]
     ));
-    // The launch of another launcher may be on its way.
+    // The other launcher's launch request may be in transit.
     assert!(matches!(&outputs.sent(OTHER)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
     let outputs = bench.launch(LINK, job(1));
     assert!(matches!(&outputs.sent(LINK)[..], [Control::ToLauncher(ToLauncher::Ended(_))]));
@@ -230,7 +230,7 @@ fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
     }
 }
 
-/// The addresses of the reserved ports travel with the job; a launcher cannot make them up.
+/// The root adds the addresses of the reserved ports to the job; addresses that a launcher sends are ignored.
 #[test]
 fn a_job_gets_ports_that_its_agents_have_reserved() {
     let endpoints = |outputs: &[Output]| started(outputs).pop().expect("the job starts").endpoints;

@@ -27,8 +27,8 @@ const JOB_OVER: &str = "the job that it was added for is over";
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
 
 impl Membership {
-    /// Decides about agents that are reported as gone. A report counts if its sender can know: the parent or, while the
-    /// agent is starting, any ancestor.
+    /// Decides about agents that are reported as gone. A report is ignored unless its sender can know of the loss: the
+    /// agent's parent or, while the agent is starting, any of its ancestors.
     pub(super) fn judge(&mut self, cx: &mut Cx, live: LiveOf<'_>, gone: Vec<Gone>) -> Vec<News> {
         let Some(writer) = &self.writer else { return Vec::new() };
         let roster = &cx.links.routes.roster;
@@ -73,7 +73,7 @@ impl Membership {
             writer.nodes.on_lost(agent, &problem);
             let jobs = cx.jobs.ids_where(|job| job.facts.has_agent(agent));
             let cause = Cause::AgentLost { agent, problem };
-            // The jobs fail by the tree that the children know, too.
+            // Before the log entry is sent: messages that end the jobs then use the tree that the children know.
             cx.tell_jobs(jobs, |job, cx| job.on_agent_failed(cx, agent, cause.clone()));
         }
         let entry = self.write(cx, live, Entry::Lost(agents.clone()));
@@ -102,7 +102,7 @@ impl Membership {
         self.follow_return(cx, &entry, agents)
     }
 
-    /// Appends an entry to the log: all other agents are sent it before anything else is done.
+    /// Appends an entry to the log, and sends it to the children before anything else is done about it.
     fn write(&mut self, cx: &mut Cx, live: LiveOf<'_>, entry: Entry) -> Entry {
         let (newest, live) = live();
         let at = cx.links.routes.roster.at();
@@ -119,7 +119,8 @@ impl Membership {
         if self.writer.is_none() {
             return Vec::new();
         }
-        // First the root's own awaited children: the decision about them affects those below.
+        // First the root's own awaited children: if one is lost, the agents below it get a new lease or are started
+        // again.
         let mut news = self.lose_late(cx, live, |_, cx, agent| cx.links.routes.roster.parent(agent) == Some(cx.me));
         news.extend(self.lose_late(cx, live, |membership, cx, agent| !membership.is_behind_awaited(cx, agent)));
         if let Some(writer) = &mut self.writer {
@@ -138,7 +139,7 @@ impl Membership {
         let Some(writer) = &self.writer else { return Vec::new() };
         let late = writer.leases.iter().filter(|(agent, until)| **until <= cx.now && which(self, cx, **agent));
         let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
-        // Agents below the late ones have had the same time to notice.
+        // The short lease: agents below the late ones have had the same time to notice the loss.
         self.lose(cx, live, missing, REJOIN_NS_MAX)
     }
 
@@ -150,10 +151,11 @@ impl Membership {
         above.any(|above| writer.leases.contains_key(&above))
     }
 
-    /// An agent that has lost its parent has dialled this one. Returns the entries that it lacks: the caller adopts it.
+    /// An agent that has lost its parent has dialled this agent. Returns the log entries that it lacks: the caller
+    /// adopts it.
     ///
     /// # Errors
-    /// The agent was sent away; what was decided about it.
+    /// The agent is not adopted, and its link is closed. Contains the decisions that followed.
     pub fn on_rejoin(
         &mut self,
         cx: &mut Cx,
@@ -169,10 +171,10 @@ impl Membership {
             return Err(Vec::new());
         };
         let (newest, live_jobs) = live();
-        // The agent cannot continue without the entries that it lacks.
+        // The agent must leave if the entries that it lacks are no longer kept, or if the session is ending.
         let Some(entries) = writer.since(rejoin.at, roster.at()).filter(|_| !cx.is_leaving) else {
             if cx.is_leaving && writer.leases.remove(&agent).is_some() {
-                // The end of the session need not wait for the agent.
+                // The root no longer waits for this agent at the end of the session.
                 drop(cx.links.neighbours.forget(agent));
             }
             dismiss(cx, link, Log::unfit());
@@ -197,7 +199,7 @@ impl Membership {
             return Err(Vec::new());
         }
         if !cx.links.neighbours.expects(agent) {
-            // The child's end of the existing link is broken, even if this end looks healthy.
+            // A link to this child exists, but the child has dialled again: its end of the link is broken.
             let problem = "its link broke".into();
             let news = self.lose(cx, live, vec![MissingAgent { agent, problem }], lease_ns(cx));
             dismiss(cx, link, Log::unfit());
@@ -225,7 +227,7 @@ impl Membership {
         let Some(writer) = &mut self.writer else { return Vec::new() };
         let mut agents = Vec::new();
         for node in spec.nodes.iter_mut().filter(|node| node.agent == AgentId::ADDED) {
-            // The run may use only some nodes of its session, and the added host may be another one of them.
+            // The host may be a node of the session that the launcher's run does not use.
             node.agent = writer.nodes.own_agent(&node.name).unwrap_or_else(|| {
                 let agent = writer.nodes.add(&node.name, spec.job);
                 cx.added.insert(agent, AddedHost { name: node.name.clone(), job: spec.job });
@@ -243,11 +245,11 @@ impl Membership {
         if agents.is_empty() { Vec::new() } else { vec![self.bring_back(cx, live, agents)] }
     }
 
-    /// Dismisses the agents on hosts that were added for jobs that are over.
+    /// Dismisses the agents on hosts that were added for jobs that have ended.
     pub fn release(&mut self, cx: &mut Cx, live: LiveOf<'_>, agents: Vec<AgentId>) -> Vec<News> {
         let Some(writer) = &mut self.writer else { return Vec::new() };
         let has_log = cx.policy.survives_losses();
-        // Without incarnations a number belongs to one agent only.
+        // Without a log, agents have no incarnations, so an agent's number is not given to another agent.
         agents.iter().for_each(|agent| writer.nodes.remove(*agent, has_log));
         if has_log {
             let lost = |agent| MissingAgent { agent, problem: JOB_OVER.into() };

@@ -43,13 +43,13 @@ pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
 /// Longest time that an agent searches for the root (ns): an attempt may take as long again as `REJOIN_NS_MAX`, and
 /// only then do the agents below notice that they too have lost their parent.
 const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
-/// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns
-/// of most losses within the first.
+/// Pause before the root is dialled again (ns), doubled each time; and the longest pause. Chosen: the root learns of
+/// most losses within the first pause.
 const PAUSE_NS: u64 = 100_000_000;
 const PAUSE_NS_MAX: u64 = 1_600_000_000;
 
-/// Number of entries kept for agents that rejoin. Chosen: more losses, and jobs that add hosts, than occur in any
-/// session during one lease.
+/// Number of log entries that the root keeps for agents that rejoin. Chosen: more losses, and jobs that add hosts, than
+/// occur in any session during one lease.
 const KEPT_MAX: usize = 4096;
 
 /// The newest job's number, and the jobs that may still send frames.
@@ -57,7 +57,7 @@ pub type LiveOf<'a> = &'a dyn Fn() -> (JobId, Vec<JobId>);
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Membership {
-    /// Linked agents of the subtree.
+    /// Agents of this agent's subtree that are linked.
     up: BTreeSet<AgentId>,
     /// Reports about agents that are gone, kept until the root has decided.
     reported: BTreeMap<AgentId, Gone>,
@@ -96,7 +96,7 @@ impl Membership {
         self.writer.as_ref().map(|writer| &writer.nodes)
     }
 
-    /// Whether this agent has no parent.
+    /// Whether this agent has lost its parent and has no new one yet.
     pub fn is_seeking(&self) -> bool {
         self.seeking.is_some()
     }
@@ -126,8 +126,8 @@ impl Membership {
 /// Reports of an agent about its subtree, up to the root: which agents are linked, which are gone.
 ///
 /// Each hop keeps what it has forwarded until the root has decided, and repeats it to a new parent, because reports
-/// that the previous parent had not forwarded are lost with it. Every report contains an incarnation, so it never
-/// affects a later one.
+/// that the previous parent had not forwarded are lost with it. Every report contains an agent's incarnation, so it
+/// never affects a later incarnation.
 impl Membership {
     /// Handles a report that agents are linked; reports about previous incarnations are ignored. Returns whether the
     /// root's table of nodes has changed.
@@ -141,14 +141,14 @@ impl Membership {
             return true;
         }
         self.up.extend(agents.iter().map(|(agent, _)| *agent));
-        // An agent without a parent reports them once it has one.
+        // An agent without a parent reports the linked agents once it has a parent.
         if cx.links.neighbours.has_up() && !agents.is_empty() {
             cx.up(Control::SessionUp(SessionUp::Here(agents)));
         }
         false
     }
 
-    /// This agent has observed that others are gone, or missing.
+    /// This agent has observed that other agents are lost, or did not start.
     pub fn report_lost(&mut self, cx: &mut Cx, live: LiveOf<'_>, missing: Vec<MissingAgent>) -> Vec<News> {
         let roster = &cx.links.routes.roster;
         let gone = |MissingAgent { agent, problem }| {
@@ -159,7 +159,7 @@ impl Membership {
         self.on_gone(cx, live, cx.me, gone)
     }
 
-    /// A child forwards that these agents are gone.
+    /// A child forwards the report that these agents are gone.
     pub fn on_gone(&mut self, cx: &mut Cx, live: LiveOf<'_>, branch: AgentId, mut gone: Vec<Gone>) -> Vec<News> {
         let roster = &cx.links.routes.roster;
         gone.retain(|gone| {
@@ -205,7 +205,8 @@ impl Membership {
     /// A part of the log arrives. If it confirms that the root has adopted this agent, returns the link to the root.
     ///
     /// # Errors
-    /// This agent lacks a decision, and cannot take part: a correct parent leaves out nothing.
+    /// This agent lacks earlier entries, which a correct parent never leaves out, so it cannot take part in the
+    /// session.
     pub fn on_log(&mut self, cx: &Cx, log: &Log) -> Result<Option<LinkId>, Unfit> {
         if log.at > cx.links.routes.roster.at() {
             return Err(Unfit);
@@ -252,7 +253,7 @@ impl Membership {
         self.up.retain(|agent| is_ours(*agent));
         self.reported.retain(|agent, _| is_ours(*agent));
         if self.writer.is_some() {
-            // Frames that are sent again to the adopted agents wait for their links.
+            // Frames that are sent again to the adopted agents wait until these agents have linked to the root.
             moved.iter().for_each(|child| cx.links.neighbours.expect(*child));
         }
         moved
@@ -291,7 +292,7 @@ impl Membership {
             return true;
         }
         match &mut self.seeking {
-            // The root has told this agent to try again.
+            // The link to the root ended before the root had adopted this agent: it dials again after a pause.
             Some(seeking) => {
                 seeking.heard = cx.now;
                 seeking.link = None;
@@ -352,7 +353,7 @@ pub enum News {
     /// Agents are started again. `own`: the ones that this agent starts; `are_below`: whether some are in its
     /// subtree.
     Returned { agents: Vec<AgentId>, own: Vec<AgentId>, are_below: bool },
-    /// This agent was lost: the others continue without it.
+    /// The root counts this agent as lost: it must exit.
     Dismissed,
 }
 
@@ -374,7 +375,7 @@ struct Seeking {
 }
 
 impl Seeking {
-    /// Begins the search when the parent is lost.
+    /// Begins the search for the root, when the parent is lost.
     fn new(now: Instant) -> Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
@@ -398,7 +399,7 @@ pub struct Writer {
     pub nodes: Nodes,
     /// The most recent entries of the log.
     kept: VecDeque<Entry>,
-    /// Agents that must dial the root by this time, including those that were told to try again.
+    /// Agents that the root awaits, and when it gives up each of them; among them agents that were told to try again.
     pub leases: BTreeMap<AgentId, Instant>,
 }
 
@@ -412,8 +413,8 @@ impl Writer {
         self.nodes.is_up(agent) || self.leases.contains_key(&agent)
     }
 
-    /// The root is an agent's new parent, and the agent must dial it by this time. Until then it is not up: no job
-    /// starts there.
+    /// The root has become an agent's parent, and the agent must dial the root by the time `until`. Until then the
+    /// agent is not up: no job starts there.
     pub fn await_rejoin(&mut self, agent: AgentId, until: Instant) {
         self.nodes.on_return(agent);
         self.leases.insert(agent, until);
@@ -426,7 +427,7 @@ impl Writer {
         }
     }
 
-    /// The entries after the first `at` of `all`. `None`: they are no longer kept, or never existed.
+    /// The last `all - at` entries of a log of `all` entries. `None`: some are no longer kept, or `at` exceeds `all`.
     pub fn since(&self, at: u32, all: u32) -> Option<Vec<Entry>> {
         let missed = all.checked_sub(at)? as usize;
         let first = self.kept.len().checked_sub(missed)?;

@@ -103,7 +103,7 @@ impl Nodes {
         self.change(agent, Presence::Up);
     }
 
-    /// An agent is started again.
+    /// An agent is started again, or awaited.
     pub fn on_return(&mut self, agent: AgentId) {
         self.change(agent, Presence::Starting);
     }

@@ -12,7 +12,7 @@ struct Bench {
     part: Membership,
 }
 
-/// What an act has led to.
+/// The outputs and news of the membership part in one call, and their effects.
 #[derive(Default)]
 struct Came {
     outputs: Vec<Output>,
@@ -44,7 +44,7 @@ impl Bench {
         &self.cx.links.routes.roster
     }
 
-    /// Lets the part act, and does to the links what the agent does for its news.
+    /// Calls `act` with the membership part, and changes the links as the agent would for the news.
     fn act(&mut self, act: impl FnOnce(&mut Membership, &mut Cx) -> Vec<News>) -> Came {
         let news = act(&mut self.part, &mut self.cx);
         let outputs = self.cx.outputs();
@@ -102,7 +102,7 @@ impl Bench {
             Err(news) => news,
         });
         if missed.is_some() {
-            // As the agent adopts it.
+            // Adopts the agent as `Session::adopt` does.
             self.cx.links.neighbours.on_child_up(AgentId(agent), link);
             self.part.on_here(&mut self.cx, AgentId(agent), vec![(AgentId(agent), incarnation)]);
             self.cx.outputs();
@@ -122,7 +122,7 @@ impl Bench {
         }
     }
 
-    /// A time that the part waits for.
+    /// Moves the clock to the deadline of the part, and checks leases.
     fn tick_when_due(&mut self) -> Came {
         self.cx.now = self.part.deadline().expect("the part waits for a time");
         self.act(|part, cx| part.check_leases(cx, &nothing_live))
@@ -177,7 +177,7 @@ impl Came {
         children.filter(|link| link.0 > 100).map(of).max_by_key(Vec::len).unwrap_or_default()
     }
 
-    /// The decisions sent to all children.
+    /// The decisions in the log entries that were sent to all children.
     fn decided(&self) -> Vec<Entry> {
         self.logs().into_iter().flat_map(|log| log.entries).collect()
     }
@@ -249,7 +249,7 @@ fn an_agent_that_dials_while_its_parent_is_up_is_lost_when_the_lease_ends() {
     assert_eq!(root.fate(7, 0, 0), "later");
     assert_eq!(root.tick_when_due().decided(), [Entry::Lost(ids([7]))]);
     assert_eq!(root.fate(7, 0, 0), "dismissed");
-    // An agent that is linked here dials: its end of that link has broken.
+    // Agent 2 dials although its link to the root is up here: its own end of that link has broken.
     let (came, missed) = root.rejoin(2, 0, 0);
     assert_eq!((missed, came.decided()), (None, vec![Entry::Lost(ids([2]))]));
     assert!(!came.outputs.sent(LinkId(92)).is_empty() && came.outputs.closes(LinkId(92)), "it is dismissed");
@@ -272,7 +272,7 @@ fn agents_that_a_lost_agent_should_have_started_are_started_again() {
     let mut root = Bench::new(in_session(0).linked(), &SessionSnapshot::default());
     root.part.on_here(&mut root.cx, AgentId(1), vec![(AgentId(1), 0), (AgentId(3), 0)]);
     let came = root.lost(1, "silent");
-    // Agent 3 is up and awaited; nothing is known of 7 and 8 below it, but 3 starts them.
+    // Agent 3 is up and awaited. Agents 7 and 8 below it were not reported, but agent 3 starts them.
     let unheard = ids([4, 7, 8, 9, 10]);
     let mut lost = unheard.clone();
     lost.insert(0, AgentId(1));
@@ -341,8 +341,8 @@ fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
     assert!(!agent.part.is_seeking() && agent.parent_lost().leaves, "it is now a child of the root");
 }
 
-/// The agent has learned of the loss from the lost parent, which was still linked: frames sent again at that time were
-/// lost.
+/// The agent learned of its parent's loss from the parent itself, over a link that still worked: frames that were sent
+/// again at that time went over this link and were lost.
 #[test]
 fn an_adopted_agent_tells_those_below_it_to_send_frames_again() {
     let mut agent = Bench::settled(3);
@@ -369,7 +369,7 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
     assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
     assert!(Bench::settled(1).parent_lost().leaves, "a child of the root is lost with its link");
     assert!(Bench::new(one_run(3), &SessionSnapshot::default()).parent_lost().leaves);
-    // Agent 7 learns from the log that its parent, agent 3, is lost before the link breaks.
+    // Agent 7 learns from the log that its parent, agent 3, is lost, before the link to the parent breaks.
     let mut agent = Bench::settled(7);
     agent.log(0, Entry::Lost(ids([3])));
     assert!(!agent.parent_lost().leaves && agent.part.is_seeking());

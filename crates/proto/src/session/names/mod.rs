@@ -67,7 +67,7 @@ impl LookUp {
 }
 
 impl Names {
-    /// Handles a message of one of a job's agents.
+    /// Handles a message from an agent of a job.
     pub fn on_message(&mut self, cx: &mut Cx, job: JobId, message: Up) {
         match message {
             Up::Ask { agent, asker, from, ask } => self.serve(cx, JobNode { job, agent }, asker, from, ask),
@@ -83,7 +83,7 @@ impl Names {
     }
 
     fn serve(&mut self, cx: &mut Cx, at: JobNode, asker: Asker, from: Rank, ask: Ask) {
-        // A job that has ended waits for nothing.
+        // No rank of an ended job waits for an answer.
         let Some(spec) = cx.jobs.spec(at.job) else { return };
         match ask {
             Ask::Publish { items, range, keep } => {
@@ -125,7 +125,7 @@ impl Names {
         }
         for Item { name, value } in items {
             let entry = Entry { at, nspace: nspace.into(), from, keep, value };
-            // If a request has the same name twice, the last one counts.
+            // If a request has the same name twice, the last value is kept.
             if let Some(before) = self.names.insert((scope, name.clone()), entry) {
                 self.room.free(at.job, before.cost(&name));
             }
@@ -144,12 +144,12 @@ impl Names {
         if names.is_empty() || self.names.len() < before { Answer::Done } else { Answer::Refused(Refusal::NotFound) }
     }
 
-    /// A rank has ended; removes the names that last as long as it.
+    /// A rank has ended: removes the names that it has published with `Keep::Rank`.
     fn on_left(&mut self, job: JobId, rank: Rank) {
         self.retain(|_, entry| !(entry.at.job == job && entry.from == rank && entry.keep == Keep::Rank));
     }
 
-    /// A job has ended everywhere.
+    /// A job has ended everywhere: removes its names and look-ups.
     pub fn on_job_over(&mut self, job: JobId) {
         self.retain(|_, entry| entry.at.job != job);
         for number in self.waiting.of_job(job) {
@@ -186,7 +186,7 @@ impl Names {
         None
     }
 
-    /// The look-ups that can be answered because these names were published.
+    /// Removes the look-ups that can be answered now that these names were published; returns their answers.
     fn take_found(&mut self, names: &[Bytes]) -> Vec<AddressedAnswer> {
         let mut told = Vec::new();
         for number in self.waiting.that_want(names) {
@@ -199,13 +199,13 @@ impl Names {
         told
     }
 
-    /// The look-ups whose time has passed.
+    /// Removes the look-ups that have waited for too long; returns their answers.
     fn take_late(&mut self, now: Instant) -> Vec<AddressedAnswer> {
         let late = self.waiting.late(now).into_iter().filter_map(|number| self.give_up(number));
         late.map(|lookup| lookup.refused(Refusal::TimedOut)).collect()
     }
 
-    /// Removes a look-up that waits.
+    /// Removes a waiting look-up, and frees its bytes.
     fn give_up(&mut self, number: u64) -> Option<LookUp> {
         let lookup = self.waiting.remove(number)?;
         self.room.free(lookup.at.job, lookup.cost());
@@ -241,8 +241,8 @@ impl Names {
         Some(Answer::Found(found))
     }
 
-    /// Finds the entry that a look-up means by a name, among the entries that the asking rank can see. A narrow scope
-    /// takes precedence over a wide one.
+    /// Finds the entry of a name for a look-up, among the entries that the asking rank can see. A narrow scope takes
+    /// precedence over a wide one.
     fn find(&self, lookup: &LookUp, name: &Bytes) -> Option<(Scope, Bytes)> {
         let LookUp { at: JobNode { job, agent }, range, .. } = *lookup;
         let is_meant = |entry: &Entry| match range {
@@ -268,7 +268,7 @@ struct Room {
 }
 
 impl Room {
-    /// Reserves bytes for a job. Returns `false` if there are not as many left.
+    /// Reserves bytes for a job. Returns `false` if fewer bytes are left.
     fn reserve(&mut self, job: JobId, bytes: usize) -> bool {
         let of_job = self.of_jobs.get(&job).copied().unwrap_or(0) + bytes;
         if of_job > NAMES_OF_JOB_BYTES_MAX || self.used + bytes > NAMES_BYTES_MAX {
@@ -282,7 +282,7 @@ impl Room {
     }
 
     /// # Panics
-    /// If the job has not taken as much.
+    /// If the job has reserved fewer bytes.
     fn free(&mut self, job: JobId, bytes: usize) {
         if bytes == 0 {
             return;
@@ -314,7 +314,7 @@ pub struct LookUp {
     pub asker: Asker,
     pub names: Vec<Bytes>,
     pub range: Range,
-    /// The number of names to wait for.
+    /// The number of names that must exist before the look-up is answered; 0: answered at once.
     pub wait: u32,
     pub until: Option<Instant>,
 }
@@ -358,7 +358,7 @@ impl Waiting {
         self.all.iter().filter(|(_, lookup)| lookup.at.job == job).map(|(number, _)| *number).collect()
     }
 
-    /// Numbers of the look-ups whose time has passed.
+    /// Numbers of the look-ups that have waited for too long.
     pub fn late(&self, now: Instant) -> Vec<u64> {
         self.due.iter().take_while(|(until, _)| *until <= now).map(|(_, number)| *number).collect()
     }

@@ -1,4 +1,5 @@
-//! The remote shells of one agent: a limited number in progress at once, called again if that may help.
+//! Calls remote shells such as `ssh` for one agent: a limited number at once, and again after a failure if that may
+//! help.
 //!
 //! A `Wish` is a request to start an agent, as this agent's child or on behalf of an agent below, or to probe a host.
 //! `verdict` interprets the end of a shell, and the messages of a batch system about a step:
@@ -41,9 +42,9 @@ pub struct Wish {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A child of this agent.
+    /// Starts a child of this agent.
     Child,
-    /// An agent below `branch`, a child of this agent; it must dial `parent`.
+    /// Starts an agent below `branch` (a child of this agent) in its parent's stead; `parent`: the parent's addresses.
     Stead { branch: AgentId, parent: Vec<String>, snapshot: Box<SessionSnapshot> },
     /// Starts nothing: probes a host below the child `below`, because that child is missing or slow.
     Probe { below: AgentId },
@@ -78,7 +79,7 @@ pub struct ShellCalls {
     max: usize,
     next: u32,
     queue: VecDeque<Call>,
-    /// Calls to be repeated, each with its time.
+    /// Calls to be repeated, each with the time at which its pause ends.
     pausing: Vec<(Instant, Call)>,
     calls: BTreeMap<ShellId, (Call, State)>,
 }
@@ -89,7 +90,7 @@ struct Call {
     attempt: u32,
     /// Whether the program was sent to the host.
     sent: bool,
-    /// The error message when the host was busy.
+    /// The error message of the last call that failed because the host was busy.
     busy: Option<String>,
 }
 
@@ -144,7 +145,7 @@ impl ShellCalls {
         };
         let mut session = cx.session.clone();
         session.start_timeout_ns = cx.start_by - cx.now;
-        // If another call may have started the same agent, only the one that links runs the program.
+        // Ranks wait for the link if another call may have started the same agent: only the agent that links runs them.
         let is_called_again = |(call, _): &(Call, State)| call.wish.agent == wish.agent && call.attempt > 0;
         session.hold_ranks = !by_parent || self.calls.values().any(is_called_again);
         let jobs = wish.jobs.iter().filter_map(|job| cx.jobs.spec(*job)).cloned().collect();
@@ -166,7 +167,7 @@ impl ShellCalls {
         Some((shell, wish, how))
     }
 
-    /// A new number for a call, whichever part makes it.
+    /// A new number for a call of a remote shell or of a batch system's step.
     pub fn new_shell(&mut self) -> ShellId {
         let shell = ShellId(self.next);
         self.next += 1;
@@ -177,8 +178,8 @@ impl ShellCalls {
         self.calls.values().filter(|(_, state)| *state == State::Running).map(|(call, _)| call)
     }
 
-    /// An agent has linked, here or to the parent that it was to dial: its shell frees its slot, and the agent is not
-    /// called again. Returns whether it was called here.
+    /// An agent has linked, to this agent or to the parent that it was to dial: its shell no longer counts towards the
+    /// limit, and other calls for the agent are dropped. Returns whether a shell for it was in progress here.
     pub fn on_linked(&mut self, agent: AgentId) -> bool {
         let starts = |call: &Call| call.wish.agent == agent && !call.wish.purpose.is_probe();
         self.queue.retain(|call| !starts(call));
@@ -191,7 +192,7 @@ impl ShellCalls {
         found
     }
 
-    /// The agent of this shell, if it has linked: the shell then ends with its agent.
+    /// The agent that this shell has started, if the agent has linked: the shell then ends with its agent.
     pub fn linked_by(&self, shell: ShellId) -> Option<AgentId> {
         self.calls.get(&shell).filter(|(_, state)| *state == State::Linked).map(|(call, _)| call.wish.agent)
     }
@@ -201,7 +202,8 @@ impl ShellCalls {
         self.calls.values().any(|(call, state)| *state == State::Linked && call.wish.agent == agent)
     }
 
-    /// A linked agent is lost: what its shell still says must not be attributed to its next incarnation.
+    /// A linked agent is lost: forgets its shell, whose messages must not be attributed to the agent's next
+    /// incarnation.
     pub fn on_lost(&mut self, agent: AgentId) {
         self.calls.retain(|_, (call, state)| *state != State::Linked || call.wish.agent != agent);
     }
@@ -305,7 +307,7 @@ impl ShellCalls {
             .any(|call| call.wish.agent == agent && call.wish.purpose == Purpose::Child && call.attempt == 0)
     }
 
-    /// The error message when a busy host was last called.
+    /// The error message of an agent's last call that failed because the host was busy.
     pub fn busy_words(&self, agent: AgentId) -> Option<String> {
         let calls = self.calls.values().map(|(call, _)| call).chain(&self.queue);
         calls.filter(|call| call.wish.agent == agent).find_map(|call| call.busy.clone())
@@ -317,7 +319,7 @@ impl ShellCalls {
     }
 
     /// Whether there are wishes on behalf of other agents or probes, in addition to starts of this agent's children.
-    /// Such wishes are given up when the start time is over.
+    /// Such wishes are given up at the start timeout.
     pub fn serves_others(&self) -> bool {
         let waiting = self.queue.iter().chain(self.pausing.iter().map(|(_, call)| call));
         waiting.chain(self.running()).any(|call| call.wish.purpose != Purpose::Child)
@@ -408,7 +410,7 @@ mod tests {
         assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(None));
         let (shell, _, how) = calls.next(T).unwrap();
         assert_eq!(how, How::Send);
-        // The program was stored; a node that needs it a second time is not sent it again.
+        // The program was stored on the node; a node that still lacks it is not sent it again.
         let note = Some(Note::Sent { agent: AgentId(1), to_second_cache: true });
         let said = format!("mkdir: Read-only file system\n{SECOND_CACHE_WORDS}\n");
         assert_eq!(calls.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), &said), Outcome::Again(note));

@@ -1,5 +1,5 @@
 //! Interprets the end of a remote shell, by exit codes and messages of `ssh`; and a batch system's messages about a
-//! step as a whole, which are recognised by the texts in its row of the table.
+//! step as a whole, which are recognised by the texts in [`Batch`].
 
 use crate::io::{ExitStatus, How};
 use wireup_wire::peer::{Batch, Problem, ProblemKind};
@@ -15,7 +15,7 @@ pub const SECOND_CACHE_WORDS: &str = "wireup-in-second-cache";
 /// Exit codes of `sh`: the program exists and cannot be executed; `NOT_FOUND`: the program does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Largest exit code that does not come from an agent: one that started and failed exits with a higher code.
+/// Largest exit code that does not come from an agent: an agent that started and failed exits with a higher code.
 const FOREIGN_MAX: u8 = 87;
 /// The exit code of an agent that cannot begin: the text that it prints says why, and what to do.
 pub const CANNOT_BEGIN: u8 = 90;
@@ -81,7 +81,7 @@ pub fn verdict(
                  on its PATH"
             ))),
             _ if is_probe => Verdict::Reached,
-            // The host was only asked whether it lacks the program.
+            // With `installed_only`, a call with `How::Send` sends no program: it only asks whether the host lacks it.
             _ if how == How::Send => Verdict::Lost(ProblemKind::NotInstalled.with(said())),
             _ => Verdict::Other(How::Send),
         },
@@ -116,7 +116,7 @@ pub fn probe_result(status: ExitStatus, stderr: &str, arch: &str) -> Result<(), 
     }
 }
 
-/// Whether a node has stored the program in its second cache. `node`: the one of several that is asked about.
+/// Whether a node has stored the program in its second cache. `node`: the node's name, if several nodes wrote `stderr`.
 pub fn is_in_second_cache(stderr: &str, node: Option<&str>) -> bool {
     let mut nodes = stderr.lines().filter_map(|line| line.trim().strip_prefix(SECOND_CACHE_WORDS));
     nodes.any(|name| node.is_none_or(|node| name.trim() == node))
@@ -182,7 +182,7 @@ pub fn joined(how: &str, stderr: &str) -> String {
     if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }
 }
 
-/// Why an ended step has not started an agent. Batch systems print more than the errors.
+/// Why an ended step has not started an agent: the error lines among everything that the batch system has printed.
 pub fn step_problem(batch: &Batch, status: ExitStatus, stderr: &str) -> Problem {
     if let Some(line) = stderr.lines().find(|line| line.contains(batch.cancelled)) {
         return ProblemKind::StepCancelled.with(line.split(batch.frame).nth(1).unwrap_or(line).trim());

@@ -54,7 +54,7 @@ impl Bench {
         (rules, streams, places)
     }
 
-    /// Gathers into `here`; the problems.
+    /// Gathers into `here`; returns the problems.
     fn gather(&mut self, rules: &[&str]) -> Vec<String> {
         let (rules, streams, places) = self.streams(rules);
         let names = ["n0", "n1"].map(str::to_owned).to_vec();
@@ -123,7 +123,7 @@ fn files_keep_their_contents_bits_times_and_holes() {
     fs::set_permissions(bench.at("n0/out/deep"), fs::Permissions::from_mode(0o555)).unwrap();
     assert_eq!(bench.gather(&["out=>got", "way=>got"]), [""; 0]);
     assert_eq!(bench.read("got/out/deep/noise"), noise);
-    // A link that is named is what it leads to; one in a folder stays a link.
+    // A link that matches a rule is followed; a link inside of a gathered folder stays a link.
     assert_eq!(bench.read("got/way/noise"), noise);
     assert_eq!(fs::read_link(bench.at("here/got/out/link")).unwrap(), Path::new("/no/such"));
     let meta = fs::metadata(bench.at("here/got/out/deep/noise")).unwrap();
@@ -186,7 +186,7 @@ fn nothing_is_overwritten_and_the_rest_goes_on() {
     );
     assert_eq!((bench.read("got/log"), bench.read("got/old")), (b"0".to_vec(), b"old".to_vec()));
     assert_eq!(bench.read("got/other"), b"other");
-    // Once more: all is there already.
+    // Gathering a second time fails, because the file exists already.
     assert_eq!(bench.gather(&["other=>got"]), ["here/got/other exists already; n0:n0/other was not gathered"]);
 }
 

@@ -1,4 +1,4 @@
-//! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
+//! Faults at a chosen moment: loss of remote shells that are no longer needed, and full disks.
 
 use rustix::process::Signal;
 use std::fs;
@@ -21,7 +21,7 @@ fn expect_clean(site: &FaultSite) {
     assert!(idle.is_some(), "left behind: {:?}", site.left(&nodes));
 }
 
-/// When the agents are linked, `ssh`, `sshd`'s sessions and `sshd` itself are no longer needed.
+/// When the agents are linked, a job needs neither `ssh` nor `sshd`'s sessions nor `sshd` itself.
 #[test]
 fn a_running_job_needs_no_ssh() {
     let Some(site) = FaultSite::start(4, &[FaultSite::share()]) else { return };
@@ -47,7 +47,7 @@ fn a_running_job_needs_no_ssh() {
     expect_clean(&site);
 }
 
-/// A recording is for debugging: the job is more important.
+/// If a recording cannot be written, the job continues: a recording is only for debugging.
 #[test]
 fn a_full_disk_for_recordings_does_not_end_the_job() {
     let Some(site) = FaultSite::start(3, &[FaultSite::share()]) else { return };

@@ -1,6 +1,6 @@
-//! Host names in messages.
+//! Recognizes host names in messages.
 
-/// Whether a node is named, alone or in a range.
+/// Whether a text names a node, alone or in a range.
 pub fn names(text: &str, node: u16) -> bool {
     let plain = format!("n{node}");
     let words = || text.split(|c: char| !(c.is_ascii_alphanumeric() || "[]-,".contains(c)));

@@ -1,8 +1,8 @@
-//! Faults at random moments in other places than hosts with a remote shell: virtual nodes, sessions of them, a Slurm
-//! allocation; with PMI-1, PMI-2 and PMIx. Processes are killed, one or all at once, or stopped; descriptors, shared
-//! memory or the disk run out.
+//! Faults at random moments, not on hosts with a remote shell but on virtual nodes, in sessions of virtual nodes and in
+//! a Slurm allocation; with PMI-1, PMI-2 and PMIx. Processes are killed, one or all at once, or stopped; descriptors,
+//! shared memory or the disk run out.
 //!
-//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` as for the trials on hosts.
+//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` have the same meaning as for the trials on hosts.
 
 use super::{Dice, number, seed};
 use rustix::process::Signal;
@@ -17,9 +17,9 @@ use wireup_e2e::{Run, Running, wireup};
 use xtask::programs::Flavour;
 
 const TRIALS: u64 = 16;
-/// Longer than any job of these trials takes without a fault.
+/// Longest time until a fault: longer than any job of these trials takes without a fault.
 const LONGEST: Duration = Duration::from_millis(700);
-/// What is left of a session after this time was left behind.
+/// Time limit for the end of a session's processes; those that exist for longer were left behind.
 const CLEAN: Duration = Duration::from_secs(20);
 const RANKS: usize = 6;
 
@@ -33,9 +33,9 @@ enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     KillOne,
-    /// All of wireup's own processes.
+    /// All of wireup's own processes are killed.
     KillAll,
-    /// A process is stopped; then the user presses Ctrl-C twice, and the process goes on or is killed.
+    /// A process is stopped; then the user presses Ctrl-C twice, and the process is continued or killed.
     Stop,
     FewDescriptors,
     FullMemory,
@@ -55,13 +55,13 @@ const FAULTS: [Fault; 9] = [
     Fault::FullDisk,
 ];
 
-/// What the ranks do, and what they are offered.
+/// What the ranks of a trial do, with the flags of the job.
 struct Work {
     flags: &'static str,
     words: Vec<String>,
 }
 
-/// So many of the first of [`works`] need neither PMIx nor a network of their own.
+/// Number of the first elements of [`works`] that need neither PMIx nor a network of their own.
 const OF_ANY_PLACE: usize = 4;
 
 fn works() -> Vec<Work> {
@@ -87,8 +87,8 @@ fn faults_in_every_place_end_the_job_cleanly() {
     for trial in 0..trials {
         let mut dice = Dice::of(seed, trial);
         let (place, fault) = (*dice.one_of(&PLACES), *dice.one_of(&FAULTS));
-        // Between hosts Open MPI tries interfaces that lead nowhere. When all have been killed, nobody removes the
-        // directories of PMIx servers: the next job with PMIx does.
+        // In an allocation, Open MPI would try interfaces that lead nowhere. After `KillAll`, nobody removes the
+        // directories of PMIx servers until the next job with PMIx.
         let fit = if place == Place::Slurm || fault == Fault::KillAll { &works[..OF_ANY_PLACE] } else { &works[..] };
         let work = dice.one_of(fit);
         let work = &Work {
@@ -125,12 +125,12 @@ fn in_session(fault: Fault, work: &Work, dice: &mut Dice) -> String {
     let mut told = format!("up: code {} {:?}", up.code(), up.err());
     if up.code() == 0 {
         let run = Run::job(&format!("-n {RANKS} --kill-grace 1 {}", work.flags)).args(&work.words);
-        // What outlives the command belongs to the session.
+        // Processes that outlive the command are checked at the session's end.
         let mut running = session.leaving(run).start();
         let hit = strike(fault, &mut running, |_| session.processes(), dice);
         told = judge(fault, &hit, running);
     }
-    // If its root is gone, so is the session.
+    // If its root was killed, the session has ended.
     let _ = session.leaving(Run::wireup(["down", "--kill"])).finish();
     let gone = until(CLEAN, || session.processes().is_empty());
     assert!(gone.is_some(), "{told}: left behind: {:?}", session.processes());
@@ -144,7 +144,7 @@ fn in_slurm(machines: &Machines, fault: Fault, work: &Work, dice: &mut Dice) -> 
     let mut running = machines.allocated("-N 3 -n 6", &format!("{offer} {line}")).args(&work.words).start();
     let fault = match fault {
         Fault::KillOne | Fault::Stop => fault,
-        // The rest happens on the nodes as on virtual ones.
+        // Other faults happen on the nodes of the allocation, where they have the same effect as on virtual nodes.
         _ => Fault::KillOne,
     };
     let of_nodes = || {
@@ -157,7 +157,7 @@ fn in_slurm(machines: &Machines, fault: Fault, work: &Work, dice: &mut Dice) -> 
     judge(fault, &hit, running)
 }
 
-/// `wireup LINE`, which takes further arguments, where something has run out.
+/// The command `wireup LINE`, to which arguments can be added, in an environment where some resource has run out.
 fn with_too_little(fault: Fault, line: &str, dice: &mut Dice) -> Run {
     let size = *dice.one_of(&["16k", "64k", "1m"]);
     let small = |place| {
@@ -172,7 +172,7 @@ fn with_too_little(fault: Fault, line: &str, dice: &mut Dice) -> Run {
     Run::shell(&script).arg("sh")
 }
 
-/// Does what the fault is, at a random moment; what was hit.
+/// Injects the fault at a random moment; returns a description of the process that it affects, if any.
 fn strike(
     fault: Fault,
     running: &mut Running,
@@ -213,7 +213,8 @@ fn raw_of(running: &Running) -> u32 {
     running.pid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// The command must end, which the harness checks, as it checks what is left; and say why unless it has succeeded.
+/// Waits for the end of the command; the harness checks that it ends and what it leaves. A command that has failed must
+/// have printed why.
 fn judge(fault: Fault, hit: &Option<String>, running: Running) -> String {
     let launcher = raw_of(&running);
     print!("hit {hit:?}; ");

@@ -14,15 +14,16 @@ use wireup_testbed::Process;
 const RANKS: usize = 12;
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that a job may take to end on request, on a busy machine.
+/// Longest time within which a job must end on request, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(12);
-/// If processes remain for longer than this, they were left behind; the documented bound is 2 s on an idle machine.
+/// If processes exist for longer than this after the end, they were left behind; the documented bound is 2 s on an idle
+/// machine.
 const CLEAN: Duration = Duration::from_secs(10);
-/// The longest time for which a silent node goes unnoticed: by an agent that waits for its bootstrap message.
+/// Longest time for which a silent node goes unnoticed: that of an agent that waits for its bootstrap message.
 const SILENT: Duration = Duration::from_secs(10);
-/// Allowance on top.
+/// Time that is added to the limits because the machine may be busy.
 const SLACK: Duration = Duration::from_secs(5);
-/// An interruption of the network that no job must fail from.
+/// Duration of an interruption of the network that must not fail a job.
 const BLINK: Duration = Duration::from_millis(1200);
 const WRITTEN_BYTES: usize = 400_000;
 
@@ -48,11 +49,12 @@ enum Fault {
     /// An agent dies while its node is cut off from the network, so that no other agent notices; then the network
     /// returns.
     HalfOpen,
-    /// A node loses power.
+    /// A node loses power: everything on it is gone.
     PowerOff,
 }
 
-/// Silent faults take seconds to be noticed, so they are chosen less often.
+/// Kinds of faults, from which trials choose; silent faults take seconds to be noticed, so they are in the list less
+/// often.
 const FAULTS: [Fault; 16] = [
     Fault::Kill(Victim::Launcher),
     Fault::Kill(Victim::Agent),
@@ -135,7 +137,7 @@ fn is_whole(work: Work, ended: &Ended) -> bool {
     }
 }
 
-/// How long each kind of work takes without a fault.
+/// Measures how long each kind of work takes without a fault.
 pub fn typical_lengths(site: &FaultSite) -> Vec<(Work, Duration)> {
     let length = |work: Work| {
         let run = || {
@@ -151,7 +153,7 @@ pub fn typical_lengths(site: &FaultSite) -> Vec<(Work, Duration)> {
     WORKS.into_iter().map(length).collect()
 }
 
-/// Returns `false` if the site must not be used again.
+/// Runs a trial; returns its report, and `false` if the site must not be used again.
 pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (TrialReport, bool) {
     let (work, length) = *dice.one_of(lengths);
     let fault = *dice.one_of(&FAULTS);
@@ -180,8 +182,8 @@ pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: 
     thread::sleep(moment.saturating_sub(job.begun.elapsed()));
     let mut trial = Trial { site, work, fanout, node, dice, report: &mut report };
     trial.run(job);
-    // sshd on a host that was cut off may still keep connections open. Leftovers of a failed trial would be found again
-    // by all later ones.
+    // After a silent fault, sshd on the host may still keep connections open. What a failed trial has left would be
+    // found by all later trials.
     let is_intact = !trial.is_silent() && trial.report.problems.is_empty();
     (report, is_intact)
 }
@@ -207,7 +209,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Looks for a victim until the job ends.
+    /// Looks for a process of this kind again and again, until one is found or the job has ended.
     fn find(&mut self, job: &mut Started, victim: Victim) -> Option<Found> {
         loop {
             let found = find(victim, self.site, job, self.dice);
@@ -225,7 +227,7 @@ impl Trial<'_> {
         let Some(ended) = self.end(job, AT_ONCE) else { return };
         match (&found, victim) {
             (None, _) => self.expect_success(&ended),
-            // The job may have ended just before.
+            // Exit code 0 if the job has ended just before the fault.
             (Some(_), Victim::Launcher) => self.expect(ended.code == 137 || ended.code == 0, "launcher exit code"),
             (Some(found), _) => {
                 let named = self.culprits(found);
@@ -244,7 +246,7 @@ impl Trial<'_> {
         thread::sleep(Duration::from_millis(200));
         kill(launcher, Signal::INT);
         thread::sleep(Duration::from_millis(200));
-        // The job may have ended without the stopped agent.
+        // The job may have ended although one of its agents was stopped.
         kill(launcher, Signal::TERM);
         let ended = self.end(job, AT_ONCE);
         let gone_on = *self.dice.one_of(&[Signal::CONT, Signal::KILL]);
@@ -332,11 +334,11 @@ impl Trial<'_> {
         (0..NODES).collect()
     }
 
-    /// If this process dies, the message must name one of these nodes.
+    /// The nodes of which the message must name one if this process dies.
     fn culprits(&self, found: &Found) -> Vec<u16> {
         let of_command = (0..NODES).filter(|i| found.command.split(' ').any(|word| word == format!("n{i}")));
         let own = found.node.into_iter();
-        // Agent numbers: the hub's is 0, that of node i is i + 1.
+        // Numbers of agents: the hub's agent is 0, that of node i is i + 1.
         let number = found.node.map_or(0, |i| i + 1);
         let below = (1..=self.fanout).map(|child| number * self.fanout + child - 1).filter(|&i| i < NODES);
         own.chain(of_command).chain(below.filter(|_| found.command.contains("agent") || found.node.is_none())).collect()
@@ -357,7 +359,7 @@ impl Trial<'_> {
         self.expect(ended.code == 0 || named, &format!("none of {nodes:?} is named"));
     }
 
-    /// Expects that soon nothing of the job is left on these nodes.
+    /// Expects that soon no process or file of the job is left on the nodes `on`.
     fn expect_clean(&mut self, on: &[u16], since: Instant) {
         let limit = if self.is_silent() { SILENT + SLACK } else { CLEAN };
         let idle = until(limit, || self.left(on).is_empty());
@@ -371,7 +373,8 @@ impl Trial<'_> {
         self.expect(files.is_empty(), &format!("left behind: {files:?}"));
     }
 
-    /// What is left of the job. How long an sshd keeps the connection of a silent client is not up to us.
+    /// Processes of the job that are left on the nodes `on`, except sshd if it may keep the connection of a silent
+    /// client.
     fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
         let mut left = self.site.left(on);
         if self.is_silent() {
@@ -385,7 +388,7 @@ impl Trial<'_> {
         matches!(self.report.fault, Fault::Cut | Fault::PowerOff)
     }
 
-    /// Expects that nothing of ours is left on the node that was cut off.
+    /// Expects that no process of the job is left on the node that was cut off.
     fn expect_clean_apart(&mut self, since: Instant) {
         let node = [self.node];
         let idle = until(SILENT + SLACK, || self.left(&node).is_empty());

@@ -1,4 +1,4 @@
-//! The process that a fault is injected into, found among the processes of hub and nodes.
+//! The process that a fault affects, found among the processes of hub and nodes.
 
 use super::Dice;
 use wireup_e2e::faults::{FaultSite, Started, is_sshd, parent_of, short_name};
@@ -7,11 +7,11 @@ use wireup_e2e::faults::{FaultSite, Started, is_sshd, parent_of, short_name};
 pub enum Victim {
     Launcher,
     Agent,
-    /// A keeper of ranks, or of remote shells.
+    /// A keeper, whether of ranks or of remote shells.
     Keeper,
-    /// A remote shell's client, on the hub or on a node with children.
+    /// The client of a remote shell (`ssh`), on the hub or on a node with children.
     Shell,
-    /// The server process of a remote shell, if each connection has one of its own.
+    /// The server process of a remote shell, if the server has one for each connection.
     Session,
     Rank,
 }
@@ -20,12 +20,12 @@ pub enum Victim {
 #[derive(Debug)]
 pub struct Found {
     pub pid: u32,
-    /// `None` for the hub.
+    /// The node on which the process runs; `None` for the hub.
     pub node: Option<u16>,
     pub command: String,
 }
 
-/// A random process of that kind, if there is one now.
+/// A random process of the kind `victim`, if one exists now.
 pub fn find(victim: Victim, site: &FaultSite, job: &Started, dice: &mut Dice) -> Option<Found> {
     if victim == Victim::Launcher {
         return Some(Found { pid: job.pid(), node: None, command: "launcher".into() });

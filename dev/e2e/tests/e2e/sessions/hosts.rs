@@ -1,4 +1,4 @@
-//! Sessions across machines.
+//! Sessions on several hosts.
 
 use wireup_e2e::machines;
 use wireup_e2e::peers::program;
@@ -47,7 +47,7 @@ fn a_session_starts_without_an_unreachable_host_and_names_it() {
     let outcome = session.job("--hosts n2 true").finish().expect_code(125);
     outcome.expect_err_line(&["node n2 of session default is lost"]);
     machines.heal(2).expect("mend the node");
-    // For a moment the network still treats the node as unreachable.
+    // For a moment after its return, the node is still unreachable for the network.
     session.await_that("the node's return", || session.again("").code() == 0);
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n2", "n3"]);
@@ -79,7 +79,7 @@ fn hosts_below_powered_off_hosts_keep_running() {
     session.down("");
 }
 
-/// The root sends first, over a direct link, to an agent that it has adopted because the agent's parent is lost.
+/// The root adopts an agent whose parent is lost. The root's first frame to it goes over a direct link.
 #[test]
 fn input_from_the_root_reaches_an_adopted_agent() {
     let Some(machines) = machines::own(3, |_| ()) else { return };

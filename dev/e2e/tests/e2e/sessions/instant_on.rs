@@ -7,7 +7,7 @@ use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
 
-/// Prints the port of the rank's socket.
+/// A script that prints the port of the rank's socket.
 const PORT: &str = "inode=$(readlink /proc/self/fd/$WIREUP_LISTEN_FD | tr -dc 0-9); \
     port=$(awk -v inode=$inode '$10 == inode { split($2, at, \":\"); print at[2] }' /proc/net/tcp6 /proc/net/tcp); \
     echo $((0x$port));";
@@ -16,7 +16,7 @@ fn ports(outcome: &Outcome) -> BTreeSet<u16> {
     outcome.out().lines().map(|line| line.parse().unwrap_or_else(|_| panic!("{outcome}"))).collect()
 }
 
-/// The ports of a job's ranks.
+/// The ports that the ranks of a job print.
 fn ports_of(job: Run) -> BTreeSet<u16> {
     ports(&job.sh(PORT).succeed())
 }
@@ -32,7 +32,7 @@ fn jobs_get_shares_of_a_sessions_ports_and_find_others_when_there_are_too_few() 
     let first = ports_of(session.job("-n 6 --instant-on"));
     assert!(first.len() == 6 && first.iter().all(|port| own.contains(port)), "{first:?}");
     session.await_that("the ports of the first job", || ports_of(session.job("-n 6 --instant-on")) == first);
-    // Two jobs at a time; then a third one, for which too few ports are left on each node.
+    // Two jobs run at the same time; then a third one is started, for which too few ports are left on each node.
     let job = session.detach("-n 9 --instant-on", &format!("{PORT} exec sleep 1000"));
     let second = ports_of(session.job("-n 9 --instant-on"));
     assert!(second.len() == 9 && second.iter().all(|port| own.contains(port)), "{second:?}");
@@ -61,7 +61,8 @@ fn programs_find_each_other_on_a_sessions_ports() {
     session.down("");
 }
 
-/// The ports stay with the agents; what the kernel keeps for them must end with the rank.
+/// The agents keep the sockets of reserved ports for the next job; connections that the kernel keeps for a socket must
+/// end with the rank.
 #[test]
 fn connections_that_a_rank_leaves_do_not_reach_the_next_job() {
     let session = Session::up("--virtual-nodes 2 --instant-on 2");
@@ -77,7 +78,7 @@ fn connections_that_a_rank_leaves_do_not_reach_the_next_job() {
         session.await_that("the ports of the first job", || run(arg) == first);
     }
     session.down("");
-    // Sockets that ranks have bound within one job.
+    // Here ranks have bound the sockets themselves, within one job.
     for arg in ["leave", "find", "gone"] {
         let job = Run::job("-n 4 --virtual-nodes 2 --instant-on").linked();
         job.arg(own("unaccepted")).arg(arg).succeed().expect_all_right(4);

@@ -1,4 +1,4 @@
-//! A job does not harm other jobs, and leaves nothing behind.
+//! A job does not affect other jobs, and leaves nothing behind.
 
 use std::fs;
 use wireup_e2e::peers::{plain, program};
@@ -6,7 +6,8 @@ use wireup_e2e::sessions::{Session, status_of};
 use wireup_e2e::wireup;
 use xtask::programs::Flavour;
 
-/// Ranks that crash, flood the server, send wrong requests, leave processes behind; each job misbehaves in its own way.
+/// Runs jobs that misbehave, each in its own way: their ranks crash, flood the server, send wrong requests, leave
+/// processes behind.
 fn bad_jobs(session: &Session) {
     session.job("-n 2").arg(plain("crash")).arg("1").finish().expect_code(128 + 11);
     session.job("-n 4").arg(plain("badpmi")).arg("leave").finish();
@@ -35,7 +36,7 @@ fn bad_jobs_do_not_harm_other_jobs() {
     session.down("");
 }
 
-/// A keeper serves one job after the other, and also starts the PMIx server, which writes files.
+/// One keeper serves several jobs one after the other, and also starts the PMIx server, which writes files.
 #[test]
 fn limits_of_one_job_do_not_apply_to_the_next() {
     let session = Session::up("--virtual-nodes 1");
@@ -51,7 +52,7 @@ fn limits_of_one_job_do_not_apply_to_the_next() {
     session.down("");
 }
 
-/// The number of the session's processes, of the descriptors of the root and the agents, and of the files in the
+/// Number of the session's processes, number of descriptors of the root and the agents, and number of files in the
 /// session's directory.
 fn account(session: &Session) -> (usize, usize, usize) {
     let processes = session.processes();
@@ -64,7 +65,7 @@ fn account(session: &Session) -> (usize, usize, usize) {
     (processes.len(), fds, files)
 }
 
-/// Resident memory of the agents (KiB).
+/// Resident memory of each agent (KiB).
 fn memory(session: &Session) -> Vec<u64> {
     let mut agents: Vec<_> = session.agents().iter().map(|agent| agent.pid).collect();
     agents.push(session.daemon());
@@ -87,7 +88,7 @@ fn hundreds_of_jobs_do_not_grow_the_session() {
     };
     some(40);
     let settled = |expected: Option<(usize, usize, usize)>| {
-        // Surplus keepers after a burst exit a moment later.
+        // After a burst of jobs, surplus keepers exit a moment later.
         let mut last = account(&session);
         session.await_that("the session's initial state", || {
             std::thread::sleep(std::time::Duration::from_millis(300));

@@ -1,4 +1,5 @@
-//! The kernel session, and so the scheduling group, of the processes of a job. Keepers serve one job after the other.
+//! The kernel session of the processes of a job, which determines their scheduling group. A keeper serves one job after
+//! the other.
 
 use rustix::process::Pid;
 use std::fs;
@@ -8,14 +9,14 @@ use wireup_e2e::run_processes::Process;
 use wireup_e2e::sessions::Session;
 use xtask::programs::{Flavour, environment};
 
-/// As `/proc` of this process shows it.
+/// The kernel session of a process, according to its `/proc` entry.
 fn session_of(pid: Pid) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("it runs");
     let (_, fields) = stat.rsplit_once(')').expect("its name");
     fields.split_whitespace().nth(3).and_then(|field| field.parse().ok()).expect("its session")
 }
 
-/// The processes of a job, and the program's result.
+/// Runs a job, and checks the kernel sessions of its processes and the program's result.
 fn job(session: &Session, (flavour, program): (Flavour, &Path)) {
     let is_pmix = flavour == Flavour::OpenMpi5;
     let script = "echo ready; read line; exec \"$0\"";
@@ -28,7 +29,7 @@ fn job(session: &Session, (flavour, program): (Flavour, &Path)) {
     let keeper = Pid::from_raw(rank.parent).expect("its keeper");
     let server = one(|process| process.command.contains(" pmix-server "));
     assert_eq!(server.is_some(), is_pmix);
-    // The agent of the only node.
+    // The root agent is the agent of the only node.
     let agent = session.daemon();
     let wanted = if is_pmix { session_of(agent) } else { rank.parent };
     assert_ne!(session_of(agent), rank.parent);
@@ -39,7 +40,7 @@ fn job(session: &Session, (flavour, program): (Flavour, &Path)) {
     assert!(running.succeed().out().contains("of 1"));
 }
 
-/// Jobs with a PMIx server are in the session of their agent, others in that of their keeper.
+/// Jobs with a PMIx server are in the kernel session of their agent, other jobs in that of their keeper.
 #[test]
 fn each_job_has_a_keeper_of_its_kind() {
     use Flavour::{Mpich5, OpenMpi5};

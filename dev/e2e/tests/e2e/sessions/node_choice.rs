@@ -1,4 +1,4 @@
-//! Which nodes of a session a job gets if its user has not said.
+//! Which nodes of a session a job gets if its user does not say which.
 
 use std::collections::BTreeMap;
 use wireup_e2e::sessions::Session;
@@ -6,12 +6,12 @@ use wireup_e2e::sessions::Session;
 const ONE_BY_ONE: &str = "for i in $(seq 100); do $WIREUP run --detach -n 1 sleep 1000 || exit; done";
 const AT_ONCE: &str = "for i in $(seq 100); do $WIREUP run --detach -n 1 sleep 1000 & done; wait";
 
-/// How many ranks each node has.
+/// Number of ranks on each node.
 fn loads(session: &Session) -> Vec<u64> {
     let listed = session.wireup("jobs --json").succeed();
     let jobs: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list of jobs");
     let mut loads = BTreeMap::new();
-    // Jobs that have ended have no nodes in the list.
+    // Jobs that have ended are in the list without nodes.
     for (job, nodes) in jobs.iter().filter_map(|job| Some((job, job["nodes"].as_array()?))) {
         for node in nodes {
             let ranks = job["ranks"].as_u64().expect("its ranks");
@@ -46,7 +46,8 @@ fn a_job_gets_the_emptiest_nodes_or_the_first_with_free_slots() {
     session.await_that("its end", || loads(&session) == [1; 4]);
     let packed = session.job("-n 1 --place pack --dry-run true").succeed();
     assert!(packed.out().starts_with("node0  rank 0  true"), "{packed}");
-    // Ranks are numbered by the session's order where all nodes get the same, and the user may say where.
+    // If all nodes get the same number of ranks, ranks are numbered in the session's order of nodes; and the user may
+    // choose the nodes.
     assert_eq!(nodes("-n 4 --map-by node"), ["0", "1", "2", "3"]);
     let said = session.job("-n 1 --virtual-nodes 2 --dry-run true").succeed();
     assert!(!said.out().contains("--place"), "{said}");

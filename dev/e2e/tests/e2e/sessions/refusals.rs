@@ -1,4 +1,4 @@
-//! Sockets that do not belong to a usable session: each gives a clear message and the next step.
+//! Sockets that do not belong to a usable session: each leads to a clear message that says what to do next.
 
 use rustix::process::{Signal, kill_process};
 use std::fs::{self, Permissions};
@@ -9,7 +9,7 @@ use std::thread;
 use wireup_e2e::sessions::Session;
 use wireup_e2e::tables::fails;
 
-/// Creates a directory that looks like a session's.
+/// Creates a directory that looks like that of a session.
 fn place(session: &Session) -> std::path::PathBuf {
     let place = session.place("default");
     fs::create_dir_all(&place).unwrap();
@@ -45,7 +45,7 @@ fn foreign_or_open_session_directories_are_refused() {
     let session = Session::nowhere();
     let place = place(&session);
     let refused = |words: &[&str]| {
-        // A run that does not name a session still runs.
+        // A run that does not name a session runs without one.
         let outcome = session.job("-n 1 true").succeed();
         let line = outcome.expect_err_line(&[words, &["running this job without a session"]].concat());
         assert_eq!(outcome.err(), format!("{line}\n"));
@@ -67,7 +67,7 @@ fn foreign_or_open_session_directories_are_refused() {
     refused(&["is not a directory"]);
 }
 
-/// Listens on the session's socket and answers one caller.
+/// Listens on the session's socket and sends `bytes` to one caller; returns what the caller has sent.
 fn answer(session: &Session, bytes: Vec<u8>) -> thread::JoinHandle<Vec<u8>> {
     let listener = UnixListener::bind(place(session).join("socket")).unwrap();
     thread::spawn(move || {

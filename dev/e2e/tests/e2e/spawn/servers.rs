@@ -12,10 +12,11 @@ use wireup_e2e::sessions::Session;
 use wireup_e2e::{Outcome, Run, Running, executables};
 use xtask::programs::{Flavour, environment};
 
-/// Keepers of one family in a PID namespace of theirs (for root), in that of all nodes of the machine, without any.
+/// Placements of keepers: in a PID namespace of each family (if run by root), in the PID namespace of all nodes of the
+/// machine, and without one.
 const PLACEMENTS: [&str; 3] = ["-n 1", "-n 1 --virtual-nodes 2", "-n 1 --contain none"];
 
-/// The script in a folder of its own, where ranks wait for a file.
+/// A script for ranks, in a folder of its own, where ranks may wait for a file.
 struct Script(PathBuf);
 
 impl Script {
@@ -39,12 +40,12 @@ impl Script {
         self.0.join("children")
     }
 
-    /// Children that are told to wait do so until this file exists.
+    /// The file for which children wait if `CHILDREN_WAIT` is set.
     fn go(&self) -> PathBuf {
         self.0.join("go")
     }
 
-    /// Starts children one after the other.
+    /// Makes the script the program of a run whose first rank spawns `count` children one after the other.
     fn add(&self, run: Run, count: usize) -> Run {
         run.arg(self.program()).args(["repeat", &count.to_string()]).envs(environment(Flavour::OpenMpi5))
     }
@@ -56,7 +57,7 @@ impl Drop for Script {
     }
 }
 
-/// For each job, whether its server was started ahead.
+/// For each job, whether its server was started before the job.
 fn ahead(outcome: &Outcome) -> Vec<bool> {
     outcome.out().lines().filter_map(|line| line.strip_prefix("server ")).map(|path| path.ends_with("-next")).collect()
 }
@@ -78,7 +79,7 @@ fn children_get_a_server_that_was_started_ahead() {
     }
 }
 
-/// The servers of a parent and a waiting child, and the one that waits for the next child.
+/// Waits for three servers: those of a parent and of a waiting child, and the one for the next child.
 fn three(running: &mut Running) -> Vec<Process> {
     let mut servers = Vec::new();
     running.await_that("three servers", |running| {

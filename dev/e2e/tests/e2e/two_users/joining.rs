@@ -1,4 +1,4 @@
-//! Libraries that join a rank's agent by a name: another user answers in the agent's place.
+//! Libraries that connect to a rank's agent by the agent's name: another user answers instead of the agent.
 
 use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
@@ -9,7 +9,7 @@ use wireup_e2e::strangers::{Public, can_be_stranger, stranger};
 use wireup_e2e::{Outcome, Run};
 use xtask::programs::Flavour;
 
-/// The stranger's program (`dev/programs/plain/impostor.c`) while it runs.
+/// A running program of another user (`dev/programs/plain/impostor.c`).
 struct Impostor {
     process: Child,
     said: BufReader<ChildStdout>,
@@ -17,7 +17,7 @@ struct Impostor {
 }
 
 impl Impostor {
-    /// `None`: no stranger can be had here.
+    /// Starts the program; `None`: this process cannot run programs as another user.
     fn start(test: &str, name: Option<&str>) -> Option<Impostor> {
         if !can_be_stranger() {
             return None;
@@ -37,7 +37,7 @@ impl Impostor {
         line.trim_end().to_owned()
     }
 
-    /// Ends it; no library has said anything to it.
+    /// Ends the impostor, and expects that no library has sent it anything.
     fn expect_deaf(mut self) {
         drop(self.process.stdin.take());
         let left: Vec<String> = (&mut self.said).lines().map_while(Result::ok).collect();
@@ -53,7 +53,7 @@ impl Drop for Impostor {
     }
 }
 
-/// A program that opens a context with a name, of a rank whose agent has this name.
+/// Runs a program that opens a libwireup context with a name, in a rank whose agent has the name `agent`.
 fn joins(agent: &str) -> Run {
     let run = Run::tool("/usr/bin/env", [&format!("WIREUP_AGENT=1:{agent}"), "WIREUP_LOCAL_RANK=0"]);
     run.arg(own("named")).linked()
@@ -72,7 +72,7 @@ fn a_stranger_who_has_taken_the_agents_name_learns_nothing() {
     impostor.expect_deaf();
 }
 
-/// The agent, which is this test, answers only after the stranger has sent its own answer to the library's socket.
+/// The agent, which this test plays, answers only after the stranger has sent its own answer to the library's socket.
 #[test]
 fn a_stranger_who_answers_before_the_agent_is_not_heard() {
     let name = format!("wireup-further-slow-{}", std::process::id());
@@ -82,7 +82,7 @@ fn a_stranger_who_answers_before_the_agent_is_not_heard() {
     let (_, from) = agent.recv_from(&mut [0; 64]).expect("a library says who it is");
     let tried = format!("tried {}", String::from_utf8_lossy(from.as_abstract_name().expect("the kernel's name")));
     while impostor.line() != tried {}
-    // No such rank.
+    // The agent answers that there is no such rank.
     agent.send_to_addr(&[1], &from).expect("answer");
     expect_not_opened(library.finish(), "agent does not answer");
     impostor.expect_deaf();

@@ -1,4 +1,4 @@
-//! Output files that the user names, in a folder where another user has made entries before.
+//! Output files that the user names, in a folder where another user has created entries before.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
@@ -7,7 +7,7 @@ use wireup_e2e::folders::Folder;
 use wireup_e2e::strangers::{STRANGER, can_be_stranger};
 use wireup_e2e::{Outcome, Run};
 
-/// A folder in which every user may make entries, and a file of the user outside it.
+/// A folder in which every user may create entries, and a file of the user outside that folder.
 struct Shared {
     own: Folder,
     precious: PathBuf,
@@ -24,7 +24,7 @@ impl Shared {
         self.own.at("shared").join(name)
     }
 
-    /// A stranger's link to the user's file, at this name.
+    /// Creates a stranger's link to the user's file, with the name `name` in the folder.
     fn trap(&self, name: &str) {
         self.strangers_link(&self.precious, name);
     }
@@ -51,7 +51,7 @@ fn output_of_ranks_is_not_written_through_links_of_a_stranger() {
     shared.trap("rank.0.out");
     let outcome = job(format!("--output-dir {}", shared.at("").display())).finish();
     shared.expect_refused(&outcome, "--output-dir");
-    // Names in a folder that leads elsewhere.
+    // Output files in a folder `out` that is a stranger's link to another folder.
     shared.strangers_link(shared.precious.parent().expect("a folder"), "out");
     let outcome = job(format!("--output-dir {}/out", shared.at("").display())).finish();
     shared.expect_refused(&outcome, "the folder of --output-dir");
@@ -62,7 +62,7 @@ fn output_of_ranks_is_not_written_through_links_of_a_stranger() {
     shared.trap("agent-0.rec");
     let outcome = job(format!("--record {}", shared.at("").display())).finish();
     shared.expect_refused(&outcome, "--record");
-    // The user's own link.
+    // A link that the user has created works.
     fs::remove_file(shared.at("rank.0.out")).expect("the link");
     symlink(&shared.precious, shared.at("rank.0.out")).expect("a link");
     job(format!("--output-dir {}", shared.at("").display())).succeed();

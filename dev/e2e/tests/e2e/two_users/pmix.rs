@@ -1,4 +1,4 @@
-//! The PMIx server of a job: a TCP port at which every process of the machine can call.
+//! The PMIx server of a job: a TCP port to which every process of the machine can connect.
 
 use rustix::process::Signal;
 use std::path::Path;
@@ -8,17 +8,17 @@ use wireup_e2e::strangers::{Public, STRANGER, can_be_stranger, stranger};
 use wireup_e2e::{Run, Running};
 use xtask::programs::Flavour;
 
-/// Clients of the two libraries that the server opens.
+/// Test programs that use the two libraries that the server can open.
 const SERVERS: [Flavour; 2] = [Flavour::Pmix, Flavour::Pmix5];
 
-/// A job of two ranks that print their variables, wait for a line and then run `program`.
+/// Starts a job of two ranks that print their variables, wait for a line and then run `program`.
 fn held(program: &Path) -> Running {
     let script = format!("env | grep '^PMIX_'; echo ready; read go; exec {}", program.display());
     let run = Run::job("-n 2 --pmi pmix --stdin all --pmix-library").arg(library_of(program));
     run.sh(&script).stdin_open().start_until("ready\n", 2)
 }
 
-/// The libpmix that a program is linked to.
+/// Path of the libpmix that a program is linked to.
 fn library_of(program: &Path) -> String {
     let said = Command::new("ldd").arg(program).output().expect("ldd, of the C library").stdout;
     let said = String::from_utf8(said).expect("text");
@@ -26,25 +26,25 @@ fn library_of(program: &Path) -> String {
     line.split_whitespace().nth(2).expect("NAME => PATH").to_owned()
 }
 
-/// The variables of the ranks: both print the same names.
+/// The environment variables of the ranks; both ranks print the same names.
 fn variables(job: &Running) -> Vec<(String, String)> {
     let text = job.out_text();
     text.lines().filter_map(|line| line.split_once('=')).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// Where the job's server listens.
+/// The port on which the job's server listens.
 fn port(job: &Running) -> String {
     let (_, uri) = variables(job).into_iter().find(|(name, _)| name.starts_with("PMIX_SERVER_URI")).expect("a URI");
     let address = uri.rsplit_once("tcp4://").expect("over IPv4").1;
     address.rsplit_once(':').expect("a port").1.to_owned()
 }
 
-/// Lets the ranks run their program.
+/// Sends the line for which the ranks wait, so that they run their program.
 fn go_on(job: &mut Running) {
     job.write(b"go\n");
 }
 
-/// Connects, sends nothing and stays.
+/// Starts a program of the stranger that connects, sends nothing and keeps the connection.
 fn idle(port: &str) -> Child {
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected && read");
     let mut command = stranger(Path::new("/bin/bash"));
@@ -66,7 +66,7 @@ fn a_stranger_who_forges_the_owners_user_number_cannot_use_the_job() {
         let proof = std::env::temp_dir().join(format!("taken-over-{}-{flavour:?}", std::process::id()));
         let owner = rustix::process::geteuid().as_raw().to_string();
         let mut attack = stranger(&takeover);
-        // The attacker knows the whole environment of a rank.
+        // The attacker has the whole environment of a rank.
         attack.envs(variables(&job)).args([&owner, "/usr/bin/touch"]).arg(&proof);
         let said = attack.output().expect("run the attack");
         let said = String::from_utf8_lossy(&said.stdout);
@@ -89,7 +89,7 @@ fn idle_connections_of_strangers_do_not_stop_a_fence() {
         let port = port(&job);
         let mut strangers: Vec<Child> = (0..8).map(|_| idle(&port)).collect();
         for stranger in &mut strangers {
-            // The kernel completes the connection before the server looks at it.
+            // The kernel completes a connection before the server accepts it.
             let mut said = [0; 10];
             let stdout = stranger.stdout.as_mut().expect("a pipe");
             std::io::Read::read_exact(stdout, &mut said).expect("the stranger has connected");
@@ -103,7 +103,7 @@ fn idle_connections_of_strangers_do_not_stop_a_fence() {
     }
 }
 
-/// Names that other users can list tell neither the job's namespace nor the server's.
+/// Names that other users can list contain neither the namespace of the job nor that of the server.
 #[test]
 fn no_public_name_contains_the_namespace() {
     let Some(brief) = program(Flavour::Pmix, "brief") else { return };

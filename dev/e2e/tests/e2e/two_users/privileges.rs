@@ -1,4 +1,4 @@
-//! Rights that programs of ranks get by their set-user-ID bits, and processes of wireup's that must not get any.
+//! Rights that programs of ranks get by their set-user-ID bits, and wireup's processes, which must not get such rights.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -11,7 +11,7 @@ use wireup_e2e::sessions::status_of;
 use wireup_e2e::strangers::{Public, can_be_stranger, stranger};
 use wireup_e2e::{Run, wireup};
 
-/// Long enough for a loaded machine; only a failing test waits this long.
+/// Longest wait, even on a loaded machine; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -32,8 +32,8 @@ fn child_of(parent: Pid, name: &str) -> Option<Pid> {
     Pid::from_raw(children.split_whitespace().find(is_it)?.parse().ok()?)
 }
 
-/// The kernel does not tell a set-user-ID program of its parent's death, so the agent ends such a rank when its keeper
-/// was killed.
+/// The kernel does not signal its parent's death to a set-user-ID program, so the agent ends such a rank when the
+/// rank's keeper was killed.
 #[test]
 fn a_set_user_id_rank_does_not_outlive_a_killed_keeper() {
     if !can_be_stranger() {
@@ -57,7 +57,7 @@ fn a_set_user_id_rank_does_not_outlive_a_killed_keeper() {
     kill_process(keeper, Signal::KILL).expect("send the signal");
     let outcome = launcher.wait_with_output().expect("wireup ends");
     let is_left = Path::new(&status).exists();
-    // If the rank has survived, nothing else would end it.
+    // If the rank has survived, nothing else ends it.
     let _ = kill_process(rank, Signal::KILL);
     assert!(!is_left && outcome.status.code() == Some(125), "{outcome:?}");
 }

@@ -1,8 +1,8 @@
-//! The bootstrap message of a Slurm step, which srun carries in the clear: what another user puts in its place, or has
-//! signed.
+//! The bootstrap message of a Slurm step, which srun transfers unencrypted: another user replaces it, or signs a
+//! message of his own.
 //!
 //! A folder in front of the launcher's `PATH`, which only the launcher's host sees, has programs that do what a
-//! stranger on the way does.
+//! stranger between launcher and nodes could do.
 
 use rustix::process::{Signal, kill_process};
 use wireup_e2e::machines::{self, Machines};
@@ -10,7 +10,8 @@ use wireup_e2e::strangers::{Public, STRANGER, can_be_stranger};
 use wireup_e2e::{Run, executables};
 use xtask::layout;
 
-/// Programs of the launcher's host. In their text, `$HERE` is their folder, and `PATH` is without it.
+/// A folder of programs on the launcher's host, in front of its `PATH`. In their text, `$HERE` is this folder, and
+/// `PATH` does not contain it.
 struct Way {
     machines: Machines,
     folder: Public,
@@ -27,7 +28,7 @@ impl Way {
         executables::write(&self.folder.folder().join(name), &text, 0o755);
     }
 
-    /// A job on two nodes, with further words for `wireup run`.
+    /// The command for a job on two nodes; `words`: further words for `wireup run`.
     fn job(&self, words: &str) -> Run {
         let here = self.folder.folder().display();
         let script = format!("PATH={here}:$PATH; exec $WIREUP run --pmi simple {words}");
@@ -39,7 +40,7 @@ impl Way {
     }
 }
 
-/// A message from the record of the wire format.
+/// A message from the recorded messages of the wire format.
 fn recorded(name: &str) -> Vec<u8> {
     let record = layout::root().join("crates/wire/tests/golden/messages.txt");
     let record = std::fs::read_to_string(record).expect("the record of messages");
@@ -60,7 +61,7 @@ fn a_credential_that_another_user_has_made_is_refused() {
     assert_eq!(way.machines.ask(0, "ls /tmp/ran 2>/dev/null; true"), "");
 }
 
-/// Anybody can write a message that is not sealed, with jobs and a secret of their own.
+/// Every user can write a message that is not sealed, with jobs and a secret of his own.
 #[test]
 fn a_message_in_the_place_of_a_sealed_one_is_refused() {
     let Some(way) = Way::new("replaced") else { return };
@@ -75,7 +76,7 @@ fn a_message_in_the_place_of_a_sealed_one_is_refused() {
 #[test]
 fn a_changed_or_repeated_message_is_refused_and_nothing_in_it_can_be_read() {
     let Some(way) = Way::new("recorded") else { return };
-    // The message comes in one piece, and is followed by lines only from agents with children.
+    // The bootstrap message is written at once; lines follow it only from agents with children.
     way.program("srun", "dd bs=1M count=1 of=$HERE/recorded 2>/dev/null; srun \"$@\" <$HERE/recorded");
     way.job("sh -c 'echo $READABLE' READABLE-WORD").env("READABLE", "READABLE-VALUE").succeed();
     let recorded = std::fs::read(way.folder.folder().join("recorded")).expect("read the message");
@@ -93,8 +94,8 @@ fn a_changed_or_repeated_message_is_refused_and_nothing_in_it_can_be_read() {
     outcome.expect_err_line(&["sealed with munge: it was changed on its way"]);
 }
 
-/// Any user can keep munge from answering for a while: a message is not sent in the clear for that, unless the user
-/// permits it.
+/// Every user can keep munge from answering for a while: that must not make the launcher send a message unencrypted,
+/// unless the user permits it.
 #[test]
 fn a_job_whose_munge_fails_does_not_send_its_secret_in_the_clear() {
     let Some(way) = Way::new("failing") else { return };
@@ -107,7 +108,8 @@ fn a_job_whose_munge_fails_does_not_send_its_secret_in_the_clear() {
     outcome.expect_err_line(&["travel through srun in the clear", "munge: no munged here"]);
 }
 
-/// The launcher goes on while munge does not answer: a job that is ended meanwhile calls no step.
+/// The launcher continues while munge does not answer: if the job is ended in the meantime, the launcher starts no
+/// step.
 #[test]
 fn a_munge_that_does_not_answer_holds_nothing_up() {
     let Some(way) = Way::new("silent") else { return };

@@ -1,26 +1,26 @@
-//! Names in `/tmp` and `/dev/shm` that a stranger has taken first.
+//! Names in `/tmp` and `/dev/shm` that another user has created first.
 
 use wireup_e2e::machines::{self, Machines};
 use wireup_e2e::strangers::STRANGER;
 use wireup_e2e::wireup;
 
-/// What a stranger can put at a name: a command of the shell, for which `$name` is the name.
+/// What another user can create at a name: shell commands, for which `$name` is the name.
 const SQUATS: [&str; 6] =
     ["mkdir $name", "mkdir -m 777 $name", "touch $name", "ln -s /root $name", "ln -s /nowhere $name", MOUNTED];
-/// With a file system on it that says that the directory belongs to the user, as a FUSE file system of a stranger can;
-/// here it is a tmpfs.
+/// A directory with a mounted file system that claims that the directory belongs to the user, as a FUSE file system of
+/// a stranger can; here it is a tmpfs.
 const MOUNTED: &str = "mkdir $name # mounted";
 
-/// A host of its own, since the names are those of a whole machine.
+/// Starts a host for this test alone, since the names are those of a whole machine.
 fn host() -> Option<Machines> {
     let machines = machines::own(1, |_| ())?;
-    // The kernel's own protections of links and files, which are not switched on everywhere, must not be what helps.
+    // The kernel's own protections of links and files are switched off, because not every machine has them on.
     machines
         .ask(0, "for name in regular symlinks fifos hardlinks; do echo 0 > /proc/sys/fs/protected_$name || true; done");
     Some(machines)
 }
 
-/// Runs `script` after a stranger has taken `name`; `$WIREUP` is the product.
+/// Runs `script` after another user has created `name`; `$WIREUP` is the path of the product.
 fn with_squat(machines: &Machines, squat: &str, name: &str, script: &str) -> String {
     machines.ask(
         0,
@@ -53,7 +53,8 @@ fn sessions_start_and_are_found_wherever_a_stranger_squats() {
     }
 }
 
-/// The squatter leaves while the session runs: it is still found, and a second one starts beside it.
+/// The stranger's entry is removed while the session runs: the session is still found, and a second session can start
+/// next to it.
 #[test]
 fn a_session_is_found_after_the_squatter_has_left() {
     let Some(machines) = host() else { return };

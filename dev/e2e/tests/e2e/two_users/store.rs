@@ -1,11 +1,12 @@
-//! The store for PyTorch: a TCP port at which every process of the machine can call.
+//! The store for PyTorch: a TCP port to which every process of the machine can connect.
 
 use std::path::Path;
 use std::process::Command;
 use wireup_e2e::Run;
 use wireup_e2e::strangers::{can_be_stranger, stranger};
 
-/// Asks for the number of keys, as the oldest clients do, and says how many bytes the answer has.
+/// Runs a client that asks the store for its number of keys, as the oldest clients do, and prints the length of the
+/// answer (bytes).
 fn answer_bytes(mut shell: Command, port: &str) -> String {
     let ask =
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '\\x06' >&3; timeout 20 head -c 8 <&3 2>/dev/null | wc -c");

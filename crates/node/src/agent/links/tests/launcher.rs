@@ -1,10 +1,10 @@
-//! Bounds on the memory that a launcher can make us hold by not reading.
+//! Tests of the bounds on an agent's memory if a launcher does not read what the agent sends.
 
 use super::*;
 use std::os::unix::net::UnixStream;
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
-/// Links with a launcher, and the launcher's end of its socket.
+/// An agent's links with one to a launcher, the id of that link, and the launcher's end of its socket.
 fn with_launcher() -> (LinkEnd, LinkId, UnixStream) {
     let mut end = LinkEnd::with_test_secret(AgentId(0), config("lo", false));
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -49,7 +49,7 @@ fn a_launcher_link_closes_when_too_many_bytes_are_unread() {
         end.links.send(id, piece.clone());
         end.pass();
     }
-    // A piece that is partly sent does not count.
+    // Sends one frame more, because a frame that is partly sent does not count as unread.
     end.links.send(id, piece);
     end.pass();
     assert!(end.problem().is_some_and(|problem| problem.contains("does not read")), "{:?}", end.problem());

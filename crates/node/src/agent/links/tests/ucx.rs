@@ -4,7 +4,7 @@ use super::*;
 use wireup_ucx::{Budget, Endpoint, Verdict, Worker};
 use wireup_wire::peer::AgentTransport;
 
-/// The tag of opening messages.
+/// The tag of openings, the first messages of links.
 const OPENING: u64 = u64::MAX;
 const KNOWN: Secret = Secret([7; 32]);
 
@@ -31,7 +31,7 @@ fn listen(end: &mut LinkEnd) -> Vec<String> {
     end.links.listen(&end.reactor).unwrap()
 }
 
-/// Agents 5 and 6, linked by UCX; the link of each, and the point of 6.
+/// Agents 5 and 6, linked by UCX; the link of each, and the `Point` of agent 6.
 fn linked(encrypt: bool) -> Option<(Vec<LinkEnd>, [LinkId; 2], Point)> {
     let ((one, _), (two, point)) = (open(5, KNOWN, encrypt)?, open(6, KNOWN, encrypt)?);
     let mut ends = vec![one, two];
@@ -58,7 +58,7 @@ impl Stranger {
         self.worker.send(self.to, tag, bytes.into()).unwrap();
     }
 
-    /// Makes progress; returns the messages received, with their tags.
+    /// Lets the stranger's worker make progress; returns the messages received, with their tags.
     fn pass(&mut self) -> Vec<(u64, Bytes)> {
         let mut messages = Vec::new();
         let budget = Budget { messages: 1_000, rounds: 1_000 };
@@ -205,7 +205,7 @@ fn messages_of_unknown_tags_or_excess_length_are_refused() {
     }
     stranger.be_heard(&mut ends);
     assert_eq!(ends[1].links.next, 2, "no connection was accepted");
-    // A guest sends more bytes than a handshake has.
+    // A guest that sends more bytes than a handshake has is closed.
     let opening = stranger.opening(&KNOWN, 77, &point.key);
     stranger.send(OPENING, opening);
     turn_all(&mut ends, |ends| {
@@ -238,7 +238,7 @@ fn a_flood_from_a_stranger_does_not_stall_other_links() {
     let mut stranger = Stranger::reaching(&point);
     let garbage = stranger.opening(&Secret([9; 32]), 1, &point.key);
     let mut flood = || {
-        // Up to 200 messages are sent, or until the network accepts no more and 1 MiB is queued.
+        // Sends 200 messages, or fewer if the network accepts no more and over 1 MiB is queued.
         for n in 0..200 {
             stranger.send(if n % 2 == 0 { OPENING } else { n }, garbage.clone());
             if stranger.worker.sending(stranger.to) > 1 << 20 {

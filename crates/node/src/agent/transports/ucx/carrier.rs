@@ -26,16 +26,17 @@ pub struct UcxCarrier {
     binding: Vec<u8>,
 }
 
-/// How far the connection to the peer is made.
+/// The state of the connection to the peer.
 enum Progress {
-    /// The peer's worker has this address. The dialling side connects to it once the handshake has an answer for it.
+    /// The address of the dialling peer's worker. This agent connects to it when the handshake has an answer to send.
     Address(Vec<u8>),
-    /// Bytes that precede the first message, which is sent as an opening.
+    /// The endpoint to the peer that is dialled, and the bytes that precede the first message, which is sent as an
+    /// opening.
     Opening(Endpoint, Vec<u8>),
     Open(Endpoint),
 }
 
-/// Whether there is room for more bytes of a link.
+/// Whether UCX may get more bytes of the link with this endpoint.
 pub fn has_room(worker: &Worker, endpoint: Endpoint) -> bool {
     worker.sending(endpoint) < SENDING_BYTES_MAX
 }
@@ -61,7 +62,7 @@ impl UcxCarrier {
         UcxCarrier { shared, tag, progress: Progress::Address(address), binding }
     }
 
-    /// The endpoint, connected on first use.
+    /// The endpoint to the peer; an accepted link connects to it on first use.
     fn endpoint(&mut self, shared: &mut Shared) -> io::Result<Endpoint> {
         match &self.progress {
             Progress::Opening(endpoint, _) | Progress::Open(endpoint) => Ok(*endpoint),
@@ -177,7 +178,7 @@ impl Shared {
     }
 }
 
-/// Takes the next message from the pieces.
+/// Takes the next message from `pieces`: a part of a long piece, or several small ones joined.
 fn next_message(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
     let first = pieces.front_mut()?;
     if first.len() > MESSAGE_LEN_MAX {

@@ -49,7 +49,7 @@ impl Inbox {
         Inbox { messages: VecDeque::from([message]), ..Inbox::default() }
     }
 
-    /// What to do with a message that is announced for the link.
+    /// What to do with a message for the link, of which only the length is known yet.
     pub fn judge(&mut self, len: usize) -> Verdict {
         let len_max = if self.is_proved { MESSAGE_LEN_MAX } else { HANDSHAKE_LEN_MAX };
         if len > len_max {
@@ -86,7 +86,7 @@ impl Inbox {
     /// The next message.
     ///
     /// # Errors
-    /// There is none now (`WouldBlock`), or never will be.
+    /// No message has arrived (`WouldBlock`), or none will arrive any more.
     pub fn pop(&mut self) -> io::Result<Bytes> {
         match (self.messages.pop_front(), &self.problem) {
             (Some(bytes), _) => Ok(bytes),

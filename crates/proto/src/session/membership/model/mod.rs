@@ -50,7 +50,7 @@ struct Sessions {
 struct Budget {
     /// Number of agents that die and links that break.
     faults: u8,
-    /// Number of agents that others give up too early.
+    /// Number of agents that are given up although they could still link.
     haste: u8,
     revivals: u8,
     /// Number of jobs that add a host.
@@ -63,7 +63,7 @@ struct World {
     links: BTreeMap<u32, Shared<Link>>,
     /// The log that the root has written.
     log: Shared<Vec<Entry>>,
-    /// Jobs that have added hosts and are not over.
+    /// Jobs that have added hosts and have not ended.
     jobs: BTreeSet<JobId>,
     budget: Budget,
     wrong: Option<String>,
@@ -78,16 +78,16 @@ struct Copy {
     routes: Routes,
     /// Children that this process has started and that have not linked.
     starting: BTreeSet<AgentId>,
-    /// The process that started this one; `None` once it was dialled.
+    /// The process that started this one; `None`: this one has already dialled it.
     starter: Option<u32>,
     has_linked: bool,
-    /// Whether the link to its parent was broken, so that the process may have to exit.
+    /// Whether its link to its parent was broken, which may be why the process exits.
     was_cut: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Link {
-    /// The end nearer to the root comes first.
+    /// The first end is the one nearer to the root.
     ends: [End; 2],
     is_cut: bool,
 }
@@ -119,7 +119,7 @@ enum Event {
     /// The lease of an agent that cannot reach the root ends.
     LeaseEnds(AgentId),
 
-    // The budget limits these.
+    // The budget limits the number of these faults and early decisions.
     Dies(u32),
     Breaks(u32),
     /// The lease of an agent that could still reach the root ends.
@@ -161,7 +161,7 @@ impl Sessions {
         }
     }
 
-    /// All agents are up, and nothing is in progress.
+    /// The state in which all agents are up, and nothing is in progress.
     fn settled(&self) -> World {
         let root = self.newborn(AgentId(0), &SessionSnapshot::default(), None);
         let copies = BTreeMap::from([(ROOT, Shared::new(root))]);
@@ -274,7 +274,7 @@ impl Sessions {
         }
     }
 
-    /// As `Session::on_log`.
+    /// Does what `Session::on_log` does.
     fn on_log(&self, world: &mut World, number: u32, mut log: Log) {
         self.tell(world, number, T, |members, cx, _| {
             match members.on_log(cx, &log) {
@@ -345,7 +345,7 @@ impl Sessions {
         });
     }
 
-    /// As `Session::on_child_linked`.
+    /// Does what `Session::on_child_linked` does.
     fn on_linked(&self, world: &mut World, number: u32, child: AgentId) {
         self.tell(world, number, T, |members, cx, _| {
             let incarnation = cx.links.routes.roster.incarnation(child);
@@ -354,7 +354,7 @@ impl Sessions {
         });
     }
 
-    /// As `Session::on_rejoin`, at the root.
+    /// Does what `Session::on_rejoin` does at the root.
     fn on_rejoin(&self, world: &mut World, number: u32, rejoin: Rejoin) {
         let agent = world.copy(number).agent;
         let link = world.connect(ROOT, number);
@@ -444,7 +444,7 @@ impl Sessions {
         }
     }
 
-    /// What a process works with.
+    /// The context of a process.
     fn cx(&self, copy: &mut Copy, now: Instant) -> Cx {
         let mut cx = Cx::new(copy.agent, now, self.session.clone(), copy.routes.clone());
         cx.links.neighbours = std::mem::take(&mut copy.neighbours);

@@ -77,7 +77,7 @@ impl Sessions {
         };
         let agents = world.agents(self.tree);
         let known = agents.iter().all(|agent| nodes.is_up(*agent) != roster.is_lost(*agent));
-        // Only jobs that are not over have added hosts.
+        // The jobs for which hosts are added are exactly the jobs that have not ended.
         let used = nodes.added().map(|(_, job)| job).collect::<BTreeSet<JobId>>() == world.jobs;
         known
             && used

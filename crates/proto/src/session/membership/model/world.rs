@@ -17,7 +17,8 @@ impl Copy {
         self.members.seeking.as_ref().and_then(|seeking| seeking.link)
     }
 
-    /// Removes clock values and messages for people, which are no part of a state: time may pass at any moment.
+    /// Removes clock values and texts for users, so that states which differ only in these count as equal: time may
+    /// pass at any moment.
     pub(super) fn forget_details(&mut self) {
         if let Some(seeking) = &mut self.members.seeking {
             let (link, again_at) = (seeking.link, seeking.again_at.map(|_| T));
@@ -165,13 +166,13 @@ impl World {
         self.copies.values().any(|copy| copy.agent == child && copy.starter == Some(parent))
     }
 
-    /// Whether there is an agent of the current incarnation that has not given up.
+    /// Whether a process of an agent's current incarnation exists.
     fn can_come(&self, agent: AgentId) -> bool {
         let incarnation = self.copies[&ROOT].routes.roster.incarnation(agent);
         self.copies.values().any(|copy| copy.agent == agent && copy.incarnation() == incarnation)
     }
 
-    /// The further events that the budget allows.
+    /// The faults, launches and other events that the budget still allows.
     pub(super) fn mishaps(&self) -> Vec<Event> {
         let mut events = Vec::new();
         if self.budget.faults > 0 {
