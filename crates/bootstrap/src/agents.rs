@@ -1,9 +1,9 @@
 //! Collectives built from allgathers and fences of the job's server; wireup's server carries them out for groups too,
 //! other servers only for the whole job.
 //!
-//! Servers other than wireup's allow no zero bytes in values, so contents are encoded by COBS, which adds one byte in
-//! 254. Each operation is one exchange, from whose values every rank computes its own result; the ranks of a node share
-//! the values. Each node receives the values of all members, so long contents should use
+//! Servers other than wireup's allow no zero bytes in values, so contents are encoded by COBS, which adds a byte for
+//! each 254. Each operation is one exchange, from whose values every rank computes its own result; the ranks of a node
+//! share the values. Each node receives the values of all members, so long contents should use
 //! [`Engine::Peers`](crate::Engine).
 
 use crate::error::Error;

@@ -10,7 +10,7 @@
 //! - Only an *established* socket counts. The kernel reports user 0 for sockets that belong to no process any more, or
 //!   not yet, and a look-up also finds listening sockets.
 //! - This process's end must still be established *after* the answer. As long as it is, the other end has not been
-//! closed, so no other socket can have taken the other end's address in the meantime.
+//!   closed, so no other socket can have taken the other end's address in the meantime.
 //!
 //! Cost: one message to the kernel and one answer, about 10 µs.
 
