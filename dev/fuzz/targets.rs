@@ -5,6 +5,8 @@
 #[path = "../../crates/wire/tests/decoders/mod.rs"]
 mod decoders;
 // Of `wireup`, a crate that is no library.
+#[path = "../../crates/cli/src/bounded_file.rs"]
+mod bounded_file;
 #[path = "../../crates/cli/src/program/elf.rs"]
 mod elf;
 #[path = "../../crates/cli/src/program/fuzzing.rs"]
