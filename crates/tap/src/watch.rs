@@ -54,7 +54,8 @@ pub struct Tap {
     pub wait: Duration,
     /// Time at which this process began, on the monotonic clock.
     pub process_ns: u64,
-    /// Which of SIGPIPE and SIGXFSZ were ignored when this process began; they are ignored in the program, too.
+    /// SIGPIPE, SIGXFSZ, both or neither: the signals that this process ignored when it began. The program ignores them
+    /// too.
     pub ignored: Vec<i32>,
 }
 

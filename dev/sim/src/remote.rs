@@ -53,7 +53,7 @@ pub enum Program {
     OtherArch,
 }
 
-/// Which hosts can reach this host.
+/// The hosts that can connect to a simulated host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     All,

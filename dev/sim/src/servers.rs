@@ -75,7 +75,7 @@ struct Commits {
     waiting: Vec<(u32, u32)>,
 }
 
-/// Which ranks wait for an answer of the server's agent.
+/// A request to the server's agent, with the ranks that wait for its answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
     Together { call: Call, ranks: Vec<u32>, patient: bool },

@@ -18,7 +18,7 @@ use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_group::Done;
 use wireup_group::algorithms::Barrier;
 
-/// Which processes exchange the data of a group's collectives.
+/// The processes that exchange the data of a group's collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Engine {
     /// The server of the job exchanges the data: wireup's agents, or another launcher's server.

@@ -231,7 +231,7 @@ flag_table! {
         address that all nodes reach, and with MASTER_PORT + 1 to + 3 reserved; jax: those that \
         jax.distributed.initialize() reads; deepspeed: those of the deepspeed launcher; ray: \
         start a Ray cluster on all nodes for the program, which runs once (needs the Python package wireup-launcher).")
-        => options.process.framework = |value| value.choice(FRAMEWORKS);
+        => options.process.framework = |value| value.choice_or(FRAMEWORKS, FRAMEWORKS_ADVICE);
     LAUNCHER_ENV = Flag::switch(&["--launcher-env"], "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, \
         _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on (default only if called as \
         mpiexec).").advanced()
@@ -410,6 +410,8 @@ const FRAMEWORKS: &[(&str, Framework)] = &[
     ("jax", Framework::Jax),
     ("deepspeed", Framework::DeepSpeed),
 ];
+/// `ray` is replaced by other flags before it is looked up here.
+const FRAMEWORKS_ADVICE: &str = "choose torch, torch=routable, jax, deepspeed or ray";
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
 
 /// `--hosts` for commands that run no program.

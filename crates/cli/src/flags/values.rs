@@ -63,7 +63,7 @@ pub fn stage(value: &Value) -> Result<StageWord, Error> {
     }
 }
 
-/// Which agent starts which other agents.
+/// How agents are started on the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
     /// Each agent starts its children in the tree.

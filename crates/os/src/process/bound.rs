@@ -11,7 +11,8 @@ use std::process::{Child, Command};
 pub struct Inherited {
     /// The signal mask before the change.
     pub mask: SavedMask,
-    /// Which of SIGPIPE and SIGXFSZ were ignored before the change; see [`super::ignore_write_errors`].
+    /// SIGPIPE, SIGXFSZ, both or neither: the signals that this process ignored before it called
+    /// [`super::ignore_write_errors`].
     pub ignored: Vec<i32>,
 }
 

@@ -83,7 +83,7 @@ struct PendingRequests {
     modex: HashSet<usize>,
 }
 
-/// Who waits for the answer to a request.
+/// A caller that waits for the agent's answer to a request.
 pub enum Waiting {
     Op(Callback<OpCallback>),
     /// `PMIx_Connect` or `PMIx_Disconnect`. `until`: the result of [`Server::awaited_until`].

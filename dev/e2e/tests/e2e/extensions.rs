@@ -55,7 +55,7 @@ fn the_documented_examples_work() {
         assert_eq!(under(&hydra, 5, &[], &startup, ""), "the token was with 5 of 5 processes\n");
         assert_eq!(under(&hydra, 5, &[], &anywhere, ""), "5 of 5 addresses, by an allgather\n".repeat(5));
     }
-    // The same program `anywhere`, with Slurm's libpmi, which has no allgather.
+    // Slurm's libpmi has no allgather, so the program `anywhere` uses put, fence and get with it.
     if Flavour::LibpmiSlurm.missing().is_none() {
         let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", "").arg(&anywhere).succeed();
         assert_eq!(outcome.out(), "4 of 4 addresses, by put, fence and get\n".repeat(4));

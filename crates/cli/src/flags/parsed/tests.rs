@@ -228,5 +228,5 @@ fn ray_is_one_rank_on_each_node_that_starts_it() {
     assert_eq!(ray("--for ray env/bin/python3 a.py -x"), ray(&expected));
     let expected = format!("--ppn 1 --bind-to none --rank-env --ppn 2 python3 {module} ./driver");
     assert_eq!(ray("--ppn 2 --for=ray ./driver"), ray(&expected));
-    assert!(parse(["--for", "rye", "./a"].map(OsString::from)).is_err_and(|why| why.contains("jax or deepspeed")));
+    assert!(parse(["--for", "rye", "./a"].map(OsString::from)).is_err_and(|why| why.contains("deepspeed or ray")));
 }
