@@ -36,6 +36,9 @@ def barrier(client, name):
 keys = [text(b"/key/%06d" % i) for i in range(clients)]
 wait = b"\x05" + struct.pack("<Q", clients) + b"".join(keys)
 sockets = [socket.create_connection((address, port), timeout=60) for _ in range(own)]
+for client in sockets:
+    # As PyTorch's own clients do.
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 barrier(sockets[0], b"start")
 began = time.time()
 for i, client in enumerate(sockets):

@@ -132,6 +132,11 @@ impl Outcome {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Whether the request cannot be carried out.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Outcome::Full | Outcome::NoNumber)
+    }
 }
 
 impl Question {

@@ -18,9 +18,7 @@
 //!
 //! Source: `torch/csrc/distributed/c10d/TCPStore.cpp`, `TCPStoreBackend.hpp`, `TCPStoreLibUvBackend.cpp`.
 
-use crate::limits::{
-    STORE_KEY_LEN_MAX, STORE_KEYS_MAX, STORE_READ_AHEAD_BYTES, STORE_REQUEST_BYTES_MAX, STORE_VALUE_LEN_MAX,
-};
+use crate::limits::{STORE_KEY_LEN_MAX, STORE_KEYS_MAX, STORE_REQUEST_BYTES_MAX, STORE_VALUE_LEN_MAX};
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes, BytesMut};
 use thiserror::Error;
@@ -120,26 +118,21 @@ impl RequestReader {
     #[allow(clippy::should_implement_trait)] // An iterator's item cannot say that more bytes are needed.
     pub fn next(&mut self) -> Result<Option<Request>, TorchStoreError> {
         let Some(generation) = self.find_generation()? else { return Ok(None) };
-        // A long request that arrives in pieces is not copied before it is complete.
-        let is_long = self.buffer.len() > STORE_READ_AHEAD_BYTES;
-        let trial = is_long.then(|| Fields { rest: &self.buffer, copies: false }.request(generation));
-        let mut fields = Fields { rest: &self.buffer, copies: true };
-        let found = match trial {
-            Some(Err(stop)) => Err(stop),
-            Some(Ok(_)) | None => fields.request(generation),
-        };
-        match found {
-            Ok(request) => {
-                let used = self.buffer.len() - fields.rest.len();
-                self.buffer.advance(used);
-                if self.buffer.is_empty() {
-                    // An idle connection keeps no buffer.
-                    self.buffer = BytesMut::new();
-                }
-                Ok(Some(request))
-            }
-            Err(Stop::Incomplete) => Ok(None),
+        // A request that arrives in pieces is not copied before it is complete.
+        let mut trial = Fields { rest: &self.buffer, whole: None };
+        match trial.request(generation) {
+            Ok(_) => {}
+            Err(Stop::Incomplete) => return Ok(None),
+            Err(Stop::Invalid(error)) => return Err(error),
+        }
+        let whole = self.buffer.split_to(self.buffer.len() - trial.rest.len()).freeze();
+        if self.buffer.is_empty() {
+            // An idle connection keeps no buffer.
+            self.buffer = BytesMut::new();
+        }
+        match (Fields { rest: &whole, whole: Some(&whole) }).request(generation) {
             Err(Stop::Invalid(error)) => Err(error),
+            request => Ok(request.ok()),
         }
     }
 
@@ -188,11 +181,11 @@ fn limited(length: u64, limit: usize) -> Result<usize, TorchStoreError> {
 /// The bytes that were not decoded yet.
 struct Fields<'a> {
     rest: &'a [u8],
-    /// Whether keys and values are copied; if not, they are left empty.
-    copies: bool,
+    /// The whole request; `None`: it may be incomplete, and keys and values are left empty.
+    whole: Option<&'a Bytes>,
 }
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
     fn request(&mut self, generation: Generation) -> Result<Request, Stop> {
         if generation == Generation::MagicBeforeEach && self.array()? != MAGIC {
             return Err(TorchStoreError::NoMagic.into());
@@ -210,12 +203,12 @@ impl Fields<'_> {
             2 => Request::CompareSet { key: self.key()?, expected: self.value()?, desired: self.value()? },
             3 => Request::Get { key: self.key()? },
             4 => Request::Add { key: self.key()?, amount: self.number()? },
-            5 => Request::Check { keys: self.list(Fields::key)? },
-            6 => Request::Wait { keys: self.list(Fields::key)? },
+            5 => Request::Check { keys: self.list(Fields::shared_key)? },
+            6 => Request::Wait { keys: self.list(Fields::shared_key)? },
             7 => Request::GetNumKeys,
             8 => Request::DeleteKey { key: self.key()? },
             9 => Request::Append { key: self.key()?, value: self.value()? },
-            10 => Request::MultiGet { keys: self.list(Fields::key)? },
+            10 => Request::MultiGet { keys: self.list(Fields::shared_key)? },
             11 => Request::MultiSet { pairs: self.list(|fields| Ok((fields.key()?, fields.value()?)))? },
             12 => Request::CancelWait,
             13 => Request::Ping { nonce: u32::from_le_bytes(self.array()?) },
@@ -252,10 +245,22 @@ impl Fields<'_> {
 
     /// Reads a byte string as a copy: a slice of the buffer would keep all of the buffer's memory.
     fn bytes(&mut self, limit: usize) -> Result<Bytes, Stop> {
+        let bytes = self.slice(limit)?;
+        Ok(self.whole.map_or(Bytes::new(), |_| Bytes::copy_from_slice(bytes)))
+    }
+
+    /// Reads a key as a slice of the request: a list of a thousand keys needs one piece of memory. Who keeps the key
+    /// for longer than the request copies it.
+    fn shared_key(&mut self) -> Result<Bytes, Stop> {
+        let bytes = self.slice(STORE_KEY_LEN_MAX)?;
+        Ok(self.whole.map_or(Bytes::new(), |whole| whole.slice_ref(bytes)))
+    }
+
+    fn slice(&mut self, limit: usize) -> Result<&'a [u8], Stop> {
         let length = self.length(limit)?;
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Stop::Incomplete)?;
         self.rest = rest;
-        Ok(if self.copies { Bytes::copy_from_slice(bytes) } else { Bytes::new() })
+        Ok(bytes)
     }
 
     /// Reads a list, which grows as its entries are decoded, so that a large count alone allocates nothing.
@@ -296,6 +301,7 @@ fn push(bytes: &mut Vec<u8>, value: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::STORE_READ_AHEAD_BYTES;
     use std::vec;
 
     const KEY: Bytes = Bytes::from_static(b"/k");

@@ -53,9 +53,11 @@ impl Client {
 /// A request that was not answered yet.
 struct Pending {
     shape: Shape,
-    /// The outcome for each key of the request; `None`: it has not arrived.
-    outcomes: Vec<Option<Outcome>>,
+    keys: usize,
+    /// The number of outcomes that have not arrived.
     missing: usize,
+    /// The outcome for each key; `None`: it has not arrived. For a wait, only the failures.
+    outcomes: Vec<Option<Outcome>>,
 }
 
 /// The form of a reply.
@@ -198,52 +200,60 @@ impl Clients {
             Request::Wait { keys } => (Shape::Wait, each(keys, Operation::Wait { seen: 0 })),
             Request::Barrier { key, world_size } => (Shape::Wait, one(key, Operation::Arrive { count: 1, world_size })),
         };
-        let Some(part) = self.pend(id, shape, asked.len(), questions) else { return };
-        for (slot, (key, operation)) in asked.into_iter().enumerate() {
-            questions.ask(Waiting::Client(Part { slot, ..part }), key, operation);
-        }
-        self.finish_if_done(id, questions);
+        let Some(part) = self.next_part(id) else { return };
+        let parts = (0..).map(|slot| Waiting::Client(Part { slot, ..part }));
+        let outcomes = parts.zip(asked).map(|(part, (key, operation))| questions.ask(part, key, operation)).collect();
+        self.pend(id, shape, outcomes, questions);
     }
 
     fn start_all(&mut self, id: StoreClient, shape: Shape, operation: &Operation, questions: &mut Questions) {
-        if let Some(part) = self.pend(id, shape, questions.owners().len(), questions) {
+        if let Some(part) = self.next_part(id) {
             questions.ask_all(part, operation);
+            self.pend(id, shape, vec![None; questions.owners().len()], questions);
         }
     }
 
-    /// Records a request about `count` keys. Returns its first part; `None`: the client had to be closed.
-    fn pend(&mut self, id: StoreClient, shape: Shape, count: usize, questions: &mut Questions) -> Option<Part> {
-        if shape == Shape::Wait {
-            self.waits += count;
-        }
+    /// The first part of a client's next request.
+    fn next_part(&mut self, id: StoreClient) -> Option<Part> {
         let client = self.all.get_mut(&id)?;
         client.request = client.request.wrapping_add(1);
-        client.pending = Some(Pending { shape, outcomes: vec![None; count], missing: count });
-        let part = Part { client: id, request: client.request, slot: 0 };
+        Some(Part { client: id, request: client.request, slot: 0 })
+    }
+
+    /// Records a request with the outcomes that are known at once, and answers it if all are.
+    fn pend(&mut self, id: StoreClient, shape: Shape, outcomes: Vec<Option<Outcome>>, questions: &mut Questions) {
+        let Some(client) = self.all.get_mut(&id) else { return };
+        let (keys, missing) = (outcomes.len(), outcomes.iter().filter(|outcome| outcome.is_none()).count());
+        let is_wait = shape == Shape::Wait;
+        self.waits += if is_wait { keys } else { 0 };
+        let outcomes = if is_wait { Vec::new() } else { outcomes };
+        client.pending = Some(Pending { shape, keys, missing, outcomes });
         if self.waits > STORE_WAITS_MAX {
-            self.close(id, "the ranks of this node wait for too many keys", questions);
-            return None;
+            return self.close(id, "the ranks of this node wait for too many keys", questions);
         }
-        Some(part)
+        self.finish_if_done(id, questions);
     }
 
     /// The outcome for one key of a client's request has arrived.
     pub fn on_outcome(&mut self, part: Part, outcome: Outcome, questions: &mut Questions) {
         let client = self.all.get_mut(&part.client).filter(|client| client.request == part.request);
         let Some(pending) = client.and_then(|client| client.pending.as_mut()) else { return };
-        let Some(slot) = pending.outcomes.get_mut(part.slot).filter(|slot| slot.is_none()) else { return };
-        *slot = Some(outcome);
+        if pending.shape == Shape::Wait {
+            pending.outcomes.extend(outcome.is_failure().then_some(Some(outcome)));
+        } else {
+            let Some(slot) = pending.outcomes.get_mut(part.slot).filter(|slot| slot.is_none()) else { return };
+            *slot = Some(outcome);
+        }
         pending.missing -= 1;
         self.finish_if_done(part.client, questions);
     }
 
     fn finish_if_done(&mut self, id: StoreClient, questions: &mut Questions) {
         let Some(client) = self.all.get_mut(&id) else { return };
-        let Some(Pending { shape, outcomes, .. }) = client.pending.take_if(|pending| pending.missing == 0) else {
-            return;
-        };
+        let Some(pending) = client.pending.take_if(|pending| pending.missing == 0) else { return };
+        let Pending { shape, keys, outcomes, .. } = pending;
         if shape == Shape::Wait {
-            self.waits -= outcomes.len();
+            self.waits -= keys;
         }
         match answer(shape, outcomes.into_iter().flatten().collect()) {
             Ok(reply) => reply.iter().for_each(|reply| self.reply(id, reply)),
@@ -255,8 +265,8 @@ impl Clients {
     /// Ends a client's wait, if it waits.
     fn end_wait(&mut self, id: StoreClient, questions: &mut Questions) {
         let pending = self.all.get_mut(&id).and_then(|client| client.pending.take());
-        if let Some(Pending { shape: Shape::Wait, outcomes, .. }) = pending {
-            self.waits -= outcomes.len();
+        if let Some(Pending { shape: Shape::Wait, keys, .. }) = pending {
+            self.waits -= keys;
             questions.leave_client(id);
         }
     }

@@ -31,7 +31,7 @@ pub struct Asker {
 
 #[derive(Default)]
 pub struct Dictionary {
-    /// ID of this agent. Its own clients read the values here, so it needs no copies.
+    /// ID of this agent.
     own: AgentId,
     entries: BTreeMap<Bytes, Entry>,
     queues: BTreeMap<Bytes, Queue>,
@@ -89,6 +89,13 @@ impl Dictionary {
     pub fn take_messages(&mut self) -> impl Iterator<Item = (AgentId, Between)> + use<> {
         let messages = std::mem::take(&mut self.messages).into_iter();
         messages.flat_map(|(agent, messages)| messages.into_iter().map(move |message| (agent, message)))
+    }
+
+    /// This agent's clients have gone, and it has no copies for them any more.
+    pub fn forget_own_copies(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.copies.remove(&self.own);
+        }
     }
 
     /// ID of this agent.
@@ -198,11 +205,8 @@ impl Dictionary {
 
     /// The value of a key for an agent, which may keep a copy of it.
     fn copy(&mut self, agent: AgentId, key: &Bytes) -> Option<Bytes> {
-        let own = self.own;
         let entry = self.entries.get_mut(key)?;
-        if agent != own {
-            entry.copies.insert(agent);
-        }
+        entry.copies.insert(agent);
         Some(entry.value.clone())
     }
 

@@ -97,7 +97,8 @@ impl Store {
     }
 
     /// The keys that this agent owns, when its part of the job has ended.
-    pub fn into_dictionary(self) -> Dictionary {
+    pub fn into_dictionary(mut self) -> Dictionary {
+        self.dictionary.forget_own_copies();
         self.dictionary
     }
 
@@ -189,7 +190,10 @@ impl Store {
             }
             for (agent, message) in self.dictionary.take_messages() {
                 match agent == own {
-                    true => self.questions.on_message(agent, message),
+                    true => {
+                        is_done = false;
+                        self.questions.on_message(agent, message);
+                    }
                     false => self.messages.push((agent, message)),
                 }
             }

@@ -7,8 +7,9 @@
 //!   as if they had come one after the other;
 //! - arrivals at a barrier that wait to be sent become one.
 //!
-//! A value that was received is kept as a copy until its owner recalls it: further gets, checks and waits are answered
-//! here. So P clients that each wait for P keys and read them cost an agent P questions, not P for each client.
+//! A value that was received is kept as a copy until its owner recalls it, even if this agent is the owner: further
+//! gets, checks and waits are answered at once. So P clients that each wait for P keys and read them cost an agent P
+//! questions, not P for each client.
 //!
 //! Questions to an agent are collected until the agent has acknowledged the previous ones.
 //!
@@ -21,7 +22,7 @@ use super::dictionary::Asker;
 use crate::io::StoreClient;
 use bytes::Bytes;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{MODEX_BUNDLE_BYTES, STORE_COPIES_BYTES_MAX, STORE_COPY_LEN_MAX};
 use wireup_wire::store::{Between, Operation, Outcome, Question};
@@ -57,8 +58,8 @@ pub struct Questions {
     open: BTreeMap<u32, Open>,
     last: u32,
     /// Numbers of the gets and waits that further clients can join.
-    gets: BTreeMap<Bytes, u32>,
-    waits: BTreeMap<Bytes, u32>,
+    gets: HashMap<Bytes, u32>,
+    waits: HashMap<Bytes, u32>,
     /// Keys with an add in progress, and the adds that wait until it is done.
     adds: BTreeMap<Bytes, Vec<(Waiting, i64)>>,
     copies: Copies,
@@ -111,15 +112,16 @@ impl Questions {
         &self.owners
     }
 
-    /// Asks about a key. The outcome follows, perhaps at once.
-    pub fn ask(&mut self, part: Waiting, key: Bytes, operation: Operation) {
+    /// Asks about a key. Returns the outcome if it is known here; `None`: it follows.
+    pub fn ask(&mut self, part: Waiting, key: Bytes, operation: Operation) -> Option<Outcome> {
+        let asks_for_value = matches!(operation, Operation::Get | Operation::Check | Operation::Wait { .. });
+        if let Some(value) = self.copies.values.get(&key).filter(|_| asks_for_value) {
+            let is_sent = operation == Operation::Get || matches!(part, Waiting::Agent(_));
+            let value = is_sent.then(|| value.clone());
+            self.hold(&key, &[part]);
+            return Some(if operation == Operation::Get { Outcome::Value(value) } else { Outcome::Exists { value } });
+        }
         match operation {
-            Operation::Get | Operation::Check | Operation::Wait { .. } if self.copies.values.contains_key(&key) => {
-                let value = self.copies.values.get(&key).cloned();
-                let is_get = operation == Operation::Get;
-                self.hold(&key, &[part]);
-                self.outcomes.push((part, if is_get { Outcome::Value(value) } else { Outcome::Exists { value } }));
-            }
             Operation::Get => self.get(key, vec![part]),
             Operation::Wait { seen } => self.wait(key, vec![part], seen),
             Operation::Add { amount } => match self.adds.entry(key) {
@@ -133,9 +135,10 @@ impl Questions {
             Operation::Arrive { count, world_size } => self.arrive(part, key, count, world_size),
             operation => {
                 let owner = self.owner_of(&key, &operation);
-                self.send(owner, key, operation, Purpose::Other, vec![part]);
+                self.send(owner, &key, operation, Purpose::Other, vec![part]);
             }
         }
+        None
     }
 
     /// Asks all owners. The outcome of the n-th owner goes to slot `part.slot` + n of the client's request.
@@ -143,14 +146,16 @@ impl Questions {
         for (slot, owner) in self.owners.clone().into_iter().enumerate() {
             let part = Waiting::Client(Part { slot: part.slot + slot, ..part });
             let key = Bytes::copy_from_slice(&owner.0.to_le_bytes());
-            self.send(owner, key, operation.clone(), Purpose::Other, vec![part]);
+            self.send(owner, &key, operation.clone(), Purpose::Other, vec![part]);
         }
     }
 
     /// Handles a child's question about a key that another agent owns.
     pub fn ask_for(&mut self, agent: AgentId, Question { id, key, operation }: Question) {
         let Operation::Cancel { id } = operation else {
-            return self.ask(Waiting::Agent(Asker { agent, id }), key, operation);
+            let part = Waiting::Agent(Asker { agent, id });
+            let known = self.ask(part, key, operation);
+            return self.outcomes.extend(known.map(|outcome| (part, outcome)));
         };
         let part = Waiting::Agent(Asker { agent, id });
         if self.leave(|one| *one == part) {
@@ -202,7 +207,7 @@ impl Questions {
                 if taken {
                     self.outgoing.entry(agent).or_default().is_busy = false;
                 }
-                answers.into_iter().for_each(|(id, outcome)| self.on_answer(agent, id, outcome));
+                answers.into_iter().for_each(|(id, outcome)| self.on_answer(id, outcome));
             }
             Between::Forget { keys } => keys.into_iter().for_each(|key| self.on_forget(agent, key)),
             // `Dictionary` handles these messages.
@@ -281,7 +286,7 @@ impl Questions {
             return open.parts.extend(parts);
         }
         let owner = self.owner_of(&key, &Operation::Get);
-        let id = self.send(owner, key.clone(), Operation::Get, Purpose::Get, parts);
+        let (key, id) = self.send(owner, &key, Operation::Get, Purpose::Get, parts);
         self.gets.insert(key, id);
     }
 
@@ -290,7 +295,7 @@ impl Questions {
             return open.parts.extend(parts);
         }
         let owner = self.owner_of(&key, &Operation::Get);
-        let id = self.send(owner, key.clone(), Operation::Wait { seen }, Purpose::Wait, parts);
+        let (key, id) = self.send(owner, &key, Operation::Wait { seen }, Purpose::Wait, parts);
         self.waits.insert(key, id);
     }
 
@@ -298,7 +303,7 @@ impl Questions {
         let (parts, amounts): (Vec<Waiting>, Vec<i64>) = adds.into_iter().unzip();
         let amount = amounts.iter().fold(0_i64, |sum, amount| sum.wrapping_add(*amount));
         let owner = self.owner_of(&key, &Operation::Get);
-        self.send(owner, key, Operation::Add { amount }, Purpose::Add(amounts), parts);
+        self.send(owner, &key, Operation::Add { amount }, Purpose::Add(amounts), parts);
     }
 
     fn arrive(&mut self, part: Waiting, key: Bytes, more: u32, world_size: i64) {
@@ -315,23 +320,23 @@ impl Questions {
                 return open.parts.push(part);
             }
         }
-        self.send(owner, key, Operation::Arrive { count: more, world_size }, Purpose::Other, vec![part]);
+        self.send(owner, &key, Operation::Arrive { count: more, world_size }, Purpose::Other, vec![part]);
     }
 
-    fn on_answer(&mut self, agent: AgentId, id: u32, outcome: Outcome) {
+    fn on_answer(&mut self, id: u32, outcome: Outcome) {
         let Some(Open { key, purpose, parts }) = self.open.remove(&id) else { return };
         match purpose {
-            Purpose::Get => self.on_got(agent, key, parts, outcome),
-            Purpose::Wait => self.on_waited(agent, id, key, parts, outcome),
+            Purpose::Get => self.on_got(key, parts, outcome),
+            Purpose::Wait => self.on_waited(id, key, parts, outcome),
             Purpose::Add(amounts) => self.on_added(key, parts, &amounts, outcome),
             Purpose::Other => self.share(parts, &outcome),
         }
     }
 
-    fn on_got(&mut self, agent: AgentId, key: Bytes, mut parts: Vec<Waiting>, outcome: Outcome) {
+    fn on_got(&mut self, key: Bytes, mut parts: Vec<Waiting>, outcome: Outcome) {
         self.gets.remove(&key);
         if let Outcome::Value(Some(value)) = &outcome {
-            self.learn(agent, &key, value);
+            self.copies.learn(&key, value);
             self.hold(&key, &parts);
             return self.share(parts, &outcome);
         }
@@ -344,7 +349,7 @@ impl Questions {
         }
     }
 
-    fn on_waited(&mut self, agent: AgentId, id: u32, key: Bytes, mut parts: Vec<Waiting>, outcome: Outcome) {
+    fn on_waited(&mut self, id: u32, key: Bytes, mut parts: Vec<Waiting>, outcome: Outcome) {
         if self.waits.get(&key) == Some(&id) {
             self.waits.remove(&key);
         }
@@ -358,7 +363,7 @@ impl Questions {
                 }
             }
             Outcome::Exists { value } => {
-                value.iter().for_each(|value| self.learn(agent, &key, value));
+                value.iter().for_each(|value| self.copies.learn(&key, value));
                 self.hold(&key, &parts);
                 let (children, clients) = parts.into_iter().partition(|part| matches!(part, Waiting::Agent(_)));
                 self.share(children, &Outcome::Exists { value });
@@ -386,20 +391,23 @@ impl Questions {
         }
     }
 
-    fn learn(&mut self, agent: AgentId, key: &Bytes, value: &Bytes) {
-        if agent != self.own {
-            self.copies.learn(key, value);
-        }
-    }
-
     fn share(&mut self, parts: Vec<Waiting>, outcome: &Outcome) {
         self.outcomes.extend(parts.into_iter().map(|part| (part, outcome.clone())));
     }
 
-    fn send(&mut self, owner: AgentId, key: Bytes, operation: Operation, purpose: Purpose, parts: Vec<Waiting>) -> u32 {
+    /// Sends a question. Returns its number, and a copy of the key that needs no memory of a client's whole request.
+    fn send(
+        &mut self,
+        owner: AgentId,
+        key: &Bytes,
+        operation: Operation,
+        purpose: Purpose,
+        parts: Vec<Waiting>,
+    ) -> (Bytes, u32) {
+        let key = Bytes::copy_from_slice(key);
         let id = self.enqueue(owner, key.clone(), operation);
-        self.open.insert(id, Open { key, purpose, parts });
-        id
+        self.open.insert(id, Open { key: key.clone(), purpose, parts });
+        (key, id)
     }
 
     fn enqueue(&mut self, owner: AgentId, key: Bytes, operation: Operation) -> u32 {
@@ -444,7 +452,7 @@ impl Outgoing {
 /// Values of keys of other agents, which recall them before they change.
 #[derive(Default)]
 struct Copies {
-    values: BTreeMap<Bytes, Bytes>,
+    values: HashMap<Bytes, Bytes>,
     bytes: usize,
 }
 

@@ -477,10 +477,14 @@ fn what_cannot_be_stored_or_counted_closes_the_connection() {
 #[test]
 fn an_agent_whose_ranks_have_ended_still_has_its_keys() {
     let mut net = Net::new(1, 1);
-    net.ask(0, 0, &set("/k", "v"));
+    // The agent has a copy of the value for its own clients, which nobody will recall.
+    net.ask(0, 0, &[set("/k", "old"), get("/k")].concat());
     let mut kept = net.stores.remove(0).into_dictionary();
-    let ask = Between::Ask(vec![Question { id: 5, key: "/k".into(), operation: Operation::Get }]);
-    let answers = answers_of_ended(Some(&mut kept), AgentId(3), ask);
+    let ask = |id, operation| Between::Ask(vec![Question { id, key: "/k".into(), operation }]);
+    let answers = answers_of_ended(Some(&mut kept), AgentId(3), ask(4, Operation::Set { value: "v".into() }));
+    let done = wireup_wire::store::Outcome::Done;
+    assert_eq!(answers, [(AgentId(3), Between::Answer { taken: true, answers: vec![(4, done)] })]);
+    let answers = answers_of_ended(Some(&mut kept), AgentId(3), ask(5, Operation::Get));
     let value = wireup_wire::store::Outcome::Value(Some("v".into()));
     assert_eq!(answers, [(AgentId(3), Between::Answer { taken: true, answers: vec![(5, value)] })]);
     let forget = Between::Forget { keys: vec!["/x".into()] };
