@@ -22,6 +22,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IMPORTS = "numpy,scipy.linalg,scipy.optimize,scipy.sparse.linalg,scipy.stats,mpi4py"
+MODULES = "torch,torch.distributed"
 # The slowest contestant has taken 200 s; a contestant that hangs must not stop the measurement.
 TIMEOUT_S = 900
 # A word of a command in place of which a new folder is named.
@@ -188,6 +189,17 @@ def torch(options):
         return lambda words: output([WIREUP, "run", "--hosts", options.hosts, "--ppn", str(options.ppn), "--for",
                                      "torch", *more, options.python, *words], OMP_NUM_THREADS="1")
 
+    def kept():
+        """In a session whose nodes have kept the interpreters of an earlier job."""
+        job = timed(lambda words: output([WIREUP, "run", "--session", "measure", "--ppn", str(options.ppn), "--for",
+                                          "torch", options.python, *words], OMP_NUM_THREADS="1"), "at-once")
+        output([WIREUP, "up", "measure", "--hosts", options.hosts, "--preload", MODULES])
+        try:
+            list(job())
+            yield from job()
+        finally:
+            output([WIREUP, "down", "measure"])
+
     def in_files(words):
         return wireup()([*words, f"file://{words[1]}/addresses"])
 
@@ -196,8 +208,8 @@ def torch(options):
                                           ("addresses in files", timed(in_files, "together")),
                                           ("torchrun", timed(torchrun, "together"))]
     yield {**case, "start": "at once"}, [("wireup", timed(wireup(), "at-once")),
-                                         ("wireup --preload", timed(wireup("--preload", "torch,torch.distributed"),
-                                                                    "at-once")),
+                                         ("wireup --preload", timed(wireup("--preload", MODULES), "at-once")),
+                                         ("wireup up --preload", kept),
                                          ("torchrun", timed(torchrun, "at-once"))]
 
 

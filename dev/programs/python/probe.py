@@ -1,6 +1,7 @@
 """Prints what a program sees of its interpreter and process, without what differs between any two runs."""
 
 import ctypes
+import gc
 import os
 import re
 import resource
@@ -28,6 +29,7 @@ show("path", sys.path)
 show("flags", sys.flags)
 show("options", sys._xoptions)
 show("warnoptions", sys.warnoptions)
+show("garbage collection", (gc.isenabled(), gc.get_threshold()))
 show("executable", (sys.executable, sys.prefix, sys.exec_prefix, sys.base_prefix))
 skipped = ("__annotations__", "__builtins__", "__doc__")
 main = vars(sys.modules["__main__"])

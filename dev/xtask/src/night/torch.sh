@@ -50,6 +50,7 @@ job -n 4 --for torch=routable python3 torch_ddp.py
 job -n 4 --for torch python3 no_libuv.py torch_ddp.py
 job -n 4 --for torch python3 torch_ddp.py wireup://
 job -n 4 --for torch python3 torch_store.py
+job -n 4 --for torch --preload torch,torch.distributed --preload-required python3 torch_store.py
 for torchrun in torchrun "python3 -m wireup_launcher.torchrun"; do
     job -n 2 --for torch $torchrun --rdzv-backend wireup --nnodes 2 --nproc-per-node 2 --max-restarts 1 torch_restart.py
 done

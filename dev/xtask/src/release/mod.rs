@@ -1,7 +1,7 @@
 //! `cargo xtask release` builds the files of a release in `target/dist`: binaries, the Python wheel, the Debian and RPM
 //! packages, an SBOM and checksums.
 //!
-//! Each program is built in two flavours, see `docs/dev/releasing.md`. Zig provides the symbols of an old glibc and
+//! `wireup` is built in two flavours, see `docs/dev/releasing.md`. Zig provides the symbols of an old glibc and
 //! links the program; the result is split into the program and its symbols, and is then examined and run: if it
 //! requires more than it may, the release stops.
 
@@ -23,14 +23,6 @@ use tools::Tools;
 /// The oldest glibc that the program runs with: that of RHEL 8 and of `manylinux_2_28`.
 const GLIBC: elf::Version = elf::Version(2, 28);
 
-/// The crates whose programs are part of a release, each with its program's name.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("wireup", "wireup"),
-    ("wireup-bench", "wireup-bench"),
-    ("wireup-reproductions", "wireup-reproduce"),
-    ("wireup-simulate", "wireup-simulate"),
-];
-
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
 #[derive(Clone, Copy)]
@@ -46,6 +38,15 @@ impl Libc {
         match self {
             Gnu => "gnu",
             Musl => "musl",
+        }
+    }
+
+    /// The crates that are built; each has a program of the same name. On machines without glibc, or with an older one,
+    /// there is only `wireup` itself.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Gnu => &packages::PROGRAMS,
+            Musl => &["wireup"],
         }
     }
 }
@@ -150,7 +151,7 @@ fn dist_file(program: &str, architecture: &str, libc: Libc) -> PathBuf {
     layout::target().join("dist").join(format!("{program}-{version}-{architecture}-linux-{libc}"))
 }
 
-/// Builds one flavour of all programs and puts them into the folder of the release.
+/// Builds one flavour of the programs and puts them into the folder of the release.
 fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
     let target = format!("{architecture}-unknown-linux-{}", libc.name());
     tools::add_target(&target)?;
@@ -160,7 +161,7 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
     };
     // Each package is built alone: in one common build, `wireup` would get the features that only the other programs
     // need.
-    for (package, _) in PROGRAMS {
+    for package in libc.programs() {
         let mut build = cargo();
         build.args(["zigbuild", "--release", "--quiet", "--package", package, "--target", &asked]);
         tools.set_environment(&mut build, architecture)?;
@@ -176,7 +177,7 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result {
         run_quietly(objcopy().arg("--only-keep-debug").arg(&built).arg(&symbols))?;
         run_quietly(objcopy().arg("--strip-all").args([&built, &program]))
     };
-    PROGRAMS.iter().try_for_each(|(_, program)| put(program))
+    libc.programs().iter().try_for_each(|program| put(program))
 }
 
 /// One line with the kind of a binary and its requirements.

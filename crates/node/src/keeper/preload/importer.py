@@ -116,6 +116,9 @@ def _wireup_prepare(job, socket):
         _wireup_name(rank.c, argv, name)
     rest = argv[len(argv) - int(rest):]
     run, rank.folder = _wireup_program(kind, what, rest)
+    # Imports leave hardly any garbage. Looking for it takes a tenth of the time of `import torch`.
+    collection = gc.get_threshold()
+    gc.set_threshold(0)
     if modules:
         for module in modules.split(","):
             __import__(module)
@@ -138,8 +141,9 @@ def _wireup_prepare(job, socket):
     rank.omp = os.environ.get("OMP_NUM_THREADS")
     rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
     rank.files = _wireup_files() if rank.is_kept else []
-    gc.collect()
     gc.freeze()
+    if gc.get_threshold()[0] == 0:
+        gc.set_threshold(*collection)
     _wireup_flush()
     rank.c.fflush(None)
     rank.mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
