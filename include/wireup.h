@@ -138,6 +138,10 @@ typedef struct wu_open_params {
  * most 65,000 bytes, which every rank then holds. Other launchers have one conversation for each process, and
  * there the name is ignored. Without a launcher each context with a name is a job of its own, of one rank. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
+/* Waits until all that this rank has sent has left it: over TCP the kernel has transmitted it, over datagrams it has
+ * arrived. That takes as long as a receiver computes outside the library and has no room; the wait also ends when
+ * the receiver does. Messages to this rank are read meanwhile and dropped, so ranks that leave at the same time do
+ * not wait for each other. */
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
 

@@ -345,10 +345,12 @@ impl Worker {
         }
     }
 
-    /// Leaves the network of ranks; returns the job, for the goodbye to its server.
+    /// Leaves the network of ranks, after what this rank has sent has left it (see [`Network::leave`]); returns the
+    /// job, for the goodbye to its server.
     pub fn leave(mut self) -> Job {
-        /// Time limit for goodbyes to other ranks (ms).
+        /// Time limit for the acknowledgement of goodbyes by other ranks (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
+        self.made().into_iter().for_each(|network| network.groups.is_leaving = true);
         self.pump();
         while self.gathering > 0 && !self.is_unserved() {
             self.progress_for(-1);

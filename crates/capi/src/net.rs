@@ -250,6 +250,15 @@ pub fn write(socket: &Descriptor, bytes: &[u8]) -> Result<usize> {
     }
 }
 
+/// Whether the kernel holds bytes of a TCP socket that it has not transmitted yet, because the other end has no room
+/// for them; `false` for every other socket.
+pub fn has_untransmitted(socket: &Descriptor) -> bool {
+    let mut waiting: c_int = 0;
+    // SAFETY: the kernel writes one number.
+    let result = unsafe { libc::ioctl(socket.fd(), libc::SIOCOUTQNSD as _, &raw mut waiting) };
+    result == 0 && waiting > 0
+}
+
 /// What was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
@@ -465,6 +474,23 @@ mod tests {
         drop(accepted);
         epoll.wait(1000, &mut events);
         assert_eq!(read(&dialled, &mut buffer), Ok(Received::End));
+    }
+
+    #[test]
+    fn the_kernel_reports_what_it_cannot_transmit() {
+        let (listening, port) = listen().unwrap();
+        let dialled = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), None).unwrap();
+        let (epoll, mut events) = (Epoll::new().unwrap(), vec![]);
+        epoll.watch(listening.fd(), 7, false, true).unwrap();
+        epoll.wait(1000, &mut events);
+        let accepted = accept(&listening).unwrap().unwrap();
+        assert!(!has_untransmitted(&accepted));
+        while write(&accepted, &[0; 1 << 16]).unwrap() > 0 {}
+        assert!(has_untransmitted(&accepted));
+        while has_untransmitted(&accepted) {
+            read(&dialled, &mut [0; 1 << 16]).unwrap();
+        }
+        assert!(!has_untransmitted(&epoll.0), "not a socket");
     }
 
     #[test]

@@ -151,7 +151,8 @@ impl Running {
         Ok(Progress::Sends(sends))
     }
 
-    /// The key of the next message on a link.
+    /// The key under which the next message from the neighbour on this link is kept until a step needs it. Its step is
+    /// the number of messages that have come from there; the neighbour has sent it towards the opposite side.
     fn key(&self, epoch: u32, link: Link, shape: &Shape) -> Key {
         let from = shape.peer(link).rank;
         Key { epoch, step: self.received[index(link)], toward: link.side.opposite(), from }

@@ -75,7 +75,6 @@ pub struct Connections {
     closed: BTreeMap<u32, u32>,
     open: usize,
     uses: u64,
-    /// Whether this rank has said goodbye to all its peers.
     is_leaving: bool,
 }
 
@@ -178,6 +177,11 @@ impl Connections {
     /// Records that this rank has said goodbye to all its peers.
     pub fn on_leaving(&mut self) {
         self.is_leaving = true;
+    }
+
+    /// Whether this rank has said goodbye to all its peers.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     /// Records that a peer has said goodbye.

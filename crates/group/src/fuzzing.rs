@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// few more bytes.
 ///
 /// No message may make a member panic or loop forever, or complete a request twice; as long as all messages come from
-/// members and no rank is lost, every request completes.
+/// members and no rank is lost or leaves, every request completes.
 pub fn group(input: &[u8]) {
     if let Ok(message) = message::decode(input) {
         assert_eq!(message.encode(), input, "a message that decodes is the encoded one");
@@ -63,7 +63,7 @@ struct World {
     /// Contexts of the groups that contain all ranks.
     contexts: Vec<Context>,
     started: Vec<(u32, Request)>,
-    /// Whether a rank was lost or a message injected, so that requests may fail.
+    /// Whether a rank was lost or leaves, or a message was injected, so that requests may fail.
     is_disturbed: bool,
 }
 
@@ -96,9 +96,13 @@ impl World {
             4 => self.start_collective(input),
             5 => self.start_between_two(input),
             6 => {
-                let rank = u32::from(input.next()) % self.size;
+                let what = input.next();
+                let rank = u32::from(what) % self.size;
                 self.is_disturbed = true;
-                let _ = self.ranks.lose(rank);
+                match what >> 7 {
+                    0 => drop(self.ranks.lose(rank)),
+                    _ => self.ranks.members[rank as usize].is_leaving = true,
+                }
             }
             _ => self.inject(input),
         }

@@ -37,6 +37,10 @@ pub struct Counts {
 
 pub struct Groups {
     pub counts: Counts,
+    /// Whether this process leaves its job and starts nothing any more. Messages for receives and for groups that do
+    /// not exist here are dropped then, so no rank has to wait until this process wants them. Other messages are
+    /// handled as before: members may still ask for addresses, or need this process's part in a collective.
+    pub is_leaving: bool,
     groups: BTreeMap<Context, Group>,
     early: EarlyMessages,
     creations: Creations,
@@ -47,6 +51,7 @@ impl Groups {
     pub fn new(own: Peer) -> Groups {
         Groups {
             counts: Counts::default(),
+            is_leaving: false,
             groups: BTreeMap::new(),
             early: EarlyMessages::default(),
             creations: Creations::default(),
@@ -223,8 +228,11 @@ impl Groups {
 
     /// Whether more messages of this rank wait here than should, and this process waits for none from it. Then the
     /// driver reads no more of them, so that the rank cannot fill this process's memory. The rank stays connected: it
-    /// has broken no rule, and its messages are read as soon as this process waits for one of them.
+    /// has broken no rule, and its messages are read as soon as this process waits for one of them, or leaves.
     pub fn is_behind(&self, rank: u32) -> bool {
+        if self.is_leaving {
+            return false;
+        }
         let groups = || self.groups.values();
         let all = self.early.bytes() + groups().map(Group::kept_bytes).sum::<usize>();
         if all <= KEPT_BYTES_MAX {
@@ -269,7 +277,9 @@ impl Groups {
             return Ok(());
         }
         let Some(group) = self.groups.get_mut(&context) else {
-            self.early.keep(from, context, bytes);
+            if !self.is_leaving {
+                self.early.keep(from, context, bytes);
+            }
             return Ok(());
         };
         if let Some(failure) = failure {
@@ -306,6 +316,7 @@ impl Groups {
                 let heard = self.creations.hear(from, context, Announcement::decode(payload)?)?;
                 self.on_heard(from, heard);
             }
+            MessageKind::Tagged { .. } if self.is_leaving => {}
             MessageKind::Tagged { from: place, tag } => {
                 if let Some(request) = group.tagged.on_message((place, tag), from, payload) {
                     self.out.done(request, Ok(Done::Bytes(payload.to_vec())));

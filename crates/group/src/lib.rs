@@ -18,7 +18,6 @@
 //! group is made; `creation` makes groups from a list of members; [`algorithms`] has one file for each collective.
 //! [`connections`] decides when a pair of ranks connects and when its connection is closed, [`datagrams`] makes an
 //! unreliable network reliable.
-//! unreliable network reliable.
 //!
 //! A message is a byte string for a rank. The driver carries messages, and keeps the order of those between two ranks.
 //! [`in_memory`] carries them between the ranks of one process, for tests and simulations.

@@ -2,6 +2,7 @@
 
 use crate::shape::Side;
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
 /// Identifies a message of a collective: its sender, the collective, the step, and the side of the ring towards which
@@ -21,10 +22,12 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Keeps a message; `false`: a message with this key is kept already.
+    /// Keeps a message; `false`: a message with this key is kept already, and this one is dropped.
     pub fn put(&mut self, key: Key, payload: Vec<u8>) -> bool {
+        let Entry::Vacant(free) = self.steps.entry(key) else { return false };
         self.bytes += payload.len() + size_of::<Key>();
-        self.steps.insert(key, payload).is_none()
+        free.insert(payload);
+        true
     }
 
     /// Size of all kept messages, in bytes.
@@ -64,5 +67,7 @@ mod tests {
         assert_eq!((mail.has(&key(0, 1)), mail.take(&key(0, 1)).map(|payload| payload.len())), (true, Some(9)));
         assert_eq!((mail.take(&key(0, 1)), mail.bytes_of(1)), (None, 0));
         assert!(!mail.put(key(0, 2), vec![2]), "twice");
+        assert_eq!(mail.bytes(), mail.bytes_of(2));
+        assert_eq!((mail.take(&key(0, 2)), mail.bytes()), (Some(vec![1; 5]), 0));
     }
 }

@@ -99,12 +99,14 @@ impl Happened {
     }
 }
 
-/// The kind of data that is still in this process or, over datagrams, has not been acknowledged.
+/// The kind of data that would be lost if this process exited now.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unsent {
     Nothing,
-    /// Only goodbyes, or other bytes for which a leaving rank waits no longer than for goodbyes.
+    /// Goodbyes over datagrams that were not acknowledged.
     Goodbyes,
+    /// Messages that are still in this process or, over datagrams, were not acknowledged; over TCP also what stands
+    /// behind them in the stream.
     Messages,
 }
 

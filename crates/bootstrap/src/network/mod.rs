@@ -304,6 +304,8 @@ impl Network {
                 // An empty address means that the address book already has it.
                 Output::Learnt(Peer { address, .. }) if address.is_empty() => {}
                 Output::Learnt(Peer { rank, address }) => self.book.learn(rank, address),
+                // After its goodbye a rank sends nothing.
+                Output::Send { .. } if self.connections.is_leaving() => {}
                 Output::Send { to, message } => {
                     self.sent = (self.sent.0 + 1, self.sent.1 + message.len() as u64);
                     self.send(to, message);
@@ -313,10 +315,15 @@ impl Network {
         }
     }
 
-    /// Says goodbye to all connected ranks. Waits until this rank's messages have been sent, which over datagrams means
-    /// acknowledged, and for the goodbyes for at most `ms` milliseconds. No message may wait for a connection
-    /// ([`Network::has_waiting`]): its receiver would find that this rank does not answer, and treat it as lost.
+    /// Says goodbye to all connected ranks. Waits until this rank's messages have been transmitted, which over
+    /// datagrams means acknowledged, or their receivers have ended: without a limit, because a receiver that computes
+    /// reads them only afterwards. Meanwhile this rank reads all that others send: of two ranks that leave, each may
+    /// wait for the other one. Then waits for the acknowledgement of goodbyes for at most `ms` milliseconds.
+    ///
+    /// No message may wait for a connection ([`Network::has_waiting`]): its receiver would find that this rank does not
+    /// answer, and treat it as lost.
     pub fn leave(&mut self, ms: u64) {
+        self.groups.is_leaving = true;
         self.pump();
         self.say_goodbye(ms, Unsent::Goodbyes);
     }
@@ -332,7 +339,8 @@ impl Network {
         self.say_goodbye(until.saturating_sub(net::now_ms()), Unsent::Messages);
     }
 
-    /// Says goodbye, and waits; the limit of `ms` milliseconds applies once no more than `most` is unsent.
+    /// Says goodbye, and waits; the limit of `ms` milliseconds applies once no more than `most` is unsent. Looks every
+    /// 10 ms, because no event reports that the kernel has transmitted the last bytes.
     fn say_goodbye(&mut self, ms: u64, most: Unsent) {
         self.connections.on_leaving();
         self.carrier.say_goodbye();

@@ -56,6 +56,7 @@ fn complete(all: &mut [Network], me: usize, request: Request) -> Result<Done, Fa
 }
 
 fn leave(one: &mut Network) {
+    one.groups.is_leaving = true;
     one.pump();
     while one.has_waiting() {
         one.progress(-1);
@@ -155,29 +156,82 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
     assert_eq!(all[0].results.take(next), None);
 }
 
+/// Runs two ranks that form the group of both, each in a thread of its own.
+fn apart(transport: Transport, ranks: [fn(&mut [Network; 1]); 2]) {
+    let (tell, told): (Vec<_>, Vec<_>) = (0..2).map(|_| std::sync::mpsc::channel::<Peer>()).unzip();
+    let ends = tell.into_iter().rev().zip(told);
+    std::thread::scope(|scope| {
+        for ((me, work), (tell, told)) in (0..).zip(ranks).zip(ends) {
+            scope.spawn(move || {
+                let mut one = Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap();
+                tell.send(one.groups.own().clone()).unwrap();
+                let other = told.recv().unwrap();
+                one.groups.form(WORLD, me, 2, other.clone(), other);
+                one.pump();
+                work(&mut [one]);
+            });
+        }
+    });
+}
+
 #[test]
 fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
     for transport in transports() {
-        let formed = move |me: u32, tell: std::sync::mpsc::Sender<Peer>, told: std::sync::mpsc::Receiver<Peer>| {
-            let mut one = Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap();
-            tell.send(one.groups.own().clone()).unwrap();
-            let other = told.recv().unwrap();
-            one.groups.form(WORLD, me, 2, other.clone(), other);
-            one.pump();
-            one
+        let leaver = |leaver: &mut [Network; 1]| {
+            leaver[0].groups.send_tagged(1, WORLD, 7, b"goodbye");
+            leave(&mut leaver[0]);
         };
-        let ((tell_1, told_by_0), (tell_0, told_by_1)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
-        let leaver = std::thread::spawn(move || {
-            let mut leaver = formed(0, tell_1, told_by_1);
-            leaver.groups.send_tagged(1, WORLD, 7, b"goodbye");
-            leave(&mut leaver);
-        });
-        let mut receiver = [formed(1, tell_0, told_by_0)];
-        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
-        // The receiver computes while the other rank leaves.
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        assert_eq!(complete(&mut receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
-        leaver.join().unwrap();
+        apart(
+            transport,
+            [leaver, |receiver| {
+                let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+                // The receiver computes while the other rank leaves.
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                assert_eq!(complete(receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
+            }],
+        );
+    }
+}
+
+/// Rank 0 leaves after a message that is longer than what the kernel takes, while rank 1 computes for longer than
+/// rank 0 waits for goodbyes.
+#[test]
+fn all_that_a_rank_sends_before_it_leaves_arrives() {
+    const LEN: usize = 16 << 20;
+    let leaver = |leaver: &mut [Network; 1]| {
+        leaver[0].groups.send_tagged(1, WORLD, 7, &vec![5; LEN]);
+        leave(&mut leaver[0]);
+    };
+    apart(
+        Transport::Tcp,
+        [leaver, |receiver| {
+            let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+            while receiver[0].counts().connections == 0 {
+                receiver[0].progress(10);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2_000));
+            assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
+        }],
+    );
+}
+
+/// Each of two ranks sends more than the other one keeps and the kernel takes, reads no more, and leaves.
+#[test]
+fn two_ranks_that_leave_do_not_wait_for_each_other() {
+    const LEN: usize = 1 << 20;
+    let leaver = |leaver: &mut [Network; 1]| {
+        let one = &mut leaver[0];
+        for _ in 0..KEPT_BYTES_MAX / LEN + 16 {
+            one.groups.send_tagged(1 - one.me, WORLD, 7, &[0; LEN]);
+        }
+        while one.paused.is_empty() {
+            one.progress(10);
+        }
+        leave(one);
+        assert!(one.carrier.unsent() < Unsent::Messages);
+    };
+    for transport in those_that_notice() {
+        apart(transport, [leaver, leaver]);
     }
 }
 

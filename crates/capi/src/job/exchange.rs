@@ -15,9 +15,10 @@ pub const MAX_LEN: usize = ALLGATHER_LEN_MAX;
 
 /// The result of an allgather.
 pub enum Gathered {
-    /// One array of all values.
+    /// The answer of wireup's own server: the values of all ranks, in shared memory.
     Array(Values),
-    /// This rank's own value; the others have to be fetched from the server.
+    /// The answer of another server, where the values are key-value pairs: this rank's own value, and the number of the
+    /// allgather, by which the values of other ranks are fetched from the server.
     Pairs { generation: usize, own: Vec<u8> },
 }
 

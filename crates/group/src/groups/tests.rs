@@ -540,3 +540,24 @@ fn a_list_that_makes_no_sense_is_refused() {
     bench.collect(0);
     assert_eq!(bench.ranks.results.remove(&(0, wanting)), Some(Err(Failure::Cancelled)));
 }
+
+#[test]
+fn a_member_that_leaves_keeps_nothing_for_receives_and_still_answers() {
+    let mut bench = Bench::new(9, 1);
+    bench.member(1).send_tagged(0, WORLD, 7, &vec![1; KEPT_BYTES_MAX + 1]);
+    bench.collect(1);
+    bench.run_until_idle();
+    assert!(bench.member(0).is_behind(1));
+    (0..9).for_each(|me| bench.member(me).is_leaving = true);
+    assert!(!bench.member(0).is_behind(1));
+    bench.member(2).send_tagged(0, WORLD, 7, b"nobody will receive this");
+    let unmade = bench.member(2).duplicate(WORLD).unwrap();
+    bench.member(2).send_tagged(0, unmade, 7, b"nor this, in a group that rank 0 will not make");
+    let located = bench.all(|groups, me| groups.locate(WORLD, (me + 4) % 9));
+    for (me, request) in (0..).zip(located) {
+        assert_eq!(bench.ranks.results.remove(&(me, request)), Some(Ok(Done::Peer(peer((me + 4) % 9)))));
+    }
+    let dropped = bench.member(0).receive_tagged(2, WORLD, 7);
+    bench.collect(0);
+    assert_eq!((bench.ranks.results.remove(&(0, dropped)), bench.member(0).early.bytes()), (None, 0));
+}

@@ -207,8 +207,14 @@ impl Link {
         self.socket.filter(|_| self.to_send.is_empty())
     }
 
+    /// Whether bytes of an open connection wait in this process.
     pub fn has_unsent(&self) -> bool {
         self.was_open && self.sent < self.to_send.len()
+    }
+
+    /// Whether bytes of an open connection wait in this process or in the kernel for room at the other end.
+    pub fn has_untransmitted(&self) -> bool {
+        self.has_unsent() || self.was_open && self.socket.as_ref().is_some_and(net::has_untransmitted)
     }
 
     /// Checks an attempt to connect, and starts the handshake if it has succeeded. Returns whether it has.

@@ -48,6 +48,8 @@ pub struct Tcp {
     happened: VecDeque<Happened>,
     plain: VecDeque<(Key, Option<Descriptor>)>,
     has_relays: bool,
+    /// Whether this rank has said goodbye to all its peers.
+    is_leaving: bool,
     /// Hosts whose ranks can be reached only through the agents.
     beyond: BTreeSet<u64>,
 }
@@ -73,6 +75,7 @@ impl Tcp {
             happened: VecDeque::new(),
             plain: VecDeque::new(),
             has_relays: false,
+            is_leaving: false,
             beyond: BTreeSet::new(),
         })
     }
@@ -288,6 +291,7 @@ impl Carrier for Tcp {
     }
 
     fn say_goodbye(&mut self) {
+        self.is_leaving = true;
         self.links.values_mut().for_each(Link::say_goodbye);
         self.unwritten.extend(self.links.keys());
     }
@@ -301,9 +305,12 @@ impl Carrier for Tcp {
         self.plain.pop_front()
     }
 
-    /// Only [`Unsent::Goodbyes`]: the kernel sends what is written, even after the process has exited.
+    /// The kernel sends what is written, but not always after the process has exited: when it closes a socket on which
+    /// something arrives that nobody reads, it drops what it has not transmitted. So the bytes of a rank that leaves,
+    /// of which the goodbye is the last, count until they are transmitted.
     fn unsent(&self) -> Unsent {
-        if self.links.values().any(Link::has_unsent) { Unsent::Goodbyes } else { Unsent::Nothing }
+        let is_unsent = if self.is_leaving { Link::has_untransmitted } else { Link::has_unsent };
+        if self.links.values().any(is_unsent) { Unsent::Messages } else { Unsent::Nothing }
     }
 }
 
