@@ -5,12 +5,12 @@ use crate::flags::chosen::look_around;
 use crate::flags::parsed::{Parsed, Stage};
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::table as flag;
-use crate::{external, stage};
-use std::ffi::OsString;
-use wireup_flags::{Command, Flag, Line, Section, Words};
+use crate::{external, show, stage};
+use std::ffi::{OsStr, OsString};
+use wireup_flags::{Command, Flag, Given, Line, Section, Words};
 
 /// The external program `wireup-simulate` (`PROGRAM`), and its subcommand.
-const PROGRAM: &str = "simulate";
+pub const PROGRAM: &str = "simulate";
 const ADVISE: &str = "advise";
 
 /// Flags that are passed unchanged to `wireup-simulate advise`.
@@ -22,7 +22,10 @@ const MACHINE: Flag = Flag::value(
 );
 const VALUE_BYTES: Flag =
     Flag::value(&["--value-bytes"], "B", "Bytes that each rank publishes for the others (default: 256).");
-const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the advice as one JSON object.");
+const JSON: Flag = Flag {
+    help: "Print the advice as one JSON object, and all else on standard error; =FILE writes it to FILE.",
+    ..wireup_flags::JSON
+};
 const PASSED_ON: [Flag; 3] = [MACHINE, VALUE_BYTES, JSON];
 
 pub const COMMAND: Command = Command {
@@ -31,7 +34,7 @@ pub const COMMAND: Command = Command {
     intro: "
   wireup advise --hosts 'n[0-63]:16' ./app      which fan-out, exchange, session and staging to choose, and why
   wireup advise -n 1024                         in a batch job: its nodes
-  wireup advise --virtual-nodes 8 -n 64 --json advice.json
+  wireup advise --virtual-nodes 8 -n 64 --json=advice.json
 
 Simulates the start of the job with each candidate, using the code of the real agents and ranks; starts nothing. Needs
 the separate program wireup-simulate (cargo build --release -p wireup-simulate). If the job's program is given, also
@@ -61,8 +64,8 @@ const JOB: &[Flag] = &[
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let passed_on = line.given.iter().filter(|given| PASSED_ON.iter().any(|flag| given.is(*flag)));
-    let passed_on: Vec<OsString> =
-        passed_on.flat_map(|given| [given.flag.name().into(), given.value.word.clone()]).collect();
+    let word = |given: &Given| [OsStr::new(given.flag.name()), given.value.word.as_os_str()].join(OsStr::new("="));
+    let passed_on: Vec<OsString> = passed_on.map(word).collect();
     let words = line.words.clone();
     let parsed = |words: Vec<OsString>| Parsed::of_lines(vec![Line { words, ..line.clone() }], &[], "wireup advise");
     let surroundings = look_around(&Parsed::read(line)?)?;
@@ -82,14 +85,17 @@ pub fn run(line: &Line) -> Result<u8, String> {
 
 /// The arguments of `wireup-simulate` that describe a job.
 fn arguments(resolved: &Resolved) -> Vec<String> {
-    let method = resolved.session.remote_shell.start_method();
-    let start = match (method.same_machine, method.by_step()) {
-        (true, _) => "local",
-        (false, true) => "srun",
-        (false, false) => "ssh",
-    };
     let (nodes, ranks) = (resolved.job.nodes.len().to_string(), resolved.job.job_size().to_string());
-    [ADVISE, "--nodes", &nodes, "-n", &ranks, "--start", start].map(str::to_owned).into()
+    [ADVISE, "--nodes", &nodes, "-n", &ranks, "--start", start(resolved)].map(str::to_owned).into()
+}
+
+/// How agents are started, as `wireup-simulate` calls it.
+pub fn start(resolved: &Resolved) -> &'static str {
+    match (show::is_remote(resolved), resolved.session.remote_shell.start_method().by_step()) {
+        (false, _) => "local",
+        (true, true) => "srun",
+        (true, false) => "ssh",
+    }
 }
 
 #[cfg(test)]

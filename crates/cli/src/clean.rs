@@ -34,8 +34,8 @@ pub const COMMAND: Command = Command {
   wireup clean
 
 It removes this user's staged files that no job uses, what is in ~/.cache/wireup (and in wireup-programs-UID in
-$XDG_RUNTIME_DIR), and shared memory in /dev/shm that MPICH or Intel MPI left behind (mpich_shm_*, Intel_MPI_*) and that
-no process uses. To clean the nodes of a session: wireup run --ppn 1 --contain none wireup clean.
+$XDG_RUNTIME_DIR, /tmp and /dev/shm), and shared memory in /dev/shm that MPICH or Intel MPI left behind (mpich_shm_*,
+Intel_MPI_*) and that no process uses. To clean the nodes of a session: wireup run --ppn 1 --contain none wireup clean.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[DRY_RUN] }],
@@ -109,14 +109,11 @@ impl Cleaning {
         Ok(())
     }
 
-    /// Removes the contents of `~/.cache/wireup`, and of the folder below `XDG_RUNTIME_DIR` that holds copies of wireup
-    /// where that cache cannot, except copies that running agents execute: an agent may start further processes from
-    /// its copy.
+    /// Removes the contents of this user's caches (`~/.cache/wireup`, and the folders that hold copies of wireup where
+    /// that cannot), except copies that running agents execute: an agent may start further processes from its copy.
     fn cached(&mut self) -> Result<(), String> {
-        let first = wireup_node::user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("wireup"));
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let second = runtime.map(|runtime| runtime.join(format!("{}{}", remote::SECOND_CACHE, user())));
-        for cache in first.into_iter().chain(second).filter(|cache| cache.symlink_metadata().is_ok()) {
+        let is_own = |cache: &PathBuf| cache.symlink_metadata().is_ok_and(|meta| meta.uid() == user());
+        for cache in remote::caches(&|name| std::env::var_os(name)).into_iter().filter(is_own) {
             remote::check_folder(&cache, user())?;
             self.all_but(&cache, &running_programs(Path::new("/proc")))?;
         }

@@ -4,8 +4,8 @@
 use crate::out;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use wireup_os::spawn::is_program;
 
 /// Replaces this process by the program of that command; returns only if there is none, or if it cannot be executed.
@@ -17,12 +17,35 @@ pub fn run(command: &str, args: impl Iterator<Item = OsString>) -> Option<u8> {
 
 /// As [`run`], for a command whose program must be built separately; if it is missing, says how to build it.
 pub fn run_of_sources(command: &str, args: impl Iterator<Item = OsString>) -> u8 {
-    run(command, args).unwrap_or_else(|| {
-        out::fail(&format!(
-            "wireup {command} needs the program wireup-{command}, which is neither next to wireup nor on PATH; \
-             build it in wireup's sources: cargo build --release -p wireup-{command}"
-        ))
-    })
+    run(command, args).unwrap_or_else(|| out::fail(&missing(&format!("wireup {command}"), command)))
+}
+
+/// The program of a command that must be built separately. `user`: the command or flag that needs it.
+///
+/// # Errors
+/// There is no such program.
+pub fn of_sources(command: &str, user: &str) -> Result<PathBuf, String> {
+    find(command).ok_or_else(|| missing(user, command))
+}
+
+/// Runs a program; returns its standard output.
+///
+/// # Errors
+/// It cannot be executed, or it failed; it has then said why on standard error.
+pub fn output(program: &Path, args: &[String]) -> Result<Vec<u8>, String> {
+    let output = Command::new(program).args(args).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cannot execute {}: {error}", program.display()))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(format!("{} failed: {}", program.display(), output.status)),
+    }
+}
+
+fn missing(user: &str, command: &str) -> String {
+    format!(
+        "{user} needs the program wireup-{command}, which is neither next to wireup nor on PATH; build it in wireup's \
+         sources: cargo build --release -p wireup-{command}"
+    )
 }
 
 fn find(command: &str) -> Option<PathBuf> {
@@ -40,6 +63,12 @@ fn find(command: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_what_needs_it() {
+        let problem = of_sources("nobody-has-written-this", "--expect").expect_err("there is none");
+        assert!(problem.starts_with("--expect needs the program wireup-nobody-has-written-this, "), "{problem}");
+    }
 
     #[test]
     fn only_plain_command_names_are_looked_up() {

@@ -52,7 +52,8 @@ fn overview() -> ManPage {
 
 fn see_also(page: ManPage, name: &str) -> ManPage {
     let names = help::COMMANDS.map(|command| format!("wireup-{}", command.name)).into_iter();
-    let names = names.chain(["wireup".to_owned(), "wireup-mpiexec".to_owned()]).filter(|other| other != name);
+    let others = ["wireup", "wireup-mpiexec", "wireup-bench", "wireup-simulate"].map(str::to_owned);
+    let names = names.chain(others).filter(|other| other != name);
     page.section("See also").prose(&names.map(|name| format!("{name}(1)")).collect::<Vec<_>>().join(", "))
 }
 
@@ -67,6 +68,8 @@ mod tests {
         let page = |wanted: &str| pages.iter().find(|(name, _)| name == wanted).map(|(_, text)| text).expect(wanted);
         assert!(page("wireup-run.1").contains("\\-\\-hosts LIST"));
         assert!(page("wireup-mpiexec.1").contains("\\-hostfile"));
-        assert!(page("wireup.1").contains("wireup\\-doctor(1)"));
+        for other in ["doctor", "bench", "simulate"] {
+            assert!(page("wireup.1").contains(&format!("wireup\\-{other}(1)")), "{other}");
+        }
     }
 }

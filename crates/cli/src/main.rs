@@ -31,6 +31,7 @@ mod generate;
 mod help;
 mod hosts;
 mod install;
+mod json_output;
 mod libraries;
 mod linked;
 mod out;

@@ -3,6 +3,7 @@
 use crate::progress::Progress;
 use rustix::io::Errno;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 use wireup_proto::exit_code::{OURS, READER_GONE};
 
@@ -48,6 +49,11 @@ pub fn tell(line: &str) {
 pub fn fail(line: &str) -> u8 {
     print_err(&format!("{}{}\n", prefix(true, has_colour()), without_errnos(line)));
     OURS
+}
+
+/// The error message for a file of results.
+pub fn unwritable(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}; choose a file that can be written", path.display())
 }
 
 /// A text without the numbers that Rust appends to the names of the kernel's errors: ` (os error 2)`.

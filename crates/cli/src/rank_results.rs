@@ -1,4 +1,4 @@
-//! `wireup run --json`: how the job and each of its ranks ended, as one JSON object.
+//! `wireup run --json`: how the job and each of its ranks ended, as JSON.
 
 use crate::flags::resolved::Resolved;
 use crate::words::{Setting, failure_line};
@@ -10,9 +10,9 @@ use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{ExitStatus, RankTrace};
 
-/// The object, on lines of its own. Fields of a rank whose end is unknown, because its node was lost or it was never
+/// The object. Fields of a rank whose end is unknown, because its node was lost or it was never
 /// started, are `null`.
-pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> String {
+pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> Value {
     let job = &resolved.job;
     let traces: HashMap<Rank, &RankTrace> =
         outcome.traces.iter().flat_map(|part| &part.ranks).map(|trace| (trace.rank, trace)).collect();
@@ -20,11 +20,11 @@ pub fn json(resolved: &Resolved, mapping: &Mapping, outcome: &RunOutcome) -> Str
     let ranks = ranks.iter().map(|(rank, node)| of_rank(*rank, &job.nodes[node.index()].name, traces.get(rank)));
     let setting = Setting::of(job, &resolved.session);
     let failure = outcome.ended.failure.as_ref().map(|failure| failure_line(failure, &setting));
-    format!("{:#}\n", json!({ "exit_code": outcome.code, "failure": failure, "ranks": ranks.collect::<Vec<_>>() }))
+    json!({ "exit_code": outcome.code, "failure": failure, "ranks": ranks.collect::<Vec<_>>() })
 }
 
 /// Where the ranks of a job that is not started would run, as one JSON object.
-pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
+pub fn map(resolved: &Resolved, mapping: &Mapping) -> Value {
     let job = &resolved.job;
     let node = |(index, node): (usize, &NodeSpec)| {
         let ranks = mapping.local_size(NodeId(index as u32));
@@ -41,7 +41,7 @@ pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
     };
     let nodes: Vec<Value> = job.nodes.iter().enumerate().map(node).collect();
     let ranks: Vec<Value> = places(resolved, mapping).iter().map(rank).collect();
-    format!("{:#}\n", json!({ "nodes": nodes, "ranks": ranks }))
+    json!({ "nodes": nodes, "ranks": ranks })
 }
 
 /// The node of each rank.
@@ -92,12 +92,13 @@ mod tests {
             ended: Ended { failure: Some(failure), done: Default::default() },
             traces: vec![TracePart { ranks, ..TracePart::default() }],
             interrupted: false,
+            has_open_line: false,
             stamps: Stamps::default(),
         };
         let parsed = parsed_words("-n 3 --virtual-nodes 2 --ppn 2 ./a".split(' '));
         let resolved = resolve(parsed, Surroundings::example()).expect("valid");
         let mapping = Mapping::new(&resolved.job.blocks, 3, 2).expect("three ranks fit");
-        let found: Value = serde_json::from_str(&json(&resolved, &mapping, &outcome)).expect("JSON");
+        let found = json(&resolved, &mapping, &outcome);
         assert_eq!(found["exit_code"], 139);
         assert!(found["failure"].as_str().is_some_and(|line| line.starts_with("rank 1 on node0 (pid 21)")), "{found}");
         let expected = json!([
@@ -113,7 +114,7 @@ mod tests {
         let parsed = parsed_words("--virtual-nodes 2 -n 2 ./a : -n 1 ./b".split(' '));
         let resolved = resolve(parsed, Surroundings::example()).expect("valid");
         let mapping = Mapping::new(&resolved.job.blocks, 3, 2).expect("three ranks fit");
-        let found: Value = serde_json::from_str(&map(&resolved, &mapping)).expect("JSON");
+        let found = map(&resolved, &mapping);
         let expected = json!({
             "nodes": [{ "node": "node0", "ranks": 2, "slots": null }, { "node": "node1", "ranks": 1, "slots": null }],
             "ranks": [

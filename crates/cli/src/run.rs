@@ -9,21 +9,22 @@ use crate::flags::session_nodes::SessionNodes;
 use crate::flags::session_placement;
 use crate::flags::table::RUN;
 use crate::hosts::collapse_short;
+use crate::json_output::JsonOutput;
 use crate::progress::{Progress, show_starting};
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::session;
 use crate::session::detach::{self, Background, Side};
 use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{configuration, linked, out, rank_results, show};
+use crate::{advise, configuration, linked, out, rank_results, show};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::Mapping;
 use wireup_coll::tree::Tree;
+use wireup_flags::JsonTo;
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome, ShowStarting, Starting};
 use wireup_node::session::Attached;
@@ -219,11 +220,11 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
         out::tell(warning);
     }
     if resolved.flags.dry_run {
-        if let Some(path) = &resolved.flags.json {
-            let text = rank_results::map(resolved, mapping);
-            let written =
-                output_file::open(path, Existing::Empty, 0o666).and_then(|mut file| file.write_all(text.as_bytes()));
-            written.map_err(|error| unwritable(path, &error))?;
+        if let Some(to) = &resolved.flags.json {
+            JsonOutput::open(to)?.write(&rank_results::map(resolved, mapping))?;
+            if *to == JsonTo::Stdout {
+                return Ok(false);
+            }
         }
         out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping).join("\n")));
         if let Some(stage) = &resolved.flags.stage {
@@ -380,28 +381,37 @@ fn starting(resolved: &Resolved) -> Option<ShowStarting> {
 
 /// The files that are written when the job has ended: results, trace, report.
 struct Profiles {
-    results: Option<(File, PathBuf)>,
+    results: Option<JsonOutput>,
     trace: Option<(File, PathBuf)>,
     report: Option<Report>,
+    /// Whether the report shows what a simulation expects.
+    expects: bool,
 }
 
 impl Profiles {
     fn create(flags: &Parsed) -> Result<Profiles, String> {
         let open = |path: PathBuf| match output_file::open(&path, Existing::Empty, 0o666) {
             Ok(file) => Ok((file, path)),
-            Err(error) => Err(unwritable(&path, &error)),
+            Err(error) => Err(out::unwritable(&path, &error)),
         };
-        let results = flags.json.clone().map(open).transpose()?;
+        let results = flags.json.as_ref().map(JsonOutput::open).transpose()?;
         let trace = flags.profile.clone().map(open).transpose()?;
+        match &flags.report {
+            _ if !flags.expect => {}
+            Some(_) => drop(report::simulator()?),
+            None => return Err("--expect is shown in the page of --report; give --report FILE too".into()),
+        }
         let report = flags.report.clone().map(|path| Report::create(path, "--report")).transpose()?;
-        Ok(Profiles { results, trace, report })
+        Ok(Profiles { results, trace, report, expects: flags.expect })
     }
 
     /// Writes all files, even if one of them cannot be written.
     fn write(self, resolved: Resolved, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
-        let results = self.results.map_or(Ok(()), |(mut file, path)| {
-            let text = rank_results::json(&resolved, &mapping(&resolved)?, outcome);
-            file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))
+        let results = self.results.map_or(Ok(()), |to| {
+            if matches!(to, JsonOutput::Stdout) && outcome.has_open_line {
+                out::print("\n");
+            }
+            to.write(&rank_results::json(&resolved, &mapping(&resolved)?, outcome))
         });
         if self.trace.is_none() && self.report.is_none() {
             return results;
@@ -409,11 +419,11 @@ impl Profiles {
         let trace = Trace::new(about(resolved)?, &outcome.stamps, phases, &outcome.traces);
         let traced = self.trace.map_or(Ok(()), |(file, path)| {
             out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
-            trace.write(file).map_err(|error| unwritable(&path, &error))?;
+            trace.write(file).map_err(|error| out::unwritable(&path, &error))?;
             out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
             Ok(())
         });
-        let reported = self.report.map_or(Ok(()), |mut report| report.write_run(&trace));
+        let reported = self.report.map_or(Ok(()), |mut report| report.write_run(&trace, self.expects));
         results.and(traced).and(reported)
     }
 }
@@ -427,10 +437,8 @@ fn about(mut resolved: Resolved) -> Result<About, String> {
         program: String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned(),
         settings,
         fanout: resolved.session.fanout,
+        start: advise::start(&resolved).to_owned(),
+        in_session: resolved.in_session,
         simulated: None,
     })
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> String {
-    format!("cannot write {}: {error}; choose a file that can be written", path.display())
 }

@@ -137,7 +137,7 @@ fn named_by(resolved: &Resolved) -> String {
 }
 
 /// Whether agents are reached by a remote shell.
-fn is_remote(resolved: &Resolved) -> bool {
+pub fn is_remote(resolved: &Resolved) -> bool {
     resolved.session.agents.len() > 1 && !resolved.session.remote_shell.start_method().same_machine
 }
 

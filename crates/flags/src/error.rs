@@ -15,6 +15,9 @@ pub enum Error {
     /// A flag of the same command, where a value is expected.
     #[error("{flag} needs a value: {flag} {wants}, but {next} follows; if that is the value, write {flag}={next}")]
     FlagAsValue { flag: String, wants: &'static str, next: String },
+    /// The name of a file that follows `--json` as a word, where it would be taken for a program.
+    #[error("{flag} {word}: to write to this file, type {flag}={word}")]
+    SeparateFile { flag: String, word: String },
     #[error("{flag} takes no value, remove \"={value}\"")]
     UnexpectedValue { flag: String, value: String },
     #[error("{flag} {value}: {problem}")]

@@ -4,6 +4,7 @@ use crate::command::{Command, Flag, Takes, Words};
 use crate::error::Error;
 use crate::foreign;
 use crate::help::Help;
+use crate::json::{JSON, is_json_file};
 use crate::line::{Given, Line};
 use crate::nearest::nearest;
 use crate::value::Value;
@@ -68,6 +69,13 @@ impl Command {
     }
 
     fn take_word(&self, line: &mut Line, word: OsString) -> Result<(), Error> {
+        if let Some(Given { value, .. }) = line.given.last().filter(|given| given.is(JSON))
+            && line.words.is_empty()
+            && value.word.is_empty()
+            && is_json_file(&word)
+        {
+            return Err(Error::SeparateFile { flag: value.flag.clone(), word: word.to_string_lossy().into_owned() });
+        }
         if let Words::Named(names) = self.words
             && line.words.len() >= names.len()
             && !names.last().is_some_and(|name| name.ends_with("..."))
@@ -157,6 +165,7 @@ fn undashed(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::JsonTo;
     use crate::command::Section;
 
     const RANKS: Flag = Flag::value(&["-n", "-np"], "N", "Ranks.");
@@ -164,7 +173,7 @@ mod tests {
     const PTY: Flag = Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"], "A terminal.") };
     const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Rounds.").or("5");
     const QUIET: Flag = Flag::switch(&["--quiet"], "");
-    const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, LABEL, PTY, ROUNDS, QUIET] }];
+    const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, LABEL, PTY, ROUNDS, QUIET, JSON] }];
 
     const fn command(words: Words) -> Command {
         Command { name: "try", purpose: "try it", intro: "", words, sections: SECTIONS, end: "" }
@@ -191,6 +200,20 @@ mod tests {
             assert_eq!(line(&RUN, text).last(PTY, Value::number), Ok(rank), "{text}");
         }
         assert!(line(&RUN, "-label -quiet").has(LABEL) && !line(&RUN, "-quiet").has(LABEL));
+    }
+
+    #[test]
+    fn a_file_for_json_follows_an_equals_sign() {
+        let to = |text| line(&RUN, text).last(JSON, JsonTo::read);
+        for text in ["--json ./a", "--json=-", "--json="] {
+            assert_eq!(to(text), Ok(Some(JsonTo::Stdout)), "{text}");
+        }
+        assert_eq!((to("-l"), to("--json=r.json ./a")), (Ok(None), Ok(Some(JsonTo::File("r.json".into())))));
+        assert_eq!(line(&RUN, "--json -l r.json").words, ["r.json"]);
+        for command in [&RUN, &KILL] {
+            let problem = parsed(command, "--json r.json ./a").expect_err("the file is no program");
+            assert_eq!(problem, "--json r.json: to write to this file, type --json=r.json");
+        }
     }
 
     #[test]
@@ -221,7 +244,7 @@ mod tests {
         let refused = |command, text| parsed(command, text).expect_err(text);
         assert_eq!(refused(&KILL, ""), "wireup try: JOB is missing; see wireup help try");
         assert_eq!(refused(&REPLAY, "-l"), "wireup try: FILE... is missing; see wireup help try");
-        let accepts = "JOB [CODE] -n --label --pty --rounds";
+        let accepts = "JOB [CODE] -n --label --pty --rounds --json";
         assert_eq!(refused(&KILL, "7 8 9"), format!("wireup try does not know 9; it accepts {accepts}"));
     }
 

@@ -54,6 +54,11 @@ pub struct About {
     pub settings: Vec<String>,
     /// Most children of an agent in the job's tree.
     pub fanout: u32,
+    /// How the agents of a real run were started: `local` (on this machine), `ssh` (by a remote shell) or `srun` (by a
+    /// batch system).
+    pub start: String,
+    /// Whether the agents of a real run belonged to a session and ran already.
+    pub in_session: bool,
     /// The machine on which the run was simulated; `None`: the run was real.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<String>,

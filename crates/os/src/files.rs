@@ -6,6 +6,7 @@
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -86,6 +87,16 @@ pub fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// No descriptor is left.
 pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, lowest)?)
+}
+
+/// The standard output as a file. Whatever this process prints from now on goes to standard error.
+///
+/// # Errors
+/// Standard output or standard error is closed, or no descriptor is left.
+pub fn take_stdout() -> io::Result<File> {
+    let stdout = rustix::stdio::stdout().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok(stdout.into())
 }
 
 /// Opens `/dev/null` as each of the descriptors 0, 1 and 2 that is closed. Otherwise another file could get that number

@@ -498,7 +498,7 @@ impl JobParts {
     /// Handles a message from the parent.
     pub fn on_control_down(&mut self, cx: &mut Cx<'_>, message: JobDown) {
         match message {
-            JobDown::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
+            JobDown::Signal { signal } if self.lifecycle.precedes_ranks(cx) && is_fatal(signal) => {
                 cx.fail_by(Cause::Interrupted { signal });
             }
             JobDown::Signal { signal } => {

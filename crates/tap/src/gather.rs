@@ -4,7 +4,7 @@
 //! append. If the folder no longer exists, no tap waits for records.
 
 use crate::place::RANKS_MAX;
-use crate::record::{RECORD_BYTES, Record};
+use crate::record::{RECORD_BYTES, Record, hash};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -34,16 +34,23 @@ const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most entries of the user's folder that are examined to find abandoned folders.
 const SWEPT_MAX: usize = 10_000;
 const PREFIX: &str = ".wireup-tap-";
+/// Most characters of a job's name in the name of its folder. Chosen: with what is put before and after it, the name
+/// fits into the 143 bytes that a file name may have in an encrypted home folder (eCryptfs).
+const JOB_CHARS_MAX: usize = 100;
 
 /// The folder for the records of one job.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The folder of the job named `job`, in `parent`; characters that do not suit a file name are replaced.
+    /// The folder of the job named `job`, in `parent`. If the name is too long or has characters that do not suit a
+    /// file name, it is changed, and a hash of the job's name makes it differ from that of other jobs.
     pub fn new(parent: &Path, job: &str) -> Folder {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-        let name: String = job.chars().map(plain).take(100).collect();
+        let mut name: String = job.chars().map(plain).take(JOB_CHARS_MAX).collect();
+        if name != job {
+            name += &format!("-{:016x}", hash(job.as_bytes()));
+        }
         Folder(parent.join(format!("{PREFIX}{name}")))
     }
 
@@ -261,6 +268,17 @@ mod tests {
         let folder = Folder::new(&std::env::temp_dir(), &format!("unit/{job} {}", std::process::id()));
         folder.create().expect("a folder");
         folder
+    }
+
+    #[test]
+    fn jobs_with_long_or_odd_names_have_folders_of_their_own() {
+        let long = "prterun-a.very.long.".repeat(20);
+        let jobs = ["kvs_7", "a/b", "a_b", "a\u{e9}b", &format!("{long}1"), &format!("{long}2")];
+        let folders: Vec<PathBuf> = jobs.iter().map(|job| Folder::new(Path::new(""), job).0).collect();
+        assert_eq!(folders[0], Path::new(".wireup-tap-kvs_7"));
+        for (at, folder) in folders.iter().enumerate() {
+            assert!(!folders[..at].contains(folder) && folder.as_os_str().len() + ".read".len() <= 143, "{folder:?}");
+        }
     }
 
     fn soon() -> Instant {

@@ -64,7 +64,7 @@ impl Record {
         let mut bytes = [0; RECORD_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         postcard::to_slice(&record, &mut bytes[HEAD_BYTES..]).expect("there is room for the longest one");
-        let sum = checksum(&bytes[HEAD_BYTES..]);
+        let sum = hash(&bytes[HEAD_BYTES..]);
         bytes[8..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -75,7 +75,7 @@ impl Record {
         if bytes[..8] != *MAGIC {
             return Err("it is not a record of this version of wireup".into());
         }
-        if bytes[8..HEAD_BYTES] != checksum(&bytes[HEAD_BYTES..]).to_le_bytes() {
+        if bytes[8..HEAD_BYTES] != hash(&bytes[HEAD_BYTES..]).to_le_bytes() {
             return Err("its checksum is wrong".into());
         }
         let record: Record = postcard::from_bytes(&bytes[HEAD_BYTES..]).map_err(|error| error.to_string())?;
@@ -123,8 +123,9 @@ const _: () = assert!(
     HEAD_BYTES + (4 + 6 + 6 + 2 * FENCES_KEPT + 5 * FAMILIES + 2) * 10 + NODE_BYTES + 2 * NAME_BYTES <= RECORD_BYTES
 );
 
-/// FNV-1a hash: detects bytes that were written incompletely, not deliberate changes.
-fn checksum(bytes: &[u8]) -> u64 {
+/// FNV-1a hash, which anyone can compute: as a checksum it detects bytes that were written incompletely, and not
+/// deliberate changes.
+pub fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -210,7 +211,7 @@ pub mod tests {
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), RECORD_BYTES - 16)) {
             let mut whole = record(0).encode();
             whole[HEAD_BYTES..].copy_from_slice(&bytes);
-            let sum = checksum(&whole[HEAD_BYTES..]);
+            let sum = hash(&whole[HEAD_BYTES..]);
             whole[8..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
             let _ = Record::decode(&whole);
         }

@@ -50,6 +50,8 @@ pub struct Tap {
     pub preload: bool,
     /// Messages for the user about what the tap is already known not to see.
     pub notes: Vec<String>,
+    /// Whether rank 0 keeps its standard output, for the profile.
+    pub keeps_stdout: bool,
     /// Longest wait for the records of other ranks.
     pub wait: Duration,
     /// Time at which this process began, on the monotonic clock.
@@ -195,10 +197,13 @@ impl Watch {
         keep.extend(self.preload.iter().flat_map(Preload::fds));
         keep.extend(self.links.fds());
         let Ok(null) = files::null() else { return };
-        // The standard streams become `/dev/null`; rank 0 keeps its standard error for the report.
+        // The standard streams become `/dev/null`; rank 0 keeps those that get the profile.
         let _ = rustix::stdio::dup2_stdin(&null);
-        let _ = rustix::stdio::dup2_stdout(&null);
-        if self.tap.place.rank != 0 {
+        let is_first = self.tap.place.rank == 0;
+        if !is_first || !self.tap.keeps_stdout {
+            let _ = rustix::stdio::dup2_stdout(&null);
+        }
+        if !is_first {
             let _ = rustix::stdio::dup2_stderr(&null);
         }
         drop(null);

@@ -120,6 +120,10 @@ pub const KILLED_BY_LEN_MAX: usize = 256;
 pub const LISTED_NAME_LEN_MAX: usize = 1024;
 /// Accepted connections that are not yet authenticated; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
+/// First messages of accepted connections that an agent remembers, so that it refuses repetitions. Chosen: 1 MiB of
+/// memory. A stranger must have recorded more of them to fill the places of connections that are not yet authenticated
+/// for longer than an hour, by repeating forgotten ones.
+pub const HELLOS_MAX: usize = 16 << 10;
 /// Time limit for an unauthenticated peer to finish its handshake. Long, because an agent gets little CPU time on a
 /// machine that starts thousands of ranks at once. If all slots are taken, unauthenticated links are closed earlier.
 pub const HANDSHAKE_NS_MAX: u64 = 30_000_000_000;

@@ -180,8 +180,8 @@ pub enum Note {
     Dialled { agent: AgentId, address: String, took_ns: u64, failed: String },
     /// `parent` should have started `agent` but could not reach it; `starter` started it instead.
     StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
-    /// wireup was missing on the agent's host or had another version, so it was copied there. `to_second_cache`: to
-    /// `$XDG_RUNTIME_DIR`, because programs in the home directory cannot be stored or executed.
+    /// wireup was missing on the agent's host or had another version, so it was copied there. `to_second_cache`: not
+    /// to `~/.cache`, because programs in the home directory cannot be stored or executed.
     Sent { agent: AgentId, to_second_cache: bool },
     /// The remote shell was temporarily refused and is retried.
     Retry { agent: AgentId, attempt: u32, problem: String },

@@ -261,13 +261,14 @@ impl Machines {
     }
 }
 
-/// Everything that an ended run has left on the hosts of a testbed.
+/// Everything that an ended run has left on the hosts of a testbed. Copies of the program are kept for later runs.
 pub fn left(testbed: &Testbed) -> Vec<String> {
     let processes = (0..).zip(testbed.all_processes()).flat_map(|(i, processes)| {
         processes.into_iter().map(move |process| format!("n{i}: {} {}", process.node_pid, process.command))
     });
     let files = (0..testbed.node_count()).flat_map(|i| {
         let entries = fs::read_dir(testbed.path_in_node(i, "/tmp")).into_iter().flatten().flatten();
+        let entries = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"wireup-programs-"));
         entries.map(move |entry| format!("n{i}: {}", entry.path().display()))
     });
     let shares = shares();

@@ -43,17 +43,19 @@ pub enum Op<'a> {
     Ring {
         value: &'a str,
     },
-    /// Starts a fence. This operation and the next two are only for clients that use wireup's own protocol.
+    /// Starts a fence, as only clients that use wireup's own protocol can.
     StartFence {
         id: u32,
     },
+    /// Starts an allgather, as only clients that use wireup's own protocol can.
     StartAllgather {
         id: u32,
         max_len: u32,
         shared: bool,
         value: &'a [u8],
     },
-    /// Fetches the memory that fences have published since the last `Map`.
+    /// Asks the agent for the memory with the key-value pairs of the fences since the client's last `Map`, as only
+    /// clients that use wireup's own protocol can.
     Map,
     Finalize,
     Abort {

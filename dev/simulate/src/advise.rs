@@ -8,17 +8,16 @@
 //! below the root, `level_s` the time of a chain of three agents minus the time of a chain of two; `c` and `e` are
 //! fitted to the two sizes.
 
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::plan::{Exchange, Plan, STARTS, Start, name_of, ranks_on_nodes};
 use crate::problem::Problem;
 use crate::simulation::{Simulation, Terminal};
 use serde_json::{Value as Json, json};
 use std::fmt;
 use std::io::Write;
-use std::path::PathBuf;
 use wireup_coll::allgather::schemes;
 use wireup_coll::tree::{Tree, default_fanout};
-use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Error, Flag, JsonTo, Line, Section, Value, Words};
 use wireup_sim::costs::Costs;
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::ExchangeScheme;
@@ -38,9 +37,6 @@ const FANOUTS: [u32; 6] = [4, 8, 16, 32, 64, 128];
 const FLAT_MAX: u32 = 256;
 /// Fraction of the default's time that another candidate must save to be recommended. Chosen: the error of predictions.
 const GAIN_MIN: f64 = 0.05;
-/// Built-in machine files: the one for virtual nodes on this machine, and the one for nodes that are other machines.
-const LOCAL_MACHINE: &str = "here";
-const OTHER_MACHINE: &str = "frontier-like";
 
 const NODES: Flag = Flag::value(&["--nodes"], "N", "Number of nodes.");
 const RANKS: Flag = Flag::value(&["-n", "--ranks"], "RANKS", "Number of ranks.");
@@ -56,14 +52,17 @@ const MACHINE: Flag = Flag::value(
 const READ_MS: Flag =
     Flag::value(&["--read-ms"], "MS", "Time in which file servers give all ranks their files; requires --stage-ms.");
 const STAGE_MS: Flag = Flag::value(&["--stage-ms"], "MS", "Time to stage the files of all ranks; requires --read-ms.");
-const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the advice as one JSON object.");
+pub const JSON: Flag = Flag {
+    help: "Print the result as one JSON object, and all else on standard error; =FILE writes it to FILE.",
+    ..wireup_flags::JSON
+};
 
 pub const COMMAND: Command = Command {
     name: "simulate advise",
     purpose: "say which flags start a job soonest",
     intro: "
   wireup advise --hosts n[0-63] -n 1024 ./app     finds out nodes, ranks and start, and calls this
-  wireup simulate advise --nodes 64 -n 1024 --start ssh --json advice.json
+  wireup simulate advise --nodes 64 -n 1024 --start ssh --json=advice.json
 ",
     words: Words::Named(&[]),
     sections: &[
@@ -87,15 +86,10 @@ struct Job {
 /// Prints the advice, line by line as it is found.
 pub fn run(line: &Line) -> Result<u8, Problem> {
     let job = Job::read(line)?;
-    let (name, origin) = match line.last(MACHINE, Value::text)? {
-        Some(name) => (name, "as --machine says"),
-        None => match default_machine(job.start).filter(|path| path.is_file()) {
-            Some(path) => (path.display().to_string(), "the machine file of this user"),
-            None => (built_in(job.start).to_owned(), "built in, not measured here; see wireup help simulate"),
-        },
-    };
+    let named = line.last(MACHINE, Value::text)?;
+    let (name, origin) = machine::meant(named.as_deref().unwrap_or_else(|| name_of(&STARTS, &job.start)));
     let machine = Machine::load(&name)?;
-    let json = line.last(JSON, Value::path)?.map(Problem::create).transpose()?;
+    let json = line.last(JSON, JsonTo::read)?.map(Problem::create_json).transpose()?;
     let mut predictor = Predictor::new(&job, &machine, &name)?;
     println!("  machine     {name}: {origin}");
     let advice = predictor.advise()?;
@@ -103,16 +97,6 @@ pub fn run(line: &Line) -> Result<u8, Problem> {
         Problem::of_file(&path, writeln!(file, "{}", advice.json(&predictor)))?;
     }
     Ok(0)
-}
-
-fn built_in(start: Start) -> &'static str {
-    if start == Start::Local { LOCAL_MACHINE } else { OTHER_MACHINE }
-}
-
-/// Path of the machine file that is used if no flag names one.
-fn default_machine(start: Start) -> Option<PathBuf> {
-    let folder = wireup_node::user_folder("XDG_CONFIG_HOME", ".config")?;
-    Some(folder.join(format!("wireup/machine-{}.toml", name_of(&STARTS, &start))))
 }
 
 impl Job {

@@ -1,18 +1,19 @@
 //! The flags, and what is checked before a run.
 
+use crate::advise::{self, JSON};
 use crate::compare::{Shape, compare};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::plan::{EXCHANGES, Plan, STARTS, Scenario};
 use crate::problem::{EXIT_INTERRUPTED, Problem};
 use crate::simulation::{Simulation, Terminal};
 use crate::table::{self, table};
-use crate::{advise, calibrate, memory, timed};
+use crate::{calibrate, memory, timed};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use wireup_coll::allgather::schemes;
 use wireup_coll::tree::default_fanout;
-use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Error, Flag, JsonTo, Line, Section, Value, Words};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
 const RANKS: Flag = Flag::value(&["-n", "--ranks"], "RANKS", "Number of ranks.");
@@ -21,7 +22,8 @@ const PPN: Flag = Flag::value(&["--ppn"], "K", "Ranks on each node; sets the num
 const MACHINE: Flag = Flag::value(
     &["--machine"],
     "FILE",
-    "The machine: here, s4, s2, frontier-like, aurora, or a file like those in dev/simulate/machines.",
+    "The machine: here, s4, s2, frontier-like, aurora, a file like those in dev/simulate/machines; or local, ssh, \
+     srun: wireup/machine-NAME.toml in $XDG_CONFIG_HOME or ~/.config, else a built-in one.",
 )
 .or("here");
 const START: Flag = Flag::value(
@@ -48,9 +50,12 @@ const SCHEME: Flag =
 const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "B", "Length of what each rank gives the others.").or("18");
 const FANOUT: Flag = Flag::value(&["--fanout"], "K", "Children of each agent (default: as wireup run chooses).");
 const SEED: Flag = Flag::value(&["--seed"], "S", "Seed of the random delays; equal seeds give equal results.").or("1");
-const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the result as one JSON object.");
-const PROFILE: Flag =
-    Flag::value(&["--profile"], "FILE", "Write a trace, as wireup run --profile does, for wireup report.");
+const PROFILE: Flag = Flag::value(
+    &["--profile"],
+    "FILE",
+    "Write a trace, as wireup run --profile does, for wireup report; with /dev/stdout, only the trace is printed.",
+);
+const STDOUT: &str = "/dev/stdout";
 const FORCE: Flag = Flag::switch(&["--force"], "Run even if this machine may not have the memory.");
 
 const COMMAND: Command = Command {
@@ -58,7 +63,7 @@ const COMMAND: Command = Command {
     purpose: "predict the start of a large job on a described machine",
     intro: "
   wireup simulate -n 73728 --ppn 36 --machine s2 --start srun
-  wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json result.json
+  wireup simulate -n 4096 --nodes 64 --start session --exchange fence --json=result.json
   wireup simulate calibrate -o mine.toml          this machine as a machine file; --help lists its flags
   wireup simulate compare 64x16                   predictions beside real runs on this machine
   wireup simulate advise --nodes 64 -n 1024       the fastest flags; --help lists its own
@@ -97,7 +102,10 @@ half of them. Prints how well it predicts the other half. Takes three minutes, i
     ..COMMAND
 };
 
-const LINES: Flag = Flag::value(&["--json"], "FILE", "Write the values as lines of JSON (lab/SCHEMA.md).");
+const LINES: Flag = Flag {
+    help: "Print values as lines of JSON (lab/SCHEMA.md), and all else on standard error; =FILE writes them to FILE.",
+    ..JSON
+};
 const RANKS_MAX: Flag = Flag::value(&["--ranks-max"], "N", "Leave out starts with more ranks.").or("1048576");
 const SENSITIVITY_RANKS: Flag =
     Flag::value(&["--sensitivity-ranks"], "N", "Most ranks of the jobs that test each constant.").or("4608");
@@ -106,7 +114,7 @@ const TABLE: Command = Command {
     name: "simulate table",
     purpose: "predict starts that are published",
     intro: "
-  wireup simulate table --ranks-max 73728 --json simulation.jsonl
+  wireup simulate table --ranks-max 73728 --json=simulation.jsonl
 
 Prints the published time of each start beside the predicted one. Also halves and doubles each constant of the machine,
 one at a time, in a smaller job with the same number of ranks on a node, and prints the two that matter most.
@@ -175,10 +183,11 @@ fn with_line(
 
 fn simulate(line: &Line) -> Result<u8, Problem> {
     let plan = plan(line)?;
-    let name = line.one(MACHINE, Value::text)?;
+    let (name, _) = machine::meant(&line.one(MACHINE, Value::text)?);
     let machine = Machine::load(&name)?;
-    let file = |flag| line.last(flag, Value::path)?.map(Problem::create).transpose();
-    let (json, trace) = (file(JSON)?, file(PROFILE)?);
+    let json = line.last(JSON, JsonTo::read)?.map(Problem::create_json).transpose()?;
+    let trace = line.last(PROFILE, Value::path)?.map(Problem::create).transpose()?;
+    let prints_trace = trace.as_ref().is_some_and(|(path, _)| path == Path::new(STDOUT));
     let terminal = Terminal::new()?;
     let stage_mib = line.last(STAGE, Value::at_least_one)?;
     let scenario = Scenario { stage_mib, is_profiled: trace.is_some(), ..plan.into() };
@@ -190,7 +199,9 @@ fn simulate(line: &Line) -> Result<u8, Problem> {
         return Err(Problem::Memory { ranks, nodes, wanted: wanted_text, available: available_text });
     }
     let simulation = Simulation::run(scenario, &machine, &name, &terminal);
-    print!("{simulation}");
+    if !prints_trace {
+        print!("{simulation}");
+    }
     if let Some((path, file)) = json {
         Problem::of_file(&path, simulation.write_json(file))?;
     }
@@ -223,7 +234,7 @@ fn run_compare(line: &Line) -> Result<u8, Problem> {
     let name = line.one(MACHINE, Value::text)?;
     let machine = Machine::load(&name)?;
     let rounds = line.one(COMPARE_ROUNDS, Value::at_least_one)?;
-    let json = line.last(LINES, Value::path)?.map(Problem::create).transpose()?;
+    let json = line.last(LINES, JsonTo::read)?.map(Problem::create_json).transpose()?;
     compare(&wireup(line)?, (&name, machine), &shapes, rounds, json)?;
     Ok(0)
 }
@@ -239,7 +250,7 @@ fn run_table(line: &Line) -> Result<u8, Problem> {
         ranks_max: line.one(RANKS_MAX, Value::at_least_one)?,
         sensitivity_ranks: line.one(SENSITIVITY_RANKS, Value::at_least_one)?,
     };
-    let json = line.last(LINES, Value::path)?.map(Problem::create).transpose()?;
+    let json = line.last(LINES, JsonTo::read)?.map(Problem::create_json).transpose()?;
     table(&options, json, &Terminal::new()?)?;
     Ok(0)
 }

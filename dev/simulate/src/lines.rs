@@ -28,7 +28,7 @@ impl Lines {
         lines.write(json!({
             "record": "run", "schema": LAB_SCHEMA, "version": env!("CARGO_PKG_VERSION"),
             "date": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(), "machine": machine,
-            "words": words.split(' ').collect::<Vec<_>>(), "command": format!("wireup simulate {words} --json FILE"),
+            "words": words.split(' ').collect::<Vec<_>>(), "command": format!("wireup simulate {words} --json=FILE"),
         }))?;
         Ok(lines)
     }

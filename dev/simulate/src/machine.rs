@@ -94,6 +94,26 @@ pub enum MachineError {
     Wrong { path: String, line: usize, problem: String },
 }
 
+/// The machine that `name` means, and why: `local`, `ssh` and `srun` mean the user's machine file for agents that are
+/// started so, or else a built-in machine.
+pub fn meant(name: &str) -> (String, &'static str) {
+    let fallback = match name {
+        "local" => "here",
+        "ssh" | "srun" => "frontier-like",
+        _ => return (name.to_owned(), "as --machine says"),
+    };
+    let folder = wireup_node::user_folder("XDG_CONFIG_HOME", ".config");
+    let file = folder.map(|folder| folder.join(format!("wireup/machine-{name}.toml")));
+    match file.filter(|path| path.is_file()) {
+        Some(path) => (path.display().to_string(), "the machine file of this user"),
+        None => (fallback.to_owned(), "built in, not measured here; see wireup help simulate"),
+    }
+}
+
+pub fn is_built_in(name: &str) -> bool {
+    BUILT_IN.iter().any(|(built_in, _)| *built_in == name)
+}
+
 pub fn built_in_names() -> String {
     BUILT_IN.map(|(name, _)| name).join(", ")
 }

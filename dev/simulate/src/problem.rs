@@ -5,7 +5,8 @@ use crate::plan::ranks_on_nodes;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use wireup_flags::Error;
+use wireup_flags::{Error, JsonTo};
+use wireup_os::files::take_stdout;
 
 /// Exit codes: `EXIT_USAGE`: the command line, a file's name or a machine file is wrong; `EXIT_FAILED`: the simulation
 /// failed; `EXIT_INTERRUPTED`: the user has interrupted it.
@@ -50,6 +51,18 @@ impl Problem {
     pub fn create(path: PathBuf) -> Result<(PathBuf, File), Problem> {
         let file = Problem::of_file(&path, File::create(&path))?;
         Ok((path, file))
+    }
+
+    /// Prepares what `--json` names, as [`Problem::create`] does for a file. If that is standard output, all else that
+    /// is printed goes to standard error.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create_json(to: JsonTo) -> Result<(PathBuf, File), Problem> {
+        match to {
+            JsonTo::Stdout => Ok(("standard output".into(), take_stdout()?)),
+            JsonTo::File(path) => Problem::create(path),
+        }
     }
 
     pub fn exit_code(&self) -> u8 {

@@ -1,5 +1,6 @@
 //! The trace of a simulated run, in the format in which `wireup run --profile` writes the traces of real runs.
 
+use crate::machine::is_built_in;
 use crate::plan::{EXCHANGES, Plan, STARTS, Start, name_of, name_of_scheme, ranks_on_nodes};
 use wireup_node::launcher::Stamps;
 use wireup_node::trace::{About, Trace};
@@ -37,6 +38,7 @@ fn about(plan: &Plan, machine: &str) -> About {
         program: String::new(),
         settings: vec![
             ranks_on_nodes(*ranks, *nodes),
+            format!("machine: {machine}{}", if is_built_in(machine) { " (built in, not measured here)" } else { "" }),
             format!("start: {}", name_of(&STARTS, start)),
             format!("tree: fan-out {fanout}"),
             format!("exchange: {} of {value_bytes} bytes from each rank", name_of(&EXCHANGES, exchange)),
@@ -45,5 +47,6 @@ fn about(plan: &Plan, machine: &str) -> About {
         ],
         fanout: *fanout,
         simulated: Some(machine.to_owned()),
+        ..About::default()
     }
 }

@@ -13,7 +13,7 @@ fn advise(folder: &TempDir, words: &str) -> Output {
 
 /// The lines that the program prints, and its JSON object.
 fn advice(folder: &TempDir, words: &str) -> (String, Value) {
-    let output = advise(folder, &format!("{words} --json advice.json"));
+    let output = advise(folder, &format!("{words} --json=advice.json"));
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     let json = std::fs::read(folder.path().join("advice.json")).expect("an advice");
     (String::from_utf8(output.stdout).expect("text"), serde_json::from_slice(&json).expect("JSON"))
@@ -74,6 +74,8 @@ fn a_machine_file_of_the_user_decides() {
     std::fs::write(&file, text).expect("a file");
     let (text, json) = advice(&folder, "--nodes 24 -n 24");
     assert!(text.contains(&format!("{}: the machine file of this user", file.display())), "{text}");
+    assert_eq!(advice(&folder, "--nodes 24 -n 24 --machine ssh"), (text, json.clone()));
+    assert!(advice(&folder, "--nodes 2 -n 2 --machine local").0.contains("  here: built in, not measured here"));
     assert_eq!((&json["fanout"]["default"], &json["fanout"]["advised"]), (&"23".into(), &"4".into()), "{json}");
     assert!(json["run"].as_str().is_some_and(|run| run.contains("--fanout 4")), "{json}");
     assert!(json["session"]["up_s"].as_f64().is_some_and(|up_s| up_s > 6.0), "{json}");
@@ -109,7 +111,7 @@ fn what_cannot_be_advised_is_refused() {
         ("--nodes 2 -n 4 --value-bytes 4000", "--value-bytes 4000"),
         ("--nodes 2 -n 4 --read-ms 5", "give both"),
         ("--nodes 2 -n 4000000000", "at most"),
-        ("--nodes 2 -n 4 --json no/such/folder", "no/such/folder: "),
+        ("--nodes 2 -n 4 --json=no/such/folder", "no/such/folder: "),
     ] {
         let output = advise(&folder, words);
         let message = String::from_utf8_lossy(&output.stderr);

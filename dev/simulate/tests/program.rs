@@ -36,7 +36,7 @@ fn a_trace_has_the_times_of_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let [result, trace] = ["result", "trace"].map(|name| folder.path().join(name));
     let words = "-n 22 --nodes 6 --fanout 2 --machine s2 --exchange fence";
-    let ran = output(&format!("{words} --json {} --profile {}", result.display(), trace.display()));
+    let ran = output(&format!("{words} --json={} --profile {}", result.display(), trace.display()));
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let [result, trace] = [result, trace]
         .map(|file| serde_json::from_slice::<Value>(&fs::read(file).expect("a result")).expect("it is JSON"));
@@ -50,6 +50,17 @@ fn a_trace_has_the_times_of_the_run() {
     let seconds = |phase: &str| result["phases"][phase]["s"].as_f64().expect("seconds");
     let fenced = ends("fence 0").into_iter().fold(0.0, f64::max) / 1e6;
     assert!(seconds("forked") < fenced && fenced <= seconds("exchanged"), "{fenced} {result}");
+    let printed = output(&format!("{words} --profile /dev/stdout")).stdout;
+    assert_eq!(serde_json::from_slice::<Value>(&printed).expect("only the trace is printed"), trace);
+}
+
+#[test]
+fn with_json_standard_output_has_nothing_else() {
+    for (words, text) in [("-n 4 --machine s2", "forked"), ("advise --nodes 2 -n 4 --machine s4", "wireup run")] {
+        let ran = output(&format!("{words} --json"));
+        assert!(serde_json::from_slice::<Value>(&ran.stdout).expect("JSON")["record"].is_string(), "{words}");
+        assert!(String::from_utf8_lossy(&ran.stderr).contains(text), "{words}");
+    }
 }
 
 #[test]
@@ -60,7 +71,7 @@ fn every_start_and_exchange_is_reported_as_the_simulator_does() {
     for ((start_name, start), (exchange_name, exchange)) in all {
         let file = folder.path().join("result.json");
         let words = format!("-n 22 --nodes 6 --fanout 2 --machine s2 --seed 3 --start {start_name}");
-        let words = format!("{words} --exchange {exchange_name} --json {}", file.display());
+        let words = format!("{words} --exchange {exchange_name} --json={}", file.display());
         let ran = output(&words);
         assert!(ran.status.success(), "{words}: {}", String::from_utf8_lossy(&ran.stderr));
         let result: Value = serde_json::from_slice(&fs::read(&file).expect("a result")).expect("JSON");
@@ -90,7 +101,7 @@ fn every_store_has_the_program_before_a_rank_begins() {
     let file = folder.path().join("result.json");
     for (start, stores) in [("session", 6), ("ssh", 6), ("srun", 6), ("local", 1)] {
         let words =
-            format!("-n 22 --nodes 6 --fanout 2 --machine s2 --stage 1 --start {start} --json {}", file.display());
+            format!("-n 22 --nodes 6 --fanout 2 --machine s2 --stage 1 --start {start} --json={}", file.display());
         let ran = output(&words);
         assert!(ran.status.success(), "{words}: {}", String::from_utf8_lossy(&ran.stderr));
         let result: Value = serde_json::from_slice(&fs::read(&file).expect("a result")).expect("JSON");
@@ -108,7 +119,7 @@ fn every_store_has_the_program_before_a_rank_begins() {
 fn what_cannot_be_done_is_refused_before_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let no_room = folder.path().join("missing/result.json");
-    let (code, message) = refused(&format!("-n 4 --json {}", no_room.display()));
+    let (code, message) = refused(&format!("-n 4 --json={}", no_room.display()));
     assert!(code == Some(2) && message.contains(&format!("{}: ", no_room.display())), "{code:?} {message}");
     let file = folder.path().join("machine.toml");
     let text = include_str!("../machines/s2.toml");

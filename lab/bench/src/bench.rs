@@ -3,13 +3,15 @@
 use std::cell::RefCell;
 use std::error;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 use serde_json::Value as Json;
-use wireup_flags::{Command, Error, Line, Value, Words};
+use wireup_flags::{Command, Error, JsonTo, Line, Value, Words};
+use wireup_os::files::take_stdout;
 
 use crate::command::{Failure, Invocation, wrong};
 use crate::flags::{DRY_RUN, JSON, LIMIT, REMOTE_SHELL, ROUNDS, SHARED, WIREUP, WIREUP_ARG, hosts};
@@ -150,7 +152,7 @@ fn prepare(
         Err(help) => return Ok(Err(command.help(help))),
     };
     let hosts = hosts(&line)?;
-    let (limit, json) = (line.last(LIMIT, Value::at_least_one)?, line.last(JSON, Value::path)?);
+    let (limit, json) = (line.last(LIMIT, Value::at_least_one)?, line.last(JSON, JsonTo::read)?);
     let wireup_args = line.all(WIREUP_ARG, Value::text)?;
     let (rounds, is_dry) = (line.last(ROUNDS, Value::at_least_one)?, line.has(DRY_RUN));
     let shared = line.last(SHARED, Value::path)?;
@@ -159,9 +161,13 @@ fn prepare(
     leftovers::adopt().map_err(io::Error::from)?;
     let scratch = Scratch::create_in(&std::path::absolute(folder.unwrap_or_else(std::env::temp_dir))?)?;
     let machine = Machine::look();
+    let lines = json.map(|to| match to {
+        JsonTo::Stdout => take_stdout(),
+        JsonTo::File(path) => File::create(path),
+    });
+    let lines = lines.transpose().map_err(|error| wrong(format!("{}: {error}", JSON.name())))?;
+    let samples = RefCell::new(Samples::create(name, &shown, &machine, lines));
     println!("{}", machine.describe());
-    let samples = Samples::create(name, &shown, &machine, json.as_deref());
-    let samples = RefCell::new(samples.map_err(|error| wrong(format!("{}: {error}", JSON.name())))?);
     let limit = limit.map(|seconds| Duration::from_secs(seconds.into()));
     let bench = Bench {
         name,

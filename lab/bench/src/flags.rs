@@ -18,7 +18,10 @@ pub const ROUNDS: Flag = Flag::value(
 pub const LIMIT: Flag =
     Flag::value(&["--limit"], "SECONDS", "Time limit of each command (default: depends on the case).");
 pub const DRY_RUN: Flag = Flag::switch(&["--dry-run", "--list"], "List what would be run.");
-pub const JSON: Flag = Flag::value(&["--json"], "FILE", "Write every measured value as a JSON line.");
+pub const JSON: Flag = Flag {
+    help: "Print every measured value as a JSON line, and all else on standard error; =FILE writes the lines to FILE.",
+    ..wireup_flags::JSON
+};
 pub const RESULTS: Section = Section { title: "Results", flags: &[DRY_RUN, JSON] };
 
 /// The parts of a benchmark that the user has selected by `flag`, out of `all`.

@@ -5,7 +5,6 @@
 //! median: a disturbance that lasts for a whole round affects both values and cancels out.
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
 use std::time::SystemTime;
 
 use humantime::format_rfc3339_seconds;
@@ -129,23 +128,14 @@ pub struct Samples {
 
 impl Samples {
     /// Results without values yet; their lines go to `file`, if there is one.
-    ///
-    /// # Errors
-    /// The file cannot be created.
-    pub fn create(
-        benchmark: &'static str,
-        words: &[String],
-        machine: &Machine,
-        file: Option<&Path>,
-    ) -> io::Result<Samples> {
-        let file = file.map(File::create).transpose()?;
+    pub fn create(benchmark: &'static str, words: &[String], machine: &Machine, file: Option<File>) -> Samples {
         let mut samples = Samples { benchmark, file, ..Samples::default() };
         let date = format_rfc3339_seconds(SystemTime::now()).to_string();
         samples.write(&json!({
             "record": "run", "schema": SCHEMA, "benchmark": benchmark, "version": env!("CARGO_PKG_VERSION"),
             "commit": option_env!("WIREUP_COMMIT"), "date": date, "machine": machine, "words": words,
         }));
-        Ok(samples)
+        samples
     }
 
     fn write(&mut self, record: &Value) {

@@ -43,8 +43,10 @@ pub fn run(bench: &Bench) -> Result<(), Problem> {
     }
     let wireup: OsString = bench.wireup()?.into();
     let profile = bench.scratch.file("profile.json");
-    let mut tap = [vec![wireup.clone()], words("tap --output /dev/null --json")].concat();
-    tap.extend([profile.clone().into(), "--dir".into(), bench.scratch.file("").into()]);
+    let mut json = OsString::from("--json=");
+    json.push(&profile);
+    let mut tap = [vec![wireup.clone()], words("tap --output /dev/null")].concat();
+    tap.extend([json, "--dir".into(), bench.scratch.file("").into()]);
     let launcher = words(&line.one(LAUNCHER, Value::text)?);
     let mut contestants =
         vec![("without", launcher.clone(), false), ("with tap", [launcher, tap.clone()].concat(), true)];

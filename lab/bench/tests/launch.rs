@@ -6,11 +6,26 @@ use std::process::Command;
 
 /// Runs the benchmark. A program that does nothing is passed as wireup, which the tests leave out.
 fn bench(words: &str) -> i32 {
+    program(words).status().unwrap().code().unwrap()
+}
+
+fn program(words: &str) -> Command {
     let mut words: Vec<&str> = words.split_whitespace().collect();
     if words.first().is_some_and(|word| *word != "--help") {
         words.splice(1..1, ["--wireup", "/bin/true"]);
     }
-    Command::new(env!("CARGO_BIN_EXE_wireup-bench")).args(words).status().unwrap().code().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wireup-bench"));
+    command.args(words);
+    command
+}
+
+#[test]
+fn with_json_standard_output_has_only_lines() {
+    let ran = program("launch --without wireup --rounds 1 --case true-1x1 --json").output().unwrap();
+    let (lines, text) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+    assert!(["run", "sample"].iter().all(|record| lines.contains(&format!("\"record\":\"{record}\""))), "{lines}");
+    assert!(lines.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{lines}");
+    assert!(text.contains("  1 rounds\n"), "{text}");
 }
 
 fn script(path: &Path, text: &str) {
@@ -29,7 +44,7 @@ fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (json, fake) = (dir.join("out.jsonl"), dir.join("mpiexec"));
-    let files = format!("--json {}", json.display());
+    let files = format!("--json={}", json.display());
     let has = |words: &[&str]| count(&json, words) == 1;
 
     let tiny = "launch --without wireup --rounds 2 --case true-1x3 --case pmi-init-1x3 --case pmi-bare-1x3 \

@@ -64,9 +64,11 @@ const LIMIT_S: u64 = 300;
 /// A folder whose files are in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// The phases of a rank. `launch`: from before the launcher is started until the rank has joined its job. `pmi-ring`:
-/// getting the secret and both neighbours from the PMI server. `group`: from the ring to the binomial graph.
-/// `address-exchange`: until the rank has all addresses. `connect`: connections to all, or to those that it sends to.
+/// The phases of a rank's start, in order. `launch`: starting the launcher and the rank, until the rank has joined its
+/// job. `pmi-ring`: getting the job's secret and the addresses of the rank's two neighbours in the ring of all ranks
+/// from the PMI server. `group`: building the binomial graph of the ranks from the ring. `address-exchange`: getting
+/// the addresses of all other ranks. `connect`: connecting to all other ranks or, in the column `on-demand`, to those
+/// that the rank sends messages to.
 const PHASES: [&str; 5] = ["launch", "pmi-ring", "group", "address-exchange", "connect"];
 
 /// The columns of the table, each with the phases that it has.

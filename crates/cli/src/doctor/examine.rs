@@ -229,7 +229,8 @@ fn ask_nodes(
     Ok(None)
 }
 
-/// Forgets unfinished tests of remote shells between hosts: the failure of the host `failed` has ended the job.
+/// Forgets tests of remote shells between hosts whose results do not count, because the failure of the host `failed`
+/// has ended the job: unfinished tests, and tests in which `failed` was not reached. The next job repeats them.
 fn forget_calls_of(failed: &str, seen: &mut [Seen]) {
     for seen in seen {
         let is_of_failed = seen.neighbour.as_deref() == Some(failed) && seen.onward != Some(Ok(()));

@@ -13,15 +13,13 @@ use crate::flags::parsed::{Parsed, Start};
 use crate::flags::remote_shell::{Reach, SSH, remote_shell};
 use crate::flags::table as flag;
 use crate::hosts::{Host, collapse_short};
-use crate::out;
-use crate::session::JSON;
+use crate::json_output;
 use crate::words::shell;
 use examine::{Examined, Plan, Seen, examine};
 use judge::{Case, Setting};
-use serde_json::Value;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use wireup_flags::{Command, Flag, Line, Section, Words};
+use wireup_flags::{Command, Flag, JSON, Line, Section, Words};
 use wireup_node::doctor::{Facts, facts_here};
 
 const SEND: Flag = Flag::switch(&["--send"], "Send wireup to hosts that lack it, as a run would.");
@@ -87,7 +85,9 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let Some(Chosen { hosts, step, origin, .. }) = chosen else {
         let mut lines = this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &surroundings);
         lines.extend(program.lines);
-        return Ok(show_here(&lines, line.has(JSON), &facts));
+        let json = || Ok(this_machine::json(&lines, &facts.host).into());
+        json_output::print(line, json, || this_machine::text(&lines))?;
+        return Ok(if this_machine::has_problem(&lines) { PROBLEM } else { 0 });
     };
     let remote_shell =
         remote_shell(parsed.remote_shell.as_deref(), Reach::choose(true, step, Start::Tree), &surroundings)?;
@@ -106,12 +106,6 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
             Examined::Interrupted(code) => return Ok(code),
         },
     };
-    let is_json = line.has(JSON);
-    if !is_of_flags(&origin) && !is_json {
-        let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
-        let (slots, by) = (hosts.slots(), shell(&remote_shell));
-        out::print(&format!("hosts from {origin}: {names}; {slots} slots; agents are started by {by}\n\n"));
-    }
     let setting = Setting {
         shell: shell(&remote_shell),
         cwd: cwd.display().to_string(),
@@ -120,25 +114,21 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     };
     let cases = cases(&hosts.list, &facts, &seen);
     let report = show::Report::new(&cases, &facts, &setting);
-    match is_json {
-        true => print_json(this_machine::json(&program.lines, &facts.host).into_iter().chain(report.json()).collect()),
-        false if program.lines.is_empty() => out::print(&report.text()),
-        false => out::print(&format!("{}\n{}", this_machine::text(&program.lines), report.text())),
-    }
+    let json = || Ok(this_machine::json(&program.lines, &facts.host).into_iter().chain(report.json()).collect());
+    let text = || {
+        let mut text = String::new();
+        if !is_of_flags(&origin) {
+            let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
+            let (slots, by) = (hosts.slots(), shell(&remote_shell));
+            text += &format!("hosts from {origin}: {names}; {slots} slots; agents are started by {by}\n\n");
+        }
+        if !program.lines.is_empty() {
+            text += &format!("{}\n", this_machine::text(&program.lines));
+        }
+        text + &report.text()
+    };
+    json_output::print(line, json, text)?;
     Ok(if report.has_problem() || this_machine::has_problem(&program.lines) { PROBLEM } else { 0 })
-}
-
-/// Shows lines about this machine. Returns the exit code.
-fn show_here(lines: &[this_machine::Line], is_json: bool, facts: &Facts) -> u8 {
-    match is_json {
-        true => print_json(this_machine::json(lines, &facts.host)),
-        false => out::print(&this_machine::text(lines)),
-    }
-    if this_machine::has_problem(lines) { PROBLEM } else { 0 }
-}
-
-fn print_json(rows: Vec<Value>) {
-    out::print(&format!("{:#}\n", Value::Array(rows)));
 }
 
 /// Hosts in the order in which they were named, with what is known about each.

@@ -12,7 +12,7 @@ use super::values::{
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wireup_flags::table::on;
-use wireup_flags::{Command, Flag, Takes, Value, Words, flag_table};
+use wireup_flags::{Command, Flag, JsonTo, Takes, Value, Words, flag_table};
 use wireup_node::launcher::Output;
 use wireup_stage::gather::Rule;
 use wireup_wire::job::{
@@ -373,9 +373,13 @@ flag_table! {
     REPORT = Flag::value(&["--report"], "FILE",
         "Write a page for a web browser to FILE: timeline, slowest nodes and ranks, settings.")
         => report: Option<PathBuf> = result_file;
-    JSON = Flag::value(&["--json"], "FILE",
-        "Write how the job and each rank ended to FILE: rank, node, pid, exit code or signal; with --dry-run, the map.")
-        => json: Option<PathBuf> = result_file;
+    EXPECT = Flag::switch(&["--expect"], "With --report: also simulate the start, by the separate program \
+        wireup-simulate, and compare what was expected with what happened.")
+        => expect: bool = on;
+    JSON = Flag { help: "After all output of the ranks, print how the job and each rank ended (rank, node, pid, exit \
+        code or signal) as a line of JSON; with --dry-run, print only the map; =FILE writes JSON to FILE.",
+        ..wireup_flags::JSON }
+        => json: Option<JsonTo> = JsonTo::read;
     RECORD = Flag::value(&["--record"], "DIR", "Record everything each agent receives, for wireup replay.").advanced()
         => record: Option<String> = Value::text;
 
@@ -429,11 +433,10 @@ pub struct Program {
     pub argv: Vec<OsString>,
 }
 
-/// Flags that say how agents are started and linked, which a standing session has already decided.
-pub const DECIDED_BY_SESSION: &[Flag] = &[
-    START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, EARLY_START, START_TIMEOUT, NODE_TIMEOUT, CONTAIN,
-    AGENT_TRANSPORT, RECORD,
-];
+/// Flags that say how agents are started and linked, which a standing session has already decided. `--start-timeout`
+/// is not one of them: it also limits the imports of `--preload`, which each job may choose.
+pub const DECIDED_BY_SESSION: &[Flag] =
+    &[START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, EARLY_START, NODE_TIMEOUT, CONTAIN, AGENT_TRANSPORT, RECORD];
 
 /// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most
 /// services.

@@ -46,7 +46,7 @@ fn page() -> String {
 
 /// Whether a flag's heading has this name already.
 fn is_in(shown: &str, name: &str) -> bool {
-    shown.split([' ', ',']).any(|word| word == name)
+    shown.split([' ', ',', '[']).any(|word| word == name)
 }
 
 /// A text in which the special characters of Markdown are escaped, for a cell of a table.

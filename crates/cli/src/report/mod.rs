@@ -1,14 +1,17 @@
 //! `wireup report` and `wireup run --report`: one or two traces as a page for a web browser.
 //!
-//! The page is one file: a template, its script and the data of the traces as JSON, in columns to be small. It needs no
-//! network, and its policy (`Content-Security-Policy`) forbids it any. In the data `<` is written as an escape, so that
-//! no name in a trace can end the element that holds it. The script draws on a canvas itself: small chart libraries
-//! have no chart whose row stands for many nodes and shows what share of them is in each phase.
+//! The page is one file: a template, its scripts and the data of the traces as JSON, in columns to be small. It needs
+//! no network, and its policy (`Content-Security-Policy`) forbids it any. In the data `<` is written as an escape, so
+//! that no name in a trace can end the element that holds it. uPlot draws the axes of the timeline, zooms and follows
+//! the mouse. Our own script draws the rows, because a row may stand for many nodes and shows what share of them is in
+//! each phase.
 
 mod columns;
+mod expectation;
 
 use crate::{bounded_file, out};
 use columns::Run;
+pub use expectation::simulator;
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,27 +21,43 @@ use wireup_node::trace::Trace;
 use wireup_os::output_file::{self, Existing};
 
 const OUTPUT: Flag = Flag::value(&["-o", "--output"], "FILE", "Write the page here.").or("report.html");
+const EXPECT: Flag =
+    Flag::switch(&["--expect"], "Simulate the start of the same job too, and compare it with the run.");
+const MACHINE: Flag = Flag::value(
+    &["--machine"],
+    "FILE",
+    "With --expect: the machine, as for wireup simulate (default: local, ssh or srun, by how agents were started).",
+);
 
 pub const COMMAND: Command = Command {
     name: "report",
     purpose: "write a page for a web browser from traces of wireup run --profile",
     intro: "
   wireup report trace.json                     the page is report.html
+  wireup report trace.json --expect            the run compared with what a simulation expects
   wireup report before.json after.json         two runs compared
 
 Shows when each node was in which phase, the slowest nodes and ranks, the exchange by level of the tree, and which
-settings were chosen and why. The page is one file that needs no network. Traces come from wireup run --profile; those
-of wireup simulate --profile are predictions, so that a real run can be compared with what was expected.
+settings were chosen and why. The page is one file that needs no network. Traces come from wireup run --profile
+and wireup simulate --profile.
+
+With --expect, the separate program wireup-simulate simulates a job with as many nodes and ranks, whose agents are
+started in the same way, and whose ranks exchange as much as in the first exchange of this job. A table shows what was
+expected of each phase, what happened, and where the largest difference is. The ranks' own work, later exchanges and
+staging are not predicted. The expectation is as accurate as the description of the machine: see wireup help simulate.
 ",
     words: Words::Named(&["TRACE", "[TRACE]"]),
-    sections: &[Section { title: "Flags", flags: &[OUTPUT] }],
+    sections: &[Section { title: "Flags", flags: &[OUTPUT, EXPECT, MACHINE] }],
     end: "",
 };
 
 /// Largest trace (bytes). Chosen: the page of a larger one would be too large for a browser.
 const TRACE_BYTES_MAX: u64 = 1 << 30;
 const TEMPLATE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
+const STYLE: &str = concat!(include_str!("uplot/uPlot.min.css"), "\n", include_str!("page.css"));
+/// The chart library with its licence, which each copy must include. `uplot` has files of npm's package of this name,
+/// unchanged.
+const LIBRARY: &str = concat!("/*\n", include_str!("uplot/LICENSE"), "\n*/\n", include_str!("uplot/uPlot.iife.min.js"));
 const SCRIPT: &str = concat!(include_str!("trace.js"), include_str!("timeline.js"), include_str!("page.js"));
 
 pub fn run(line: &Line) -> Result<u8, String> {
@@ -49,7 +68,15 @@ fn make(line: &Line) -> Result<(), String> {
     let path = line.one(OUTPUT, Value::path)?;
     let traces = line.words.iter().map(|word| read(Path::new(word)).map(|trace| (word.to_string_lossy(), trace)));
     let traces = traces.collect::<Result<Vec<_>, _>>()?;
-    let runs: Vec<Run> = traces.iter().map(|(name, trace)| Run::of(name, trace)).collect();
+    let machine = line.last(MACHINE, Value::text)?;
+    let expected = match (line.has(EXPECT), &traces[..]) {
+        (true, [(_, trace)]) => Some(expectation::of(trace, machine)?),
+        (true, _) => return Err("--expect compares one run with its simulation; give one trace".into()),
+        (false, _) if machine.is_some() => return Err("--machine needs --expect".into()),
+        (false, _) => None,
+    };
+    let runs = traces.iter().map(|(name, trace)| Run::of(name, trace));
+    let runs: Vec<Run> = expected.iter().map(|trace| Run::of("", trace)).chain(runs).collect();
     Report::create(path, "-o")?.write(&runs)
 }
 
@@ -87,12 +114,15 @@ impl Report {
         }
     }
 
-    /// Writes the page of one run.
+    /// Writes the page of one run. `expects`: also simulates the job, and compares the two.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn write_run(&mut self, trace: &Trace) -> Result<(), String> {
-        self.write(&[Run::of("", trace)])
+    /// The file cannot be written. The job cannot be simulated; the page then shows the run alone.
+    pub fn write_run(&mut self, trace: &Trace, expects: bool) -> Result<(), String> {
+        let expected = if expects { expectation::of(trace, None).map(Some) } else { Ok(None) };
+        let traces = expected.iter().flatten().chain([trace]);
+        self.write(&traces.map(|trace| Run::of("", trace)).collect::<Vec<_>>())?;
+        expected.map(drop)
     }
 
     fn write(&mut self, runs: &[Run]) -> Result<(), String> {
@@ -110,8 +140,9 @@ fn page(runs: &[Run]) -> String {
     let data = json!({ "runs": runs }).to_string().replace('<', "\\u003c");
     let (head, rest) = TEMPLATE.split_once("/* style */").expect("the template has a place for the style");
     let (body, rest) = rest.split_once("/* data */").expect("the template has a place for the data");
+    let (between, rest) = rest.split_once("/* library */").expect("the template has a place for the library");
     let (middle, end) = rest.split_once("/* script */").expect("the template has a place for the script");
-    [head, STYLE, body, &data, middle, SCRIPT, end].concat()
+    [head, STYLE, body, &data, between, LIBRARY, middle, SCRIPT, end].concat()
 }
 
 #[cfg(test)]
@@ -154,11 +185,13 @@ mod tests {
         let trace = trace(HOSTILE);
         let hostile = page(&[Run::of(HOSTILE, &trace)]);
         assert_eq!(data(&hostile)["runs"][0]["about"]["program"], HOSTILE);
-        for (word, count) in [("<script", 2), ("</script>", 2), ("<!--", 0), ("alert(1)</", 0), ("default-src", 1)] {
+        for (word, count) in [("<script", 3), ("</script>", 3), ("<!--", 0), ("alert(1)</", 0), ("default-src", 1)] {
             assert_eq!(hostile.matches(word).count(), count, "{word}");
         }
+        // The library names the address of its source in a comment.
+        assert!(hostile.contains("Permission is hereby granted") && hostile.contains(LIBRARY));
         for address in ["http:", "https:", "src=", "href=", "@import", "url("] {
-            assert!(!hostile.contains(address), "{address}");
+            assert!(!hostile.replace(LIBRARY, "").contains(address), "{address}");
         }
     }
 

@@ -13,6 +13,7 @@ function el(tag, properties, ...children) {
     return element;
 }
 
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const ms = (us) => (Math.abs(us) < 0.5 ? 0 : us / 1000).toFixed(3);
 const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
@@ -57,12 +58,14 @@ function bar(value, most, kind = "") {
 
 // ---- Sections of the page. ----
 
-function summary(run) {
+const heading = (run) => (run.file ? `${run.title} (${run.file})` : run.title);
+
+function summary(run, two) {
     const { about } = run;
     const parts = [`${plural(run.ranks, "rank")} on ${plural(run.nodes.length, "node")}`];
     if (about.program) parts.unshift(about.program);
     return el("p", { data: { summary: run.index } },
-        run.file ? `${run.title} (${run.file}): ` : "", parts.join(", "),
+        run.file || two ? `${heading(run)}: ` : "", parts.join(", "),
         `. ${shortTime(run.end)} from the start of the launcher to its end`,
         about.simulated ? `, as wireup simulate predicts for the machine ${about.simulated}.` : ".");
 }
@@ -192,41 +195,51 @@ function hopTable(run) {
             number("All data there after the last rank entered (ms)")], rows);
 }
 
+// What the simulator says nothing about: it ends its ranks at once, and their own work depends on the program.
+const NOT_PREDICTED = ["stage", "run", "other"];
+
 function comparison([one, other]) {
+    const isExpected = one.about.simulated && !other.about.simulated;
     const names = one.rows.map((row) => row.name);
     other.rows.forEach((row, at) => {
         const before = at ? names.indexOf(other.rows[at - 1].name) + 1 : 0;
         if (!names.includes(row.name)) names.splice(before, 0, row.name);
     });
     const find = (run, name) => run.rows.find((row) => row.name === name);
-    const changes = names.map((name) => {
-        const rows = [find(one, name), find(other, name)];
-        return { name, rows, change: (rows[1]?.adds ?? 0) - (rows[0]?.adds ?? 0) };
-    });
-    const most = maximum(changes.map(({ change }) => Math.abs(change))) || 1;
-    const rows = changes.map(({ name, rows: pair, change }) => {
+    const all = names.map((name) => {
+        const pair = [find(one, name), find(other, name)];
         const row = pair[0] || pair[1];
-        const cell = (at) => (pair[at] ? ms(pair[at].adds) : "none");
-        return { data: { difference: name }, cells: [labelled(row.key, rowLabel(row)), cell(0), cell(1),
-            (change > 0 ? "+" : "") + ms(change), bar(change, most, change > 0 ? "more" : "less")] };
+        const isCompared = !isExpected || (pair[0] && pair[1] && !NOT_PREDICTED.includes(row.key));
+        return { row, pair, isCompared, change: (pair[1]?.adds ?? 0) - (pair[0]?.adds ?? 0) };
     });
-    const change = other.end - one.end;
-    const percent = one.end ? ` (${change >= 0 ? "+" : ""}${((100 * change) / one.end).toFixed(1)} %)` : "";
-    rows.push({ data: { difference: "total" },
-        cells: ["Total", ms(one.end), ms(other.end), (change > 0 ? "+" : "") + ms(change), percent] });
-    const largest = changes.reduce((best, now) => (Math.abs(now.change) > Math.abs(best.change) ? now : best));
-    const row = largest.rows[0] || largest.rows[1];
-    const inside = (run) => run.title.replace("The ", "the ");
+    const compared = all.filter(({ isCompared }) => isCompared);
+    const most = maximum(compared.map(({ change }) => Math.abs(change))) || 1;
+    const signed = (change) => (change > 0 ? "+" : "") + ms(change);
+    const rows = all.map(({ row, pair, isCompared, change }) => {
+        const cells = pair.map((one) => (one ? ms(one.adds) : "none"));
+        return { data: { difference: row.name }, cells: [labelled(row.key, rowLabel(row)),
+            ...(isCompared ? [...cells, signed(change), bar(change, most, change > 0 ? "more" : "less")]
+                : ["not predicted", cells[1], "", ""])] };
+    });
+    const [before, after] = isExpected
+        ? [0, 1].map((at) => compared.reduce((sum, { pair }) => sum + pair[at].adds, 0)) : [one.end, other.end];
+    const change = after - before;
+    const percent = before ? ` (${change >= 0 ? "+" : ""}${((100 * change) / before).toFixed(1)} %)` : "";
+    rows.push({ data: { difference: "total" }, cells:
+        [isExpected ? "Total of what is predicted" : "Total", ms(before), ms(after), signed(change), percent] });
+    const largest = compared.reduce((best, now) => (Math.abs(now.change) > Math.abs(best.change) ? now : best));
     const isSame = (change) => shortTime(Math.abs(change)) === shortTime(0);
-    const words = (isSame(change) ? "Both runs took the same time."
-        : `${other.title} took ${shortTime(Math.abs(change))} ${change > 0 ? "longer" : "less"} than`
-            + ` ${inside(one)}${percent}.`)
-        + (isSame(largest.change) ? "" : ` The largest difference is in “${rowLabel(row)}”:`
+    const [what, than] =
+        isExpected ? ["The predicted phases", "expected"] : [other.title, one.title.replace("The ", "the ")];
+    const words = (isSame(change) ? `${what} took as long as ${than}.`
+        : `${what} took ${shortTime(Math.abs(change))} ${change > 0 ? "longer" : "less"} than ${than}${percent}.`)
+        + (isSame(largest.change) ? "" : ` The largest difference is in “${rowLabel(largest.row)}”:`
             + ` ${shortTime(Math.abs(largest.change))} ${largest.change > 0 ? "longer" : "less"}.`);
-    return [el("h2", {}, "Difference between the two runs"), el("p", { id: "difference" }, words),
-        table("The time of each phase that no earlier phase covers, in both runs.",
-            [text("Phase"), number(`${one.title} (ms)`), number(`${other.title} (ms)`), number("Difference (ms)"),
-                text("")], rows)];
+    const heads = isExpected ? ["Expected (ms)", "Happened (ms)"] : [one, other].map((run) => `${run.title} (ms)`);
+    return [el("h2", {}, isExpected ? "Expected and happened" : "Difference between the two runs"),
+        el("p", { id: "difference" }, words),
+        table(`The time of each phase that no earlier phase covers${isExpected ? "" : ", in both runs"}.`,
+            [text("Phase"), ...heads.map(number), number("Difference (ms)"), text("")], rows)];
 }
 
 function settings(run) {
@@ -250,33 +263,35 @@ function clocks(run) {
 function render(runs) {
     const two = runs.length > 1;
     const report = document.getElementById("report");
-    const heading = (run) => (two ? el("h3", {}, `${run.title}: ${run.file}`) : null);
-    const section = (title, content) => [el("h2", {}, title),
-        ...runs.flatMap((run) => [heading(run), content(run)]).filter((part) => part !== null)];
+    const head = (run) => (two ? [el("h3", {}, heading(run))] : []);
+    const section = (title, content) =>
+        [el("h2", {}, title), ...runs.flatMap((run) => [...head(run), content(run)])];
     const end = maximum(runs.map((run) => run.end));
     const timelines = runs.map((run) => new Timeline(run, end));
     report.append(
         el("h1", {}, two ? "Two starts of a job, compared" : "How this job started"),
-        ...runs.map(summary),
+        ...runs.map((run) => summary(run, two)),
         ...(two ? comparison(runs) : []),
         el("h2", {}, "Timeline"),
-        el("p", { className: "faint keys" }, "Click a row to open it. With the keyboard: Tab selects the timeline, "
-            + "arrow keys move, + and - zoom, Enter opens a row, Escape goes back, Home shows everything."),
+        el("p", { className: "faint keys" }, "Click a row to open it; drag from left to right to zoom in. With the "
+            + "keyboard: Tab selects the timeline, arrow keys move, + and - zoom, Enter opens a row, Escape goes back, "
+            + "Home shows everything."),
         legend(runs),
-        ...runs.flatMap((run, at) => [heading(run), timelines[at].element]).filter((part) => part !== null),
+        ...runs.flatMap((run, at) => [...head(run), timelines[at].element]),
         ...section("Where the time went", phaseTable),
         ...section("Slowest nodes and ranks", slowestTable),
         ...section("Exchange of data", exchangeSection),
         ...section("Chosen settings, and why", settings),
         el("footer", {}, ...runs.map((run) => el("p", {}, two ? `${run.title}: ` : "", clocks(run),
             ` Written by wireup ${run.about.wireup}.`))));
-    document.title = `wireup report: ${runs.map((run) => run.file || run.about.program).join(", ")}`;
-    const draw = () => timelines.forEach((timeline) => timeline.draw());
-    draw();
-    window.addEventListener("resize", draw);
-    for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
-    // The time from the navigation until everything was drawn.
-    document.documentElement.dataset.drawnMs = performance.now().toFixed(0);
+    const names = runs.map((run) => run.file || run.about.program).filter((name) => name);
+    document.title = `wireup report: ${names.join(", ")}`;
+    const fit = () => timelines.forEach((timeline) => timeline.fit());
+    fit();
+    window.addEventListener("resize", fit);
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", fit);
+    // The time from the navigation until everything is drawn, which the charts do in microtasks of their own.
+    queueMicrotask(() => { document.documentElement.dataset.drawnMs = performance.now().toFixed(0); });
 }
 
 render(JSON.parse(document.getElementById("data").textContent).runs.map(analyse));

@@ -1,10 +1,10 @@
 //! `wireup jobs`: lists the jobs of a session.
 
-use super::{JSON, SESSION, attach_to, name_of};
+use super::{SESSION, attach_to, name_of};
 use crate::hosts::collapse_short;
-use crate::out;
 use crate::words::{one_line, since};
-use wireup_flags::{Command, Line, Section, Words};
+use crate::{json_output, out};
+use wireup_flags::{Command, JSON, Line, Section, Words};
 use wireup_node::session::{Attached, spool};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::session::{JobEntry, JobState, SeatOrder};
@@ -31,7 +31,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let own = |agent: &AgentId| nodes.get(agent.index()).map(|node| node.host.clone()).unwrap_or_default();
     let hosts = |job: &JobEntry| job.nodes.iter().map(own).chain(job.added.iter().cloned()).collect::<Vec<String>>();
     let detached = spool::jobs(&name).map_err(|error| error.to_string())?;
-    if line.has(JSON) {
+    let json = || {
         let running = jobs.iter().map(|job| {
             serde_json::json!({
                 "job": job.job.0,
@@ -54,43 +54,34 @@ pub fn run(line: &Line) -> Result<u8, String> {
                 "detached": true,
             })
         });
-        out::print(&format!("{}\n", serde_json::Value::Array(running.chain(over).collect())));
-        return Ok(0);
-    }
-    let mut rows = vec![["job", "state", "ranks", "age", "nodes", "place", "program"].map(str::to_owned)];
-    for (depth, job) in as_tree(&jobs) {
-        let is_detached = detached.iter().any(|spool| spool.job == job.job);
-        rows.push([
-            format!("{}{}", "  ".repeat(depth), job.job),
-            format!("{}{}", state(job.state), if is_detached { ", detached" } else { "" }),
-            job.ranks.to_string(),
-            since(job.age_ns / 1_000_000_000),
-            collapse_short(hosts(job).iter().map(String::as_str)),
-            job.seats.map_or("-", place).to_owned(),
-            one_line(&job.program),
-        ]);
-    }
-    for spool in detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)) {
-        let state = match (spool.code, spool.is_running) {
-            (Some(code), _) => format!("finished, code {code}"),
-            (None, true) => "ending, detached".to_owned(),
-            (None, false) => "finished, launcher killed".to_owned(),
-        };
-        rows.push([
-            spool.job.to_string(),
-            state,
-            "-".into(),
-            "-".into(),
-            "-".into(),
-            "-".into(),
-            one_line(&spool.program),
-        ]);
-    }
-    if rows.len() == 1 {
-        out::print(&format!("session {name} has no jobs\n"));
-        return Ok(0);
-    }
-    out::print(&out::table(&rows));
+        Ok(running.chain(over).collect())
+    };
+    let text = || {
+        let mut rows = vec![["job", "state", "ranks", "age", "nodes", "place", "program"].map(str::to_owned)];
+        for (depth, job) in as_tree(&jobs) {
+            let is_detached = detached.iter().any(|spool| spool.job == job.job);
+            rows.push([
+                format!("{}{}", "  ".repeat(depth), job.job),
+                format!("{}{}", state(job.state), if is_detached { ", detached" } else { "" }),
+                job.ranks.to_string(),
+                since(job.age_ns / 1_000_000_000),
+                collapse_short(hosts(job).iter().map(String::as_str)),
+                job.seats.map_or("-", place).to_owned(),
+                one_line(&job.program),
+            ]);
+        }
+        for spool in detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)) {
+            let state = match (spool.code, spool.is_running) {
+                (Some(code), _) => format!("finished, code {code}"),
+                (None, true) => "ending, detached".to_owned(),
+                (None, false) => "finished, launcher killed".to_owned(),
+            };
+            let [ranks, age, nodes, place] = [(); 4].map(|()| "-".to_owned());
+            rows.push([spool.job.to_string(), state, ranks, age, nodes, place, one_line(&spool.program)]);
+        }
+        if rows.len() == 1 { format!("session {name} has no jobs\n") } else { out::table(&rows) }
+    };
+    json_output::print(line, json, text)?;
     Ok(0)
 }
 

@@ -29,8 +29,6 @@ pub const SESSION: Flag = Flag {
 };
 /// The variable that names the session for all commands, as the flag does.
 pub const VARIABLE: &str = "WIREUP_SESSION";
-/// `--json` of commands that print their result on standard output.
-pub const JSON: Flag = Flag::switch(&["--json"], "Print JSON.");
 
 /// Connects to the session, which must exist.
 pub fn attach_to(name: &str) -> Result<Attached, String> {

@@ -1,12 +1,12 @@
 //! `wireup status`: shows the nodes of one session or of all sessions.
 
-use super::{JSON, SESSION, attach_to, named};
+use super::{SESSION, attach_to, named};
 use crate::hosts::collapse_short;
-use crate::out;
 use crate::words::{count, one_line, since};
+use crate::{json_output, out};
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wireup_flags::{Command, Flag, Line, Section, Words};
+use wireup_flags::{Command, Flag, JSON, Line, Section, Words};
 use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
 use wireup_node::session::{DEFAULT_NAME, Facts, SessionDirectory, unended};
 use wireup_wire::limits::KVS_BYTES_MAX;
@@ -69,12 +69,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             }
         }
     }
-    if line.has(JSON) {
-        let sessions: Vec<_> = all.iter().map(json).collect();
-        out::print(&format!("{}\n", serde_json::Value::Array(sessions)));
-    } else {
-        out::print(&all.iter().map(text).collect::<String>());
-    }
+    json_output::print(line, || Ok(all.iter().map(json).collect()), || all.iter().map(text).collect())?;
     let lost = all.iter().flat_map(|status| &status.nodes).any(|node| problem(node).is_some());
     Ok(if lost { NOT_ALL } else { code })
 }

@@ -4,10 +4,11 @@ use super::{Nodes, Outcome, Plan, bytes, listing, send, travel};
 use crate::flags::parsed::{self, Parsed};
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::table as flag;
-use crate::session::{self, SESSION, attach_to, name_of, session_nodes};
+use crate::session::{SESSION, attach_to, name_of, session_nodes};
 use crate::surroundings::Surroundings;
 use crate::words::since;
-use crate::{environment, out};
+use crate::{environment, json_output, out};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -32,7 +33,10 @@ are dropped, or when space is needed (--stage-room) and they are the least recen
 
 const STAGE: Flag =
     Flag { help: "=DIR keeps the copies there (default: in the node's memory, /dev/shm).", ..flag::STAGE };
-const JSON: Flag = Flag { help: "Print the list as JSON.", ..session::JSON };
+const JSON: Flag = Flag {
+    help: "With list: print JSON instead of text; =FILE writes it to FILE, and prints the text.",
+    ..wireup_flags::JSON
+};
 const STAGE_ROOM: Flag = Flag { is_advanced: false, ..flag::STAGE_ROOM };
 const DRY_RUN: Flag = Flag { help: "List the files that up would stage, and send nothing.", ..flag::DRY_RUN };
 
@@ -68,7 +72,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             let argv = [b"list".to_vec(), stage.store()];
             let told = travel::ask(&found.session, &found.nodes, &argv)?;
             let staged = Staged::of(&told);
-            out::print(&if line.has(JSON) { staged.json()? } else { staged.table() });
+            json_output::print(line, || staged.json(), || staged.table())?;
             Ok(0)
         }
         "list" => Err("wireup stage list takes no arguments".into()),
@@ -145,7 +149,7 @@ impl<'a> Staged<'a> {
 
     /// # Errors
     /// A node has failed.
-    fn json(&self) -> Result<String, String> {
+    fn json(&self) -> Result<Value, String> {
         if let Some(problem) = self.problems.first() {
             return Err((*problem).to_owned());
         }
@@ -155,7 +159,7 @@ impl<'a> Staged<'a> {
                 "idle_seconds": row.age_s, "of": row.of,
             })
         };
-        Ok(format!("{}\n", serde_json::Value::Array(self.rows.iter().map(row).collect())))
+        Ok(self.rows.iter().map(row).collect())
     }
 }
 
@@ -205,6 +209,6 @@ mod tests {
         assert_eq!(Staged::of(&BTreeMap::new()).table(), "nothing is staged\n");
         let whole = BTreeMap::from([(0, told(&[one]))]);
         let row = r#"[{"bytes":20971520,"files":3,"idle_seconds":70,"nodes":1,"nodes_in_use":0,"of":"/a b /c","#;
-        assert!(Staged::of(&whole).json().is_ok_and(|text| text.starts_with(row)));
+        assert!(Staged::of(&whole).json().is_ok_and(|sets| sets.to_string().starts_with(row)));
     }
 }

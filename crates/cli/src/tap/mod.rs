@@ -4,6 +4,7 @@ mod json;
 mod report;
 mod show;
 
+use crate::json_output::JsonOutput;
 use crate::out;
 use crate::program::elf::Content;
 use report::TapReport;
@@ -14,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command as Process;
 use std::time::Duration;
-use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Error, Flag, JsonTo, Line, Section, Value, Words};
 use wireup_os::output_file::{self, Existing};
 use wireup_tap::{End, Gathered, Tap, TapError};
 
@@ -26,7 +27,8 @@ const DIR: Flag = Flag::value(
 );
 const OUTPUT: Flag =
     Flag::value(&["--output"], "FILE", "Write the profile to FILE instead of the standard error of rank 0.");
-const JSON: Flag = Flag::value(&["--json"], "FILE", "Also write the profile to FILE as JSON.");
+const JSON: Flag =
+    Flag { help: "Also print the profile as a line of JSON; =FILE writes it to FILE.", ..wireup_flags::JSON };
 const WAIT: Flag =
     Flag::value(&["--wait"], "SECONDS", "How long rank 0 waits for the records of other ranks after it has ended.")
         .or("10");
@@ -40,7 +42,7 @@ pub const COMMAND: Command = Command {
   mpiexec -n 64 wireup tap ./app                    Hydra, Intel MPI
   mpirun -n 64 wireup tap ./app                     Open MPI 4 and 5
   srun -n 4096 --mpi=pmi2 wireup tap ./app          Slurm; the same with --mpi=pmix
-  srun -n 64 wireup tap --json FILE ./app -v        flags of tap come before the program
+  srun -n 64 wireup tap --json=FILE ./app -v        flags of tap come before the program
 
 Sits between the launcher and each rank: it relays the rank's PMI socket unchanged, or preloads a library that counts
 PMIx calls. When the program has ended, rank 0 prints how long each phase of the start took, the slowest ranks and
@@ -63,10 +65,10 @@ pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     (!program.is_empty()).then_some(program)
 }
 
-/// The files into which the profile is written.
+/// The places to which the profile is written.
 struct Targets {
     output: Option<PathBuf>,
-    json: Option<PathBuf>,
+    json: Option<JsonTo>,
 }
 
 /// The values of the flags.
@@ -112,7 +114,9 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
     let note = refuses
         .map(|library| format!("PMIx calls are not seen: the program needs {library}, which must be loaded first"));
     let notes = note.into_iter().collect();
-    with_launcher(Tap { place, program, arguments, folder, preload, notes, wait, process_ns, ignored }, &targets)
+    let keeps_stdout = targets.json == Some(JsonTo::Stdout);
+    let tap = Tap { place, program, arguments, folder, preload, notes, keeps_stdout, wait, process_ns, ignored };
+    with_launcher(tap, &targets)
 }
 
 /// The sanitizer library of a program: it would end the program if another library was preloaded before it.
@@ -138,7 +142,10 @@ impl Settings {
             preload: !line.has(NO_PRELOAD),
             targets: Targets {
                 output: line.last(OUTPUT, Value::path)?.map(absolute),
-                json: line.last(JSON, Value::path)?.map(absolute),
+                json: line.last(JSON, JsonTo::read)?.map(|to| match to {
+                    JsonTo::Stdout => JsonTo::Stdout,
+                    JsonTo::File(path) => JsonTo::File(absolute(path)),
+                }),
             },
         })
     }
@@ -189,18 +196,20 @@ fn publish(gathered: Gathered, command: &str, targets: &Targets) {
     let report = TapReport::from_gathered(gathered);
     let command = command.replacen("{N}", &report.size.to_string(), 1);
     let text = show::text(&report, &command);
-    let write = |path: &PathBuf, text: &str| {
-        let file = output_file::open(path, Existing::Empty, 0o666);
-        if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
-            out::tell(&format!("tap: cannot write {}: {error}", path.display()));
+    let written = match &targets.output {
+        Some(path) => output_file::open(path, Existing::Empty, 0o666)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| out::unwritable(path, &error)),
+        None => {
+            out::print_err(&text);
+            Ok(())
         }
     };
-    match &targets.output {
-        Some(path) => write(path, &text),
-        None => out::print_err(&text),
-    }
-    if let Some(path) = &targets.json {
-        write(path, &format!("{:#}\n", json::value(&report, &command)));
+    let json = targets.json.as_ref();
+    let as_json =
+        json.map_or(Ok(()), |to| JsonOutput::open(to).and_then(|to| to.write(&json::value(&report, &command))));
+    for problem in [written, as_json].into_iter().filter_map(Result::err) {
+        out::tell(&format!("tap: {problem}"));
     }
 }
 

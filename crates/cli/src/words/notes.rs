@@ -67,7 +67,7 @@ impl Notes {
                 let host = setting.host(*agent);
                 vec![format!(
                     "{host}: ~/.cache/wireup is read-only, full or mounted with noexec, so wireup was copied to \
-                     $XDG_RUNTIME_DIR/wireup-programs-UID; further hosts are not reported"
+                     wireup-programs-UID in $XDG_RUNTIME_DIR, /tmp or /dev/shm; further hosts are not reported"
                 )]
             }
             Note::NoPmix { host, problem, .. } => {

@@ -12,6 +12,7 @@
 
 mod dialling;
 mod dials;
+mod hellos;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
@@ -22,9 +23,10 @@ use crate::transport::addresses;
 use crate::transport::attempts::Attempt;
 use crate::transport::carrier::Carrier;
 use crate::transport::filter::Filter;
-use crate::transport::handshake::{Handshake, HandshakeError, Seal, Terms};
+use crate::transport::handshake::{Handshake, HandshakeError, Terms};
 use crate::transport::link::{Link, LinkError, Received};
 use dials::Dials;
+use hellos::Hellos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -58,9 +60,7 @@ pub struct LinkSet {
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet, by id: the oldest first.
     guests: BTreeSet<LinkId>,
-    /// The seals of the hellos received so far, each with the link on which it first arrived. Only members of the
-    /// session can make new hellos, so strangers cannot fill the map.
-    hellos: BTreeMap<Seal, LinkId>,
+    hellos: Hellos,
     pub dials: Dials,
     next: u32,
     /// Links with frames to flush.
@@ -98,7 +98,7 @@ impl LinkSet {
             secret,
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
-            hellos: BTreeMap::new(),
+            hellos: Hellos::default(),
             dials: Dials::default(),
             next: 1,
             dirty: Vec::new(),
@@ -268,8 +268,10 @@ impl LinkSet {
     /// know the secret.
     fn check_hello(&mut self, id: LinkId) -> Result<(), LinkError> {
         let heard = self.links.get(&id).filter(|_| self.guests.contains(&id)).and_then(|entry| entry.link.heard());
-        let first = heard.map(|seal| *self.hellos.entry(*seal).or_insert(id));
-        if first.is_none_or(|first| first == id) { Ok(()) } else { Err(HandshakeError::Secret.into()) }
+        match heard {
+            Some(seal) if !self.hellos.is_new(*seal, id) => Err(HandshakeError::Secret.into()),
+            _ => Ok(()),
+        }
     }
 
     fn make_room(&mut self, reactor: &Reactor) {

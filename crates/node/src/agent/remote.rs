@@ -8,14 +8,14 @@
 //! ```
 //!
 //! The lines must work in any login shell (sh, csh, fish), so they contain no single quote, no `!` and no line end;
-//! `/bin/sh` interprets the rest. `[ -O … ]`: files of another user are not read or run, and neither is a cache that is
-//! a symbolic link. The program itself checks, once it runs, who else may write there.
+//! `/bin/sh` interprets the rest. `own` and `[ -O … ]`: files of another user are not read or run, and neither is a
+//! cache that is a symbolic link. The program itself checks, once it runs, who else may write there.
 
 use std::ffi::OsString;
 use std::fs::DirEntry;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wireup_proto::io::How;
 use wireup_proto::{NEEDED, NEEDED_WORDS, SECOND_CACHE_WORDS};
@@ -23,13 +23,32 @@ use wireup_wire::peer::PROTOCOL_VERSION;
 
 /// Exit code of a node that could not store the program.
 const NOT_TAKEN: u8 = 88;
-/// The user's caches, evaluated on the node. The second is for a home directory where no program can be stored or run:
-/// it is read-only, full, or mounted with `noexec`. It lies where only the user may create files: in `/tmp` another
-/// user could exchange a link between its check and its use.
-const CACHES: &str =
-    "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup ${XDG_RUNTIME_DIR:+\"$XDG_RUNTIME_DIR\"/wireup-programs-$(id -u)}";
-/// The beginning of the name of the second cache's folder.
-pub const SECOND_CACHE: &str = "wireup-programs-";
+/// The user's caches, evaluated on the node after [`OWN`]. Those after the first are for a home directory where no
+/// program can be stored or run: it is read-only, full, or mounted with `noexec`. [`caches`] has the same list.
+const CACHES: &str = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup \
+     ${XDG_RUNTIME_DIR:+\"$XDG_RUNTIME_DIR\"/wireup-programs-$u} \
+     $(for f in /tmp /dev/shm; do [ -k $f ] && echo $f/wireup-programs-$u; done)";
+/// The beginning of the name of a cache after the first.
+const SECOND_CACHE: &str = "wireup-programs-";
+/// The folders in which every user may create files, and which are tried last.
+const SHARED: [&str; 2] = ["/tmp", "/dev/shm"];
+/// Defines for a shell: `u`, the user, and `own`, whether the cache `$h` belongs to the user. In a folder with the
+/// sticky bit another user may have created `$h`, and may exchange it after its check. So there `$h` must be a
+/// directory (no link) of this user with mode 0700 (in hexadecimal, with the type: `41c0`), which nobody else can
+/// create or remove. It must be on the device of the folder above, because what another user has mounted can report any
+/// owner.
+const OWN: &str = "u=$(id -u); own() { [ -k \"${h%/*}\" ] || { [ -L \"$h\" ] && return 1; [ -O \"$h\" ]; return; }; \
+     [ \"$(stat -c \"%d %u %f\" \"$h\" 2>/dev/null)\" = \"$(stat -c %d \"${h%/*}\") $u 41c0\" ]; };";
+
+/// The folders that [`CACHES`] lists, in the same order. `variable`: reads the environment.
+pub fn caches(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let set = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let first = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache"))).map(|cache| cache.join("wireup"));
+    let is_sticky = |folder: &PathBuf| std::fs::metadata(folder).is_ok_and(|meta| meta.mode() & 0o1000 != 0);
+    let folders = set("XDG_RUNTIME_DIR").into_iter().chain(SHARED.map(PathBuf::from).into_iter().filter(is_sticky));
+    let name = format!("{SECOND_CACHE}{}", rustix::process::geteuid().as_raw());
+    first.into_iter().chain(folders.map(|folder| folder.join(&name))).collect()
+}
 
 /// The version on the command line of an agent, so that a program of another version reports that before it reads
 /// anything.
@@ -110,9 +129,8 @@ fn in_shell(script: &str) -> String {
 fn look(program: &str, build: &str, asked: &str) -> String {
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
-        "for h in {CACHES}; do d=\"$h\"/{build}; p=\"$d\"/wireup; \
-         [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent \
-         {asked}; }}; done; \
+        "{OWN} for h in {CACHES}; do d=\"$h\"/{build}; p=\"$d\"/wireup; \
+         own && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
@@ -122,14 +140,14 @@ fn send(build: &str, digest: &str) -> String {
     let arch = std::env::consts::ARCH;
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
-         umask 077; k=; s=; for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
-         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": remove it, it is a symbolic link >&2; \
-         exit {NOT_TAKEN}; }}; \
-         mkdir -p \"$d\" && [ -O \"$h\" ] && chmod 700 \"$h\" \"$d\" && \
-         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; s=1; done; \
+         umask 077; k=; s=; {OWN} for h in {CACHES}; do d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
+         [ -L \"$h\" ] && {{ [ -k \"${{h%/*}}\" ] || {{ \
+         echo cannot store wireup in \"$h\": remove it, it is a symbolic link >&2; exit {NOT_TAKEN}; }}; }}; \
+         mkdir -p \"$h\" && own && {{ mkdir -p \"$d\" && chmod 700 \"$h\" \"$d\" && \
+         echo >\"$t\" && chmod 700 \"$t\" && [ -x \"$t\" ] && k=1 && break; rm -f \"$t\"; }}; s=1; done; \
          [ -n \"$k\" ] && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && {{ [ -z \"$s\" ] || echo {SECOND_CACHE_WORDS} $SLURMD_NODENAME >&2; exit 0; }}; \
-         rm -f \"$t\"; if [ -n \"$k\" ]; then echo cannot store wireup in \"$h\": it did not arrive whole; \
+         if [ -n \"$k\" ]; then rm -f \"$t\"; echo cannot store wireup in \"$h\": it did not arrive whole; \
          else echo cannot store wireup in {CACHES}: not yours, not writable, full, or mounted with noexec; fi >&2; \
          exit {NOT_TAKEN}"
     )
@@ -235,13 +253,37 @@ mod tests {
     struct RemoteHome(tempfile::TempDir);
 
     impl RemoteHome {
+        /// With `tmp` and `shm`, which stand for [`SHARED`].
         fn new() -> RemoteHome {
-            RemoteHome(tempfile::tempdir().unwrap())
+            let home = RemoteHome(tempfile::tempdir().unwrap());
+            for name in ["tmp", "shm"] {
+                home.make(name, 0o1777);
+            }
+            home
+        }
+
+        fn make(&self, name: &str, mode: u32) -> PathBuf {
+            let path = self.0.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            path
+        }
+
+        /// Makes a file where a cache would be made: no folder can be made below it.
+        fn close(&self, name: &str) {
+            std::fs::write(self.0.path().join(name), "").unwrap();
+        }
+
+        /// The name of the user's cache in `shared`, which is `tmp`, `shm` or `run`.
+        fn cache_in(&self, shared: &str) -> PathBuf {
+            self.0.path().join(shared).join(format!("{SECOND_CACHE}{}", rustix::process::geteuid().as_raw()))
         }
 
         /// Runs the words as a login shell would, with `stdin` from a file.
         fn run(&self, shell: &str, words: &[Vec<u8>], stdin: &str) -> Output {
             let line = String::from_utf8(words.join(&b' ')).unwrap();
+            let [tmp, shm] = ["tmp", "shm"].map(|name| self.0.path().join(name).display().to_string());
+            let line = line.replace(&SHARED.join(" "), &format!("{tmp} {shm}"));
             let input = self.0.path().join("input");
             std::fs::write(&input, stdin).unwrap();
             let mut command = Command::new(shell);
@@ -285,26 +327,83 @@ mod tests {
     #[test]
     fn where_the_home_directory_takes_no_program_another_folder_does() {
         let home = RemoteHome::new();
-        // No folder can be made below a file.
-        std::fs::write(home.0.path().join(".cache"), "").unwrap();
-        let send = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
-        assert!(send.status.success(), "{send:?}");
-        let said = String::from_utf8_lossy(&send.stderr).into_owned();
-        assert!(said.lines().any(|line| line == SECOND_CACHE_WORDS), "the user is told: {said}");
         let user = rustix::process::geteuid().as_raw();
-        let second = home.0.path().join("run").join(format!("{SECOND_CACHE}{user}"));
-        assert_eq!(check_place(&second.join(BUILD).join("wireup"), BUILD, user), Ok(()));
-        let out = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
-        assert!(String::from_utf8_lossy(&out.stdout).starts_with(second.to_str().unwrap()), "{out:?}");
-        assert_eq!(std::fs::read_dir(second.join(BUILD)).unwrap().count(), 1, "nothing else is left");
+        // After each turn, one more place is closed.
+        for (closed, shared) in [(".cache", "run"), ("run", "tmp"), ("tmp", "shm")] {
+            let _ = std::fs::remove_dir_all(home.0.path().join(closed));
+            home.close(closed);
+            let send = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
+            assert!(send.status.success(), "{send:?}");
+            let said = String::from_utf8_lossy(&send.stderr).into_owned();
+            assert!(said.lines().any(|line| line == SECOND_CACHE_WORDS), "the user is told: {said}");
+            let cache = home.cache_in(shared);
+            assert_eq!(check_place(&cache.join(BUILD).join("wireup"), BUILD, user), Ok(()));
+            let out = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
+            assert!(String::from_utf8_lossy(&out.stdout).starts_with(cache.to_str().unwrap()), "{out:?}");
+            assert_eq!(std::fs::read_dir(cache.join(BUILD)).unwrap().count(), 1, "nothing else is left");
+        }
+    }
+
+    #[test]
+    fn the_caches_are_those_of_the_environment_then_those_in_shared_folders() {
+        let of = |set: &'static [(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(one, _)| *one == name).map(|(_, value)| value.into());
+            caches(&value).iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        let (shared, user) = (of(&[]), rustix::process::geteuid().as_raw());
+        assert!(shared.iter().all(|path| SHARED.iter().any(|folder| path.starts_with(folder))), "{shared:?}");
+        let named = ["/home/a/.cache/wireup".to_owned(), format!("/run/a/wireup-programs-{user}")];
+        assert_eq!(of(&[("HOME", "/home/a"), ("XDG_RUNTIME_DIR", "/run/a")]), [&named, &shared[..]].concat());
+        let other = ["/var/a/wireup".to_owned()];
+        assert_eq!(of(&[("HOME", "/home/a"), ("XDG_CACHE_HOME", "/var/a")]), [&other, &shared[..]].concat());
+    }
+
+    /// In `tmp` lies what another user could have put there; the program is stored in `shm`.
+    #[test]
+    fn in_a_folder_of_all_users_only_a_private_folder_of_this_user_is_used() {
+        const STRANGER: u32 = 61_002;
+        let is_root = rustix::process::geteuid().is_root();
+        for (what, mode) in [("link", 0o700), ("open", 0o755), ("stranger", 0o700), ("no sticky bit", 0o700)] {
+            if what == "stranger" && !is_root {
+                println!("SKIPPED: only root can make files of another user");
+                continue;
+            }
+            let home = RemoteHome::new();
+            [".cache", "run"].into_iter().for_each(|name| home.close(name));
+            let planted = home.make("planted", mode);
+            std::fs::create_dir(planted.join(BUILD)).unwrap();
+            std::fs::write(planted.join(BUILD).join("wireup"), "#!/bin/sh\necho planted\n").unwrap();
+            for path in [planted.join(BUILD).join("wireup"), planted.join(BUILD)] {
+                std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+            }
+            let cache = home.cache_in("tmp");
+            match what {
+                "link" => std::os::unix::fs::symlink(&planted, &cache).unwrap(),
+                _ => std::fs::rename(&planted, &cache).unwrap(),
+            }
+            match what {
+                "stranger" => std::os::unix::fs::chown(&cache, Some(STRANGER), None).unwrap(),
+                "no sticky bit" => {
+                    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+                    std::fs::set_permissions(home.0.path().join("tmp"), mode).unwrap();
+                }
+                _ => {}
+            }
+            let look = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
+            assert_eq!(look.status.code(), Some(i32::from(NEEDED)), "{what}: {look:?}");
+            let send = home.run("sh", &command(How::Send, "/nowhere/wireup", "4567", Some("right")), PROGRAM);
+            assert!(send.status.success() && !cache.join("4567").exists(), "{what}: {send:?}");
+            assert!(home.cache_in("shm").join("4567/wireup").exists(), "{what}");
+        }
     }
 
     #[test]
     fn where_no_folder_takes_the_program_nothing_is_stored_or_run() {
         let home = RemoteHome::new();
-        for place in [".cache", "run"] {
-            std::fs::write(home.0.path().join(place), "").unwrap();
+        for place in ["tmp", "shm"] {
+            std::fs::remove_dir(home.0.path().join(place)).unwrap();
         }
+        [".cache", "run", "tmp"].into_iter().for_each(|place| home.close(place));
         let program = "#!/bin/sh\necho run\n";
         let send = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), program);
         assert_eq!(send.status.code(), Some(i32::from(NOT_TAKEN)), "{send:?}");

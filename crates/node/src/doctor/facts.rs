@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_os::interfaces::{self, InterfaceAddress};
 
@@ -182,13 +182,9 @@ fn space(path: &Path) -> Option<Space> {
     Some(Space { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
 }
 
-/// The cache in which `remote` stores programs: the second one if nothing can be stored in the first.
+/// The first cache in which `remote` could store programs; the first of all if there is none.
 fn cache(variable: &dyn Fn(&str) -> Option<OsString>) -> Cache {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let second = format!("{}{}", remote::SECOND_CACHE, rustix::process::geteuid().as_raw());
-    let places = [base.map(|base| base.join("wireup")), set("XDG_RUNTIME_DIR").map(|base| base.join(second))];
-    let caches: Vec<Cache> = places.into_iter().flatten().map(|place| cache_at(&place)).collect();
+    let caches: Vec<Cache> = remote::caches(variable).iter().map(|place| cache_at(place)).collect();
     let usable = caches.iter().find(|cache| cache.problem.is_none()).or(caches.first()).cloned();
     usable.unwrap_or_else(|| Cache { path: String::new(), free: None, problem: Some("HOME is not set".into()) })
 }
@@ -229,7 +225,7 @@ mod tests {
         assert!(directory_problem(Path::new("/proc/self/stat")).is_some());
         let nothing = read(Some("no-such-if"), None, Path::new("/"), &|_| None);
         assert!(nothing.offered.is_err(), "{nothing:?}");
-        assert_eq!(nothing.cache.problem.as_deref(), Some("HOME is not set"));
+        assert!(nothing.cache.path.contains("/wireup-programs-"), "{nothing:?}");
     }
 
     #[test]

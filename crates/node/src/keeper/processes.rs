@@ -467,10 +467,7 @@ impl Processes {
         if self.preloading.as_ref().is_some_and(|preloading| preloading.is_ready) {
             self.on_importer_lost(outbox);
         } else {
-            self.import_in_vain(
-                "the imports took too long; outside a session --start-timeout gives them more time".into(),
-                outbox,
-            );
+            self.import_in_vain("the imports took too long; --start-timeout gives them more time".into(), outbox);
         }
     }
 

@@ -152,6 +152,7 @@ impl<'w> LauncherDriver<'w> {
                 ended: Ended { failure: None, done: Default::default() },
                 traces: Vec::new(),
                 interrupted: false,
+                has_open_line: false,
                 stamps,
             },
             reader_gone: None,
@@ -412,7 +413,7 @@ impl<'w> LauncherDriver<'w> {
         }
         drop(self.terminal.take());
         self.outcome.stamps.left_ns = monotonic_ns();
-        RunOutcome { code, ..self.outcome }
+        RunOutcome { code, has_open_line: self.output.iter().any(Writer::has_open_line), ..self.outcome }
     }
 }
 

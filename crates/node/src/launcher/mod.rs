@@ -68,6 +68,8 @@ pub struct RunOutcome {
     pub ended: Ended,
     pub traces: Vec<TracePart>,
     pub interrupted: bool,
+    /// Whether standard output ends within a line.
+    pub has_open_line: bool,
     pub stamps: Stamps,
 }
 

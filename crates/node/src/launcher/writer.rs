@@ -150,6 +150,12 @@ impl Writer {
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
+    /// Whether what was shown on standard output ends within a line.
+    pub fn has_open_line(&self) -> bool {
+        let target = lock(&self.shared.target);
+        target.sink.shown_on == Stream::Out && target.lines.is_open()
+    }
+
     /// Waits at most `limit` until everything is written, then writes unfinished lines, whose end will not come. Ends
     /// the thread, because this process may be about to fork.
     pub fn finish(&mut self, limit: Option<Duration>) {

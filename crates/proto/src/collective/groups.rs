@@ -355,7 +355,8 @@ pub struct Over {
     pub group: Group,
     /// The local members, which wait for the answer.
     pub waiting: Vec<LocalRank>,
-    /// The pairs that the members' nodes have put, or the members' values.
+    /// The result of the collective: for a barrier the key-value pairs that ranks on the members' nodes have put, for
+    /// others the values of the members.
     pub pairs: Bytes,
 }
 

@@ -125,6 +125,13 @@ impl Lifecycle {
         self.waits.contains(&wait)
     }
 
+    /// Whether no rank exists here that could handle a signal: the ranks wait for other agents, or none of them was
+    /// forked from the interpreter that imports modules for them.
+    pub fn precedes_ranks(&self, cx: &Cx<'_>) -> bool {
+        let imports = cx.facts.spec.options.process.preload.is_some();
+        self.waits_for(Wait::Others) || imports && cx.common.ranks.are_all_starting()
+    }
+
     /// Records that `wait` no longer holds the local ranks back; spawns them if nothing else does.
     pub fn release(&mut self, cx: &mut Cx<'_>, wait: Wait) {
         self.waits.retain(|one| *one != wait);

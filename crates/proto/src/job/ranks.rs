@@ -147,6 +147,11 @@ impl Ranks {
         self.unstarted > 0
     }
 
+    /// Whether there are ranks, and all of them are starting.
+    pub fn are_all_starting(&self) -> bool {
+        self.are_starting() && self.unstarted == self.list.len()
+    }
+
     fn get_mut(&mut self, local: LocalRank, state: ProcessState) -> Option<&mut Process> {
         self.list.get_mut(local.index()).filter(|process| process.state == state)
     }

@@ -1,7 +1,8 @@
 //! Chooses nodes for the ranks of a job that a rank has asked for.
 //!
-//! Free slots come first, node by node. The ranks that remain, which are all ranks if the numbers of slots are unknown,
-//! are divided evenly among the nodes; if they do not divide evenly, the nodes with the fewest ranks get one more.
+//! Free slots come first, node by node. The new ranks that remain, which are all of them if the numbers of slots are
+//! unknown, are divided evenly among the nodes, as Open MPI does: nodes with many ranks get as many new ones as others.
+//! If they do not divide evenly, the nodes with the fewest ranks get one more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;

@@ -292,7 +292,8 @@ impl Gathered {
 mod tests {
     use super::*;
 
-    /// Prepares for values of this length of 16 ranks; if that requests an arena, it is created.
+    /// 16 ranks start an allgather with values of at most `max_len` bytes. Returns the memory of the arena that is
+    /// requested for it, after reporting that the arena exists; `None`: no new arena is requested.
     fn prepared(arenas: &mut Arenas, shares: &mut Shares, max_len: u32) -> Option<ShareId> {
         arenas.prepare(16, max_len, true, shares);
         let share = arenas.requested.first().map(|requested| requested.share)?;

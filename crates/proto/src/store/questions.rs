@@ -22,7 +22,7 @@ use super::dictionary::Asker;
 use crate::io::StoreClient;
 use bytes::Bytes;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::{MODEX_BUNDLE_BYTES, STORE_COPIES_BYTES_MAX, STORE_COPY_LEN_MAX};
 use wireup_wire::store::{Between, Operation, Outcome, Question};
@@ -58,8 +58,8 @@ pub struct Questions {
     open: BTreeMap<u32, Open>,
     last: u32,
     /// Numbers of the gets and waits that further clients can join.
-    gets: HashMap<Bytes, u32>,
-    waits: HashMap<Bytes, u32>,
+    gets: ByKey<u32>,
+    waits: ByKey<u32>,
     /// Keys with an add in progress, and the adds that wait until it is done.
     adds: BTreeMap<Bytes, Vec<(Waiting, i64)>>,
     copies: Copies,
@@ -449,10 +449,35 @@ impl Outgoing {
     }
 }
 
-/// Values of keys of other agents, which recall them before they change.
+/// Values by key. There is no way to list them: a hash map's order differs from run to run. It finds a key among
+/// thousands with one comparison, where a `BTreeMap` needs ten: a thousand clients wait for a thousand keys each.
+#[derive(Default)]
+#[expect(clippy::disallowed_types, reason = "its order has no effect")]
+struct ByKey<T>(std::collections::HashMap<Bytes, T>);
+
+impl<T> ByKey<T> {
+    fn get(&self, key: &Bytes) -> Option<&T> {
+        self.0.get(key)
+    }
+
+    fn insert(&mut self, key: Bytes, value: T) {
+        self.0.insert(key, value);
+    }
+
+    fn remove(&mut self, key: &Bytes) -> Option<T> {
+        self.0.remove(key)
+    }
+
+    #[cfg(any(test, fuzzing))]
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Values of keys, which their owners recall before they change.
 #[derive(Default)]
 struct Copies {
-    values: HashMap<Bytes, Bytes>,
+    values: ByKey<Bytes>,
     bytes: usize,
 }
 

@@ -185,7 +185,8 @@ fn number(laid: &Laid) -> u64 {
     (laid.at / NUMBER_UNIT) as u64
 }
 
-/// How long a folder's names are: full blocks, and what the last one contains.
+/// Length of the list of a folder's names in the image (bytes). An entry and its name lie in one block, so blocks other
+/// than the last may have unused bytes at their end, which count.
 fn names_len(node: &Node) -> usize {
     let mut whole = 0;
     let mut last = 0;

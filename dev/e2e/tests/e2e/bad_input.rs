@@ -70,6 +70,7 @@ fn command_lines_are_refused_in_one_line() {
             125 --rank-ports 80-81: 2 ports are too few for the 4 ranks on a \
             machine; name at least 4
          wireup run -n 2 --profile /no/such/dir/trace echo ran => 125 cannot write /no/such/dir/trace
+         wireup run -n 2 --json r.json echo ran => 125 --json=r.json
          wireup run -n 2 --profile - echo ran => 125 cannot be written to standard output
          wireup run -n 2 --report /no/such/dir/page echo ran => 125 cannot write the report | writable file to --report
          wireup run -n 2 --report - echo ran => 125 cannot be written to standard output

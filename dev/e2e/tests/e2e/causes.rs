@@ -201,7 +201,7 @@ fn a_program_that_cannot_be_stored_was_not_sent() {
     let Some(hosts) = machines::own(3, |_| ()) else { return };
     let hidden = HiddenCopy::new();
     hosts.ask(0, "mkdir -p ~/.cache && mount -t tmpfs -o size=16k none ~/.cache");
-    hosts.ask(1, "mkdir -p ~/.cache && mount -t tmpfs -o ro none ~/.cache");
+    hosts.ask(1, "mkdir -p ~/.cache; for f in ~/.cache /tmp /dev/shm; do mount -t tmpfs -o ro none $f || exit; done");
     let program = hidden.program();
     let outcome = hosts.shell(&format!("exec {} doctor --hosts n[0-2] --send --start-timeout 60", program.display()));
     let outcome = outcome.finish().expect_code(1);

@@ -42,7 +42,7 @@ fn the_end_of_each_rank_is_written_to_a_file() {
     let folder = Folder::new("ends-json");
     let file = folder.at("ends");
     let script = "test $WIREUP_RANK = 2 && exit 9; exec sleep 1000";
-    let run = Run::job(&format!("-n 4 --virtual-nodes 2 --kill-grace 30 --json {}", file.display()));
+    let run = Run::job(&format!("-n 4 --virtual-nodes 2 --kill-grace 30 --json={}", file.display()));
     run.sh(script).finish().expect_code(9);
     let ends: serde_json::Value = serde_json::from_slice(&fs::read(file).expect("a file")).expect("JSON");
     assert_eq!(ends["exit_code"], 9, "{ends}");
@@ -53,6 +53,18 @@ fn the_end_of_each_rank_is_written_to_a_file() {
         "{ends}"
     );
     assert!(ends["ranks"][3]["node"] == "node1" && ends["ranks"][3]["pid"].is_u64(), "{ends}");
+}
+
+#[test]
+fn the_end_of_each_rank_is_the_last_line_of_standard_output() {
+    let outcome = Run::job("-n 2 --virtual-nodes 2 --json").sh("printf $WIREUP_RANK").succeed();
+    let out = outcome.out();
+    let lines: Vec<&str> = out.lines().collect();
+    let ends: serde_json::Value = serde_json::from_str(lines[2]).expect("JSON");
+    assert!(lines.len() == 3 && ends["ranks"][1]["exit_code"] == 0, "{outcome}");
+    let map = Run::job("-n 2 --virtual-nodes 2 --dry-run --json").sh("true").succeed();
+    let map: serde_json::Value = serde_json::from_str(&map.out()).expect("JSON");
+    assert_eq!(map["ranks"][1]["node"], "node1", "{map}");
 }
 
 /// Ranks write error files as torch's `@record` does. Rank 2 fails first; rank 1 fails as a consequence, but is the

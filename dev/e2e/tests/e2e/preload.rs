@@ -346,7 +346,19 @@ fn a_kept_interpreter_does_not_run_programs_in_a_folder_that_was_replaced() {
     session.wireup("down").succeed();
 }
 
-/// A job that ends while modules are imported leaves nothing behind.
+#[test]
+fn a_run_limits_the_time_of_imports_in_its_session() {
+    let Some(_) = python() else { return };
+    let folder = Folder::new("preload");
+    folder.write("hang.py", "import time\ntime.sleep(1000)\n");
+    let session = Session::up("--virtual-nodes 2 --preload hang");
+    let job = session.job_leaving("--session default -n 2 --start-timeout 1").args(["/usr/bin/python3", "-c", "pass"]);
+    let outcome = job.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).succeed();
+    outcome.expect_err_line(&["the imports took too long; --start-timeout"]);
+    session.wireup("down").succeed();
+}
+
+/// A job that is interrupted while modules are imported leaves nothing behind, and no rank is said to have been killed.
 #[test]
 fn a_job_can_be_interrupted_during_imports() {
     let Some(_) = python() else { return };
@@ -356,7 +368,9 @@ fn a_job_can_be_interrupted_during_imports() {
     let mut running = run.cwd(&folder.at("")).env("PYTHONPATH", folder.at("")).start();
     running.await_that("the import has begun", |_| folder.at("begun").exists());
     running.signal(Signal::TERM);
-    assert_ne!(running.finish().code(), 0);
+    let outcome = running.finish().expect_code(143);
+    outcome.expect_err_line(&["the job was terminated by SIGTERM"]);
+    assert!(!outcome.err().contains("rank 0"), "{outcome}");
 }
 
 #[test]

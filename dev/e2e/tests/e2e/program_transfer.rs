@@ -12,7 +12,7 @@ fn fresh() -> Option<Machines> {
 
 fn forget(machines: &Machines) {
     for host in 0..machines.node_count() {
-        machines.ask(host, "rm -rf ~/.cache");
+        machines.ask(host, "rm -rf ~/.cache /tmp/wireup-programs-0 /run/of-user");
     }
 }
 
@@ -40,24 +40,38 @@ fn wireup_is_sent_once_to_each_host() {
     }
 }
 
-/// Sets `XDG_RUNTIME_DIR` as a login does; the hosts' own sshd does not set it.
+/// With `XDG_RUNTIME_DIR`, as a login sets it, and without it, as the hosts' own sshd leaves it.
 #[test]
 fn one_line_says_where_wireup_is_kept_if_home_directories_take_no_program() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new();
     let shell = hidden.program().with_file_name("shell");
-    let login = "mkdir -p /run/of-user; export XDG_RUNTIME_DIR=/run/of-user;";
-    let script = format!("#!/bin/sh\nhost=$1; shift\nexec ssh \"$host\" '{login}' \"$@\"\n");
-    executables::write(&shell, &script, 0o755);
-    (0..2).for_each(|host| drop(machines.ask(host, "touch ~/.cache")));
-    let line = format!("--hosts n0,n1 --remote-shell {} hostname", shell.display());
-    let first = machines.job_of(&hidden.program(), &line).succeed();
-    first.expect_err_line(&["~/.cache/wireup is read-only", "$XDG_RUNTIME_DIR/wireup-programs-UID"]);
-    assert_eq!(first.err().lines().count(), 1, "{first}");
-    let second = machines.job_of(&hidden.program(), &line).succeed();
-    assert_eq!(second.err(), "", "{second}");
-    (0..2).for_each(|host| drop(machines.ask(host, "rm -r /run/of-user")));
-    forget(&machines);
+    for (login, kept) in
+        [("mkdir -p /run/of-user; export XDG_RUNTIME_DIR=/run/of-user;", "/run/of-user"), (":;", "/tmp")]
+    {
+        let script = format!("#!/bin/sh\nhost=$1; shift\nexec ssh \"$host\" '{login}' \"$@\"\n");
+        executables::write(&shell, &script, 0o755);
+        (0..2).for_each(|host| drop(machines.ask(host, "touch ~/.cache")));
+        let line = format!("--hosts n0,n1 --remote-shell {} hostname", shell.display());
+        let first = machines.job_of(&hidden.program(), &line).succeed();
+        first.expect_err_line(&["~/.cache/wireup is read-only", "wireup-programs-UID in $XDG_RUNTIME_DIR, /tmp"]);
+        assert_eq!(first.err().lines().count(), 1, "{first}");
+        let second = machines.job_of(&hidden.program(), &line).succeed();
+        assert_eq!(second.err(), "", "{second}");
+        (0..2).for_each(|host| drop(machines.ask(host, &format!("test -x {kept}/wireup-programs-0/*/wireup"))));
+        forget(&machines);
+    }
+}
+
+/// Another user may have mounted it, and may claim that it belongs to this user.
+#[test]
+fn a_cache_for_all_users_is_not_used_if_something_is_mounted_there() {
+    let Some(machines) = machines::own(1, |_| ()) else { return };
+    let hidden = HiddenCopy::new();
+    let cache = "/tmp/wireup-programs-0";
+    machines.ask(0, &format!("touch ~/.cache; mkdir {cache}; mount -t tmpfs -o mode=700 none {cache}"));
+    machines.job_of(&hidden.program(), "--hosts n0 true").succeed();
+    machines.ask(0, &format!("test -x /dev/shm/wireup-programs-0/*/wireup -a -z \"$(ls {cache})\""));
 }
 
 #[test]

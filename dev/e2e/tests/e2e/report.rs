@@ -8,7 +8,8 @@ use std::process::Command;
 use wireup_e2e::folders::Folder;
 use wireup_e2e::{Run, is_night, wireup};
 
-/// A script that presses keys on the timeline, as a user would, and puts the resulting text of the page into its title.
+/// A script that presses keys on the timeline, points at it and drags over it, as a user would, and puts the resulting
+/// texts of the page into its title.
 const PRESS: &str = "<script>
     const timeline = document.querySelector('canvas');
     const press = (key) => timeline.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
@@ -17,7 +18,19 @@ const PRESS: &str = "<script>
     ['Enter', '+', 'ArrowRight'].forEach(press);
     const texts = [...document.querySelectorAll('figure p')].map((one) => one.textContent);
     ['Escape', 'Home'].forEach(press);
-    document.title = [node, ...texts, document.querySelector('figure p').textContent].join(' | ');
+    const textOf = (which) => document.querySelector(`figure ${which}`).textContent;
+    const whole = textOf('p');
+    const over = document.querySelector('.u-over');
+    const box = over.getBoundingClientRect();
+    const mouse = (type, part) => over.dispatchEvent(new MouseEvent(type, {
+        bubbles: true, clientX: box.left + part * box.width, clientY: box.top + 5, movementX: 1,
+    }));
+    mouse('mousemove', 0.99);
+    const pointed = textOf('.status');
+    mouse('mousedown', 0.25);
+    mouse('mousemove', 0.5);
+    mouse('mouseup', 0.5);
+    queueMicrotask(() => { document.title = [node, ...texts, whole, pointed, textOf('p')].join(' | '); });
 </script></body>";
 
 /// A script that counts what the timeline draws and the page's elements, and puts both counts into the page's title.
@@ -93,12 +106,56 @@ fn a_page_shows_the_numbers_of_the_profile() {
     for words in ["2 ranks of node2", "rank 4", "start ranks", " | 3 nodes, 0 µs to "] {
         assert!(title.contains(words), "{words}: {title}");
     }
+    let [pointed, dragged] = [2, 1].map(|from_end| title.rsplit(" | ").nth(from_end - 1).expect("a text"));
+    assert!(pointed.starts_with("node0 at "), "the mouse is over the first row: {title}");
+    assert!(dragged.starts_with("3 nodes, ") && !dragged.contains(" 0 µs to "), "a drag zooms: {title}");
     let slowest = &rows(&one, "slowest")["Start agents"][5];
     let node = slowest.split(", ").find(|node| node.starts_with("node2 ")).expect("a node").replace("node2 ", "");
     assert!(title.contains(&format!("node2: start agents {node}")), "the row begins with the remote shell: {title}");
     let differences = rows(&two, "difference");
     assert_eq!(differences["total"][3], "0.000", "a run compared with itself: {differences:?}");
     assert!(two.contains("data-drawn-ms"), "the page of two runs is drawn");
+}
+
+/// The page of a run with `--expect` compares phases of the start with a simulation, and leaves out what a simulation
+/// knows nothing about.
+#[test]
+fn a_run_is_compared_with_what_was_expected() {
+    let folder = Folder::new("expectation");
+    let [trace, page] = ["expected", "page.html"].map(|name| folder.0.join(name));
+    let words = "-n 6 --nodes 3 --start local --exchange fence --profile".split(' ').map(Into::into);
+    assert_eq!(wireup_simulate::main(words.chain([trace.clone().into()]).collect()), 0);
+    // Used unless the real program is next to wireup.
+    folder.program("wireup-simulate", &format!("cat {}", trace.display()));
+    let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap_or_default());
+    let job = Run::job("-n 6 --virtual-nodes 3 --expect --report").arg(&page).arg(wireup()).env("PATH", path);
+    job.args(["pmi", "exchange", "--rounds", "2"]).succeed();
+    let refused = Run::job("-n 1 --expect /bin/true").finish().expect_code(125);
+    refused.expect_err_line(&["--expect is shown in the page of --report"]);
+    let Some(dom) = opened(&page) else { return };
+
+    let differences = rows(&dom, "difference");
+    for name in ["run", "fence 1: wait", "other"] {
+        assert_eq!(differences[name][1], "not predicted", "{name}: {differences:?}");
+    }
+    let number = |cell: &String| cell.parse::<f64>().expect("milliseconds");
+    let of = |name: &str| [1, 2, 3].map(|cell| number(&differences[name][cell]));
+    let compared: Vec<&String> =
+        differences.keys().filter(|name| differences[*name][1].parse::<f64>().is_ok()).collect();
+    let phases = compared.iter().filter(|name| **name != "total");
+    let sum = phases.clone().map(|name| of(name)).fold([0.0; 3], |sum, one| [0, 1, 2].map(|at| sum[at] + one[at]));
+    let total = of("total");
+    // Each cell is rounded to microseconds.
+    assert!((0..3).all(|at| (sum[at] - total[at]).abs() < 0.02), "{sum:?}: {differences:?}");
+    assert!(differences["total"][0].starts_with("Total of what is predicted"), "{differences:?}");
+    for name in ["start agents", "spawn", "fence 0: move"] {
+        assert!(compared.iter().any(|one| *one == name), "{name}: {differences:?}");
+    }
+    let largest = phases.max_by(|one, other| of(one)[2].abs().total_cmp(&of(other)[2].abs())).expect("a phase");
+    let label = &differences[*largest][0];
+    let said = text(dom.split_once("id=\"difference\"").expect("a sentence").1.split_once("</p>").expect("its end").0);
+    assert!(said.contains(&format!("The largest difference is in “{label}”")), "{said} {differences:?}");
+    assert!(dom.contains("Happened (ms)") && dom.contains("The expectation"), "the columns and the runs are named");
 }
 
 /// A trace of `count` nodes. Nodes beyond those of `trace` are like its last node, each a little later than the one

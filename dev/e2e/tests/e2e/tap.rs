@@ -71,6 +71,15 @@ pub fn number(profile: &Value, kind: &str) -> u64 {
 }
 
 #[test]
+fn with_json_the_profile_is_the_last_line_of_standard_output() {
+    let outcome = tapped("\"$WIREUP\" run --pmi simple -n 2", "--json \"$WIREUP\" pmi exchange").succeed();
+    let out = outcome.out();
+    let profile = serde_json::from_str(out.lines().last().unwrap_or_default());
+    let profile: Value = profile.unwrap_or_else(|error| panic!("{error}: {outcome}"));
+    assert_eq!(number(&profile, "put"), 2 * 2, "{outcome}");
+}
+
+#[test]
 fn programs_say_the_same_with_the_tap_under_every_launcher() {
     let wireup = wireup();
     for peer in Peer::all() {
@@ -99,7 +108,7 @@ fn requests_and_bytes_are_counted() {
     for (flags, dialect, own_requests) in [("", "PMI-1", true), ("--dialect 2", "PMI-2", false)] {
         let line = if own_requests { format!("{launcher} -n 5") } else { "\"$WIREUP\" run -n 5".to_owned() };
         let script = format!(
-            "cd \"$TMPDIR\" && {line} \"$WIREUP\" tap --json profile --output text \"$WIREUP\" pmi exchange \
+            "cd \"$TMPDIR\" && {line} \"$WIREUP\" tap --json=profile --output text \"$WIREUP\" pmi exchange \
              --value-len 100 {flags} \
              && cat profile && grep -q 'requests ' text; code=$?; rm -f profile text; exit $code"
         );

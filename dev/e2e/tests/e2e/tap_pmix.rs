@@ -17,7 +17,7 @@ fn calls_of_the_program_are_counted_and_those_of_the_library_are_not() {
     for flavour in [Flavour::Pmix, Flavour::Pmix5] {
         let Some(fences) = program(flavour, "fences") else { return };
         // One of the program's ten fences is a fence of only some ranks.
-        let run = profiled("-n 3 \"$WIREUP\" tap --json profile \"$0\" 10 16").arg(fences);
+        let run = profiled("-n 3 \"$WIREUP\" tap --json=profile \"$0\" 10 16").arg(fences);
         let outcome = run.succeed();
         let profile = json(&outcome);
         let counted = ["init", "put", "commit", "fence", "other", "finalize"].map(|kind| number(&profile, kind));
@@ -33,11 +33,11 @@ fn one_process_of_a_rank_counts() {
     let Some(fences) = program(Flavour::Pmix, "fences") else { return };
     for script in ["\"$0\" 10 16; exit $?", "exec \"$0\" 10 16", "\"$0\" 10 16 && \"$0\" 10 16"] {
         let outcome =
-            profiled(&format!("-n 2 \"$WIREUP\" tap --json profile sh -c '{script}' \"$0\"")).arg(&fences).finish();
+            profiled(&format!("-n 2 \"$WIREUP\" tap --json=profile sh -c '{script}' \"$0\"")).arg(&fences).finish();
         let profile = json(&outcome);
         assert_eq!((number(&profile, "init"), number(&profile, "fence")), (2, 18), "{outcome}");
     }
-    let nested = profiled("-n 2 \"$WIREUP\" tap \"$WIREUP\" tap --json profile \"$0\" 10 16").arg(&fences).finish();
+    let nested = profiled("-n 2 \"$WIREUP\" tap \"$WIREUP\" tap --json=profile \"$0\" 10 16").arg(&fences).finish();
     assert_eq!(number(&json(&nested), "fence"), 18, "{nested}");
 }
 

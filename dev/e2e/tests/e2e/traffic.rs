@@ -138,9 +138,9 @@ fn clients_of_our_library_cause_the_simulated_traffic() {
 fn real_jobs_are_timed_beside_predictions() {
     let folder = Folder::new("compare");
     let file = folder.at("lines.jsonl");
-    let words = ["compare", "--rounds", "2", "1x2", "2x2", "--wireup"].map(Into::into);
-    let rest = [wireup().into(), "--json".into(), file.clone().into()];
-    assert_eq!(wireup_simulate::main(words.into_iter().chain(rest).collect()), 0);
+    let json = format!("--json={}", file.display());
+    let words = ["compare", "--rounds", "2", "1x2", "2x2", &json, "--wireup"].map(Into::into);
+    assert_eq!(wireup_simulate::main(words.into_iter().chain([wireup().into()]).collect()), 0);
     let text = std::fs::read_to_string(&file).expect("the file was written");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((&lines[0]["record"], &lines[0]["benchmark"]), (&"run".into(), &"prediction".into()));

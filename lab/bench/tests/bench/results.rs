@@ -16,7 +16,7 @@ impl Results {
     }
 
     pub fn json(&self) -> String {
-        format!("--json {}/out.jsonl", self.0.display())
+        format!("--json={}/out.jsonl", self.0.display())
     }
 
     /// A script that is used as a remote shell and runs its command on this machine.

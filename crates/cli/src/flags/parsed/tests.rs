@@ -4,7 +4,7 @@ use crate::flags::table::RUN;
 use crate::flags::values::Contain;
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
-use wireup_flags::{Help, Takes};
+use wireup_flags::{Help, JsonTo, Takes};
 use wireup_node::launcher::Output;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::{
@@ -81,7 +81,7 @@ fn every_global_flag_sets_its_field() {
     let line = parsed(
         "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
          --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
-         --json r.json \
+         --json=r.json \
          --overwrite --place pack --record rec --contain none --dry-run --display-map -v ./a",
     );
     let expected = Parsed {
@@ -105,7 +105,7 @@ fn every_global_flag_sets_its_field() {
         pty: Some(0),
         timeout_ns: Some(1_500_000_000),
         profile: Some("t.json".into()),
-        json: Some("r.json".into()),
+        json: Some(JsonTo::File("r.json".into())),
         record: Some("rec".into()),
         contain: Some(Contain::None),
         dry_run: true,

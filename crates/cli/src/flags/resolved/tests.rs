@@ -195,6 +195,17 @@ fn flags_for_remote_hosts_reach_the_session() {
 }
 
 #[test]
+fn a_run_limits_the_imports_of_its_session() {
+    let of_session = ["numpy".to_owned()];
+    for (line, limit_ns) in [("--session s ./a", IMPORT_TIMEOUT_NS), ("--start-timeout 7 ./a", 7 * SECOND_NS)] {
+        let parsed = parsed_words(line.split_whitespace());
+        let preload = preloading(&parsed, &of_session).expect(line).expect(line);
+        assert_eq!((preload.limit_ns, preload.keep), (limit_ns, true), "{line}");
+        assert_eq!(parsed.first_given(crate::flags::table::DECIDED_BY_SESSION), None, "{line}");
+    }
+}
+
+#[test]
 fn variables_of_this_machine_stay_here_unless_exported() {
     let env = vec![("HOME".into(), "/h".into()), ("SSH_AUTH_SOCK".into(), "/s".into())];
     let surroundings = || Surroundings { env: env.clone(), ..surroundings() };

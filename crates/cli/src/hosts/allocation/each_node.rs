@@ -91,9 +91,17 @@ pub fn is_likely(env: Env) -> bool {
 impl System {
     fn detect(&self, env: Env) -> Result<Option<Allocation>, String> {
         // The count is checked before the node's index, which an elastic job sets only if it has a master.
-        let count = self.count(env)?;
-        let Some(index) = env.number(self.index)? else { return Ok(None) };
+        let (count, index) = (self.count(env)?, env.number(self.index)?);
         let Some(count @ 2..) = count else { return Ok(None) };
+        let Some(index) = index else {
+            let (Nodes::Listed(names) | Nodes::Named(names, _)) = self.nodes;
+            let problem = format!(
+                "{} is not set, so each node would start a job of its own; set it on each node, 0 on the first, and \
+                 {names} to the first node's name",
+                self.index
+            );
+            return Err(wrong(self.count, &count.to_string(), problem));
+        };
         let (told_by, names) = self.names(env, count)?;
         let per_node = env.get(self.per_node).and_then(|value| value.parse().ok()).filter(|ranks| *ranks > 0);
         let node = |name: &String| Node { name: name.clone(), tasks: per_node.unwrap_or(1), cpus: 0 };
@@ -102,11 +110,13 @@ impl System {
         Ok(Some(Allocation { refused: (index > 0).then(|| self.refusal(index, count)), ..allocation }))
     }
 
-    /// The number of nodes, if the system states it.
+    /// The number of nodes, if the system states it. Without the node's index only `PET_NNODES` counts: users set it
+    /// for `torchrun`, whose rendezvous needs no index, while the systems always set both.
     fn count(&self, env: Env) -> Result<Option<u32>, String> {
-        let range = env.get(self.count).filter(|_| self.count == PET_NNODES);
+        let is_torchruns = self.count == PET_NNODES;
+        let range = env.get(self.count).filter(|_| is_torchruns);
         match range.and_then(|range| range.split_once(':')) {
-            None if env.get(self.index).is_none() => Ok(None),
+            None if !is_torchruns && env.get(self.index).is_none() => Ok(None),
             None => env.number(self.count),
             Some((least, most)) if least == most => {
                 least.parse().map(Some).map_err(|_| wrong(self.count, least, "not a whole number"))

@@ -138,8 +138,8 @@ impl Preloading {
         self.fresh = Some(fresh);
     }
 
-    /// Replaces an importer kept from an earlier job, which is unusable for this job, by a new one. `false`: there is
-    /// none.
+    /// Gives up the importer that was kept from an earlier job, which cannot serve this job, for a new importer.
+    /// Returns `false`, without an effect, if this job does not use an importer of an earlier job.
     pub fn fall_back(&mut self) -> bool {
         let Some(mut fresh) = self.fresh.take() else { return false };
         fresh.for_ranks = mem::take(&mut self.importer.for_ranks);

@@ -70,6 +70,11 @@ impl Lines {
         self.style.label
     }
 
+    /// Whether the stream ends within a line.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Text that ends the unfinished line of another rank before a new line is shown.
     pub fn break_before(&mut self) -> Option<(Origin, &'static str)> {
         let Open { rank, reason } = self.open.take()?;
@@ -220,6 +225,7 @@ mod tests {
         let mut shown = Shown::new(PLAIN);
         shown.part(0, Next::Nothing, "no end").part(1, Next::Nothing, "none");
         assert_eq!(shown.finish(), "no end\nnone", "the bytes of a single writer stay as they are");
+        assert!(shown.lines.is_open() && !shown.whole("x\n").lines.is_open());
         let mut shown = Shown::new(PLAIN);
         shown.part(0, Next::Answer, "name? ").whole("x\n").part(0, Next::Rest, "hello\n");
         assert_eq!(shown.finish(), "name? \nx\nhello\n");

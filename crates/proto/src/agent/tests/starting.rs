@@ -4,7 +4,7 @@ use super::*;
 use crate::io::JobEvent;
 use crate::io::{ExitStatus, ShellId, SignalTarget};
 use wireup_wire::frame::{DownFrame, Frame};
-use wireup_wire::job::{Framework, PmiFlavour, StdinTarget};
+use wireup_wire::job::{Framework, PmiFlavour, Preload, StdinTarget};
 use wireup_wire::peer::Note;
 use wireup_wire::pmix::{FromServer, pack};
 use wireup_wire::talk::{JobDown, JobUp, SessionDown, SessionUp};
@@ -341,6 +341,27 @@ fn a_signal_that_ends_ranks_ends_a_job_that_waits_for_agents() {
     let outputs = root.receive(UP, 1, &Control::JobDown(JobDown::Signal { signal: 2 })).outputs();
     assert!(matches!(cause(&outputs.sent(UP)), Some(Cause::Interrupted { signal: 2 })), "{outputs:?}");
     assert!(!outputs.spawns());
+}
+
+#[test]
+fn a_signal_that_ends_ranks_ends_a_job_whose_modules_are_being_imported() {
+    let mut preloading = job(1);
+    preloading.options.process.preload = Some(Preload::default());
+    for (has_rank, signal) in [(false, 2), (false, 28), (true, 2)] {
+        let mut root = TestAgent::new(0, session(7));
+        assert!(root.receive_launch(UP, preloading.clone()).outputs().spawns());
+        if has_rank {
+            root.rank_started(1);
+        }
+        let outputs = root.receive(UP, 1, &Control::JobDown(JobDown::Signal { signal })).outputs();
+        let is_forwarded =
+            outputs.iter().any(|output| matches!(output, Output::Signal { signal: sent, .. } if *sent == signal));
+        match cause(&outputs.sent(UP)) {
+            None => assert!(is_forwarded, "{outputs:?}"),
+            Some(Cause::Interrupted { signal: 2 }) => assert!(!has_rank && signal == 2 && !is_forwarded),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]
