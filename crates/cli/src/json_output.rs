@@ -51,7 +51,9 @@ pub fn print(
 ) -> Result<(), String> {
     let to = line.last(JSON, JsonTo::read)?;
     if let Some(to) = &to {
-        JsonOutput::open(to)?.write(&json()?)?;
+        // Without a result, the file of an earlier one is kept.
+        let result = json()?;
+        JsonOutput::open(to)?.write(&result)?;
     }
     if to != Some(JsonTo::Stdout) {
         out::print(&text());

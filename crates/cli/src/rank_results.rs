@@ -92,7 +92,7 @@ mod tests {
             ended: Ended { failure: Some(failure), done: Default::default() },
             traces: vec![TracePart { ranks, ..TracePart::default() }],
             interrupted: false,
-            has_open_line: false,
+            has_open_line: Some(false),
             stamps: Stamps::default(),
         };
         let parsed = parsed_words("-n 3 --virtual-nodes 2 --ppn 2 ./a".split(' '));

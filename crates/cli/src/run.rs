@@ -394,13 +394,13 @@ impl Profiles {
             Ok(file) => Ok((file, path)),
             Err(error) => Err(out::unwritable(&path, &error)),
         };
-        let results = flags.json.as_ref().map(JsonOutput::open).transpose()?;
-        let trace = flags.profile.clone().map(open).transpose()?;
         match &flags.report {
             _ if !flags.expect => {}
             Some(_) => drop(report::simulator()?),
             None => return Err("--expect is shown in the page of --report; give --report FILE too".into()),
         }
+        let results = flags.json.as_ref().map(JsonOutput::open).transpose()?;
+        let trace = flags.profile.clone().map(open).transpose()?;
         let report = flags.report.clone().map(|path| Report::create(path, "--report")).transpose()?;
         Ok(Profiles { results, trace, report, expects: flags.expect })
     }
@@ -408,8 +408,10 @@ impl Profiles {
     /// Writes all files, even if one of them cannot be written.
     fn write(self, resolved: Resolved, outcome: &RunOutcome, phases: &[Phase]) -> Result<(), String> {
         let results = self.results.map_or(Ok(()), |to| {
-            if matches!(to, JsonOutput::Stdout) && outcome.has_open_line {
-                out::print("\n");
+            match (&to, outcome.has_open_line) {
+                (JsonOutput::Stdout, None) => return Err("--json: nobody reads standard output".to_owned()),
+                (JsonOutput::Stdout, Some(true)) => out::print("\n"),
+                _ => {}
             }
             to.write(&rank_results::json(&resolved, &mapping(&resolved)?, outcome))
         });

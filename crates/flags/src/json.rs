@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 
 pub const JSON: Flag = Flag {
     takes: Takes::Attached("FILE"),
-    ..Flag::switch(&["--json"], "Print JSON instead of text; =FILE writes it to FILE, and prints the text.")
+    ..Flag::switch(
+        &["--json"],
+        "Print JSON instead of text; --json=FILE writes the JSON to FILE and still prints the text.",
+    )
 };
 
 /// Where a command writes its JSON.

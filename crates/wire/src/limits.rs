@@ -84,8 +84,8 @@ pub const STORE_REPLY_BYTES_MAX: usize = 64 << 20;
 /// PyTorch's store: keys and values of one job that an agent stores (bytes), plus about a hundred bytes for each key.
 /// Chosen: addresses of all ranks of the largest jobs, and far less than a node's memory.
 pub const STORE_BYTES_MAX: usize = 256 << 20;
-/// Values of other agents' keys that an agent keeps for its ranks (bytes). Chosen: the addresses of a hundred thousand
-/// ranks.
+/// Values that an agent keeps for its ranks as copies, those of its own keys included (bytes). Chosen: the addresses of
+/// a hundred thousand ranks.
 pub const STORE_COPIES_BYTES_MAX: usize = 64 << 20;
 /// Longest value that a key's owner sends together with the report that the key exists, and that other agents keep
 /// (bytes). Chosen: more than addresses and identifiers have.
@@ -121,8 +121,8 @@ pub const LISTED_NAME_LEN_MAX: usize = 1024;
 /// Accepted connections that are not yet authenticated; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
 /// First messages of accepted connections that an agent remembers, so that it refuses repetitions. Chosen: 1 MiB of
-/// memory. A stranger must have recorded more of them to fill the places of connections that are not yet authenticated
-/// for longer than an hour, by repeating forgotten ones.
+/// memory. A stranger who repeats recorded first messages needs more than this many to occupy all places of
+/// unauthenticated connections for longer than an hour.
 pub const HELLOS_MAX: usize = 16 << 10;
 /// Time limit for an unauthenticated peer to finish its handshake. Long, because an agent gets little CPU time on a
 /// machine that starts thousands of ranks at once. If all slots are taken, unauthenticated links are closed earlier.

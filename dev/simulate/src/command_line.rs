@@ -22,8 +22,9 @@ const PPN: Flag = Flag::value(&["--ppn"], "K", "Ranks on each node; sets the num
 const MACHINE: Flag = Flag::value(
     &["--machine"],
     "FILE",
-    "The machine: here, s4, s2, frontier-like, aurora, a file like those in dev/simulate/machines; or local, ssh, \
-     srun: wireup/machine-NAME.toml in $XDG_CONFIG_HOME or ~/.config, else a built-in one.",
+    "The machine: here, s4, s2, frontier-like, aurora, or a file like those in dev/simulate/machines; local, ssh and \
+     srun stand for your file wireup/machine-NAME.toml in $XDG_CONFIG_HOME or ~/.config, or for a built-in machine if \
+     there is none.",
 )
 .or("here");
 const START: Flag = Flag::value(

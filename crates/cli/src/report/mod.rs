@@ -117,12 +117,11 @@ impl Report {
     /// Writes the page of one run. `expects`: also simulates the job, and compares the two.
     ///
     /// # Errors
-    /// The file cannot be written. The job cannot be simulated; the page then shows the run alone.
+    /// The file cannot be written. If the job cannot be simulated, that is reported, and the page shows the run alone.
     pub fn write_run(&mut self, trace: &Trace, expects: bool) -> Result<(), String> {
-        let expected = if expects { expectation::of(trace, None).map(Some) } else { Ok(None) };
+        let expected = expects.then(|| expectation::of(trace, None).map_err(|problem| out::tell(&problem)).ok());
         let traces = expected.iter().flatten().chain([trace]);
-        self.write(&traces.map(|trace| Run::of("", trace)).collect::<Vec<_>>())?;
-        expected.map(drop)
+        self.write(&traces.map(|trace| Run::of("", trace)).collect::<Vec<_>>())
     }
 
     fn write(&mut self, runs: &[Run]) -> Result<(), String> {

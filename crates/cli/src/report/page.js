@@ -235,8 +235,8 @@ function comparison([one, other]) {
         : `${what} took ${shortTime(Math.abs(change))} ${change > 0 ? "longer" : "less"} than ${than}${percent}.`)
         + (isSame(largest.change) ? "" : ` The largest difference is in “${rowLabel(largest.row)}”:`
             + ` ${shortTime(Math.abs(largest.change))} ${largest.change > 0 ? "longer" : "less"}.`);
-    const heads = isExpected ? ["Expected (ms)", "Happened (ms)"] : [one, other].map((run) => `${run.title} (ms)`);
-    return [el("h2", {}, isExpected ? "Expected and happened" : "Difference between the two runs"),
+    const heads = isExpected ? ["Expected (ms)", "Actual (ms)"] : [one, other].map((run) => `${run.title} (ms)`);
+    return [el("h2", {}, isExpected ? "Expected and actual times" : "Difference between the two runs"),
         el("p", { id: "difference" }, words),
         table(`The time of each phase that no earlier phase covers${isExpected ? "" : ", in both runs"}.`,
             [text("Phase"), ...heads.map(number), number("Difference (ms)"), text("")], rows)];

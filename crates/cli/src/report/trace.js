@@ -90,7 +90,7 @@ function analyse(run, index, all) {
 function titleOf(run, index, all) {
     const kind = (one) => (one.about.simulated ? "prediction" : "run");
     if (all.length === 1) return `The ${kind(run)}`;
-    if (kind(all[0]) !== kind(all[1])) return run.about.simulated ? "The expectation" : "The real run";
+    if (kind(all[0]) !== kind(all[1])) return run.about.simulated ? "The simulation" : "The real run";
     return run.about.simulated ? `Prediction ${"AB"[index]}` : `Run ${"AB"[index]}`;
 }
 

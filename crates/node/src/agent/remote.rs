@@ -35,10 +35,10 @@ const SHARED: [&str; 2] = ["/tmp", "/dev/shm"];
 /// Defines for a shell: `u`, the user, and `own`, whether the cache `$h` belongs to the user. In a folder with the
 /// sticky bit another user may have created `$h`, and may exchange it after its check. So there `$h` must be a
 /// directory (no link) of this user with mode 0700 (in hexadecimal, with the type: `41c0`), which nobody else can
-/// create or remove. It must be on the device of the folder above, because what another user has mounted can report any
-/// owner.
+/// create or remove. `$h` must also be on the same device as its parent folder: a file system that another user has
+/// mounted there can report any owner.
 const OWN: &str = "u=$(id -u); own() { [ -k \"${h%/*}\" ] || { [ -L \"$h\" ] && return 1; [ -O \"$h\" ]; return; }; \
-     [ \"$(stat -c \"%d %u %f\" \"$h\" 2>/dev/null)\" = \"$(stat -c %d \"${h%/*}\") $u 41c0\" ]; };";
+     [ \"$(stat -c \"%d %u %f\" \"$h\" 2>/dev/null)\" = \"$(stat -L -c %d \"${h%/*}\" 2>/dev/null) $u 41c0\" ]; };";
 
 /// The folders that [`CACHES`] lists, in the same order. `variable`: reads the environment.
 pub fn caches(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
@@ -180,7 +180,7 @@ pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String>
     }
 }
 
-/// Checks that only the user can write to a folder.
+/// Checks that only the user can write to a folder. In a folder with the sticky bit, it must be what [`OWN`] asks for.
 pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     let shown = folder.display();
     let meta = std::fs::symlink_metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
@@ -193,7 +193,12 @@ pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     if meta.mode() & 0o022 != 0 {
         return Err(format!("{shown} is writable by others; run chmod 700 on it, or remove it"));
     }
-    Ok(())
+    let parent = folder.parent().and_then(|parent| std::fs::metadata(parent).ok());
+    match parent.filter(|parent| parent.mode() & 0o1000 != 0) {
+        Some(parent) if parent.dev() != meta.dev() => Err(format!("{shown} is a file system of its own; unmount it")),
+        Some(_) if meta.mode() & 0o777 != 0o700 => Err(format!("{shown} is open to others; run chmod 700 on it")),
+        _ => Ok(()),
+    }
 }
 
 /// Age from which programs of other builds are removed from the cache; sending a program again makes its file new.
@@ -394,6 +399,8 @@ mod tests {
             let send = home.run("sh", &command(How::Send, "/nowhere/wireup", "4567", Some("right")), PROGRAM);
             assert!(send.status.success() && !cache.join("4567").exists(), "{what}: {send:?}");
             assert!(home.cache_in("shm").join("4567/wireup").exists(), "{what}");
+            let checked = check_folder(&cache, rustix::process::geteuid().as_raw());
+            assert_eq!(checked.is_ok(), what == "no sticky bit", "{what}: {checked:?}");
         }
     }
 

@@ -152,7 +152,7 @@ impl<'w> LauncherDriver<'w> {
                 ended: Ended { failure: None, done: Default::default() },
                 traces: Vec::new(),
                 interrupted: false,
-                has_open_line: false,
+                has_open_line: Some(false),
                 stamps,
             },
             reader_gone: None,
@@ -408,12 +408,11 @@ impl<'w> LauncherDriver<'w> {
         self.clear_starting(true);
         self.root.end();
         let limit = self.launcher.is_impatient().then_some(LAST_WORDS_MAX);
-        for writer in &mut self.output {
-            writer.finish(limit);
-        }
+        let ends: Vec<Option<bool>> = self.output.iter_mut().map(|writer| writer.finish(limit)).collect();
         drop(self.terminal.take());
         self.outcome.stamps.left_ns = monotonic_ns();
-        RunOutcome { code, has_open_line: self.output.iter().any(Writer::has_open_line), ..self.outcome }
+        let has_open_line = ends.into_iter().try_fold(false, |any, end| Some(any | end?));
+        RunOutcome { code, has_open_line, ..self.outcome }
     }
 }
 

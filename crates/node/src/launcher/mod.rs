@@ -68,8 +68,8 @@ pub struct RunOutcome {
     pub ended: Ended,
     pub traces: Vec<TracePart>,
     pub interrupted: bool,
-    /// Whether standard output ends within a line.
-    pub has_open_line: bool,
+    /// Whether standard output ends within a line; `None`: output is still unwritten, because nobody reads it.
+    pub has_open_line: Option<bool>,
     pub stamps: Stamps,
 }
 

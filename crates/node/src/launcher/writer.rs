@@ -150,19 +150,17 @@ impl Writer {
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
-    /// Whether what was shown on standard output ends within a line.
-    pub fn has_open_line(&self) -> bool {
-        let target = lock(&self.shared.target);
-        target.sink.shown_on == Stream::Out && target.lines.is_open()
-    }
-
     /// Waits at most `limit` until everything is written, then writes unfinished lines, whose end will not come. Ends
-    /// the thread, because this process may be about to fork.
-    pub fn finish(&mut self, limit: Option<Duration>) {
+    /// the thread, because this process may be about to fork. Returns whether what was shown on standard output ends
+    /// within a line; `None`: `limit` has passed, and the thread still writes.
+    pub fn finish(&mut self, limit: Option<Duration>) -> Option<bool> {
         if !self.wait(limit) {
-            return;
+            return None;
         }
-        let _ = lock(&self.shared.target).finish();
+        let mut target = lock(&self.shared.target);
+        let _ = target.finish();
+        let has_open_line = target.sink.shown_on == Stream::Out && target.lines.is_open();
+        drop(target);
         if let Mode::Thread(thread) = std::mem::replace(&mut self.mode, Mode::Idle) {
             lock(&self.shared.state).ends = true;
             self.shared.changed.notify_all();
@@ -170,6 +168,7 @@ impl Writer {
             let _ = thread.join();
             lock(&self.shared.state).ends = false;
         }
+        Some(has_open_line)
     }
 
     /// Waits until everything is written; `false`: `limit` has passed before that.

@@ -56,7 +56,7 @@ struct Pending {
     keys: usize,
     /// The number of outcomes that have not arrived.
     missing: usize,
-    /// The outcome for each key; `None`: it has not arrived. For a wait, only the failures.
+    /// The outcome for each key; `None`: it has not arrived. A wait keeps only outcomes that are failures.
     outcomes: Vec<Option<Outcome>>,
 }
 
@@ -200,6 +200,9 @@ impl Clients {
             Request::Wait { keys } => (Shape::Wait, each(keys, Operation::Wait { seen: 0 })),
             Request::Barrier { key, world_size } => (Shape::Wait, one(key, Operation::Arrive { count: 1, world_size })),
         };
+        if shape == Shape::Wait && self.waits + asked.len() > STORE_WAITS_MAX {
+            return self.close(id, "the ranks of this node wait for too many keys", questions);
+        }
         let Some(part) = self.next_part(id) else { return };
         let parts = (0..).map(|slot| Waiting::Client(Part { slot, ..part }));
         let outcomes = parts.zip(asked).map(|(part, (key, operation))| questions.ask(part, key, operation)).collect();
@@ -228,9 +231,6 @@ impl Clients {
         self.waits += if is_wait { keys } else { 0 };
         let outcomes = if is_wait { Vec::new() } else { outcomes };
         client.pending = Some(Pending { shape, keys, missing, outcomes });
-        if self.waits > STORE_WAITS_MAX {
-            return self.close(id, "the ranks of this node wait for too many keys", questions);
-        }
         self.finish_if_done(id, questions);
     }
 

@@ -1,9 +1,9 @@
 //! The keys of a job's store that this agent owns, and the requests that wait for them.
 //!
-//! Other agents keep copies of values that they have been sent. Before a value changes, all copies are recalled: the
-//! change, and whatever is asked about the key after it, waits until each agent has forgotten its copy. So a client
-//! that knows of a change, in whatever way, never gets the old value, whichever agent it asks. (A lease without a time
-//! limit; compare Gray and Cheriton, 1989.)
+//! Agents, this one too, keep copies of values that they have been sent. Before a value changes, all copies are
+//! recalled: the change, and whatever is asked about the key after it, waits until each agent has forgotten its copy.
+//! So a client that knows of a change, in whatever way, never gets the old value, whichever agent it asks. (A lease
+//! without a time limit; compare Gray and Cheriton, 1989.)
 //!
 //! The operations behave as on PyTorch's server: a counter is kept as decimal text; `COMPARE_SET` of a key without a
 //! value answers with what the client expected; a push wakes one client; a barrier is a counter.

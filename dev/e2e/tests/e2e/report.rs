@@ -155,7 +155,7 @@ fn a_run_is_compared_with_what_was_expected() {
     let label = &differences[*largest][0];
     let said = text(dom.split_once("id=\"difference\"").expect("a sentence").1.split_once("</p>").expect("its end").0);
     assert!(said.contains(&format!("The largest difference is in “{label}”")), "{said} {differences:?}");
-    assert!(dom.contains("Happened (ms)") && dom.contains("The expectation"), "the columns and the runs are named");
+    assert!(dom.contains("Actual (ms)") && dom.contains("The simulation"), "the columns and the runs are named");
 }
 
 /// A trace of `count` nodes. Nodes beyond those of `trace` are like its last node, each a little later than the one

@@ -117,8 +117,8 @@ def _wireup_prepare(job, socket):
     rest = argv[len(argv) - int(rest):]
     run, rank.folder = _wireup_program(kind, what, rest)
     # Imports leave hardly any garbage. Looking for it takes a tenth of the time of `import torch`.
-    collection = gc.get_threshold()
-    gc.set_threshold(0)
+    collection, off = gc.get_threshold(), 2**31 - 1
+    gc.set_threshold(off)
     if modules:
         for module in modules.split(","):
             __import__(module)
@@ -142,7 +142,8 @@ def _wireup_prepare(job, socket):
     rank.set_gomp_threads = _wireup_functions(ctypes, "libgomp", ["omp_set_num_threads"])
     rank.files = _wireup_files() if rank.is_kept else []
     gc.freeze()
-    if gc.get_threshold()[0] == 0:
+    # A module may have set another threshold.
+    if gc.get_threshold()[0] == off:
         gc.set_threshold(*collection)
     _wireup_flush()
     rank.c.fflush(None)

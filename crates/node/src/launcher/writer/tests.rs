@@ -88,3 +88,16 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
     assert_eq!(fs::read_to_string(directory.join("rank.0.out")).unwrap(), "00");
     assert_eq!(fs::read_to_string(directory.join("rank.2.out")).unwrap(), "2");
 }
+
+#[test]
+fn the_end_of_unread_output_is_not_awaited_for_longer_than_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("rank.0.out");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let mut writer = Writer::new(Stream::Out, LineStyle::default(), sink(folder.path().to_owned()), None).unwrap();
+    writer.write(Some((of_rank(0), Next::Rest)), Bytes::from_static(b"x"));
+    assert_eq!(writer.finish(Some(std::time::Duration::from_millis(20))), None);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut fs::File::open(&pipe).unwrap(), &mut text).unwrap_or_default();
+    assert_eq!(writer.finish(None), Some(false));
+}
