@@ -138,10 +138,12 @@ typedef struct wu_open_params {
  * most 65,000 bytes, which every rank then holds. Other launchers have one conversation for each process, and
  * there the name is ignored. Without a launcher each context with a name is a job of its own, of one rank. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
-/* Waits until all that this rank has sent has left it: over TCP the kernel has transmitted it, over datagrams it has
- * arrived. That takes as long as a receiver computes outside the library and has no room; the wait also ends when
- * the receiver does. Messages to this rank are read meanwhile and dropped, so ranks that leave at the same time do
- * not wait for each other. */
+/* Waits until all that this rank has sent has left it: over TCP the kernel has transmitted it, and the receiver's
+ * kernel has acknowledged it or a second has passed; over datagrams it has arrived. If a receiver's buffers are full
+ * because it computes, wu_close returns only after the receiver calls the library again or exits. If the receiver's
+ * host is gone, the wait over TCP ends when the kernel gives up retransmission (tcp_retries2: by default after a
+ * quarter of an hour), unless the launcher ends the job before. Messages to this rank are read meanwhile and dropped,
+ * so ranks that leave at the same time do not wait for each other. */
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
 

@@ -348,7 +348,7 @@ impl Worker {
     /// Leaves the network of ranks, after what this rank has sent has left it (see [`Network::leave`]); returns the
     /// job, for the goodbye to its server.
     pub fn leave(mut self) -> Job {
-        /// Time limit for the acknowledgement of goodbyes by other ranks (ms).
+        /// Time limit for acknowledgements by other ranks (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
         self.made().into_iter().for_each(|network| network.groups.is_leaving = true);
         self.pump();
@@ -365,7 +365,10 @@ impl Worker {
             }
             network.leave(GOODBYE_MS_MAX);
         }
-        self.job.finish_all();
-        self.job
+        // This rank reads no more, so its connections close: another rank that leaves would wait for it.
+        let Worker { mut job, lazy_network, .. } = self;
+        drop(lazy_network);
+        job.finish_all();
+        job
     }
 }

@@ -250,13 +250,16 @@ pub fn write(socket: &Descriptor, bytes: &[u8]) -> Result<usize> {
     }
 }
 
-/// Whether the kernel holds bytes of a TCP socket that it has not transmitted yet, because the other end has no room
-/// for them; `false` for every other socket.
-pub fn has_untransmitted(socket: &Descriptor) -> bool {
-    let mut waiting: c_int = 0;
-    // SAFETY: the kernel writes one number.
-    let result = unsafe { libc::ioctl(socket.fd(), libc::SIOCOUTQNSD as _, &raw mut waiting) };
-    result == 0 && waiting > 0
+/// The bytes of a TCP socket that the other end has not acknowledged, and those of them that the kernel has not
+/// transmitted yet, because the other end has no room for them; zeros for every other socket.
+pub fn unacknowledged(socket: &Descriptor) -> (c_int, c_int) {
+    let count = |request: c_int| {
+        let mut bytes: c_int = 0;
+        // SAFETY: the kernel writes one number.
+        let result = unsafe { libc::ioctl(socket.fd(), request as _, &raw mut bytes) };
+        (result == 0).then_some(bytes)
+    };
+    count(libc::SIOCOUTQNSD as _).map_or((0, 0), |waiting| (count(libc::TIOCOUTQ as _).unwrap_or(0), waiting))
 }
 
 /// What was received.
@@ -484,13 +487,14 @@ mod tests {
         epoll.watch(listening.fd(), 7, false, true).unwrap();
         epoll.wait(1000, &mut events);
         let accepted = accept(&listening).unwrap().unwrap();
-        assert!(!has_untransmitted(&accepted));
+        assert_eq!(unacknowledged(&accepted), (0, 0));
         while write(&accepted, &[0; 1 << 16]).unwrap() > 0 {}
-        assert!(has_untransmitted(&accepted));
-        while has_untransmitted(&accepted) {
+        let (all, waiting) = unacknowledged(&accepted);
+        assert!(0 < waiting && waiting <= all);
+        while unacknowledged(&accepted) != (0, 0) {
             read(&dialled, &mut [0; 1 << 16]).unwrap();
         }
-        assert!(!has_untransmitted(&epoll.0), "not a socket");
+        assert_eq!(unacknowledged(&epoll.0), (0, 0), "not a socket");
     }
 
     #[test]

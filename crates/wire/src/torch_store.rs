@@ -249,8 +249,8 @@ impl<'a> Fields<'a> {
         Ok(self.whole.map_or(Bytes::new(), |_| Bytes::copy_from_slice(bytes)))
     }
 
-    /// Reads a key as a slice of the request: a list of a thousand keys needs one piece of memory. A caller that keeps a
-    /// key longer than the request must copy it.
+    /// Reads a key as a slice of the request: a list of a thousand keys needs one piece of memory. A caller that keeps
+    /// a key longer than the request must copy it.
     fn shared_key(&mut self) -> Result<Bytes, Stop> {
         let bytes = self.slice(STORE_KEY_LEN_MAX)?;
         Ok(self.whole.map_or(Bytes::new(), |whole| whole.slice_ref(bytes)))

@@ -103,10 +103,10 @@ impl Happened {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unsent {
     Nothing,
-    /// Goodbyes over datagrams that were not acknowledged.
+    /// Goodbyes over datagrams that were not acknowledged; over TCP bytes that were transmitted and not acknowledged.
     Goodbyes,
-    /// Messages that are still in this process or, over datagrams, were not acknowledged; over TCP also what stands
-    /// behind them in the stream.
+    /// Messages that are still in this process or, over datagrams, were not acknowledged; over TCP also bytes that the
+    /// kernel has not transmitted, the goodbye included.
     Messages,
 }
 
@@ -164,7 +164,8 @@ pub trait Carrier {
     /// Sends queued data as far as possible without waiting.
     fn flush(&mut self);
 
-    /// Says goodbye on all connections: this rank leaves in an orderly way. Nothing is sent afterwards.
+    /// Says goodbye on all connections on which it was not said: this rank leaves in an orderly way. Nothing is sent
+    /// afterwards.
     fn say_goodbye(&mut self);
 
     fn unsent(&self) -> Unsent;

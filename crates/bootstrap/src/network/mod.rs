@@ -316,9 +316,11 @@ impl Network {
     }
 
     /// Says goodbye to all connected ranks. Waits until this rank's messages have been transmitted, which over
-    /// datagrams means acknowledged, or their receivers have ended: without a limit, because a receiver that computes
-    /// reads them only afterwards. Meanwhile this rank reads all that others send: of two ranks that leave, each may
-    /// wait for the other one. Then waits for the acknowledgement of goodbyes for at most `ms` milliseconds.
+    /// datagrams means acknowledged, or their receivers have ended. The wait has no limit, because a receiver that
+    /// computes reads nothing until it calls the library again. If a receiver's host is gone, the kernel ends a TCP
+    /// connection after its last retransmission (`tcp_retries2`), by default after a quarter of an hour. Meanwhile this
+    /// rank reads all that others send: of two ranks that leave, each may wait for the other one. Then waits for
+    /// acknowledgements for at most `ms` milliseconds.
     ///
     /// No message may wait for a connection ([`Network::has_waiting`]): its receiver would find that this rank does not
     /// answer, and treat it as lost.
@@ -339,16 +341,20 @@ impl Network {
         self.say_goodbye(until.saturating_sub(net::now_ms()), Unsent::Messages);
     }
 
-    /// Says goodbye, and waits; the limit of `ms` milliseconds applies once no more than `most` is unsent. Looks every
-    /// 10 ms, because no event reports that the kernel has transmitted the last bytes.
+    /// Says goodbye, and waits, for at most `ms` milliseconds from when no more than `most` is unsent. Says goodbye on
+    /// new connections too: a rank that asks something now gets no answer, and must not wait for one. Looks every
+    /// 10 ms, because no event reports what the kernel has transmitted.
     fn say_goodbye(&mut self, ms: u64, most: Unsent) {
         self.connections.on_leaving();
-        self.carrier.say_goodbye();
-        let until = net::now_ms() + ms;
+        let mut until = net::now_ms() + ms;
         loop {
+            self.carrier.say_goodbye();
             self.pump();
-            let unsent = self.carrier.unsent();
-            if unsent == Unsent::Nothing || unsent <= most && net::now_ms() >= until {
+            let (unsent, now) = (self.carrier.unsent(), net::now_ms());
+            if unsent > most {
+                until = now + ms;
+            }
+            if unsent == Unsent::Nothing || now >= until && unsent <= most {
                 return;
             }
             self.progress(10);

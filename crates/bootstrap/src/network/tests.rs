@@ -156,17 +156,18 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
     assert_eq!(all[0].results.take(next), None);
 }
 
-/// Runs two ranks that form the group of both, each in a thread of its own.
-fn apart(transport: Transport, ranks: [fn(&mut [Network; 1]); 2]) {
-    let (tell, told): (Vec<_>, Vec<_>) = (0..2).map(|_| std::sync::mpsc::channel::<Peer>()).unzip();
-    let ends = tell.into_iter().rev().zip(told);
+/// Runs ranks that form the group of all, each in a thread of its own.
+fn apart<const SIZE: usize>(transport: Transport, ranks: [fn(&mut [Network; 1]); SIZE]) {
+    let (tell, told): (Vec<_>, Vec<_>) = (0..SIZE).map(|_| std::sync::mpsc::channel::<Peer>()).unzip();
+    let tell = &tell;
     std::thread::scope(|scope| {
-        for ((me, work), (tell, told)) in (0..).zip(ranks).zip(ends) {
+        for ((me, work), told) in ranks.into_iter().enumerate().zip(told) {
             scope.spawn(move || {
-                let mut one = Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap();
-                tell.send(one.groups.own().clone()).unwrap();
-                let other = told.recv().unwrap();
-                one.groups.form(WORLD, me, 2, other.clone(), other);
+                let mut one = Network::new(me as u32, SECRET, Listener::new(transport).unwrap()).unwrap();
+                tell.iter().for_each(|tell| tell.send(one.groups.own().clone()).unwrap());
+                let mut peers: Vec<Peer> = told.iter().take(SIZE).collect();
+                peers.sort_by_key(|peer| peer.rank);
+                one.groups.form_whole(WORLD, (me as u32, SIZE as u32), true, &|rank| peers[rank as usize].clone());
                 one.pump();
                 work(&mut [one]);
             });
@@ -232,6 +233,48 @@ fn two_ranks_that_leave_do_not_wait_for_each_other() {
     };
     for transport in those_that_notice() {
         apart(transport, [leaver, leaver]);
+    }
+}
+
+/// Rank 0 leaves and waits for rank 1, which computes until rank 2 has asked rank 0 something over a new connection.
+#[test]
+fn a_rank_that_waits_until_it_can_leave_says_so_to_those_who_connect() {
+    use std::sync::Barrier;
+    static LEAVES: Barrier = Barrier::new(2);
+    static TOLD: Barrier = Barrier::new(2);
+    const LEN: usize = 16 << 20;
+    let leaver = |leaver: &mut [Network; 1]| {
+        leaver[0].groups.send_tagged(1, WORLD, 7, &vec![5; LEN]);
+        leaver[0].pump();
+        while leaver[0].has_waiting() {
+            leaver[0].progress(-1);
+        }
+        LEAVES.wait();
+        leave(&mut leaver[0]);
+    };
+    let receiver = |receiver: &mut [Network; 1]| {
+        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+        while receiver[0].counts().connections == 0 {
+            receiver[0].progress(10);
+        }
+        TOLD.wait();
+        assert!(complete(receiver, 0, receive) == Ok(Done::Bytes(vec![5; LEN])));
+    };
+    for transport in those_that_notice() {
+        apart(
+            transport,
+            [leaver, receiver, |late| {
+                LEAVES.wait();
+                let before = late[0].connections.route(0);
+                late[0].groups.send_tagged(0, WORLD, 7, b"late");
+                let until = net::now_ms() + 30_000;
+                while late[0].connections.route(0) != Route::Nowhere && net::now_ms() < until {
+                    late[0].progress(10);
+                }
+                TOLD.wait();
+                assert_eq!([before, late[0].connections.route(0)], [Route::Dial, Route::Nowhere]);
+            }],
+        );
     }
 }
 

@@ -194,8 +194,8 @@ fn describe(binary: &Path, libc: Libc) -> Result<String> {
     Ok(format!("{}: {bytes} bytes, {facts}", binary.display()))
 }
 
-/// Runs `version` of a binary for another architecture, if QEMU can; returns a line that says so. QEMU lacks system calls
-/// that jobs need, and a glibc of the other architecture.
+/// Runs `version` of a binary for another architecture, if QEMU can; returns a line that says so. QEMU lacks system
+/// calls that jobs need, and a glibc of the other architecture.
 fn emulate(binary: &Path, architecture: &str, libc: Libc) -> Result<String> {
     let emulator = format!("qemu-{architecture}-static");
     if matches!(libc, Gnu) || Command::new(&emulator).arg("--version").output().is_err() {

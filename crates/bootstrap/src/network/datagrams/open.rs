@@ -156,10 +156,11 @@ impl Open {
         self.sender.push(framed(message));
     }
 
-    /// Queues a goodbye after all messages.
+    /// Queues a goodbye after all messages, once.
     pub fn say_goodbye(&mut self) {
-        self.parting.says_goodbye = true;
-        self.send(said(Word::Goodbye));
+        if !core::mem::replace(&mut self.parting.says_goodbye, true) {
+            self.send(said(Word::Goodbye));
+        }
     }
 
     /// Records that the peer has said goodbye: from now on only answers are sent to it.

@@ -12,7 +12,7 @@
 //! acceptance: it belongs to the program after the confirmation.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
-use crate::network::carrier::{Happened, Key, Number, Word};
+use crate::network::carrier::{Happened, Key, Number, Unsent, Word};
 use crate::network::messages::{said, word};
 use crate::network::proof::{Proof, Purpose, Secret};
 use alloc::boxed::Box;
@@ -41,6 +41,7 @@ pub struct Link {
     is_watched: bool,
     reading: Reading,
     ending: Ending,
+    says_goodbye: bool,
     pub since_ms: u64,
 }
 
@@ -123,6 +124,7 @@ impl Link {
             is_watched: false,
             reading: Reading::Yes,
             ending: Ending::No,
+            says_goodbye: false,
             since_ms: net::now_ms(),
         }
     }
@@ -207,14 +209,18 @@ impl Link {
         self.socket.filter(|_| self.to_send.is_empty())
     }
 
-    /// Whether bytes of an open connection wait in this process.
-    pub fn has_unsent(&self) -> bool {
-        self.was_open && self.sent < self.to_send.len()
-    }
-
-    /// Whether bytes of an open connection wait in this process or in the kernel for room at the other end.
-    pub fn has_untransmitted(&self) -> bool {
-        self.has_unsent() || self.was_open && self.socket.as_ref().is_some_and(net::has_untransmitted)
+    /// What of an open connection is still in this process or, with `or_in_kernel`, in the kernel.
+    pub fn unsent(&self, or_in_kernel: bool) -> Unsent {
+        let Some(socket) = self.socket.as_ref().filter(|_| self.was_open) else { return Unsent::Nothing };
+        if self.sent < self.to_send.len() {
+            return Unsent::Messages;
+        }
+        match net::unacknowledged(socket) {
+            _ if !or_in_kernel => Unsent::Nothing,
+            (0, 0) => Unsent::Nothing,
+            (_, 0) => Unsent::Goodbyes,
+            _ => Unsent::Messages,
+        }
     }
 
     /// Checks an attempt to connect, and starts the handshake if it has succeeded. Returns whether it has.
@@ -250,8 +256,8 @@ impl Link {
     }
 
     pub fn say_goodbye(&mut self) {
-        if self.ending == Ending::No {
-            self.send(said(Word::Goodbye));
+        if self.ending == Ending::No && !self.says_goodbye {
+            self.says_goodbye = self.send(said(Word::Goodbye));
         }
     }
 

@@ -306,11 +306,11 @@ impl Carrier for Tcp {
     }
 
     /// The kernel sends what is written, but not always after the process has exited: when it closes a socket on which
-    /// something arrives that nobody reads, it drops what it has not transmitted. So the bytes of a rank that leaves,
-    /// of which the goodbye is the last, count until they are transmitted.
+    /// something arrives that nobody reads, it drops what the other end has not acknowledged. So while a rank leaves,
+    /// its bytes count as unsent until the kernel has transmitted all of them, up to the goodbye. Until they are
+    /// acknowledged, a transmitted segment may be lost: they count as [`Unsent::Goodbyes`].
     fn unsent(&self) -> Unsent {
-        let is_unsent = if self.is_leaving { Link::has_untransmitted } else { Link::has_unsent };
-        if self.links.values().any(is_unsent) { Unsent::Messages } else { Unsent::Nothing }
+        self.links.values().map(|link| link.unsent(self.is_leaving)).max().unwrap_or(Unsent::Nothing)
     }
 }
 

@@ -96,8 +96,8 @@ impl System {
         let Some(index) = index else {
             let (Nodes::Listed(names) | Nodes::Named(names, _)) = self.nodes;
             let problem = format!(
-                "{0} is not set, so each node would start a job of its own; on each node set {0} to the node's number (0 \
-                 on the first) and {names} to the first node's name",
+                "{0} is not set, so each node would start a job of its own; on each node set {0} to the node's number \
+                 (0 on the first) and {names} to the first node's name",
                 self.index
             );
             return Err(wrong(self.count, &count.to_string(), problem));

@@ -1,8 +1,8 @@
 //! Recognizes hellos that a stranger has recorded and repeats, by their seals.
 //!
 //! Only members of the session can make new hellos, one for each dial. A long session sees any number of them, so only
-//! the latest [`HELLOS_MAX`] are remembered. A stranger who repeats a forgotten hello occupies the place of one guest until
-//! the handshake times out; the hello is remembered again as soon as it arrives.
+//! the latest [`HELLOS_MAX`] are remembered. A stranger who repeats a forgotten hello occupies the place of one guest
+//! until the handshake times out; the hello is remembered again as soon as it arrives.
 
 use crate::transport::handshake::Seal;
 use std::collections::{BTreeMap, VecDeque};
